@@ -1,4 +1,5 @@
-//! Hands the linker what a program without an operating system needs: the memory layout, and none of the start files.
+//! Hands the linker what a program without an operating system needs: the memory layout, and none
+//! of the start files.
 
 fn main() {
     println!("cargo::rerun-if-changed=linker.ld");

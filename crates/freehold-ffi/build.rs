@@ -1,6 +1,7 @@
 //! Names the shared library the way the run-time linker looks for it.
 //!
-//! Before 1.0 each minor version may change the ABI, so both numbers are part of the soname: `libfreehold.so.0.1`.
+//! Before 1.0 each minor version may change the ABI, so both numbers are part of the soname:
+//! `libfreehold.so.0.1`.
 
 use std::env;
 

@@ -1,4 +1,5 @@
-//! The kernel's self-test and benchmarks in a process, over threads: to compare with what the kernel prints.
+//! The kernel's self-test and benchmarks in a process, over threads: to compare with what the
+//! kernel prints.
 //!
 //! ```text
 //! cargo run --release -p freehold-kernel --example user_space            4 threads

@@ -5,8 +5,8 @@
 //!   MADT: entries of (type, length, ...): type 0 local APIC (id, flags), type 9 the same with 32-bit ids
 //! ```
 //!
-//! The tables come from outside: every length is checked before it is believed, and checksums are, too. Memory is
-//! reached through a function, so that all of this runs anywhere.
+//! The tables come from outside: every length is checked before it is believed, and checksums are,
+//! too. Memory is reached through a function, so that all of this runs anywhere.
 
 /// A CPU that can be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +83,11 @@ fn table<M: Memory + ?Sized>(memory: &M, at: u64) -> Result<&[u8], AcpiError> {
 /// # Errors
 ///
 /// See [`AcpiError`].
-pub fn for_each_cpu<M: Memory + ?Sized>(memory: &M, rsdp: u64, mut found: impl FnMut(Cpu)) -> Result<(), AcpiError> {
+pub fn for_each_cpu<M: Memory + ?Sized>(
+    memory: &M,
+    rsdp: u64,
+    mut found: impl FnMut(Cpu),
+) -> Result<(), AcpiError> {
     let bad = AcpiError::Rsdp { at: rsdp };
     let root = memory.bytes(rsdp, 20).ok_or(bad)?;
     if &root[..8] != b"RSD PTR " || !sums_to_zero(root) {

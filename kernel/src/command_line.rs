@@ -50,7 +50,8 @@ impl<'a> CommandLine<'a> {
     ///
     /// # Errors
     ///
-    /// The first word that means nothing here: a test that was asked for by a wrong name must not pass.
+    /// The first word that means nothing here: a test that was asked for by a wrong name must not
+    /// pass.
     pub fn parse(text: &'a str) -> Result<Self, &'a str> {
         let mut line = Self::default();
         for word in text.split_ascii_whitespace() {
@@ -83,7 +84,13 @@ mod tests {
         let inject = Some(Inject::NoShootdown);
         assert_eq!(
             line,
-            CommandLine { cpus: Some(4), only: "lazyfree", bench: true, inject, ..CommandLine::default() }
+            CommandLine {
+                cpus: Some(4),
+                only: "lazyfree",
+                bench: true,
+                inject,
+                ..CommandLine::default()
+            }
         );
         assert_eq!(CommandLine::parse(""), Ok(CommandLine::default()));
         for wrong in ["cpus=four", "benches", "inject=everything", "bench=1"] {

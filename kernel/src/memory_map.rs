@@ -1,7 +1,8 @@
 //! From the firmware's map of memory to what the page allocator gets.
 //!
-//! The firmware lists pieces that overlap, are out of order and start anywhere; what is RAM is only worth having in
-//! whole frames, and some of it is taken already. So, with room for a few dozen pieces and no heap:
+//! The firmware lists pieces that overlap, are out of order and start anywhere; what is RAM is only
+//! worth having in whole frames, and some of it is taken already. So, with room for a few dozen
+//! pieces and no heap:
 //!
 //! ```text
 //!   firmware   |RAM .......|reserved|RAM .................................|ACPI| hole | RAM
@@ -26,7 +27,8 @@ pub struct Piece {
     pub ram: bool,
 }
 
-/// Pieces of RAM that the map can hold. QEMU's maps leave two or three, real machines a dozen or two.
+/// Pieces of RAM that the map can hold. QEMU's maps leave two or three, real machines a dozen or
+/// two.
 pub const MAX_RANGES: usize = 64;
 
 /// The map has more pieces than [`MAX_RANGES`].
@@ -35,7 +37,10 @@ pub struct TooManyRanges;
 
 impl core::fmt::Display for TooManyRanges {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "the memory map falls into more than {MAX_RANGES} pieces; raise memory_map::MAX_RANGES")
+        write!(
+            f,
+            "the memory map falls into more than {MAX_RANGES} pieces; raise memory_map::MAX_RANGES"
+        )
     }
 }
 
@@ -61,16 +66,22 @@ impl MemoryMap {
         Self { ranges: [FrameRange { start: Pfn::new(0), end: Pfn::new(0) }; MAX_RANGES], len: 0 }
     }
 
-    /// All RAM of a firmware map: every frame that lies in a RAM piece as a whole and touches no other kind of piece.
+    /// All RAM of a firmware map: every frame that lies in a RAM piece as a whole and touches no
+    /// other kind of piece.
     ///
     /// # Errors
     ///
     /// [`TooManyRanges`].
-    pub fn from_firmware(pieces: impl Iterator<Item = Piece> + Clone) -> Result<Self, TooManyRanges> {
+    pub fn from_firmware(
+        pieces: impl Iterator<Item = Piece> + Clone,
+    ) -> Result<Self, TooManyRanges> {
         let mut map = Self::new();
         for piece in pieces.clone().filter(|piece| piece.ram) {
             let end = piece.start.saturating_add(piece.len) / FRAME_SIZE;
-            map.insert(FrameRange { start: Pfn::new(piece.start.div_ceil(FRAME_SIZE)), end: Pfn::new(end) })?;
+            map.insert(FrameRange {
+                start: Pfn::new(piece.start.div_ceil(FRAME_SIZE)),
+                end: Pfn::new(end),
+            })?;
         }
         for piece in pieces.filter(|piece| !piece.ram && piece.len > 0) {
             map.take_bytes(piece.start, piece.start.saturating_add(piece.len))?;
@@ -168,19 +179,23 @@ impl MemoryMap {
     ///
     /// As [`MemoryMap::take`].
     pub fn take_bytes(&mut self, start: u64, end: u64) -> Result<(), TooManyRanges> {
-        self.take(FrameRange { start: Pfn::new(start / FRAME_SIZE), end: Pfn::new(end.div_ceil(FRAME_SIZE)) })
+        self.take(FrameRange {
+            start: Pfn::new(start / FRAME_SIZE),
+            end: Pfn::new(end.div_ceil(FRAME_SIZE)),
+        })
     }
 
-    /// Reserves `frames` neighbouring frames, below `limit`, from the end of the highest piece that has them: low
-    /// memory is the scarcer. The caller has them for good. `None` where no piece has as many.
+    /// Reserves `frames` neighbouring frames, below `limit`, from the end of the highest piece that
+    /// has them: low memory is the scarcer. The caller has them for good. `None` where no piece has
+    /// as many.
     pub fn reserve(&mut self, frames: u64, limit: Pfn) -> Option<FrameRange> {
         let found = self.ranges().iter().rev().find_map(|range| {
             let end = range.end.min(limit);
             let start = end.get().checked_sub(frames)?;
             (start >= range.start.get()).then(|| FrameRange { start: Pfn::new(start), end })
         })?;
-        // The end of a piece, or of what of it lies below the limit: where that makes two of one and there is no room
-        // for it, nothing has been reserved.
+        // The end of a piece, or of what of it lies below the limit: where that makes two of one
+        // and there is no room for it, nothing has been reserved.
         self.take(found).ok()?;
         Some(found)
     }
@@ -190,7 +205,8 @@ impl MemoryMap {
     pub fn zone(&self, zone: ZoneSpan) -> Self {
         let mut part = Self::new();
         for range in self.ranges() {
-            let cut = FrameRange { start: range.start.max(zone.start), end: range.end.min(zone.end) };
+            let cut =
+                FrameRange { start: range.start.max(zone.start), end: range.end.min(zone.end) };
             if !cut.is_empty() {
                 // Not more pieces than there are in `self`.
                 part.ranges[part.len] = cut;
@@ -215,11 +231,17 @@ pub struct ZoneSpan {
 /// x86-64's zones: what old devices reach (24 address bits), what 32-bit devices reach, the rest.
 pub const ZONES: [ZoneSpan; 3] = [
     ZoneSpan { name: "DMA", start: Pfn::new(0), end: Pfn::new((16 << 20) / FRAME_SIZE) },
-    ZoneSpan { name: "DMA32", start: Pfn::new((16 << 20) / FRAME_SIZE), end: Pfn::new((4 << 30) / FRAME_SIZE) },
+    ZoneSpan {
+        name: "DMA32",
+        start: Pfn::new((16 << 20) / FRAME_SIZE),
+        end: Pfn::new((4 << 30) / FRAME_SIZE),
+    },
     ZoneSpan { name: "Normal", start: Pfn::new((4 << 30) / FRAME_SIZE), end: Pfn::new(1 << 40) },
 ];
 
-const _: () = assert!(ZONES[0].end.get() % PAGEBLOCK_FRAMES == 0 && ZONES[1].end.get() % PAGEBLOCK_FRAMES == 0);
+const _: () = assert!(
+    ZONES[0].end.get() % PAGEBLOCK_FRAMES == 0 && ZONES[1].end.get() % PAGEBLOCK_FRAMES == 0
+);
 
 #[cfg(test)]
 mod tests {
@@ -274,7 +296,8 @@ mod tests {
     #[test]
     fn a_frame_that_is_not_ram_throughout_is_not_handed_out() {
         // The RAM ends within frame 3, and a reserved byte sits in frame 1.
-        let map = MemoryMap::from_firmware([ram(1, 0x3800), reserved(0x1fff, 1)].into_iter()).unwrap();
+        let map =
+            MemoryMap::from_firmware([ram(1, 0x3800), reserved(0x1fff, 1)].into_iter()).unwrap();
         assert_eq!(frames(&map), [(2, 3)]);
     }
 
@@ -282,12 +305,15 @@ mod tests {
     fn a_map_in_too_many_pieces_is_refused_not_cut_short() {
         let pieces = (0..=MAX_RANGES as u64).map(|i| ram(i * 0x2000, 0x1000));
         assert_eq!(MemoryMap::from_firmware(pieces).map(|_| ()), Err(TooManyRanges));
-        let mut map = MemoryMap::from_firmware((0..MAX_RANGES as u64).map(|i| ram(i * 0x4000, 0x3000))).unwrap();
+        let mut map =
+            MemoryMap::from_firmware((0..MAX_RANGES as u64).map(|i| ram(i * 0x4000, 0x3000)))
+                .unwrap();
         assert_eq!(map.take(range(1, 2)), Err(TooManyRanges));
     }
 
     proptest! {
-        /// Against a set of frames: whatever the firmware says, in whatever order, and whatever is taken.
+        /// Against a set of frames: whatever the firmware says, in whatever order, and whatever is
+        /// taken.
         #[test]
         fn a_map_is_the_set_of_its_frames(
             pieces in prop::collection::vec((0u64..0x40_000, 0u64..0x10_000, any::<bool>()), 0..12),
@@ -310,7 +336,8 @@ mod tests {
             };
             let mut model: BTreeSet<u64> = (0..80u64)
                 .filter(|frame| {
-                    // Only a frame within one piece, or pieces that meet on a frame boundary: rounding is per piece.
+                    // Only a frame within one piece, or pieces that meet on a frame boundary:
+                    // rounding is per piece.
                     pieces.iter().any(|p| {
                         p.ram && p.start.div_ceil(FRAME_SIZE) <= *frame && *frame < (p.start + p.len) / FRAME_SIZE
                     }) && edges(*frame).iter().all(|byte| !is(false, *byte))

@@ -1,5 +1,5 @@
-//! The arithmetic of x86-64's page tables: which entry of which level is for a page, and how a run of frames is cut
-//! into entries.
+//! The arithmetic of x86-64's page tables: which entry of which level is for a page, and how a run
+//! of frames is cut into entries.
 //!
 //! ```text
 //!   virtual address   47 ...... 39 | 38 ...... 30 | 29 ...... 21 | 20 ...... 12 | 11 ... 0
@@ -71,8 +71,8 @@ pub struct Span {
     pub huge: bool,
 }
 
-/// Cuts a run of frames, to be seen from `at` on, into spans: whole 2 MiB where `leaf` allows and both the page and the
-/// frame are so aligned, otherwise as far as the level 1 table goes.
+/// Cuts a run of frames, to be seen from `at` on, into spans: whole 2 MiB where `leaf` allows and
+/// both the page and the frame are so aligned, otherwise as far as the level 1 table goes.
 pub fn spans(at: Vpn, frames: FrameRange, leaf: Order) -> impl Iterator<Item = Span> {
     let (mut at, mut pfn) = (at, frames.start);
     core::iter::from_fn(move || {
@@ -125,7 +125,9 @@ mod tests {
     #[test]
     fn two_mib_are_one_entry_only_where_all_is_aligned() {
         let run = FrameRange::new(Pfn::new(1024), 1030).unwrap();
-        let cut = |at, leaf| spans(Vpn::new(at), run, leaf).map(|s| (s.pages, s.huge)).collect::<Vec<_>>();
+        let cut = |at, leaf| {
+            spans(Vpn::new(at), run, leaf).map(|s| (s.pages, s.huge)).collect::<Vec<_>>()
+        };
         assert_eq!(cut(512, Order::PAGEBLOCK), [(512, true), (512, true), (6, false)]);
         assert_eq!(cut(512, Order::ZERO), [(512, false), (512, false), (6, false)]);
         assert_eq!(cut(513, Order::PAGEBLOCK), [(511, false), (512, false), (7, false)]);
@@ -135,7 +137,8 @@ mod tests {
 
     #[test]
     fn entries_survive_the_way_there_and_back() {
-        let entry = Entry::new(Pfn::new(0x1234), freehold_vm::Access::ReadWrite).with(Entry::HARDWARE);
+        let entry =
+            Entry::new(Pfn::new(0x1234), freehold_vm::Access::ReadWrite).with(Entry::HARDWARE);
         assert_eq!(from_hardware(to_hardware(entry)), entry);
         assert_eq!(to_hardware(Entry::NONE), 0);
     }

@@ -40,6 +40,7 @@ fn a_frame_written_to_by_somebody_else_is_noticed() {
     chain.push(&machine, pfn, order, 3);
     assert_eq!(chain.pop(&machine), Ok(Some((pfn, order, 3))));
     chain.push(&machine, pfn, order, 3);
-    machine.words(freehold::Pfn::new(pfn.get() + 3))[511].store(1, std::sync::atomic::Ordering::Relaxed);
+    machine.words(freehold::Pfn::new(pfn.get() + 3))[511]
+        .store(1, std::sync::atomic::Ordering::Relaxed);
     assert!(chain.pop(&machine).is_err());
 }

@@ -1,9 +1,12 @@
-//! An OSTD kernel whose frames are Freehold's: it runs OSTD's own tests and a few of ours, and powers off.
+//! An OSTD kernel whose frames are Freehold's: it runs OSTD's own tests and a few of ours, and
+//! powers off.
 //!
-//! `cargo xtask ostd` builds it with `--cfg ktest`, by which OSTD compiles its tests in, and boots it in QEMU. Everything that
-//! OSTD has in frames comes from here then: page tables, slabs, stacks, user memory.
+//! `cargo xtask ostd` builds it with `--cfg ktest`, by which OSTD compiles its tests in, and boots
+//! it in QEMU. Everything that OSTD has in frames comes from here then: page tables, slabs, stacks,
+//! user memory.
 //!
-//! The tests' runner is OSTD's (`osdk-test-kernel`); `cargo osdk`, which would write the statics below, is not needed.
+//! The tests' runner is OSTD's (`osdk-test-kernel`); `cargo osdk`, which would write the statics
+//! below, is not needed.
 
 #![no_std]
 #![no_main]

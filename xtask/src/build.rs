@@ -1,6 +1,8 @@
-//! Building the kernel: an ordinary `cargo build` of its program, for the host's own target, with two more flags.
+//! Building the kernel: an ordinary `cargo build` of its program, for the host's own target, with
+//! two more flags.
 //!
-//! The flags go with `--target`, so that build scripts are compiled as always. Why this target: `kernel/src/bare/boot.rs`.
+//! The flags go with `--target`, so that build scripts are compiled as always. Why this target:
+//! `kernel/src/bare/boot.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,9 +53,12 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Where everything is built: named to cargo, too, so that no configuration of the user's can put it elsewhere.
+/// Where everything is built: named to cargo, too, so that no configuration of the user's can put
+/// it elsewhere.
 pub(crate) fn target() -> PathBuf {
-    root().join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from))
+    root().join(
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from),
+    )
 }
 
 fn cargo(subcommand: &str, profile: Profile) -> Command {
@@ -64,7 +69,10 @@ fn cargo(subcommand: &str, profile: Profile) -> Command {
     cargo.args(["--target", TARGET, "--profile", profile.name()]);
     cargo.arg("--target-dir").arg(target());
     // Flags of the caller's would make another program of it.
-    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_BUILD_RUSTFLAGS").env("RUSTFLAGS", FLAGS);
+    cargo
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_BUILD_RUSTFLAGS")
+        .env("RUSTFLAGS", FLAGS);
     cargo
 }
 
@@ -77,7 +85,9 @@ pub(crate) fn build(profile: Profile) -> Result<PathBuf, String> {
     let status = cargo("build", profile).arg("--quiet").status();
     let status = status.map_err(|error| format!("cargo cannot be run: {error}"))?;
     if !status.success() {
-        return Err(format!("the kernel was not built; if `core` is missing, `rustup target add {TARGET}` brings it"));
+        return Err(format!(
+            "the kernel was not built; if `core` is missing, `rustup target add {TARGET}` brings it"
+        ));
     }
     Ok(target().join(TARGET).join(profile.name()).join("kernel"))
 }

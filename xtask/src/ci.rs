@@ -1,5 +1,5 @@
-//! The checks of `.ci/run`, all or some. They are written there and nowhere else, so that CI needs no built program to
-//! begin with.
+//! The checks of `.ci/run`, all or some. They are written there and nowhere else, so that CI needs
+//! no built program to begin with.
 
 use std::process::{Command, ExitCode};
 
@@ -29,5 +29,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     let status = command.args(&arguments.steps).status();
     let status = status.map_err(|error| format!("cannot run {}: {error}", script.display()))?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from))
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask qemu --history`: the kernel writes down what its allocator does, in memory that is a file here.
+//! `cargo xtask qemu --history`: the kernel writes down what its allocator does, in memory that is
+//! a file here.
 //!
-//! The kernel's part is `kernel/src/bare/history.rs`, which draws the layout; the history is judged by freehold-model's example
-//! `judge-history`.
+//! The kernel's part is `kernel/src/bare/history.rs`, which draws the layout; the history is judged
+//! by freehold-model's example `judge-history`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,7 +23,8 @@ fn memory_file() -> PathBuf {
 
 /// What QEMU has to be told.
 pub(crate) fn arguments(memory: &str) -> Vec<OsString> {
-    let mut backend = OsString::from(format!("memory-backend-file,id=ram,share=on,size={memory},mem-path="));
+    let mut backend =
+        OsString::from(format!("memory-backend-file,id=ram,share=on,size={memory},mem-path="));
     backend.push(memory_file());
     vec!["-object".into(), backend, "-machine".into(), "memory-backend=ram".into()]
 }
@@ -45,7 +47,10 @@ pub(crate) fn keep(to: &Path, is_whole: bool) -> Result<(), String> {
         Ok(None) => Err("the machine's memory has no history in it".to_owned()),
         Ok(Some(records)) => {
             eprintln!("{records} records in {}; to judge them:", to.display());
-            eprintln!("cargo run -p freehold-model --features conformance --example judge-history -- {}", to.display());
+            eprintln!(
+                "cargo run -p freehold-model --features conformance --example judge-history -- {}",
+                to.display()
+            );
             Ok(())
         }
     }

@@ -31,7 +31,8 @@ enum Job {
     Kernel(build::Arguments),
     /// Lint the kernel's bare-metal program, which an ordinary `cargo clippy` passes over.
     Clippy,
-    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, benchmarks and page faults.
+    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, benchmarks and
+    /// page faults.
     Linux(linux::Arguments),
     /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and a few of ours.
     Ostd(ostd::Arguments),
@@ -39,7 +40,8 @@ enum Job {
     Docs(docs::Arguments),
     /// Run the checks that a change must pass, or some of them: the steps of .ci/run.
     Ci(ci::Arguments),
-    /// Check that the core's tests notice when one line of it is wrong: each change that docs/mutants.json lists.
+    /// Check that the core's tests notice when one line of it is wrong: each change that
+    /// docs/mutants.json lists.
     Mutants(mutants::Arguments),
     /// Check that each crate builds with the oldest Rust that it says it needs.
     Msrv,

@@ -1,4 +1,5 @@
-//! Whether each crate builds with the oldest Rust that it says it needs: `rust-version` of its manifest.
+//! Whether each crate builds with the oldest Rust that it says it needs: `rust-version` of its
+//! manifest.
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
@@ -18,7 +19,8 @@ struct Package {
     rust_version: Option<String>,
 }
 
-/// Checks all of them. A toolchain that is not there and cannot be had is a loud skip: no defect of the crates.
+/// Checks all of them. A toolchain that is not there and cannot be had is a loud skip: no defect of
+/// the crates.
 pub(crate) fn run() -> Result<ExitCode, String> {
     let mut failed = Vec::new();
     for (version, crates) in by_version()? {
@@ -44,7 +46,10 @@ pub(crate) fn run() -> Result<ExitCode, String> {
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("error: not with Rust {}: raise rust-version, or do without what is newer", failed.join(", "));
+    eprintln!(
+        "error: not with Rust {}: raise rust-version, or do without what is newer",
+        failed.join(", ")
+    );
     Ok(ExitCode::FAILURE)
 }
 
@@ -53,11 +58,12 @@ fn by_version() -> Result<BTreeMap<String, Vec<String>>, String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root());
     let output = command.output().map_err(|error| format!("cannot run cargo metadata: {error}"))?;
-    let metadata: Metadata =
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("cannot read cargo metadata: {error}"))?;
+    let metadata: Metadata = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("cannot read cargo metadata: {error}"))?;
     let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Package { name, rust_version } in metadata.packages {
-        let version = rust_version.ok_or_else(|| format!("{name} does not say which Rust it needs"))?;
+        let version =
+            rust_version.ok_or_else(|| format!("{name} does not say which Rust it needs"))?;
         versions.entry(version).or_default().push(name);
     }
     Ok(versions)
@@ -67,9 +73,16 @@ fn by_version() -> Result<BTreeMap<String, Vec<String>>, String> {
 fn has(version: &str) -> bool {
     let quiet = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(program);
-        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).env_remove("RUSTUP_TOOLCHAIN");
+        command
+            .args(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .env_remove("RUSTUP_TOOLCHAIN");
         command.status().is_ok_and(|status| status.success())
     };
     quiet("rustup", &["run", version, "cargo", "--version"])
-        || quiet("timeout", &["300", "rustup", "toolchain", "install", version, "--profile", "minimal"])
+        || quiet(
+            "timeout",
+            &["300", "rustup", "toolchain", "install", version, "--profile", "minimal"],
+        )
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask ostd`: an OSTD kernel (`ostd/`) whose frames are Freehold's, with OSTD's own tests in it, under QEMU.
+//! `cargo xtask ostd`: an OSTD kernel (`ostd/`) whose frames are Freehold's, with OSTD's own tests
+//! in it, under QEMU.
 //!
 //! What `cargo osdk` does is little for one kernel: flags, a link script, and two bytes for QEMU.
 
@@ -12,8 +13,9 @@ use crate::build;
 use crate::qemu::{self, Accelerator, Machine};
 
 const TARGET: &str = "x86_64-unknown-none";
-/// OSTD's link script has no place for position-independent code, its interrupt handlers use the stack's end, and its tests
-/// catch panics, for which `core` is built as well. Its tests are compiled in by the last one.
+/// OSTD's link script has no place for position-independent code, its interrupt handlers use the
+/// stack's end, and its tests catch panics, for which `core` is built as well. Its tests are
+/// compiled in by the last one.
 const FLAGS: [&str; 7] = [
     "-Crelocation-model=static",
     "-Crelro-level=off",
@@ -23,7 +25,8 @@ const FLAGS: [&str; 7] = [
     "--check-cfg=cfg(ktest)",
     "--cfg=ktest",
 ];
-/// Where less than that is below 4 GiB, QEMU has its ACPI tables behind all memory, and OSTD maps no further than to there.
+/// Where less than that is below 4 GiB, QEMU has its ACPI tables behind all memory, and OSTD maps
+/// no further than to there.
 const MEMORY: &str = "4G";
 
 #[derive(Args)]
@@ -47,7 +50,9 @@ pub(crate) struct Arguments {
 
 fn has_sources() -> bool {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output();
-    let sysroot = sysroot.map(|done| String::from_utf8_lossy(&done.stdout).trim().to_owned()).unwrap_or_default();
+    let sysroot = sysroot
+        .map(|done| String::from_utf8_lossy(&done.stdout).trim().to_owned())
+        .unwrap_or_default();
     Path::new(&sysroot).join("lib/rustlib/src/rust/library/core").is_dir()
 }
 
@@ -55,22 +60,35 @@ fn has_sources() -> bool {
 fn kernel(lose: bool) -> Result<PathBuf, String> {
     let (folder, target) = (build::root().join("ostd"), build::target().join("ostd"));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(&folder).args(["build", "--quiet", "--release", "--locked", "--target", TARGET, "--target-dir"]);
-    cargo.arg(&target).args(["-Zbuild-std=core,alloc", "-Zbuild-std-features=compiler-builtins-mem"]);
+    cargo.current_dir(&folder).args([
+        "build",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--target",
+        TARGET,
+        "--target-dir",
+    ]);
+    cargo
+        .arg(&target)
+        .args(["-Zbuild-std=core,alloc", "-Zbuild-std-features=compiler-builtins-mem"]);
     if lose {
         cargo.args(["--features", "lose"]);
     }
     let script = format!("-Clink-arg=-T{}", folder.join("linker.ld").display());
     let flags = FLAGS.map(str::to_owned).into_iter().chain([script]).collect::<Vec<_>>();
-    // The options with -Z, and OSTD's unstable features, are there in every rustc, for those who ask in this way.
+    // The options with -Z, and OSTD's unstable features, are there in every rustc, for those who
+    // ask in this way.
     cargo.env("RUSTC_BOOTSTRAP", "1").env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     let status = cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?;
     if !status.success() {
         return Err("the kernel was not built".to_owned());
     }
     let built = target.join(TARGET).join("release/freehold-ostd");
-    let mut bytes = std::fs::read(&built).map_err(|error| format!("{}: {error}", built.display()))?;
-    // QEMU loads a Multiboot kernel of 64 bits only where its file says that it is one for the 386: e_machine, EM_386.
+    let mut bytes =
+        std::fs::read(&built).map_err(|error| format!("{}: {error}", built.display()))?;
+    // QEMU loads a Multiboot kernel of 64 bits only where its file says that it is one for the 386:
+    // e_machine, EM_386.
     bytes.get_mut(18..20).ok_or("the kernel is empty")?.copy_from_slice(&[3, 0]);
     let image = built.with_extension("qemu");
     std::fs::write(&image, bytes).map_err(|error| format!("{}: {error}", image.display()))?;

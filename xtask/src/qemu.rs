@@ -49,7 +49,8 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// `isa-debug-exit` makes `2 * byte + 1` of the byte that the kernel writes: 0x10, or 0x11, for which OSTD has 0x20.
+    /// `isa-debug-exit` makes `2 * byte + 1` of the byte that the kernel writes: 0x10, or 0x11, for
+    /// which OSTD has 0x20.
     pub(crate) fn of(status: ExitStatus) -> Self {
         Self::of_code(status.code())
     }
@@ -71,8 +72,12 @@ impl End {
                 "FAILED: the kernel had not ended after {limit} s and was stopped; the last line above tells how far it got. \
                  On a slow machine: --timeout SECONDS"
             ),
-            Self::Died(Some(0)) => eprintln!("FAILED: the machine was reset, after {seconds:.1} s: a triple fault?"),
-            Self::Died(code) => eprintln!("FAILED: QEMU ended with {code:?} and the kernel had not said anything"),
+            Self::Died(Some(0)) => {
+                eprintln!("FAILED: the machine was reset, after {seconds:.1} s: a triple fault?")
+            }
+            Self::Died(code) => {
+                eprintln!("FAILED: QEMU ended with {code:?} and the kernel had not said anything")
+            }
         }
     }
 
@@ -116,7 +121,8 @@ impl Machine {
             &cpus,
             "-m",
             &self.memory,
-            // Nothing that is not needed: no network, no display, no monitor, no second try after a triple fault.
+            // Nothing that is not needed: no network, no display, no monitor, no second try after a
+            // triple fault.
             "-nic",
             "none",
             "-vga",
@@ -146,7 +152,13 @@ impl Machine {
     /// # Errors
     ///
     /// Where QEMU cannot be started.
-    pub(crate) fn run(&self, kernel: &Path, command_line: &str, limit: Duration, show: bool) -> Result<End, String> {
+    pub(crate) fn run(
+        &self,
+        kernel: &Path,
+        command_line: &str,
+        limit: Duration,
+        show: bool,
+    ) -> Result<End, String> {
         let mut child = self.start(kernel, command_line, show.then(Stdio::inherit))?;
         Self::wait(&mut child, limit)
     }
@@ -156,7 +168,12 @@ impl Machine {
     /// # Errors
     ///
     /// Where QEMU cannot be started.
-    pub(crate) fn start(&self, kernel: &Path, command_line: &str, output: Option<Stdio>) -> Result<Child, String> {
+    pub(crate) fn start(
+        &self,
+        kernel: &Path,
+        command_line: &str,
+        output: Option<Stdio>,
+    ) -> Result<Child, String> {
         let mut command = Command::new(&self.qemu);
         command.args(self.arguments(kernel, command_line)).stdin(Stdio::null());
         match output {
@@ -176,7 +193,9 @@ impl Machine {
         loop {
             match child.try_wait() {
                 Ok(Some(status)) => return Ok(End::of(status)),
-                Ok(None) if started.elapsed() < limit => std::thread::sleep(Duration::from_millis(20)),
+                Ok(None) if started.elapsed() < limit => {
+                    std::thread::sleep(Duration::from_millis(20))
+                }
                 Ok(None) => break,
                 Err(error) => return Err(format!("waiting for QEMU: {error}")),
             }
@@ -196,7 +215,11 @@ impl Machine {
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
     let name = "qemu-system-x86_64";
     if let Some(path) = named {
-        return if path.is_file() { Ok(path.to_path_buf()) } else { Err(format!("there is no {}", path.display())) };
+        return if path.is_file() {
+            Ok(path.to_path_buf())
+        } else {
+            Err(format!("there is no {}", path.display()))
+        };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file()).ok_or_else(|| {
@@ -239,8 +262,17 @@ mod tests {
             extra: vec!["-initrd".into(), "archive".into()],
         };
         let arguments = machine.arguments(Path::new("kernel"), "cpus=4 bench");
-        let has = |name: &str, value: &str| arguments.windows(2).any(|pair| pair[0] == name && pair[1] == value);
-        assert!(has("-smp", "4") && has("-m", "256M") && has("-append", "cpus=4 bench") && has("-kernel", "kernel"));
-        assert!(has("-accel", "tcg,thread=single") && has("-cpu", "max") && has("-initrd", "archive"));
+        let has = |name: &str, value: &str| {
+            arguments.windows(2).any(|pair| pair[0] == name && pair[1] == value)
+        };
+        assert!(
+            has("-smp", "4")
+                && has("-m", "256M")
+                && has("-append", "cpus=4 bench")
+                && has("-kernel", "kernel")
+        );
+        assert!(
+            has("-accel", "tcg,thread=single") && has("-cpu", "max") && has("-initrd", "archive")
+        );
     }
 }

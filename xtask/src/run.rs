@@ -10,7 +10,8 @@ use crate::build::{self, Profile};
 use crate::history;
 use crate::qemu::{self, Accelerator, End, Machine};
 
-/// How long the probe may take. Where KVM works the kernel says hello within a fraction of a second.
+/// How long the probe may take. Where KVM works the kernel says hello within a fraction of a
+/// second.
 const PROBE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -25,8 +26,8 @@ pub(crate) enum Kvm {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Threads {
-    /// One for each CPU where this machine has as many cores, one for all otherwise: a CPU that waits for another one
-    /// would keep it from running.
+    /// One for each CPU where this machine has as many cores, one for all otherwise: a CPU that
+    /// waits for another one would keep it from running.
     Auto,
     /// One for all.
     Single,
@@ -80,7 +81,8 @@ pub(crate) struct Arguments {
     /// Memory of the machine: a number and M or G.
     #[arg(long, default_value = "256M", value_parser = memory)]
     memory: String,
-    /// Seconds after which the machine is stopped. By default 90, and more for each CPU beyond four and each GiB of memory.
+    /// Seconds after which the machine is stopped. By default 90, and more for each CPU beyond four
+    /// and each GiB of memory.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// Whether the hardware runs the CPUs.
@@ -95,7 +97,8 @@ pub(crate) struct Arguments {
     /// Run those self-tests only whose names contain this word.
     #[arg(long, value_name = "WORD", default_value = "", value_parser = word)]
     only: String,
-    /// In place of the self-test a run of which each step is written to this file, to be judged afterwards.
+    /// In place of the self-test a run of which each step is written to this file, to be judged
+    /// afterwards.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["bench", "only", "inject"])]
     history: Option<PathBuf>,
     /// Build a defect in, to see it found.
@@ -111,7 +114,8 @@ pub(crate) struct Arguments {
 
 /// How much that is, in MiB.
 fn mebibytes(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len());
+    let (number, unit) =
+        text.split_at(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len());
     match (number.parse::<u64>(), unit) {
         (Ok(n), "M") => Some(n),
         (Ok(n), "G") => Some(n.saturating_mul(1024)),
@@ -135,7 +139,8 @@ fn word(text: &str) -> Result<String, String> {
 }
 
 impl Arguments {
-    /// Seconds. The self-test goes through all memory several times, and translated CPUs share the machine's own.
+    /// Seconds. The self-test goes through all memory several times, and translated CPUs share the
+    /// machine's own.
     fn limit(&self) -> u64 {
         let gibibytes = mebibytes(&self.memory).unwrap_or(0) / 1024;
         let more = 30 * u64::from(self.cpus.saturating_sub(4)) + gibibytes.saturating_mul(60);
@@ -160,7 +165,8 @@ impl Arguments {
     }
 }
 
-/// Whether a kernel boots under KVM here, really: nested in another machine it may start and then do nothing.
+/// Whether a kernel boots under KVM here, really: nested in another machine it may start and then
+/// do nothing.
 fn kvm_works(machine: &Machine, kernel: &std::path::Path) -> bool {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
     if let Err(error) = device {
@@ -170,7 +176,10 @@ fn kvm_works(machine: &Machine, kernel: &std::path::Path) -> bool {
     let machine = Machine { accelerator: Accelerator::Kvm, ..machine.clone() };
     let end = machine.run(kernel, "probe", PROBE, false);
     if end != Ok(End::Passed) {
-        eprintln!("KVM is not used: a kernel does not boot under it here within {} s", PROBE.as_secs());
+        eprintln!(
+            "KVM is not used: a kernel does not boot under it here within {} s",
+            PROBE.as_secs()
+        );
     }
     end == Ok(End::Passed)
 }
@@ -187,8 +196,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         None if arguments.bench => Profile::Bench,
         None => Profile::Checked,
     })?;
-    let (memory, accelerator) = (arguments.memory.clone(), arguments.threads.accelerator(arguments.cpus));
-    let mut machine = Machine { qemu, cpus: arguments.cpus, memory, accelerator, extra: Vec::new() };
+    let (memory, accelerator) =
+        (arguments.memory.clone(), arguments.threads.accelerator(arguments.cpus));
+    let mut machine =
+        Machine { qemu, cpus: arguments.cpus, memory, accelerator, extra: Vec::new() };
     let kvm = match arguments.kvm {
         Kvm::On => true,
         Kvm::Off => false,
@@ -197,7 +208,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     if kvm {
         machine.accelerator = Accelerator::Kvm;
     } else if arguments.bench {
-        eprintln!("The CPUs are translated, not run: the benchmarks' counts are right, their nanoseconds mean little.");
+        eprintln!(
+            "The CPUs are translated, not run: the benchmarks' counts are right, their nanoseconds mean little."
+        );
     }
     if arguments.history.is_some() {
         machine.extra = history::arguments(&machine.memory);
@@ -238,7 +251,10 @@ mod tests {
     fn the_kernel_is_told_what_was_asked_for() {
         assert_eq!(parse(&[]).unwrap().command_line(), "cpus=4");
         let all = ["--cpus", "2", "--only", "order", "--bench", "--inject", "no-shootdown"];
-        assert_eq!(parse(&all).unwrap().command_line(), "cpus=2 only=order bench inject=no-shootdown");
+        assert_eq!(
+            parse(&all).unwrap().command_line(),
+            "cpus=2 only=order bench inject=no-shootdown"
+        );
     }
 
     #[test]
@@ -254,7 +270,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        for wrong in [["--cpus", "9"], ["--memory", "32M"], ["--memory", "256"], ["--only", "a b"]] {
+        for wrong in [["--cpus", "9"], ["--memory", "32M"], ["--memory", "256"], ["--only", "a b"]]
+        {
             let Err(error) = parse(&wrong) else { panic!("{wrong:?} was taken") };
             assert!(error.contains(wrong[1]), "{error}");
         }

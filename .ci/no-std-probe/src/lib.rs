@@ -30,7 +30,8 @@ pub extern "C" fn probe_vm(pfn: u64) -> u64 {
     mmu.stats().pages_flushed + Entry::new(Pfn::new(pfn), Access::Read).bits()
 }
 
-/// The buddy adapter takes its metadata from a heap. There is none here, only what the linker asks for.
+/// The buddy adapter takes its metadata from a heap. There is none here, only what the linker asks
+/// for.
 struct NoHeap;
 
 // SAFETY: it never has memory, which an allocator may say at any time.

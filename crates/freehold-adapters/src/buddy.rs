@@ -1,4 +1,5 @@
-//! The call shape of `buddy_system_allocator`'s frame allocators, so that its users change one line.
+//! The call shape of `buddy_system_allocator`'s frame allocators, so that its users change one
+//! line.
 //!
 //! ```
 //! // use buddy_system_allocator::LockedFrameAllocator;
@@ -14,26 +15,29 @@
 //!
 //! # What is the same
 //!
-//! All calls of version 0.13, their alignment (a run of `count` frames starts at a multiple of the next power of two),
-//! `ORDER` as the limit of one allocation, and the need of a heap: the metadata comes from there, 112 bytes for each 2 MiB,
-//! when memory is added and never later. Small requests take what is left over at the ends of memory first, the smallest
-//! aligned piece that will do, so that the larger pieces stay whole.
+//! All calls of version 0.13, their alignment (a run of `count` frames starts at a multiple of the
+//! next power of two), `ORDER` as the limit of one allocation, and the need of a heap: the metadata
+//! comes from there, 112 bytes for each 2 MiB, when memory is added and never later. Small requests
+//! take what is left over at the ends of memory first, the smallest aligned piece that will do, so
+//! that the larger pieces stay whole.
 //!
 //! # What is not
 //!
-//! - **`alloc(n)` takes `n` frames, and `dealloc(start, n)` frees `n`.** There both are rounded up to a power of two, so
-//!   that after `alloc(4)`, `dealloc(start, 3)` frees the fourth frame too, which somebody still uses, and the next
-//!   allocation hands it out a second time. Here it stays allocated until somebody frees it, and any part of an
-//!   allocation may be freed on its own. `alloc_aligned` and `dealloc_aligned` round up as documented there.
-//! - **A count of 0 is refused**, as a layout of size 0 is, and frees of it are; there it stands for 1.
-//! - **A wrong free panics**, with the frame and the reason, where it is a silent corruption there (or a panic on the
-//!   statistics' overflow). [`FrameAllocator::try_dealloc`] says why instead.
+//! - **`alloc(n)` takes `n` frames, and `dealloc(start, n)` frees `n`.** There both are rounded up
+//!   to a power of two, so that after `alloc(4)`, `dealloc(start, 3)` frees the fourth frame too,
+//!   which somebody still uses, and the next allocation hands it out a second time. Here it stays
+//!   allocated until somebody frees it, and any part of an allocation may be freed on its own.
+//!   `alloc_aligned` and `dealloc_aligned` round up as documented there.
+//! - **A count of 0 is refused**, as a layout of size 0 is, and frees of it are; there it stands
+//!   for 1.
+//! - **A wrong free panics**, with the frame and the reason, where it is a silent corruption there
+//!   (or a panic on the statistics' overflow). [`FrameAllocator::try_dealloc`] says why instead.
 //! - **Memory added twice panics.** There it is handed out twice.
-//! - Which of the free frames is handed out is another one. Between the ends of memory it is the lowest that is aligned, not one
-//!   of the smallest free piece: free frames are bits here, not lists by size. So a free frame by itself may stay while a
-//!   pair is cut.
-//! - Memory added in pieces while nothing is allocated becomes one allocator. A piece added later is served on its own:
-//!   no run of frames goes across its edge.
+//! - Which of the free frames is handed out is another one. Between the ends of memory it is the
+//!   lowest that is aligned, not one of the smallest free piece: free frames are bits here, not
+//!   lists by size. So a free frame by itself may stay while a pair is cut.
+//! - Memory added in pieces while nothing is allocated becomes one allocator. A piece added later
+//!   is served on its own: no run of frames goes across its edge.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -45,8 +49,8 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 
 use freehold::{
-    Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, Violation, Watermarks,
-    ZoneConfig, ZoneStats,
+    Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request, SingleCpu,
+    Violation, Watermarks, ZoneConfig, ZoneStats,
 };
 use spin::Mutex;
 
@@ -95,10 +99,12 @@ impl Region {
         let span = zone.span;
         let zones = [zone];
         let config = Config::new(1, &zones);
-        let size = Freehold::<SingleCpu>::metadata_size(&config).expect("the pieces were checked when they were added");
+        let size = Freehold::<SingleCpu>::metadata_size(&config)
+            .expect("the pieces were checked when they were added");
         let metadata = Box::leak(vec![MaybeUninit::<u8>::uninit(); size].into_boxed_slice());
         let owner = NonNull::from(&mut *metadata);
-        let engine = Freehold::new(&config, metadata, SingleCpu).expect("the size is what was asked for");
+        let engine =
+            Freehold::new(&config, metadata, SingleCpu).expect("the size is what was asked for");
         let pieces = ranges.iter().flat_map(|range| range.chunks(Order::PAGEBLOCK));
         let pieces = pieces.filter(|&(_, order)| order < Order::PAGEBLOCK);
         let mut ends: Vec<End> = pieces
@@ -115,10 +121,14 @@ impl Region {
         let fits = |end: &&End| end.range.len() >= size && end.free >= count;
         let order = Order::fitting(size);
         let start = self.ends.iter().filter(fits).find_map(|end| {
-            let request = Request::new(order?, Migratetype::Movable).from(end.range.start).below(end.range.end);
+            let request = Request::new(order?, Migratetype::Movable)
+                .from(end.range.start)
+                .below(end.range.end);
             let start = self.engine.alloc(request).ok()?;
-            let rest =
-                FrameRange { start: Pfn::new(start.get() + count), end: Pfn::new(start.get() + order?.frames()) };
+            let rest = FrameRange {
+                start: Pfn::new(start.get() + count),
+                end: Pfn::new(start.get() + order?.frames()),
+            };
             if !rest.is_empty() {
                 // Allocated just now and known to nobody, so there is nothing to refuse.
                 let freed = self.engine.free_range(rest);
@@ -153,7 +163,8 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: dropped here and never used again.
         unsafe { ManuallyDrop::drop(&mut self.engine) };
-        // SAFETY: it was leaked from a box of just this slice, and the allocator that used it is gone.
+        // SAFETY: it was leaked from a box of just this slice, and the allocator that used it is
+        // gone.
         drop(unsafe { Box::from_raw(self.metadata.as_ptr()) });
     }
 }
@@ -169,8 +180,8 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
     ///
     /// # Panics
     ///
-    /// Where `start` is behind `end`, where `end` is above 2^40 (as a physical address: 2^52), and where some of the frames
-    /// are there already.
+    /// Where `start` is behind `end`, where `end` is above 2^40 (as a physical address: 2^52), and
+    /// where some of the frames are there already.
     pub fn add_frame(&mut self, start: usize, end: usize) {
         assert!(start <= end, "add_frame: {start:#x} is behind {end:#x}");
         assert!(end as u64 <= END, "add_frame: there are no frames above 2^40, and {end:#x} is");
@@ -181,7 +192,10 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
         let known = self.regions.iter().flat_map(|region| &region.ranges).chain(&self.waiting);
         for other in known {
             let overlap = other.start < range.end && range.start < other.end;
-            assert!(!overlap, "add_frame: {range} and {other}, which is there already, share frames");
+            assert!(
+                !overlap,
+                "add_frame: {range} and {other}, which is there already, share frames"
+            );
         }
         self.waiting.push(range);
     }
@@ -234,7 +248,8 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
         Some(start.get() as usize)
     }
 
-    /// Allocates `count` frames in a row (none for 0), the first a multiple of the next power of two; returns the first.
+    /// Allocates `count` frames in a row (none for 0), the first a multiple of the next power of
+    /// two; returns the first.
     ///
     /// Constant time up to 2 MiB; above that a search over the free blocks.
     pub fn alloc(&mut self, count: usize) -> Option<usize> {
@@ -244,8 +259,8 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
         self.alloc_exactly(count, count.checked_next_power_of_two()?)
     }
 
-    /// Allocates as many frames as the larger of the layout's alignment and its size rounded up to a power of two, aligned to
-    /// that; none for a size of 0. Both are in frames.
+    /// Allocates as many frames as the larger of the layout's alignment and its size rounded up to
+    /// a power of two, aligned to that; none for a size of 0. Both are in frames.
     pub fn alloc_aligned(&mut self, layout: Layout) -> Option<usize> {
         if layout.size() == 0 {
             return None;
@@ -254,7 +269,8 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
         self.alloc_exactly(size, size)
     }
 
-    /// Allocates the `count` frames from `start` on, a multiple of the next power of two, if they are all free.
+    /// Allocates the `count` frames from `start` on, a multiple of the next power of two, if they
+    /// are all free.
     pub fn alloc_at(&mut self, start: usize, count: usize) -> Option<usize> {
         if !self.waiting.is_empty() {
             self.add_waiting();
@@ -275,8 +291,8 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
     ///
     /// # Panics
     ///
-    /// Where some of them are free already, were never handed out or are not there, and where they are none; nothing has
-    /// changed then.
+    /// Where some of them are free already, were never handed out or are not there, and where they
+    /// are none; nothing has changed then.
     pub fn dealloc(&mut self, start: usize, count: usize) {
         if let Err(error) = self.try_dealloc(start, count) {
             panic!("dealloc({start:#x}, {count}): {error}");
@@ -293,7 +309,8 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
         if count == 0 {
             return Err(FreeError::ZeroLength);
         }
-        let range = FrameRange::new(start, count as u64).ok_or(FreeError::OutOfZone { pfn: start })?;
+        let range =
+            FrameRange::new(start, count as u64).ok_or(FreeError::OutOfZone { pfn: start })?;
         let region = self.regions.iter_mut().find(|region| region.contains(start));
         let region = region.ok_or(FreeError::OutOfZone { pfn: start })?;
         region.engine.free_range(range)?;
@@ -318,8 +335,8 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
         (known.map(FrameRange::len).sum(), self.allocated)
     }
 
-    /// Statistics of the allocators behind it, lowest pieces first. The allocators stay inside: who could free in one of
-    /// them would free what this one counts as handed out.
+    /// Statistics of the allocators behind it, lowest pieces first. The allocators stay inside: who
+    /// could free in one of them would free what this one counts as handed out.
     ///
     /// ```compile_fail,E0599
     /// # fn free(frames: &freehold_adapters::buddy::FrameAllocator<33>) {
@@ -355,7 +372,10 @@ impl<const ORDER: usize> Default for FrameAllocator<ORDER> {
 impl<const ORDER: usize> fmt::Debug for FrameAllocator<ORDER> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (frames, allocated) = self.frames();
-        f.debug_struct("FrameAllocator").field("frames", &frames).field("allocated", &allocated).finish_non_exhaustive()
+        f.debug_struct("FrameAllocator")
+            .field("frames", &frames)
+            .field("allocated", &allocated)
+            .finish_non_exhaustive()
     }
 }
 

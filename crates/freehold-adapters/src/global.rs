@@ -8,18 +8,21 @@
 //! # fn main() {}
 //! ```
 //!
-//! What a program gets for it: memory of large buffers that is [given back](freehold_host::Arena::trim) to the system,
-//! statistics of it, and shrinking that moves nothing. What it does not get is a faster `malloc`: requests below the
+//! What a program gets for it: memory of large buffers that is
+//! [given back](freehold_host::Arena::trim) to the system, statistics of it, and shrinking that
+//! moves nothing. What it does not get is a faster `malloc`: requests below the
 //! [threshold](LargeFromArena::with) (128 KiB, where glibc begins to map each buffer on its own) are the system's.
 //!
 //! # An allocator under itself
 //!
-//! The arena's own code allocates: little, while it is made and when a thread first meets it. It must not get that from
-//! itself. So a thread that is inside the arena gets what it asks for from the system, and while the arena is being made
-//! everybody does. Which of the two a buffer is from is told by its address. A thread's last frees, made by destructors of
-//! thread-local values when its slot in the arena is gone already, go through a CPU that is shared.
+//! The arena's own code allocates: little, while it is made and when a thread first meets it. It
+//! must not get that from itself. So a thread that is inside the arena gets what it asks for from
+//! the system, and while the arena is being made everybody does. Which of the two a buffer is from
+//! is told by its address. A thread's last frees, made by destructors of thread-local values when
+//! its slot in the arena is gone already, go through a CPU that is shared.
 //!
-//! A forked child gets everything from the system; frees of what its parent allocated do nothing in it.
+//! A forked child gets everything from the system; frees of what its parent allocated do nothing in
+//! it.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
@@ -52,8 +55,8 @@ pub struct LargeFromArena {
 }
 
 thread_local! {
-    /// This thread is inside the arena. No destructor and a constant to begin with: looking at it allocates nothing, and it
-    /// can be looked at while the thread ends.
+    /// This thread is inside the arena. No destructor and a constant to begin with: looking at it
+    /// allocates nothing, and it can be looked at while the thread ends.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -73,7 +76,8 @@ fn inside<R>(f: impl FnOnce() -> R) -> Option<R> {
 }
 
 impl LargeFromArena {
-    /// Buffers of 128 KiB and more out of an arena of so many bytes of address space, made at the first of them.
+    /// Buffers of 128 KiB and more out of an arena of so many bytes of address space, made at the
+    /// first of them.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self::with(bytes, LARGE, |builder| builder)
@@ -91,8 +95,8 @@ impl LargeFromArena {
         }
     }
 
-    /// The arena, once there was a large buffer: to look at its statistics, or trim it. `None` before, and where it could not
-    /// be made.
+    /// The arena, once there was a large buffer: to look at its statistics, or trim it. `None`
+    /// before, and where it could not be made.
     #[must_use]
     pub fn arena(&self) -> Option<&'static Arena> {
         // Acquire: with the store in `make`, so that all of the arena is seen.
@@ -112,7 +116,8 @@ impl LargeFromArena {
     fn make(&self) -> Option<&'static Arena> {
         // Relaxed: who wins does all by itself, and tells the others by `arena`.
         self.state.compare_exchange(UNTOUCHED, BEGUN, Ordering::Relaxed, Ordering::Relaxed).ok()?;
-        // On this thread everything that it allocates is the system's, and other threads see no arena yet.
+        // On this thread everything that it allocates is the system's, and other threads see no
+        // arena yet.
         let made = (self.build)(Arena::builder(self.bytes)).build();
         match made {
             Ok(arena) => {
@@ -144,7 +149,8 @@ impl LargeFromArena {
     }
 }
 
-/// Gives frames back, or ends the program: a double free that goes on is worse, and a panic may not leave an allocator.
+/// Gives frames back, or ends the program: a double free that goes on is worse, and a panic may not
+/// leave an allocator.
 ///
 /// # Safety
 ///
@@ -152,15 +158,16 @@ impl LargeFromArena {
 unsafe fn give_or_abort(arena: &Arena, range: FrameRange) {
     // SAFETY: the caller's promise.
     let freed = || unsafe { give(arena, range) };
-    // A free from inside the arena is of what the arena allocated, which is never frames; so this is never inside already.
+    // A free from inside the arena is of what the arena allocated, which is never frames; so this
+    // is never inside already.
     if let Some(Err(error)) = inside(freed) {
         eprintln!("freehold: a buffer was freed twice, or was none: {error}");
         process::abort();
     }
 }
 
-// SAFETY: a buffer is a run of frames, or the system allocator's, and is freed to where it came from; it is as large and as
-// aligned as was asked. It does not unwind.
+// SAFETY: a buffer is a run of frames, or the system allocator's, and is freed to where it came
+// from; it is as large and as aligned as was asked. It does not unwind.
 unsafe impl GlobalAlloc for LargeFromArena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match self.large(layout, false) {
@@ -199,15 +206,23 @@ unsafe impl GlobalAlloc for LargeFromArena {
                 return ptr;
             }
             // SAFETY: the caller has the buffer.
-            Some((arena, range)) if new > old && unsafe { grow_in_place(arena, range, new_size, None) } => return ptr,
+            Some((arena, range))
+                if new > old && unsafe { grow_in_place(arena, range, new_size, None) } =>
+            {
+                return ptr;
+            }
             // SAFETY: the caller's promise; it is the system's and stays so.
-            None if new_size < self.threshold => return unsafe { System.realloc(ptr, layout, new_size) },
+            None if new_size < self.threshold => {
+                return unsafe { System.realloc(ptr, layout, new_size) };
+            }
             _ => {}
         }
-        // SAFETY: the caller promises that the new size, rounded up to the alignment, does not overflow.
+        // SAFETY: the caller promises that the new size, rounded up to the alignment, does not
+        // overflow.
         let to = unsafe { self.alloc(Layout::from_size_align_unchecked(new_size, layout.align())) };
         if !to.is_null() {
-            // SAFETY: both have so many bytes, and the new buffer is another one; then the caller's promise.
+            // SAFETY: both have so many bytes, and the new buffer is another one; then the caller's
+            // promise.
             unsafe {
                 to.copy_from_nonoverlapping(ptr, layout.size().min(new_size));
                 self.dealloc(ptr, layout);

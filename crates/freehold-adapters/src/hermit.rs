@@ -1,6 +1,8 @@
-//! The shape of the Hermit kernel's `PageRangeAllocator`, over the real `free-list` crate's ranges and layouts.
+//! The shape of the Hermit kernel's `PageRangeAllocator`, over the real `free-list` crate's ranges
+//! and layouts.
 //!
-//! Hermit's trait has no `self`: the type is the allocator. So a kernel says on a type of its own where its allocator is, and
+//! Hermit's trait has no `self`: the type is the allocator. So a kernel says on a type of its own
+//! where its allocator is, and
 //! [`PageRanges`] of that type implements the trait:
 //!
 //! ```
@@ -38,13 +40,16 @@
 //! # Ok::<(), freehold::AllocError>(())
 //! ```
 //!
-//! The kernel is no library, so the trait is written down here again. Its error is `core::alloc::AllocError`, which only
-//! nightly compilers have; here it is the allocator's own, which says why.
+//! The kernel is no library, so the trait is written down here again. Its error is
+//! `core::alloc::AllocError`, which only nightly compilers have; here it is the allocator's own,
+//! which says why.
 
 use core::marker::PhantomData;
 
 use ::free_list::{PageLayout, PageRange};
-use freehold::{AllocError, FRAME_SIZE, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform};
+use freehold::{
+    AllocError, FRAME_SIZE, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform,
+};
 
 use crate::run::alloc_run;
 
@@ -133,8 +138,9 @@ impl<E: Engine> PageRangeAllocator for PageRanges<E> {
         let start = alloc_run(E::engine(), count, align, Migratetype::Unmovable, everywhere)?;
         let (start, len) = (start.get() * FRAME_SIZE, count * FRAME_SIZE);
         // It cannot be refused: neither is empty, and frames end at 2^52.
-        PageRange::from_start_len(start as usize, len as usize)
-            .map_err(|_| AllocError::NoMemory { order: Order::fitting(count).unwrap_or(Order::MAX) })
+        PageRange::from_start_len(start as usize, len as usize).map_err(|_| AllocError::NoMemory {
+            order: Order::fitting(count).unwrap_or(Order::MAX),
+        })
     }
 
     fn allocate_at(range: PageRange) -> Result<(), AllocError> {
@@ -143,7 +149,8 @@ impl<E: Engine> PageRangeAllocator for PageRanges<E> {
 
     /// # Panics
     ///
-    /// Where some of the pages are free already, were never handed out or do not exist; nothing has changed then. See
+    /// Where some of the pages are free already, were never handed out or do not exist; nothing has
+    /// changed then. See
     /// [`PageRanges::try_deallocate`].
     unsafe fn deallocate(range: PageRange) {
         // SAFETY: the caller's promise.

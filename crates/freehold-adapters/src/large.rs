@@ -1,4 +1,5 @@
-//! Large buffers from a hosted arena, for every collection that takes an `allocator-api2` allocator.
+//! Large buffers from a hosted arena, for every collection that takes an `allocator-api2`
+//! allocator.
 //!
 //! ```
 //! use allocator_api2::vec::Vec;
@@ -15,10 +16,11 @@
 //! # Ok::<(), freehold_host::Error>(())
 //! ```
 //!
-//! A request of at least the [threshold](LargeBuffers::threshold) takes whole frames: 4 KiB is the smallest that makes sense,
-//! and the default. Smaller ones go to the system's allocator, which is made for them, and so does whatever the arena has no
-//! room for. Where a buffer is, is told by its address. Shrinking gives the frames behind the new end back and
-//! moves nothing; growing moves nothing from 2 MiB on, where the frames behind are free.
+//! A request of at least the [threshold](LargeBuffers::threshold) takes whole frames: 4 KiB is the
+//! smallest that makes sense, and the default. Smaller ones go to the system's allocator, which is
+//! made for them, and so does whatever the arena has no room for. Where a buffer is, is told by its
+//! address. Shrinking gives the frames behind the new end back and moves nothing; growing moves
+//! nothing from 2 MiB on, where the frames behind are free.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -74,7 +76,8 @@ pub(crate) fn take(arena: &Arena, layout: Layout, zeroed: bool) -> Option<NonNul
         // A chunk starts at a multiple of its size: one of the alignment's size, if that is more.
         let align = Order::fitting(layout.align() as u64 / FRAME_SIZE)
             .filter(|o| o.frames() * FRAME_SIZE == layout.align() as u64)?;
-        let order = Order::fitting(count.checked_next_power_of_two()?).filter(|order| order.frames() >= count)?;
+        let order = Order::fitting(count.checked_next_power_of_two()?)
+            .filter(|order| order.frames() >= count)?;
         let start = arena.request(FrameRequest::new(order).align(align)).ok()?;
         let end = Pfn::new(start.get() + count);
         let tail = FrameRange { start: end, end: Pfn::new(start.get() + order.frames()) };
@@ -98,17 +101,22 @@ pub(crate) fn frames_at(arena: &Arena, at: NonNull<u8>, bytes: usize) -> Option<
     FrameRange::new(arena.pfn_of(at.as_ptr())?, frames_of(bytes))
 }
 
-/// From how many frames on a buffer is grown where it is, if what lies behind it is free: a block. To find that out concerns
-/// whole blocks; what is smaller is copied sooner.
+/// From how many frames on a buffer is grown where it is, if what lies behind it is free: a block.
+/// To find that out concerns whole blocks; what is smaller is copied sooner.
 const GROWN_IN_PLACE: u64 = freehold::PAGEBLOCK_FRAMES;
 
-/// Grows a buffer to so many bytes without moving it; `false` where something is in the way. All behind `dirty` bytes is
-/// zero then, if that is given.
+/// Grows a buffer to so many bytes without moving it; `false` where something is in the way. All
+/// behind `dirty` bytes is zero then, if that is given.
 ///
 /// # Safety
 ///
 /// The frames are the caller's, and of that arena; `dirty` bytes are within them.
-pub(crate) unsafe fn grow_in_place(arena: &Arena, range: FrameRange, bytes: usize, dirty: Option<usize>) -> bool {
+pub(crate) unsafe fn grow_in_place(
+    arena: &Arena,
+    range: FrameRange,
+    bytes: usize,
+    dirty: Option<usize>,
+) -> bool {
     let more = frames_of(bytes).saturating_sub(range.len());
     if more > 0 {
         if range.len() < GROWN_IN_PLACE {
@@ -116,7 +124,8 @@ pub(crate) unsafe fn grow_in_place(arena: &Arena, range: FrameRange, bytes: usiz
         }
         // SAFETY: the caller's promise; they are taken out of the handle again.
         let Ok(mut frames) = (unsafe { Frames::from_raw(arena, range) }) else { return false };
-        let grown = if dirty.is_some() { frames.try_extend_zeroed(more) } else { frames.try_extend(more) };
+        let grown =
+            if dirty.is_some() { frames.try_extend_zeroed(more) } else { frames.try_extend(more) };
         let _ = frames.into_raw();
         if grown.is_err() {
             return false;
@@ -167,8 +176,9 @@ impl<H: Handle> LargeBuffers<H> {
     }
 }
 
-// SAFETY: frames stay allocated, at their address, until they are freed: the handle keeps the arena. Clones refer to the same
-// arena, and which allocator a buffer is of is told by its address, which all of them see alike.
+// SAFETY: frames stay allocated, at their address, until they are freed: the handle keeps the
+// arena. Clones refer to the same arena, and which allocator a buffer is of is told by its address,
+// which all of them see alike.
 unsafe impl<H: Handle> Allocator for LargeBuffers<H> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         self.allocate_any(layout, false)
@@ -186,27 +196,44 @@ unsafe impl<H: Handle> Allocator for LargeBuffers<H> {
             return;
         }
         match frames_at(&self.arena, ptr, layout.size()) {
-            // SAFETY: the caller's promise: it is a buffer of this allocator that nobody uses any more, and of this size or
-            // one with as many frames.
-            Some(range) => unsafe { give(&self.arena, range) }
-                .unwrap_or_else(|error| panic!("deallocate({ptr:p}, {} bytes): {error}", layout.size())),
+            // SAFETY: the caller's promise: it is a buffer of this allocator that nobody uses any
+            // more, and of this size or one with as many frames.
+            Some(range) => unsafe { give(&self.arena, range) }.unwrap_or_else(|error| {
+                panic!("deallocate({ptr:p}, {} bytes): {error}", layout.size())
+            }),
             // SAFETY: the caller's promise, and not the arena's, so the system's.
             None => unsafe { System.dealloc(ptr.as_ptr(), layout) },
         }
     }
 
-    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
+    unsafe fn grow(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: the caller's promises are what this demands.
         unsafe { self.grown(ptr, old, new, false) }
     }
 
-    unsafe fn grow_zeroed(&self, ptr: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
+    unsafe fn grow_zeroed(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: as above.
         unsafe { self.grown(ptr, old, new, true) }
     }
 
-    unsafe fn shrink(&self, ptr: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        let whole = frames_at(&self.arena, ptr, old.size()).filter(|_| old.size() != 0 && new.size() != 0);
+    unsafe fn shrink(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let whole =
+            frames_at(&self.arena, ptr, old.size()).filter(|_| old.size() != 0 && new.size() != 0);
         // A buffer below the threshold is better off with the system.
         let stays = new.size() >= self.threshold && ptr.addr().get() % new.align() == 0;
         let Some(range) = whole.filter(|_| stays) else {
@@ -216,7 +243,8 @@ unsafe impl<H: Handle> Allocator for LargeBuffers<H> {
         let kept = frames_of(new.size());
         let tail = FrameRange { start: Pfn::new(range.start.get() + kept), end: range.end };
         // SAFETY: the caller has the buffer, and gives up all behind the new end.
-        unsafe { give(&self.arena, tail) }.unwrap_or_else(|error| panic!("shrink({ptr:p}): {error}"));
+        unsafe { give(&self.arena, tail) }
+            .unwrap_or_else(|error| panic!("shrink({ptr:p}): {error}"));
         Ok(slice(ptr, (kept * FRAME_SIZE) as usize))
     }
 }
@@ -235,7 +263,9 @@ impl<H: Handle> LargeBuffers<H> {
         let stays = old.size() != 0 && ptr.addr().get() % new.align() == 0;
         if let Some(range) = frames_at(&self.arena, ptr, old.size()).filter(|_| stays) {
             // SAFETY: the caller has the buffer.
-            if unsafe { grow_in_place(&self.arena, range, new.size(), zeroed.then_some(old.size())) } {
+            if unsafe {
+                grow_in_place(&self.arena, range, new.size(), zeroed.then_some(old.size()))
+            } {
                 return Ok(slice(ptr, (frames_of(new.size()) * FRAME_SIZE) as usize));
             }
         }

@@ -1,9 +1,10 @@
 //! The shape of Asterinas OSTD's `GlobalFrameAllocator`.
 //!
-//! OSTD is a kernel: its crate needs unstable features and a bare-metal target, so the trait is written down here again, with
-//! the same signatures, and the adapter is tested against that. In a kernel over OSTD, implement the real trait for a type
-//! that holds [`GlobalFrames`] and calls these methods by the same names, with interrupts off. `ostd/` in the repository is
-//! one: OSTD's own tests run on it.
+//! OSTD is a kernel: its crate needs unstable features and a bare-metal target, so the trait is
+//! written down here again, with the same signatures, and the adapter is tested against that. In a
+//! kernel over OSTD, implement the real trait for a type that holds [`GlobalFrames`] and calls
+//! these methods by the same names, with interrupts off. `ostd/` in the repository is one: OSTD's
+//! own tests run on it.
 //!
 //! ```
 //! use freehold::{Threads, Watermarks};
@@ -24,9 +25,10 @@
 //!                     |## a small one ##|    |#### others ####|                   all of the rest is free memory
 //! ```
 //!
-//! OSTD brings no memory for metadata, and its heap is made of what this allocates. So the metadata is taken from the end of
-//! the first piece that has room for it; smaller pieces before it wait. It is made for memory up to `limit`: 112 bytes for
-//! each 2 MiB below it (0.0053 %), so set it to where memory may end, not to where addresses do.
+//! OSTD brings no memory for metadata, and its heap is made of what this allocates. So the metadata
+//! is taken from the end of the first piece that has room for it; smaller pieces before it wait. It
+//! is made for memory up to `limit`: 112 bytes for each 2 MiB below it (0.0053 %), so set it to
+//! where memory may end, not to where addresses do.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -34,8 +36,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::{
-    Config, FRAME_SIZE, FrameRange, FreeError, Freehold, HotplugError, Migratetype, NodeId, Order, PAGEBLOCK_FRAMES,
-    Pfn, Platform, Watermarks, ZoneConfig,
+    Config, FRAME_SIZE, FrameRange, FreeError, Freehold, HotplugError, Migratetype, NodeId, Order,
+    PAGEBLOCK_FRAMES, Pfn, Platform, Watermarks, ZoneConfig,
 };
 use spin::{Mutex, Once};
 
@@ -97,15 +99,18 @@ pub struct GlobalFrames<P: Platform + 'static> {
 const SECTION_FRAMES: u64 = 1 << 15;
 
 impl<P: Platform + Send + Sync> GlobalFrames<P> {
-    /// An allocator without memory, for a `static`. The platform is made together with the metadata.
+    /// An allocator without memory, for a `static`. The platform is made together with the
+    /// metadata.
     ///
     /// # Safety
     ///
-    /// `direct_map` returns where a physical address of memory that is added is mapped, to be read and written, in one piece
-    /// for each piece of memory; and nobody else uses memory that is added, but for what [`Self::alloc`] returns.
+    /// `direct_map` returns where a physical address of memory that is added is mapped, to be read
+    /// and written, in one piece for each piece of memory; and nobody else uses memory that is
+    /// added, but for what [`Self::alloc`] returns.
     #[must_use]
     pub const unsafe fn new(settings: Settings, platform: fn() -> P) -> Self {
-        let waiting = Waiting { pieces: [FrameRange { start: Pfn::new(0), end: Pfn::new(0) }; 32], len: 0 };
+        let waiting =
+            Waiting { pieces: [FrameRange { start: Pfn::new(0), end: Pfn::new(0) }; 32], len: 0 };
         Self {
             settings,
             platform,
@@ -129,8 +134,8 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
         self.engine.get()
     }
 
-    /// Frames that were added but are not used: above the limit, of more pieces than there can be, or still waiting for a
-    /// piece that is large enough for the metadata.
+    /// Frames that were added but are not used: above the limit, of more pieces than there can be,
+    /// or still waiting for a piece that is large enough for the metadata.
     #[must_use]
     pub fn unused_frames(&self) -> u64 {
         let waiting = self.waiting.lock();
@@ -148,13 +153,15 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
         Some((start.get() * FRAME_SIZE) as Paddr)
     }
 
-    /// Frees `size` bytes from `addr` on. What was never added is added by it: OSTD takes some frames before there is an
-    /// allocator, for its first page tables, and does not add them; later it drops them as any others.
+    /// Frees `size` bytes from `addr` on. What was never added is added by it: OSTD takes some
+    /// frames before there is an allocator, for its first page tables, and does not add them; later
+    /// it drops them as any others.
     ///
     /// # Panics
     ///
-    /// Where the address or the size is no multiple of a frame's, and where some of the frames are free already, were never
-    /// handed out or have the metadata in them, or were added and others of them were not; nothing has changed then.
+    /// Where the address or the size is no multiple of a frame's, and where some of the frames are
+    /// free already, were never handed out or have the metadata in them, or were added and others
+    /// of them were not; nothing has changed then.
     pub fn dealloc(&self, addr: Paddr, size: usize) {
         match self.try_dealloc(addr, size) {
             Err(FreeError::Hole { .. }) if self.adopt(addr, size) => {}
@@ -165,7 +172,9 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
 
     /// Adds frames that were used before there was an allocator. False where they cannot be such.
     fn adopt(&self, addr: Paddr, size: usize) -> bool {
-        let Some(piece) = FrameRange::new(Pfn::new(addr as u64 / FRAME_SIZE), size as u64 / FRAME_SIZE) else {
+        let Some(piece) =
+            FrameRange::new(Pfn::new(addr as u64 / FRAME_SIZE), size as u64 / FRAME_SIZE)
+        else {
             return false;
         };
         let apart = |taken: &FrameRange| piece.end <= taken.start || taken.end <= piece.start;
@@ -252,7 +261,8 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
         }
     }
 
-    /// Makes the allocator, with its metadata at the end of this piece; returns the rest of it. `None` where it is too small.
+    /// Makes the allocator, with its metadata at the end of this piece; returns the rest of it.
+    /// `None` where it is too small.
     fn begin(&self, piece: FrameRange) -> Option<FrameRange> {
         let span = self.limit();
         let zone = ZoneConfig {
@@ -264,7 +274,10 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
             watermarks: self.settings.watermarks,
         };
         let zones = [zone];
-        let config = Config { extra_ranges: self.settings.pieces, ..Config::new(self.settings.cpus, &zones) };
+        let config = Config {
+            extra_ranges: self.settings.pieces,
+            ..Config::new(self.settings.cpus, &zones)
+        };
         let needed = match Freehold::<P>::metadata_size(&config) {
             Ok(size) => (size as u64).div_ceil(FRAME_SIZE),
             Err(error) => panic!("add_free_memory: these settings cannot be served: {error}"),
@@ -273,10 +286,12 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
             return None;
         }
         let rest = FrameRange { start: piece.start, end: Pfn::new(piece.end.get() - needed) };
-        let at = (self.settings.direct_map)((rest.end.get() * FRAME_SIZE) as Paddr).cast::<MaybeUninit<u8>>();
-        // SAFETY: `new` demands that added memory is mapped there and nobody else's. These frames are not given to the
-        // allocator, so nobody will get them.
-        let metadata = unsafe { core::slice::from_raw_parts_mut(at, (needed * FRAME_SIZE) as usize) };
+        let at = (self.settings.direct_map)((rest.end.get() * FRAME_SIZE) as Paddr)
+            .cast::<MaybeUninit<u8>>();
+        // SAFETY: `new` demands that added memory is mapped there and nobody else's. These frames
+        // are not given to the allocator, so nobody will get them.
+        let metadata =
+            unsafe { core::slice::from_raw_parts_mut(at, (needed * FRAME_SIZE) as usize) };
         self.metadata.call_once(|| FrameRange { start: rest.end, end: piece.end });
         self.engine.call_once(|| match Freehold::new(&config, metadata, (self.platform)()) {
             Ok(engine) => engine,

@@ -1,17 +1,18 @@
-//! Runs of any number of frames at any alignment, out of an allocator whose chunks are powers of two.
+//! Runs of any number of frames at any alignment, out of an allocator whose chunks are powers of
+//! two.
 //!
 //! ```text
 //! 5 frames    a chunk of order 3          |1 2 3 4 5|. . .|     the last three go home at once
 //!             or, where there is none,    five in a row wherever they are
 //! ```
 //!
-//! Exactly what was asked for is taken, so that a caller who gives back exactly what it asked for gives back everything,
-//! and one who gives back less keeps the rest.
+//! Exactly what was asked for is taken, so that a caller who gives back exactly what it asked for
+//! gives back everything, and one who gives back less keeps the rest.
 
 use freehold::{AllocError, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request};
 
-/// `count` frames in a row, the first a multiple of `align` (a power of two, in frames), within `limits` where that matters
-/// to a search.
+/// `count` frames in a row, the first a multiple of `align` (a power of two, in frames), within
+/// `limits` where that matters to a search.
 ///
 /// Constant time for up to a block that a CPU has; otherwise a search over the blocks of `limits`.
 ///
@@ -29,7 +30,9 @@ pub(crate) fn alloc_run<P: Platform>(
         return Err(AllocError::ZeroLength);
     }
     let chunk = count.checked_next_power_of_two().and_then(exact_order);
-    let Some(align_order) = exact_order(align.max(1)) else { return alloc_far_aligned(engine, count, align, limits) };
+    let Some(align_order) = exact_order(align.max(1)) else {
+        return alloc_far_aligned(engine, count, align, limits);
+    };
     if let Some(order) = chunk {
         let mut request = Request::new(order, migratetype);
         if align_order > order {
@@ -37,8 +40,10 @@ pub(crate) fn alloc_run<P: Platform>(
         }
         match engine.alloc(request) {
             Ok(start) => {
-                let tail =
-                    FrameRange { start: Pfn::new(start.get() + count), end: Pfn::new(start.get() + order.frames()) };
+                let tail = FrameRange {
+                    start: Pfn::new(start.get() + count),
+                    end: Pfn::new(start.get() + order.frames()),
+                };
                 if !tail.is_empty() {
                     // Allocated just now and known to nobody, so there is nothing to refuse.
                     let freed = engine.free_range(tail);
@@ -47,7 +52,8 @@ pub(crate) fn alloc_run<P: Platform>(
                 return Ok(start);
             }
             // A run need not be a whole chunk, nor start at a multiple of one.
-            Err(AllocError::NoMemory { .. }) if !count.is_power_of_two() || align_order < order => {}
+            Err(AllocError::NoMemory { .. }) if !count.is_power_of_two() || align_order < order => {
+            }
             Err(error) => return Err(error),
         }
     }

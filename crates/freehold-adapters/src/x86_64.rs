@@ -25,14 +25,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The traits want `&mut self`, and the allocator is everybody's: so what implements them is a handle, of which there may be
-//! any number. One over `&Freehold` works on the CPU that the platform names; one over `&Owned` is the CPU's own and the
-//! fastest; one over `On` names a CPU.
+//! The traits want `&mut self`, and the allocator is everybody's: so what implements them is a
+//! handle, of which there may be any number. One over `&Freehold` works on the CPU that the
+//! platform names; one over `&Owned` is the CPU's own and the fastest; one over `On` names a CPU.
 
 use ::x86_64::PhysAddr;
 use ::x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PageSize, PhysFrame};
 
-use freehold::{AllocError, FRAME_SIZE, FreeError, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request};
+use freehold::{
+    AllocError, FRAME_SIZE, FreeError, Freehold, Migratetype, On, Order, Owned, Pfn, Platform,
+    Request,
+};
 
 /// Where frames come from: the allocator, or a CPU of it.
 pub trait Source: sealed::Sealed {
@@ -70,13 +73,15 @@ macro_rules! source {
 }
 
 mod sealed {
-    /// An unsafe trait is implemented over any source, so only those that hand out each frame once may be one.
+    /// An unsafe trait is implemented over any source, so only those that hand out each frame once
+    /// may be one.
     pub trait Sealed {}
 }
 
 source!(&Freehold<'_, P>, &Owned<'_, '_, P>, &On<'_, '_, P>);
 
-/// A handle that hands out frames of each of the three sizes. See the [module's documentation](self).
+/// A handle that hands out frames of each of the three sizes. See the
+/// [module's documentation](self).
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<S> {
     source: S,
@@ -84,7 +89,8 @@ pub struct Frames<S> {
 }
 
 impl<S: Source> Frames<S> {
-    /// Frames of that allocator, or CPU. They are unmovable: what a page table, a stack or a device has cannot go elsewhere.
+    /// Frames of that allocator, or CPU. They are unmovable: what a page table, a stack or a device
+    /// has cannot go elsewhere.
     ///
     /// ```compile_fail,E0133
     /// # use freehold::{Freehold, SingleCpu};
@@ -96,15 +102,17 @@ impl<S: Source> Frames<S> {
     ///
     /// # Safety
     ///
-    /// A frame that this handle or a copy of it hands out is not freed but through one of them, nor taken over
-    /// otherwise, as by a free of a range that it lies in. Freeing in the allocator itself is safe, and what it frees it hands out
-    /// again; but [`FrameAllocator`] promises its callers that a frame is theirs alone.
+    /// A frame that this handle or a copy of it hands out is not freed but through one of them, nor
+    /// taken over otherwise, as by a free of a range that it lies in. Freeing in the allocator
+    /// itself is safe, and what it frees it hands out again; but [`FrameAllocator`] promises its
+    /// callers that a frame is theirs alone.
     #[must_use]
     pub const unsafe fn new(source: S) -> Self {
         Self { source, migratetype: Migratetype::Unmovable }
     }
 
-    /// Frames of another kind: [`Migratetype::Movable`] for what the kernel can copy elsewhere, as user pages.
+    /// Frames of another kind: [`Migratetype::Movable`] for what the kernel can copy elsewhere, as
+    /// user pages.
     #[must_use]
     pub const fn migratetype(mut self, migratetype: Migratetype) -> Self {
         self.migratetype = migratetype;
@@ -127,13 +135,17 @@ impl<S: Source> Frames<S> {
     /// # Errors
     ///
     /// The allocator's own; nothing has changed then.
-    pub unsafe fn try_deallocate_frame<Z: PageSize>(&self, frame: PhysFrame<Z>) -> Result<(), FreeError> {
+    pub unsafe fn try_deallocate_frame<Z: PageSize>(
+        &self,
+        frame: PhysFrame<Z>,
+    ) -> Result<(), FreeError> {
         self.source.free(Pfn::new(frame.start_address().as_u64() / FRAME_SIZE), Self::order::<Z>())
     }
 }
 
-// SAFETY: the allocator hands out a frame to one caller at a time, whatever its size, until it is freed, which only who has
-// it does by the promise made to `Frames::new`; and sources are the allocator's own types only.
+// SAFETY: the allocator hands out a frame to one caller at a time, whatever its size, until it is
+// freed, which only who has it does by the promise made to `Frames::new`; and sources are the
+// allocator's own types only.
 unsafe impl<S: Source, Z: PageSize> FrameAllocator<Z> for Frames<S> {
     /// `None` where there is no free chunk of that size. Frames are aligned to their size.
     #[inline]
@@ -147,7 +159,8 @@ unsafe impl<S: Source, Z: PageSize> FrameAllocator<Z> for Frames<S> {
 impl<S: Source, Z: PageSize> FrameDeallocator<Z> for Frames<S> {
     /// # Panics
     ///
-    /// Where the frame is free already, was never handed out or does not exist; nothing has changed then. See
+    /// Where the frame is free already, was never handed out or does not exist; nothing has changed
+    /// then. See
     /// [`Frames::try_deallocate_frame`].
     #[inline]
     unsafe fn deallocate_frame(&mut self, frame: PhysFrame<Z>) {

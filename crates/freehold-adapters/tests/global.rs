@@ -1,4 +1,5 @@
-//! This whole test program has the arena under it: the harness, its threads, and what they leave to their last breath.
+//! This whole test program has the arena under it: the harness, its threads, and what they leave to
+//! their last breath.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
@@ -7,7 +8,8 @@ use freehold_adapters::global::LargeFromArena;
 
 /// From a page on, so that nearly everything that could go round in a circle does.
 #[global_allocator]
-static GLOBAL: LargeFromArena = LargeFromArena::with(256 << 20, 4096, |builder| builder.slots(4).shared_slots(1));
+static GLOBAL: LargeFromArena =
+    LargeFromArena::with(256 << 20, 4096, |builder| builder.slots(4).shared_slots(1));
 
 /// Tests here look at one arena, so they come one after the other.
 static ONE: Mutex<()> = Mutex::new(());
@@ -72,7 +74,8 @@ fn threads_come_and_go_and_leave_nothing() {
         let threads: Vec<_> = (0..8u8)
             .map(|t| {
                 std::thread::spawn(move || {
-                    // First, so that it is dropped behind the arena's own thread-local values, or before: both happen.
+                    // First, so that it is dropped behind the arena's own thread-local values, or
+                    // before: both happen.
                     FIRST.with_borrow_mut(|first| *first = Some(DropsLate(vec![8; 20_000])));
                     let mut kept = Vec::new();
                     for i in 0..50usize {
@@ -108,9 +111,9 @@ fn a_forked_child_gets_by_without_the_arena() {
     let parents = vec![6u8; 100_000];
     assert!(is_frames(&parents));
     let before = used();
-    // The child of a program with threads may only do what is safe in a signal handler; with glibc, malloc is made safe for
-    // it too, which is what the system's allocator is here.
-    // SAFETY: the child allocates, frees and leaves, and calls nothing that takes a lock of Rust's.
+    // The child of a program with threads may only do what is safe in a signal handler; with glibc,
+    // malloc is made safe for it too, which is what the system's allocator is here. SAFETY: the
+    // child allocates, frees and leaves, and calls nothing that takes a lock of Rust's.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mine = vec![7u8; 100_000];

@@ -1,11 +1,13 @@
-//! Questions of the contiguous-free and pcp-buddy proposals that need no recording, answered by counts: the same on every
-//! machine and in every run.
+//! Questions of the contiguous-free and pcp-buddy proposals that need no recording, answered by
+//! counts: the same on every machine and in every run.
 //!
 //! ```text
 //! cargo run --release -p freehold-classic --example proposal-questions
 //! ```
 
-use freehold::{AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{
+    AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
+};
 use freehold_classic::{Classic, Config, Design, Request, Tuning};
 
 const MOVABLE: Migratetype = Migratetype::Movable;
@@ -29,7 +31,8 @@ fn machine(engine: &str, cpus: u16, batch: u32, cma: u64) -> Outcome<(Classic, P
     }
     let classic = Classic::new(config)?;
     let most = 8 * batch.max(512);
-    (0..cpus).for_each(|n| classic.set_tuning(0, CpuId::new(n), Tuning::new(batch, most, most, false)));
+    (0..cpus)
+        .for_each(|n| classic.set_tuning(0, CpuId::new(n), Tuning::new(batch, most, most, false)));
     Ok((classic, start))
 }
 
@@ -45,7 +48,8 @@ fn at(pfn: Pfn, i: u64) -> Pfn {
     Pfn::new(pfn.get() + i)
 }
 
-/// A pageblock that was split is freed, one page of it pinned or not, while somebody allocates a frame for every eighth.
+/// A pageblock that was split is freed, one page of it pinned or not, while somebody allocates a
+/// frame for every eighth.
 fn punch_hole(engine: &str, by_range: bool, pinned: bool) -> Outcome<()> {
     let (classic, _) = machine(engine, 2, 63, 0)?;
     let block = take(&classic, 0, Order::PAGEBLOCK)?;
@@ -79,7 +83,11 @@ fn punch_hole(engine: &str, by_range: bool, pinned: bool) -> Outcome<()> {
         put(&classic, 0, at(block, 100))?;
     }
     classic.drain_all();
-    let free = classic.pageblocks(0).iter().find(|found| found.start == block).map_or(0, |found| found.free);
+    let free = classic
+        .pageblocks(0)
+        .iter()
+        .find(|found| found.start == block)
+        .map_or(0, |found| found.free);
     let pin = if pinned { "one" } else { "none" };
     println!(
         "{engine:<6} {:<13} {pin:<6} {frees:>6} {reused:>7} {free:>11}",
@@ -93,7 +101,8 @@ fn cma_share(engine: &str, cma: u64, fragmented: bool) -> Outcome<String> {
     let (classic, start) = machine(engine, 1, 63, BLOCKS * cma / 100)?;
     if fragmented {
         for block in 0..BLOCKS {
-            let one = FrameRange::new(at(start, block * PAGEBLOCK_FRAMES), 1).ok_or("no such range")?;
+            let one =
+                FrameRange::new(at(start, block * PAGEBLOCK_FRAMES), 1).ok_or("no such range")?;
             classic.alloc_contig_range(cpu(0), one, &mut |_| false)?;
         }
     }
@@ -130,7 +139,12 @@ fn ranges(engine: &str) -> Outcome<()> {
             Err(_) => busy += 1,
         }
         let now = classic.stats();
-        let counted = [now.range_visits, now.pcp.drained_frames, now.zone_lock.holds(), now.zone_lock.total()];
+        let counted = [
+            now.range_visits,
+            now.pcp.drained_frames,
+            now.zone_lock.holds(),
+            now.zone_lock.total(),
+        ];
         stats.iter_mut().zip(counted).for_each(|(sum, n)| *sum += n);
     }
     let [visits, drained, holds, steps] = stats.map(|n| n as f64 / 100.0);
@@ -138,16 +152,21 @@ fn ranges(engine: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// `pages` pages taken and given back as vmalloc does in three kernels, and what that asks of the zone, a hundred times.
+/// `pages` pages taken and given back as vmalloc does in three kernels, and what that asks of the
+/// zone, a hundred times.
 fn vmalloc(kernel: &str, pages: u64) -> Outcome<()> {
-    let config = Config::single_zone(Design::parse("6.18,+contig-free")?, 2, BLOCKS * PAGEBLOCK_FRAMES);
+    let config =
+        Config::single_zone(Design::parse("6.18,+contig-free")?, 2, BLOCKS * PAGEBLOCK_FRAMES);
     let classic = Classic::new(config)?;
     vmalloc_loops(&classic, kernel, pages)?;
     let stats = classic.stats();
     let each = |n: u64| 100.0 * n as f64 / LOOPS as f64;
     let (frees, merges) = (stats.pcp.frees + stats.zone.frees, each(stats.zone.merges));
     let (holds, steps) = (each(stats.zone_lock.holds()), each(stats.zone_lock.total()));
-    println!("{pages:>5} {kernel:<10} {:>6} {holds:>7.1} {steps:>9.0} {merges:>8.0}", frees / LOOPS);
+    println!(
+        "{pages:>5} {kernel:<10} {:>6} {holds:>7.1} {steps:>9.0} {merges:>8.0}",
+        frees / LOOPS
+    );
     Ok(())
 }
 
@@ -162,9 +181,9 @@ fn vmalloc_loops(classic: &Classic, kernel: &str, pages: u64) -> Outcome<()> {
         let mut slots = vec![None; pages as usize];
         let range = if kernel == "v6.18" {
             let flags = freehold::AllocFlags::empty();
-            slots
-                .chunks_mut(100)
-                .try_for_each(|some| classic.alloc_bulk(cpu(0), Migratetype::Unmovable, flags, some).map(drop))?;
+            slots.chunks_mut(100).try_for_each(|some| {
+                classic.alloc_bulk(cpu(0), Migratetype::Unmovable, flags, some).map(drop)
+            })?;
             None
         } else {
             let pfn = classic.alloc(cpu(0), Request::new(order, Migratetype::Unmovable))?;
@@ -186,8 +205,13 @@ fn main() -> Outcome<()> {
         // One row alone, to be counted by callgrind.
         return vmalloc(kernel, pages.parse()?);
     }
-    println!("A split pageblock is freed while somebody allocates 64 frames, one for every eighth freed\n");
-    println!("{:<6} {:<13} {:<6} {:>6} {:>7} {:>11}", "engine", "freed", "pinned", "frees", "reused", "free at end");
+    println!(
+        "A split pageblock is freed while somebody allocates 64 frames, one for every eighth freed\n"
+    );
+    println!(
+        "{:<6} {:<13} {:<6} {:>6} {:>7} {:>11}",
+        "engine", "freed", "pinned", "frees", "reused", "free at end"
+    );
     for (engine, by_range) in [("7.1", false), ("7.2", false), ("7.1", true), ("7.2", true)] {
         for pinned in [false, true] {
             punch_hole(engine, by_range, pinned)?;
@@ -196,7 +220,10 @@ fn main() -> Outcome<()> {
     println!(
         "\nPages as vmalloc takes and gives them back, alone on 6.18's page allocator; zone lock, a hundred loops\n"
     );
-    println!("{:>5} {:<10} {:>6} {:>7} {:>9} {:>8}", "pages", "kernel", "frees", "holds", "steps", "merges");
+    println!(
+        "{:>5} {:<10} {:>6} {:>7} {:>9} {:>8}",
+        "pages", "kernel", "frees", "holds", "steps", "merges"
+    );
     for pages in [4, 16, 64, 256, 512] {
         for kernel in ["v6.18", "v6.19-rc1", "patched"] {
             vmalloc(kernel, pages)?;
@@ -205,7 +232,13 @@ fn main() -> Outcome<()> {
     println!("\nMovable requests take half of the memory: frames of CMA among theirs\n");
     println!("{:<28} {:>8} {:>6} {:>6} {:>6}", "engine", "CMA: 25 %", "50 %", "75 %", "90 %");
     for fragmented in [false, true] {
-        for engine in ["vanilla", "vanilla,-cma-half", "pcp-buddy", "pcp-buddy,+cma-phases", "pcp-buddy-fixed"] {
+        for engine in [
+            "vanilla",
+            "vanilla,-cma-half",
+            "pcp-buddy",
+            "pcp-buddy,+cma-phases",
+            "pcp-buddy-fixed",
+        ] {
             let [a, b, c, d] = [25, 50, 75, 90].map(|cma| cma_share(engine, cma, fragmented));
             let name = if fragmented { format!("{engine} *") } else { engine.to_owned() };
             println!("{name:<28} {:>9} {:>6} {:>6} {:>6}", a?, b?, c?, d?);
@@ -215,10 +248,17 @@ fn main() -> Outcome<()> {
     println!(
         "\nA pageblock wanted as a range (alloc_contig_range) while eight CPUs allocate and free; a range on average\n"
     );
-    println!("{:<34} {:>4} {:>7} {:>8} {:>7} {:>8}", "engine", "busy", "visited", "drained", "holds", "steps");
-    for engine in
-        ["vanilla", "pcp-buddy", "pcp-buddy,+targeted-drain", "pcp-buddy-fixed", "pcp-buddy-fixed,+targeted-drain"]
-    {
+    println!(
+        "{:<34} {:>4} {:>7} {:>8} {:>7} {:>8}",
+        "engine", "busy", "visited", "drained", "holds", "steps"
+    );
+    for engine in [
+        "vanilla",
+        "pcp-buddy",
+        "pcp-buddy,+targeted-drain",
+        "pcp-buddy-fixed",
+        "pcp-buddy-fixed,+targeted-drain",
+    ] {
         ranges(engine)?;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Allocating: zone by zone, from the CPU's lists where the order is kept there, else from the zone.
+//! Allocating: zone by zone, from the CPU's lists where the order is kept there, else from the
+//! zone.
 //!
 //! ```text
 //!   for each zone, own node's first:  above low?  ── PCP: list ── empty? refill ── zone lock
@@ -39,7 +40,8 @@ impl Classic {
     }
 
     /// [`alloc`](Self::alloc), as it goes where somebody else holds the CPU's PCP lock at that moment: past the PCP, to
-    /// the zone. For simulations, in which one thread plays all CPUs and no lock is ever found busy.
+    /// the zone. For simulations, in which one thread plays all CPUs and no lock is ever found
+    /// busy.
     ///
     /// # Errors
     ///
@@ -58,10 +60,12 @@ impl Classic {
         result
     }
 
-    /// The attempts one after the other. Source: Linux, `get_page_from_freelist` and `__alloc_pages_slowpath`.
+    /// The attempts one after the other. Source: Linux, `get_page_from_freelist` and
+    /// `__alloc_pages_slowpath`.
     ///
-    /// The first one, above `low`, knows nothing of reserves: whoever may use them gets that right only once memory is
-    /// short, otherwise every atomic request would eat into HIGHATOMIC blocks while there is plenty.
+    /// The first one, above `low`, knows nothing of reserves: whoever may use them gets that right
+    /// only once memory is short, otherwise every atomic request would eat into HIGHATOMIC blocks
+    /// while there is plenty.
     fn alloc_checked(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
         let easy = request.with(request.flags - RESERVES - AllocFlags::NO_WATERMARKS);
         if let Some(pfn) = self.alloc_above(cpu, easy, Mark::Low) {
@@ -97,15 +101,16 @@ impl Classic {
         None
     }
 
-    /// `peer-blocks`: before everybody is drained, one CPU is asked for one block. What others hold counts for no
-    /// watermark, so none is looked at.
+    /// `peer-blocks`: before everybody is drained, one CPU is asked for one block. What others hold
+    /// counts for no watermark, so none is looked at.
     fn alloc_from_peer(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
         let (order, migratetype) = (request.order.get(), request.migratetype);
         if !self.layout.keeps(order) {
             return None;
         }
         self.zonelist(cpu).find_map(|(_, zone)| {
-            let mut inner = zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.dead && !inner.busy)?;
+            let mut inner =
+                zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.dead && !inner.busy)?;
             if !zone.take_from_peer(cpu.index(), &mut inner, self.layout, migratetype) {
                 return None;
             }
@@ -116,9 +121,11 @@ impl Classic {
         })
     }
 
-    /// Gives a reserved block back, of the first zone in the order in which the CPU's requests try them that has one.
+    /// Gives a reserved block back, of the first zone in the order in which the CPU's requests try
+    /// them that has one.
     fn unreserve_high_atomic(&self, cpu: CpuId, migratetype: Migratetype, force: bool) -> bool {
-        // A block without free frames is of no use, so zones without free reserved frames need no lock.
+        // A block without free frames is of no use, so zones without free reserved frames need no
+        // lock.
         let mut zones = self.zonelist(cpu).filter(|(_, zone)| zone.free_frames().high_atomic > 0);
         zones.any(|(_, zone)| zone.lock().unreserve_high_atomic(migratetype, force))
     }
@@ -130,17 +137,23 @@ impl Classic {
         let node = self.node(cpu);
         for (i, zone) in self.zonelist(cpu) {
             if flags.contains(AllocFlags::NO_FRAGMENT) && zone.node != node {
-                // To have it near is worth more than unmixed blocks: the caller tries all zones again without.
+                // To have it near is worth more than unmixed blocks: the caller tries all zones
+                // again without.
                 return None;
             }
             let reserve = self.reserves[i];
-            if !zone.below_high.load(Relaxed) && !zone.mark_ok(Mark::High, order, flags, may_cma, reserve) {
+            if !zone.below_high.load(Relaxed)
+                && !zone.mark_ok(Mark::High, order, flags, may_cma, reserve)
+            {
                 zone.below_high.store(true, Relaxed);
             }
-            if !flags.contains(AllocFlags::NO_WATERMARKS) && !zone.mark_ok(mark, order, flags, may_cma, reserve) {
+            if !flags.contains(AllocFlags::NO_WATERMARKS)
+                && !zone.mark_ok(mark, order, flags, may_cma, reserve)
+            {
                 continue;
             }
-            let short = !zone.mark_ok(Mark::Low, Order::ZERO, AllocFlags::empty(), may_cma, reserve);
+            let short =
+                !zone.mark_ok(Mark::Low, Order::ZERO, AllocFlags::empty(), may_cma, reserve);
             if let Some(frame) = self.take(cpu, zone, request) {
                 let high_atomic = flags.contains(AllocFlags::HIGH_ATOMIC) && order > Order::ZERO;
                 if high_atomic && (short || !self.on.has(Switch::HighAtomicAtMin)) {
@@ -162,7 +175,8 @@ impl Classic {
         self.zonelists[cpu.index()].iter().map(|&zone| (zone, &self.zones[zone]))
     }
 
-    /// Takes a chunk from one zone, through the PCP if it keeps the order. Source: Linux, `rmqueue`.
+    /// Takes a chunk from one zone, through the PCP if it keeps the order. Source: Linux,
+    /// `rmqueue`.
     fn take(&self, cpu: CpuId, zone: &Zone, request: Request) -> Option<u32> {
         let order = request.order.get();
         let frame = self
@@ -192,7 +206,8 @@ impl Classic {
         self.take_or_refill(cpu, zone, &mut inner, request)
     }
 
-    /// Takes a chunk from a PCP whose lock is held, refilling it if need be. Source: Linux, `__rmqueue_pcplist`.
+    /// Takes a chunk from a PCP whose lock is held, refilling it if need be. Source: Linux,
+    /// `__rmqueue_pcplist`.
     fn take_or_refill(
         &self,
         cpu: CpuId,
@@ -215,12 +230,14 @@ impl Classic {
                 return Some(frame);
             }
         }
-        if request.flags.contains(AllocFlags::HIGH_ATOMIC) && self.on.has(Switch::HighAtomicDirect) {
+        if request.flags.contains(AllocFlags::HIGH_ATOMIC) && self.on.has(Switch::HighAtomicDirect)
+        {
             return None;
         }
         let count = inner.count;
         let chunks = inner.tuning.refill(self.on, order, count, zone.pressure());
-        let refill = Refill { cpu: u32::from(cpu.get()), order, chunks, migratetype, flags: request.flags };
+        let refill =
+            Refill { cpu: u32::from(cpu.get()), order, chunks, migratetype, flags: request.flags };
         // Where a claim would bring a block, a peer's is instead of one.
         let block = self.on.has(Switch::PeerBlocks) && chunks << order >= PAGEBLOCK;
         let from_peer = block && zone.take_from_peer(cpu.index(), inner, self.layout, migratetype);
@@ -235,7 +252,8 @@ impl Classic {
     /// Takes a chunk under the zone lock. Source: Linux, `rmqueue_buddy`.
     fn take_from_zone(zone: &Zone, request: Request) -> Option<u32> {
         let Request { order, migratetype, flags } = request;
-        let mut locked = if flags.contains(AllocFlags::NO_LOCK) { zone.try_lock()? } else { zone.lock() };
+        let mut locked =
+            if flags.contains(AllocFlags::NO_LOCK) { zone.try_lock()? } else { zone.lock() };
         let mut frame = None;
         if flags.contains(AllocFlags::HIGH_ATOMIC) {
             frame = locked.take_smallest(order.get(), Migratetype::HighAtomic);
@@ -251,10 +269,12 @@ impl Classic {
         frame.inspect(|&frame| locked.count_movable(frame, order.get(), migratetype))
     }
 
-    /// Fills the empty places of `slots` with single frames and returns how many places from the start on are filled.
+    /// Fills the empty places of `slots` with single frames and returns how many places from the
+    /// start on are filled.
     ///
-    /// Takes the PCP lock of one zone of the own node once, stops at the first refill that brings nothing, and falls back
-    /// to one ordinary allocation when that leaves nothing, no such zone has enough, or only one is wanted. Source: Linux, `alloc_pages_bulk`.
+    /// Takes the PCP lock of one zone of the own node once, stops at the first refill that brings
+    /// nothing, and falls back to one ordinary allocation when that leaves nothing, no such zone
+    /// has enough, or only one is wanted. Source: Linux, `alloc_pages_bulk`.
     ///
     /// # Errors
     ///
@@ -289,12 +309,26 @@ impl Classic {
         Ok(filled)
     }
 
-    fn fill(&self, cpu: CpuId, request: Request, slots: &mut [Option<Pfn>], filled: &mut usize, missing: u64) {
+    fn fill(
+        &self,
+        cpu: CpuId,
+        request: Request,
+        slots: &mut [Option<Pfn>],
+        filled: &mut usize,
+        missing: u64,
+    ) {
         let node = self.node(cpu);
         let mut near = self.zonelist(cpu).take_while(|(_, zone)| zone.node == node);
         let zone = near.find(|&(i, zone)| {
             let mark = zone.marks.low + zone.boost.load(Relaxed) + missing;
-            enough(mark, self.reserves[i], Order::ZERO, AllocFlags::empty(), request.may_cma(), zone.free_frames())
+            enough(
+                mark,
+                self.reserves[i],
+                Order::ZERO,
+                AllocFlags::empty(),
+                request.may_cma(),
+                zone.free_frames(),
+            )
         });
         let Some((_, zone)) = zone else { return };
         let Some(mut inner) = zone.pcps[cpu.index()].try_lock() else {
@@ -306,7 +340,9 @@ impl Classic {
         }
         while *filled < slots.len() {
             if slots[*filled].is_none() {
-                let Some(frame) = self.take_or_refill(cpu, zone, &mut inner, request) else { return };
+                let Some(frame) = self.take_or_refill(cpu, zone, &mut inner, request) else {
+                    return;
+                };
                 zone.frames.set_allocated(frame, 0, request.migratetype);
                 slots[*filled] = Some(zone.frames.pfn(frame));
             }

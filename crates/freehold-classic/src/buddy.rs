@@ -1,4 +1,5 @@
-//! The zone's buddy system: splitting a chunk that is too large, joining a freed chunk with its other half.
+//! The zone's buddy system: splitting a chunk that is too large, joining a freed chunk with its
+//! other half.
 //!
 //! ```text
 //!   order 3  [               0..8               ]     take 1 of 8: the halves not needed go to the lists,
@@ -9,9 +10,9 @@
 //!                                                     free, join to 0..4; ... until a buddy is in use
 //! ```
 //!
-//! A chunk's buddy differs from it in one bit of the frame number, so finding it costs nothing; knowing that it is free
-//! costs one look at its record. Each step is counted, since this is the work that the proposals try to move out from
-//! under the zone lock.
+//! A chunk's buddy differs from it in one bit of the frame number, so finding it costs nothing;
+//! knowing that it is free costs one look at its record. Each step is counted, since this is the
+//! work that the proposals try to move out from under the zone lock.
 
 use freehold::{AllocFlags, Migratetype};
 
@@ -19,7 +20,8 @@ use crate::page::{Kind, MAX_ORDER, ORDERS, PAGEBLOCK_ORDER};
 use crate::switches::Switch;
 use crate::zone::Locked;
 
-/// How far a search for memory had to go; remembered over one refill, since under the lock nothing comes back.
+/// How far a search for memory had to go; remembered over one refill, since under the lock nothing
+/// comes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) enum Mode {
     /// The requested type's own lists.
@@ -34,7 +36,8 @@ pub(crate) enum Mode {
 }
 
 impl Locked<'_> {
-    /// Frees a chunk of any order, pageblock by pageblock where it is larger than one, each with its own type.
+    /// Frees a chunk of any order, pageblock by pageblock where it is larger than one, each with
+    /// its own type.
     pub(crate) fn free_split(&mut self, frame: u32, order: u8, tail: bool) {
         let part = order.min(PAGEBLOCK_ORDER);
         for frame in (frame..frame + (1 << order)).step_by(1 << part) {
@@ -43,16 +46,24 @@ impl Locked<'_> {
         }
     }
 
-    /// Frees one chunk, joining it with its buddies as far as they are free. Source: Linux 7.2, `__free_one_page`.
+    /// Frees one chunk, joining it with its buddies as far as they are free. Source: Linux 7.2,
+    /// `__free_one_page`.
     ///
     /// At most 10 joins.
-    pub(crate) fn free_one(&mut self, mut frame: u32, mut order: u8, migratetype: Migratetype, tail: bool) {
+    pub(crate) fn free_one(
+        &mut self,
+        mut frame: u32,
+        mut order: u8,
+        migratetype: Migratetype,
+        tail: bool,
+    ) {
         let zone = self.zone;
         self.account(1 << order, migratetype);
         if order == PAGEBLOCK_ORDER {
             self.disown(frame);
         }
-        // The record may still say Freeing, Pcp or Queued; if the chunk ends up inside a larger one it is a tail.
+        // The record may still say Freeing, Pcp or Queued; if the chunk ends up inside a larger one
+        // it is a tail.
         zone.frames.set(frame, crate::page::State::TAIL);
         let mut buddy = frame ^ (1 << order);
         while order < MAX_ORDER {
@@ -63,7 +74,9 @@ impl Locked<'_> {
             }
             if order >= PAGEBLOCK_ORDER {
                 let buddy_type = zone.type_of(buddy);
-                if buddy_type != migratetype && !(migratetype.is_mergeable() && buddy_type.is_mergeable()) {
+                if buddy_type != migratetype
+                    && !(migratetype.is_mergeable() && buddy_type.is_mergeable())
+                {
                     break;
                 }
                 self.remove(buddy);
@@ -85,8 +98,8 @@ impl Locked<'_> {
         self.add(frame, order, migratetype, tail);
     }
 
-    /// Whether the chunk's parent is likely to be joined soon, because the parent's own buddy is free: the chunk is
-    /// then better taken last. Source: Linux, `buddy_merge_likely`.
+    /// Whether the chunk's parent is likely to be joined soon, because the parent's own buddy is
+    /// free: the chunk is then better taken last. Source: Linux, `buddy_merge_likely`.
     fn will_grow(&self, frame: u32, buddy: u32, order: u8) -> bool {
         if order >= MAX_ORDER - 1 {
             return false;
@@ -105,8 +118,9 @@ impl Locked<'_> {
         }
     }
 
-    /// Splits a chunk of order `from` that has been taken off its list until its first part has order `to`; the other
-    /// parts go to the heads of the lists of `migratetype`, the largest first.
+    /// Splits a chunk of order `from` that has been taken off its list until its first part has
+    /// order `to`; the other parts go to the heads of the lists of `migratetype`, the largest
+    /// first.
     pub(crate) fn expand(&mut self, frame: u32, to: u8, from: u8, migratetype: Migratetype) {
         for order in (to..from).rev() {
             self.counters.splits += 1;
@@ -116,7 +130,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes the first chunk of the list of `order` and `migratetype`, keeps its first part of order `to`.
+    /// Takes the first chunk of the list of `order` and `migratetype`, keeps its first part of
+    /// order `to`.
     pub(crate) fn take_and_expand(&mut self, frame: u32, to: u8) -> u32 {
         let (order, migratetype) = self.take(frame);
         self.expand(frame, to, order, migratetype);
@@ -138,8 +153,8 @@ impl Locked<'_> {
         None
     }
 
-    /// Whether movable requests should take CMA frames now: when more than half of what is free is CMA, so that the
-    /// rest is kept for those who cannot use CMA.
+    /// Whether movable requests should take CMA frames now: when more than half of what is free is
+    /// CMA, so that the rest is kept for those who cannot use CMA.
     pub(crate) fn prefer_cma(&self, may_cma: bool) -> bool {
         let free = self.zone.free_frames();
         may_cma && free.cma > free.free / 2 && self.zone.on.has(Switch::CmaHalf)

@@ -16,12 +16,17 @@ struct Listed<'a> {
 }
 
 impl Listed<'_> {
-    /// A chunk found on a list where only such ones may be: how many frames it has. On one list only.
+    /// A chunk found on a list where only such ones may be: how many frames it has. On one list
+    /// only.
     fn put(&mut self, frame: u32, kinds: &[Kind], place: &str) -> Result<u64, String> {
         let frames = &self.zone.frames;
         let state = frames.state(frame);
         if !kinds.contains(&state.kind()) {
-            return Err(format!("{} is on {place} but its state is {:?}", frames.pfn(frame), state.kind()));
+            return Err(format!(
+                "{} is on {place} but its state is {:?}",
+                frames.pfn(frame),
+                state.kind()
+            ));
         }
         if core::mem::replace(&mut self.frames[frame as usize], true) {
             return Err(format!("{} is on two lists", frames.pfn(frame)));
@@ -45,7 +50,10 @@ impl Classic {
             stats.zone.add(&counters);
             stats.zone_lock.add(&histogram);
             let (all, more) = (stats.fallbacks.as_flattened_mut(), zone.read_fallbacks());
-            all.as_flattened_mut().iter_mut().zip(more.as_flattened().as_flattened()).for_each(|(a, b)| *a += b);
+            all.as_flattened_mut()
+                .iter_mut()
+                .zip(more.as_flattened().as_flattened())
+                .for_each(|(a, b)| *a += b);
         }
         let counts = &self.counts;
         stats.failed = counts.failed.load(Relaxed);
@@ -54,10 +62,13 @@ impl Classic {
         stats.pcp_busy = counts.pcp_busy.load(Relaxed);
         stats.pcp_relocks_lost = counts.pcp_relocks_lost.load(Relaxed);
         stats.remote_pcp_waits = counts.remote_pcp_waits.load(Relaxed);
-        let sum = |waits: &mut dyn Iterator<Item = (u64, u64)>| waits.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let sum = |waits: &mut dyn Iterator<Item = (u64, u64)>| {
+            waits.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+        };
         let pcps = self.zones.iter().flat_map(|zone| &zone.pcps);
         (stats.pcp_waits, stats.pcp_wait_ns) = sum(&mut pcps.map(|pcp| pcp.waits.read()));
-        (stats.zone_waits, stats.zone_wait_ns) = sum(&mut self.zones.iter().map(|zone| zone.waits.read()));
+        (stats.zone_waits, stats.zone_wait_ns) =
+            sum(&mut self.zones.iter().map(|zone| zone.waits.read()));
         stats.drain_all = counts.drain_all.load(Relaxed);
         stats.range_visits = counts.range_visits.load(Relaxed);
         // Frees left on lock-free lists are frees from the moment they are there.
@@ -71,7 +82,8 @@ impl Classic {
     /// What is free and where, by a walk that looks at one record a chunk.
     #[must_use]
     pub fn memory_map(&self) -> MemoryMap {
-        let mut map = MemoryMap { blocks_by_owner: vec![0; self.online.len() + 1], ..MemoryMap::default() };
+        let mut map =
+            MemoryMap { blocks_by_owner: vec![0; self.online.len() + 1], ..MemoryMap::default() };
         for zone in &self.zones {
             zone.add_to_map(&mut map);
         }
@@ -117,7 +129,10 @@ impl Classic {
                 }
                 let owner = zone.blocks.owner(zone.block_of(frame));
                 if state.kind() == Kind::PcpBuddy && owner != Some(cpu as u32) {
-                    return Err(format!("{} is marked on CPU {cpu} but owned by {owner:?}", frames.pfn(frame)));
+                    return Err(format!(
+                        "{} is marked on CPU {cpu} but owned by {owner:?}",
+                        frames.pfn(frame)
+                    ));
                 }
             }
         }
@@ -139,26 +154,37 @@ impl Classic {
             let mut chunks = 0;
             for migratetype in Migratetype::ALL {
                 for frame in area.lists[migratetype.index()].iter(&zone.frames) {
-                    free[migratetype.index()] += listed.put(frame, &[Kind::Buddy], "a zone list")?;
+                    free[migratetype.index()] +=
+                        listed.put(frame, &[Kind::Buddy], "a zone list")?;
                     chunks += 1;
                     Self::validate_free_chunk(zone, frame, order, migratetype)?;
                 }
             }
             if chunks != area.free {
-                return Err(format!("order {order} counts {} free chunks and has {chunks}", area.free));
+                return Err(format!(
+                    "order {order} counts {} free chunks and has {chunks}",
+                    area.free
+                ));
             }
         }
         let counted = zone.free_frames();
         let [.., high_atomic, cma, isolate] = free;
         let total: u64 = free.iter().sum::<u64>() - isolate;
         if (counted.free, counted.high_atomic, counted.cma) != (total, high_atomic, cma) {
-            return Err(format!("the zone counts {counted:?} and has {total}, {high_atomic}, {cma}"));
+            return Err(format!(
+                "the zone counts {counted:?} and has {total}, {high_atomic}, {cma}"
+            ));
         }
         Ok(())
     }
 
     /// A chunk on the zone's list of that order and type: is it, and is its buddy in use?
-    fn validate_free_chunk(zone: &Zone, frame: u32, order: usize, migratetype: Migratetype) -> Result<(), String> {
+    fn validate_free_chunk(
+        zone: &Zone,
+        frame: u32,
+        order: usize,
+        migratetype: Migratetype,
+    ) -> Result<(), String> {
         let frames = &zone.frames;
         let state = frames.state(frame);
         if state.order() as usize != order || state.migratetype() != migratetype {
@@ -166,13 +192,19 @@ impl Classic {
         }
         // Above that, types may keep buddies apart, and a chunk of the largest order has none.
         let buddy = (order < 9).then(|| frames.state(frame ^ (1 << order)));
-        if buddy.is_some_and(|buddy| buddy.kind() == Kind::Buddy && buddy.order() as usize == order) {
-            return Err(format!("{} and its buddy of order {order} are both free", frames.pfn(frame)));
+        if buddy.is_some_and(|buddy| buddy.kind() == Kind::Buddy && buddy.order() as usize == order)
+        {
+            return Err(format!(
+                "{} and its buddy of order {order} are both free",
+                frames.pfn(frame)
+            ));
         }
         let block_type = zone.type_of(frame);
         if zone.on.has(Switch::TypeHygiene) && block_type != migratetype {
             let pfn = frames.pfn(frame);
-            return Err(format!("{pfn} is on a list of type {migratetype} in a block of type {block_type}"));
+            return Err(format!(
+                "{pfn} is on a list of type {migratetype} in a block of type {block_type}"
+            ));
         }
         Ok(())
     }
@@ -200,10 +232,17 @@ impl Classic {
                 _ => memory += 1u64 << order,
             }
             if at & ((1 << order) - 1) != 0 {
-                return Err(format!("{pfn} starts a chunk of order {order} and is not aligned to it"));
+                return Err(format!(
+                    "{pfn} starts a chunk of order {order} and is not aligned to it"
+                ));
             }
-            if let Some(tail) = (at + 1..at + (1 << order)).find(|&tail| frames.state(tail).kind() != Kind::Tail) {
-                return Err(format!("{} starts a chunk inside the chunk at {pfn}", frames.pfn(tail)));
+            if let Some(tail) =
+                (at + 1..at + (1 << order)).find(|&tail| frames.state(tail).kind() != Kind::Tail)
+            {
+                return Err(format!(
+                    "{} starts a chunk inside the chunk at {pfn}",
+                    frames.pfn(tail)
+                ));
             }
             at += 1 << order;
         }
@@ -219,11 +258,15 @@ impl Classic {
             for block in lists.iter().flat_map(|list| list.iter(&zone.blocks)) {
                 let owner = zone.blocks.owner(block);
                 if owner != Some(cpu as u32) {
-                    return Err(format!("block {block} is on CPU {cpu}'s list and owned by {owner:?}"));
+                    return Err(format!(
+                        "block {block} is on CPU {cpu}'s list and owned by {owner:?}"
+                    ));
                 }
                 let state = zone.frames.state(block * PAGEBLOCK);
                 if state.kind() == Kind::Buddy && state.order() >= 9 {
-                    return Err(format!("block {block} is whole in the zone and still on CPU {cpu}'s list"));
+                    return Err(format!(
+                        "block {block} is whole in the zone and still on CPU {cpu}'s list"
+                    ));
                 }
             }
         }

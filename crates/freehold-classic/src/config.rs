@@ -57,18 +57,19 @@ pub struct Config {
     pub cpus: u16,
     /// The node of each CPU; of CPUs that are not named, node 0.
     pub cpu_nodes: Vec<u8>,
-    /// Its zones by rising frame number. Requests try their CPU's node first, then the next ones and round; of each node
-    /// the last zone first.
+    /// Its zones by rising frame number. Requests try their CPU's node first, then the next ones
+    /// and round; of each node the last zone first.
     pub zones: Vec<ZoneConfig>,
     /// Transparent huge pages are on: order 9 is kept on PCP lists, watermarks are raised.
     pub huge_pages: bool,
-    /// Each CPU's share of the data cache in frames, which decides how long high-order pages may wait
-    /// (`PCPF_FREE_HIGH_BATCH`): they may while the share is more than 3 batches.
+    /// Each CPU's share of the data cache in frames, which decides how long high-order pages may
+    /// wait (`PCPF_FREE_HIGH_BATCH`): they may while the share is more than 3 batches.
     pub cache_slice: u64,
 }
 
 impl Config {
-    /// One zone of `frames` frames from PFN 0x100000 (4 GiB) on, where zone Normal begins on x86-64.
+    /// One zone of `frames` frames from PFN 0x100000 (4 GiB) on, where zone Normal begins on
+    /// x86-64.
     #[must_use]
     pub fn single_zone(design: Design, cpus: u16, frames: u64) -> Self {
         Self {
@@ -87,13 +88,16 @@ impl Config {
         self.cpu_nodes.get(usize::from(cpu)).copied().unwrap_or(0)
     }
 
-    /// For each CPU the zones in the order in which its requests try them, as positions. Source: Linux,
-    /// `build_zonelists`, all nodes being as far from each other.
+    /// For each CPU the zones in the order in which its requests try them, as positions. Source:
+    /// Linux, `build_zonelists`, all nodes being as far from each other.
     pub(crate) fn zonelists(&self) -> Vec<Box<[usize]>> {
-        let nodes = self.zones.iter().map(|zone| zone.node).max().map_or(1, |node| u16::from(node) + 1);
+        let nodes =
+            self.zones.iter().map(|zone| zone.node).max().map_or(1, |node| u16::from(node) + 1);
         let list = |cpu| {
-            let far =
-                |zone: usize| (u16::from(self.zones[zone].node) + nodes - u16::from(self.node_of(cpu)) % nodes) % nodes;
+            let far = |zone: usize| {
+                (u16::from(self.zones[zone].node) + nodes - u16::from(self.node_of(cpu)) % nodes)
+                    % nodes
+            };
             let mut zones: Vec<usize> = (0..self.zones.len()).rev().collect();
             // Stable: of one node the last zone stays first.
             zones.sort_by_key(|&zone| far(zone));
@@ -136,7 +140,8 @@ impl Config {
                 return Err(ConfigError::ZoneSize { zone: name(), frames: 0 });
             }
             for cma in &zone.cma {
-                let aligned = cma.start.is_aligned(Order::PAGEBLOCK) && cma.end.is_aligned(Order::PAGEBLOCK);
+                let aligned =
+                    cma.start.is_aligned(Order::PAGEBLOCK) && cma.end.is_aligned(Order::PAGEBLOCK);
                 if cma.is_empty() || !aligned || cma.start < range.start || cma.end > range.end {
                     return Err(ConfigError::BadCma { zone: name(), cma: *cma });
                 }
@@ -199,11 +204,20 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Cpus { cpus } => write!(f, "{cpus} CPUs: there must be 1 to 4096"),
             Self::NoZones => f.write_str("a machine needs at least one zone"),
-            Self::ZoneSize { zone, frames } => write!(f, "zone {zone} has {frames} frames: there must be 1 to 2^31"),
-            Self::Beyond { zone, pfn } => write!(f, "zone {zone} ends at {pfn}: no frame number is above 2^52"),
-            Self::Overlap { zone, pfn } => write!(f, "zone {zone} begins at {pfn}, before the zone before it ends"),
+            Self::ZoneSize { zone, frames } => {
+                write!(f, "zone {zone} has {frames} frames: there must be 1 to 2^31")
+            }
+            Self::Beyond { zone, pfn } => {
+                write!(f, "zone {zone} ends at {pfn}: no frame number is above 2^52")
+            }
+            Self::Overlap { zone, pfn } => {
+                write!(f, "zone {zone} begins at {pfn}, before the zone before it ends")
+            }
             Self::BadHole { zone, hole } => {
-                write!(f, "the hole {hole} of zone {zone} is empty, out of order, or outside the zone")
+                write!(
+                    f,
+                    "the hole {hole} of zone {zone} is empty, out of order, or outside the zone"
+                )
             }
             Self::BadCma { zone, cma } => {
                 write!(

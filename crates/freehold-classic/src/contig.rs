@@ -9,9 +9,9 @@
 //!   un-isolate the pageblocks
 //! ```
 //!
-//! The test can fail although all went well: a free that read the pageblock's type before it was isolated may put its
-//! frame on a PCP after the drain has been there. The kernel reports that as -EBUSY and lets callers retry, and so does
-//! this.
+//! The test can fail although all went well: a free that read the pageblock's type before it was
+//! isolated may put its frame on a PCP after the drain has been there. The kernel reports that as
+//! -EBUSY and lets callers retry, and so does this.
 
 use freehold::{AllocError, CpuId, FrameRange, Migratetype, Pfn};
 
@@ -33,8 +33,9 @@ pub struct InUse {
 impl Classic {
     /// Allocates exactly the frames of `range`, each as a single frame with one reference.
     ///
-    /// `migrate` is called, with no lock held, for every chunk in use in the range; it moves the contents elsewhere,
-    /// frees the chunk and returns `true`, or returns `false` if that cannot be done.
+    /// `migrate` is called, with no lock held, for every chunk in use in the range; it moves the
+    /// contents elsewhere, frees the chunk and returns `true`, or returns `false` if that cannot be
+    /// done.
     ///
     /// # Errors
     ///
@@ -49,7 +50,9 @@ impl Classic {
         self.check_cpu(cpu).map_err(|cpu| AllocError::CpuOffline { cpu })?;
         let (index, start, end) = self.find_range(range)?;
         let zone = &self.zones[index];
-        if let Some(hole) = (start..end).find(|&frame| zone.frames.state(frame).kind() == Kind::Hole) {
+        if let Some(hole) =
+            (start..end).find(|&frame| zone.frames.state(frame).kind() == Kind::Hole)
+        {
             return Err(AllocError::BadRange { pfn: zone.frames.pfn(hole) });
         }
         zone.isolate_range(start, end)?;
@@ -72,7 +75,8 @@ impl Classic {
             let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
             let order = crate::page::to_order(state.order());
             if state.kind() == Kind::Allocated {
-                // What was on a PCP at the time of isolation may have gone to an unmovable request before the drain.
+                // What was on a PCP at the time of isolation may have gone to an unmovable request
+                // before the drain.
                 let movable = state.migratetype() == Migratetype::Movable;
                 if !movable || !migrate(InUse { pfn: zone.frames.pfn(head), order }) {
                     return Err(zone.busy(at));
@@ -83,8 +87,8 @@ impl Classic {
         zone.lock().take_isolated(start, end)
     }
 
-    /// Isolates the pageblocks that `range` covers: their free frames can no longer be allocated, and what is freed in
-    /// them goes straight to the isolated lists.
+    /// Isolates the pageblocks that `range` covers: their free frames can no longer be allocated,
+    /// and what is freed in them goes straight to the isolated lists.
     ///
     /// # Errors
     ///
@@ -97,14 +101,16 @@ impl Classic {
         Ok(())
     }
 
-    /// Empties the PCPs, so that free frames of an isolated range get onto its lists: everybody's, or with
-    /// `targeted-drain` those of the CPUs that own blocks of it, and everybody's only if that was not enough.
+    /// Empties the PCPs, so that free frames of an isolated range get onto its lists: everybody's,
+    /// or with `targeted-drain` those of the CPUs that own blocks of it, and everybody's only if
+    /// that was not enough.
     fn drain_range(&self, index: usize, start: u32, end: u32) {
         let zone = &self.zones[index];
         let visited = |cpus: usize| self.counts.range_visits.fetch_add(cpus as u64, Relaxed);
         if self.on.has(Switch::TargetedDrain) {
             let blocks = zone.block_of(start)..=zone.block_of(end - 1);
-            let mut owners: Vec<u32> = blocks.clone().filter_map(|block| zone.blocks.owner(block)).collect();
+            let mut owners: Vec<u32> =
+                blocks.clone().filter_map(|block| zone.blocks.owner(block)).collect();
             owners.sort_unstable();
             owners.dedup();
             owners.iter().for_each(|&cpu| zone.drain_pcp(cpu as usize, self.layout));
@@ -137,7 +143,8 @@ impl Classic {
         if range.is_empty() {
             return Err(AllocError::ZeroLength);
         }
-        let (index, start) = self.find(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
+        let (index, start) =
+            self.find(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
         let zone = &self.zones[index];
         let last = zone.frame(Pfn::new(range.end.get() - 1));
         let last = last.ok_or(AllocError::BadRange { pfn: zone.frames.pfn(zone.end) })?;
@@ -146,8 +153,8 @@ impl Classic {
 }
 
 impl Zone {
-    /// Whether frames of a pageblock lie on some CPU's lists. Looks at the head of each of its chunks, without a lock:
-    /// what is on its way at this moment may be missed, as by a drain.
+    /// Whether frames of a pageblock lie on some CPU's lists. Looks at the head of each of its
+    /// chunks, without a lock: what is on its way at this moment may be missed, as by a drain.
     fn has_cached(&self, block: u32) -> bool {
         let frames = Locked::block_frames(block);
         let mut at = frames.start.max(self.start);
@@ -203,7 +210,8 @@ impl Locked<'_> {
         let mut at = frames.start.max(start);
         while at < frames.end.min(end) {
             let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
-            let unmovable = state.kind() == Kind::Allocated && state.migratetype() != Migratetype::Movable;
+            let unmovable =
+                state.kind() == Kind::Allocated && state.migratetype() != Migratetype::Movable;
             if unmovable || state.kind() == Kind::Poisoned {
                 return Err(zone.busy(at));
             }
@@ -218,10 +226,11 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Where a free chunk of two pageblocks reaches beyond `block`, its halves part, each going to the list of its own
-    /// block's type. Returns whether there was one.
+    /// Where a free chunk of two pageblocks reaches beyond `block`, its halves part, each going to
+    /// the list of its own block's type. Returns whether there was one.
     ///
-    /// Such a chunk is met when isolation begins and, since neighbours that are both isolated join, when it ends.
+    /// Such a chunk is met when isolation begins and, since neighbours that are both isolated join,
+    /// when it ends.
     fn part_pair(&mut self, block: u32) -> bool {
         let pair = Self::block_frames(block).start & !((1 << MAX_ORDER) - 1);
         let state = self.zone.frames.state(pair);
@@ -241,7 +250,9 @@ impl Locked<'_> {
         }
         zone.blocks.set_isolated(block, false);
         self.isolated_blocks -= 1;
-        if !zone.on.has(Switch::IsolateBit) && zone.blocks.type_underneath(block) != Migratetype::Cma {
+        if !zone.on.has(Switch::IsolateBit)
+            && zone.blocks.type_underneath(block) != Migratetype::Cma
+        {
             // Isolation took the place of the type; movable is what the caller assumes it was.
             zone.blocks.set_migratetype(block, Migratetype::Movable);
         }
@@ -259,7 +270,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes the free, isolated frames of a range; the parts of chunks that reach beyond it stay free.
+    /// Takes the free, isolated frames of a range; the parts of chunks that reach beyond it stay
+    /// free.
     fn take_isolated(&mut self, start: u32, end: u32) -> Result<(), AllocError> {
         let zone = self.zone;
         let mut at = start;
@@ -273,7 +285,9 @@ impl Locked<'_> {
         }
         let mut at = start;
         while at < end {
-            let Some((head, _)) = zone.frames.chunk(at) else { unreachable!("the range was just found free") };
+            let Some((head, _)) = zone.frames.chunk(at) else {
+                unreachable!("the range was just found free")
+            };
             let (order, migratetype) = self.take(head);
             let chunk_end = head + (1 << order);
             for frame in start.max(head)..end.min(chunk_end) {
@@ -308,7 +322,8 @@ mod tests {
         let (classic, _) = machine("7.2");
         let pfn = classic.alloc(CPU, Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
         let range = FrameRange::new(pfn.pageblock(), PAGEBLOCK_FRAMES).unwrap();
-        // A thread has dropped the last reference and read the type, but not yet put the frame anywhere.
+        // A thread has dropped the last reference and read the type, but not yet put the frame
+        // anywhere.
         let (zone, frame) = classic.find(pfn).unwrap();
         let put = classic.zones[zone].frames.put(frame, 0).unwrap();
         let loose = classic.prepare(put, Loose { zone, frame, order: 0 }).unwrap();
@@ -327,7 +342,8 @@ mod tests {
     fn the_type_survives_isolation_only_since_it_is_a_bit() {
         for (name, survives) in [("6.18,-isolate-bit", false), ("6.18", true), ("7.2", true)] {
             let (classic, start) = machine(name);
-            let pfn = classic.alloc(CPU, Request::new(Order::PAGEBLOCK, Migratetype::Unmovable)).unwrap();
+            let pfn =
+                classic.alloc(CPU, Request::new(Order::PAGEBLOCK, Migratetype::Unmovable)).unwrap();
             let before = classic.memory_map().blocks_by_type[Migratetype::Unmovable.index()];
             assert_ne!(before, 0);
             let _ = classic.free(CPU, pfn, Order::PAGEBLOCK).unwrap();

@@ -1,4 +1,5 @@
-//! Giving frames back from a CPU to the zone: how many at once, from which list, and who asks for it.
+//! Giving frames back from a CPU to the zone: how many at once, from which list, and who asks for
+//! it.
 //!
 //! ```text
 //!   5.17   selection (rotating, a growing share a list) ──> second list ──> zone lock: free each
@@ -8,8 +9,8 @@
 //!   RFC    PCP lock: merge buddies; zone lock: whole pageblocks first, then the lists from the smallest order on
 //! ```
 //!
-//! Who asks: a free that found the PCP full, the decay of an idle CPU, a drain of everybody before an allocation fails,
-//! isolation, and a CPU going offline.
+//! Who asks: a free that found the PCP full, the decay of an idle CPU, a drain of everybody before
+//! an allocation fails, isolation, and a CPU going offline.
 
 use freehold::Migratetype;
 
@@ -26,8 +27,8 @@ struct Selection {
     index: usize,
     min: usize,
     max: usize,
-    /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next. What a list that
-    /// ran empty could not give is added to the share of the one after it.
+    /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next.
+    /// What a list that ran empty could not give is added to the share of the one after it.
     share: u32,
 }
 
@@ -54,13 +55,22 @@ impl Selection {
 }
 
 impl Zone {
-    /// Gives at least `wanted` frames back, or all there are; `requested` is the list that overflowed.
+    /// Gives at least `wanted` frames back, or all there are; `requested` is the list that
+    /// overflowed.
     ///
-    /// `first` says that this is the first piece of a drain: with `merge-once` only that is preceded by a merge pass.
+    /// `first` says that this is the first piece of a drain: with `merge-once` only that is
+    /// preceded by a merge pass.
     ///
-    /// One hold of the zone lock. Source: `free_pcppages_bulk` of 5.17, of each patch of the 2022 series, and of the
-    /// RFC.
-    pub(crate) fn free_bulk(&self, pcp: &mut PcpInner, layout: Layout, wanted: u32, requested: usize, first: bool) {
+    /// One hold of the zone lock. Source: `free_pcppages_bulk` of 5.17, of each patch of the 2022
+    /// series, and of the RFC.
+    pub(crate) fn free_bulk(
+        &self,
+        pcp: &mut PcpInner,
+        layout: Layout,
+        wanted: u32,
+        requested: usize,
+        first: bool,
+    ) {
         let left = wanted.min(pcp.count);
         if left == 0 {
             return;
@@ -92,14 +102,21 @@ impl Zone {
         } else {
             requested
         };
-        // The kernel steps on before it looks, so to begin with a list means to stand on the one before.
+        // The kernel steps on before it looks, so to begin with a list means to stand on the one
+        // before.
         let early = self.on.has(Switch::RequestedFirst) || self.on.has(Switch::WholeFirst);
         let index = if early { (first + lists - 1) % lists } else { first };
         Selection { index, min: 0, max: lists - 1, share: 0 }
     }
 
     /// Chunks are taken off and freed one by one, all under the zone lock.
-    fn free_in_one_pass(&self, pcp: &mut PcpInner, mut left: u32, mut selection: Selection, mut prefetch: u32) {
+    fn free_in_one_pass(
+        &self,
+        pcp: &mut PcpInner,
+        mut left: u32,
+        mut selection: Selection,
+        mut prefetch: u32,
+    ) {
         let mut zone = self.lock();
         while left > 0 {
             let looked = pcp.counters.lists_looked_at;
@@ -121,7 +138,13 @@ impl Zone {
     }
 
     /// Chunks are gathered on a list of their own first, and freed from there under the zone lock.
-    fn free_in_two_passes(&self, pcp: &mut PcpInner, mut left: u32, mut selection: Selection, mut prefetch: u32) {
+    fn free_in_two_passes(
+        &self,
+        pcp: &mut PcpInner,
+        mut left: u32,
+        mut selection: Selection,
+        mut prefetch: u32,
+    ) {
         let mut picked = List::EMPTY;
         while left > 0 {
             let list = selection.next(pcp, self);
@@ -166,8 +189,9 @@ impl Zone {
 
     /// Takes the coldest chunk of a list.
     fn pick(&self, pcp: &mut PcpInner, list: usize, prefetch: &mut u32) -> (u32, State) {
-        let frame =
-            pcp.lists[list].last().unwrap_or_else(|| unreachable!("the list was chosen because it is not empty"));
+        let frame = pcp.lists[list]
+            .last()
+            .unwrap_or_else(|| unreachable!("the list was chosen because it is not empty"));
         let state = pcp.remove(&self.frames, list, frame);
         ListFlow::count(&mut pcp.flow.drained, state.order(), state.migratetype().index());
         pcp.counters.drained_chunks += 1;
@@ -185,16 +209,18 @@ impl Zone {
 
     /// What a piece of a drain counts for when it was to be `piece` frames and was `drained`.
     ///
-    /// The kernel subtracts what it asked for, even where a huge page came out of it: the recordings of 6.18 have timer
-    /// drains of 32 batches, 17 of them a huge page each. With whole blocks drained first every piece of a batch would
-    /// give back 512 frames, eight times what is too much.
+    /// The kernel subtracts what it asked for, even where a huge page came out of it: the
+    /// recordings of 6.18 have timer drains of 32 batches, 17 of them a huge page each. With whole
+    /// blocks drained first every piece of a batch would give back 512 frames, eight times what is
+    /// too much.
     pub(crate) fn given(&self, piece: u32, drained: u32) -> u32 {
         if self.on.has(Switch::WholeFirst) { drained } else { piece }
     }
 
-    /// Empties a PCP, its list of remote frees included: in pieces of at most 32 batches, each one hold of both locks,
-    /// or (5.17, 5.18) in one. The chunks of 6.19 are for drains after a free; this one they left alone. Source:
-    /// `drain_pages_zone` of 5.17, where the 2022 series shows it, and of Linux 7.2.
+    /// Empties a PCP, its list of remote frees included: in pieces of at most 32 batches, each one
+    /// hold of both locks, or (5.17, 5.18) in one. The chunks of 6.19 are for drains after a free;
+    /// this one they left alone. Source: `drain_pages_zone` of 5.17, where the 2022 series shows
+    /// it, and of Linux 7.2.
     pub(crate) fn drain_pcp(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         // Once around per piece; frees that arrive meanwhile are the next drain's business.
@@ -206,7 +232,11 @@ impl Zone {
         let all = left;
         while left > 0 {
             let mut inner = pcp.lock();
-            let most = if self.on.has(Switch::AutoHigh) { inner.tuning.batch << SCALE_MAX } else { u32::MAX };
+            let most = if self.on.has(Switch::AutoHigh) {
+                inner.tuning.batch << SCALE_MAX
+            } else {
+                u32::MAX
+            };
             let piece = left.min(most.max(1)).min(inner.count);
             if piece == 0 {
                 break;
@@ -235,14 +265,16 @@ impl Zone {
             }
             let index = layout.index(order, block_type);
             let list_type = Migratetype::PCP[index % 3];
-            // The CPU may have been offline in between, which disowned the block. As in `Classic::commit`.
+            // The CPU may have been offline in between, which disowned the block. As in
+            // `Classic::commit`.
             let owned = self.blocks.owner(self.block_of(frame)) == Some(cpu as u32);
             let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
             inner.push(&self.frames, index, frame, State::new(kind, order, list_type));
         }
     }
 
-    /// An idle CPU's share sinks, and what is above it goes back. Source: Linux 6.7, `decay_pcp_high`.
+    /// An idle CPU's share sinks, and what is above it goes back. Source: Linux 6.7,
+    /// `decay_pcp_high`.
     pub(crate) fn decay(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         let mut inner = pcp.lock();
@@ -255,14 +287,18 @@ impl Zone {
         let mut left = excess;
         while left > 0 && inner.count > 0 {
             let before = inner.count;
-            let piece = if self.on.has(Switch::ChunkedDecay) { left.min(inner.tuning.batch.max(1)) } else { left };
+            let piece = if self.on.has(Switch::ChunkedDecay) {
+                left.min(inner.tuning.batch.max(1))
+            } else {
+                left
+            };
             self.free_bulk(&mut inner, layout, piece, 0, left == excess);
             left = left.saturating_sub(self.given(piece, before - inner.count));
         }
     }
 
-    /// One tick of a CPU that keeps frames of another node's zone: after three idle ticks they trickle back, a batch a
-    /// tick. Source: Linux, `drain_zone_pages`.
+    /// One tick of a CPU that keeps frames of another node's zone: after three idle ticks they
+    /// trickle back, a batch a tick. Source: Linux, `drain_zone_pages`.
     pub(crate) fn drain_remote_node(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
         let mut inner = pcp.lock();
@@ -279,13 +315,14 @@ impl Locked<'_> {
         let order = state.order();
         debug_assert!(order <= MAX_ORDER);
         let block = zone.block_of(frame);
-        // Since 6.10 the block's type of now; before, the type it had when the chunk was freed, unless some block is
-        // being isolated.
+        // Since 6.10 the block's type of now; before, the type it had when the chunk was freed,
+        // unless some block is being isolated.
         let stale = !zone.on.has(Switch::TypeHygiene) && self.isolated_blocks == 0;
         let now = zone.blocks.migratetype(block);
         // A reserve's or isolation's type from back then must not take the chunk out of reach now.
         let then = state.migratetype();
-        let migratetype = if stale && now.is_mergeable() && then.is_mergeable() { then } else { now };
+        let migratetype =
+            if stale && now.is_mergeable() && then.is_mergeable() { then } else { now };
         let mut tail = false;
         if state.kind() == Kind::PcpBuddy && order < PAGEBLOCK_ORDER {
             if let Some(owner) = zone.blocks.owner(block) {

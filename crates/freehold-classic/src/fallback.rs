@@ -1,12 +1,14 @@
-//! What happens when a migratetype has nothing left: taking from another one, with as little mixing as possible.
+//! What happens when a migratetype has nothing left: taking from another one, with as little mixing
+//! as possible.
 //!
-//! A request first tries to **claim**: the largest free chunk of another type is the best sign of a pageblock that is
-//! mostly empty, and if at least half of that block is free (or holds what is as good as its own kind) the whole block
-//! changes its type. Only when nothing can be claimed does it **steal** a single chunk, the smallest that will do, and
-//! leaves the block's type alone: now two kinds share a block.
+//! A request first tries to **claim**: the largest free chunk of another type is the best sign of a
+//! pageblock that is mostly empty, and if at least half of that block is free (or holds what is as
+//! good as its own kind) the whole block changes its type. Only when nothing can be claimed does it
+//! **steal** a single chunk, the smallest that will do, and leaves the block's type alone: now two
+//! kinds share a block.
 //!
-//! Up to 6.14 both were one step that started at the largest order (switch `claim-steal` off): each request that could
-//! not claim broke up the largest foreign chunk there was.
+//! Up to 6.14 both were one step that started at the largest order (switch `claim-steal` off): each
+//! request that could not claim broke up the largest foreign chunk there was.
 
 use freehold::{AllocFlags, Migratetype};
 
@@ -24,20 +26,26 @@ pub(crate) struct Contents {
     pub(crate) movable: u32,
 }
 
-/// Whether a request of `order` may look for a block to claim. Large requests would otherwise split large foreign
-/// chunks again and again; unmovable and reclaimable ones do lasting harm wherever they land, so they had better have
-/// a block of their own. Source: Linux 6.15, `should_try_claim_block`.
+/// Whether a request of `order` may look for a block to claim. Large requests would otherwise split
+/// large foreign chunks again and again; unmovable and reclaimable ones do lasting harm wherever
+/// they land, so they had better have a block of their own. Source: Linux 6.15,
+/// `should_try_claim_block`.
 pub(crate) fn may_claim(order: u8, requested: Migratetype) -> bool {
     order >= PAGEBLOCK_ORDER / 2 || requested != Migratetype::Movable
 }
 
-/// Whether a block with `contents` of type `block` is worth changing into `requested`: when free and alike frames make
-/// up half of it. Source: Linux 6.15, `try_to_claim_block`.
-pub(crate) fn worth_claiming(contents: Contents, requested: Migratetype, block: Migratetype) -> bool {
+/// Whether a block with `contents` of type `block` is worth changing into `requested`: when free
+/// and alike frames make up half of it. Source: Linux 6.15, `try_to_claim_block`.
+pub(crate) fn worth_claiming(
+    contents: Contents,
+    requested: Migratetype,
+    block: Migratetype,
+) -> bool {
     let alike = if requested == Migratetype::Movable {
         contents.movable
     } else if block == Migratetype::Movable {
-        // What is neither free nor movable in a movable block is of the requester's kind, more or less.
+        // What is neither free nor movable in a movable block is of the requester's kind, more or
+        // less.
         PAGEBLOCK - contents.free - contents.movable
     } else {
         0
@@ -61,15 +69,28 @@ impl Locked<'_> {
     /// Counts a fallback of a request to a chunk of type `from`.
     fn count_fallback(&mut self, order: u8, requested: Migratetype, from: Migratetype) {
         self.counters.fallbacks += 1;
-        let types = self.fallbacks.get_mut(usize::from(order)).and_then(|types| types.get_mut(requested.index()));
+        let types = self
+            .fallbacks
+            .get_mut(usize::from(order))
+            .and_then(|types| types.get_mut(requested.index()));
         if let Some(count) = types.and_then(|types| types.get_mut(from.index())) {
             *count += 1;
         }
     }
 
-    /// Looks for a block to claim, from the largest order down; with `NO_FRAGMENT` for whole blocks only.
-    pub(crate) fn claim(&mut self, order: u8, requested: Migratetype, flags: AllocFlags) -> Option<u32> {
-        let least = if flags.contains(AllocFlags::NO_FRAGMENT) { order.max(PAGEBLOCK_ORDER) } else { order };
+    /// Looks for a block to claim, from the largest order down; with `NO_FRAGMENT` for whole blocks
+    /// only.
+    pub(crate) fn claim(
+        &mut self,
+        order: u8,
+        requested: Migratetype,
+        flags: AllocFlags,
+    ) -> Option<u32> {
+        let least = if flags.contains(AllocFlags::NO_FRAGMENT) {
+            order.max(PAGEBLOCK_ORDER)
+        } else {
+            order
+        };
         for at in (least..=MAX_ORDER).rev() {
             if !may_claim(at, requested) {
                 break;
@@ -85,7 +106,8 @@ impl Locked<'_> {
         None
     }
 
-    /// Makes the block around a foreign chunk the requester's own, if it is worth it, and takes a chunk from it.
+    /// Makes the block around a foreign chunk the requester's own, if it is worth it, and takes a
+    /// chunk from it.
     fn claim_block(&mut self, frame: u32, order: u8, requested: Migratetype) -> Option<u32> {
         let state = self.zone.frames.state(frame);
         if state.order() >= PAGEBLOCK_ORDER {
@@ -122,20 +144,25 @@ impl Locked<'_> {
         None
     }
 
-    /// The fallback of 6.14 and before: claim and steal in one, from the largest order down. Source: Linux 6.12,
-    /// `__rmqueue_fallback`.
+    /// The fallback of 6.14 and before: claim and steal in one, from the largest order down.
+    /// Source: Linux 6.12, `__rmqueue_fallback`.
     pub(crate) fn fall_back_from_largest(
         &mut self,
         order: u8,
         requested: Migratetype,
         flags: AllocFlags,
     ) -> Option<u32> {
-        let least = if flags.contains(AllocFlags::NO_FRAGMENT) { order.max(PAGEBLOCK_ORDER) } else { order };
+        let least = if flags.contains(AllocFlags::NO_FRAGMENT) {
+            order.max(PAGEBLOCK_ORDER)
+        } else {
+            order
+        };
         let mut found = None;
         for at in (least..=MAX_ORDER).rev() {
             if let Some(frame) = self.foreign(at, requested) {
                 found = Some(frame);
-                // A small movable request that may not have the block anyway: break up the smallest chunk instead.
+                // A small movable request that may not have the block anyway: break up the smallest
+                // chunk instead.
                 if !may_claim(at, requested) && at > order {
                     found = (order..=MAX_ORDER).find_map(|at| self.foreign(at, requested));
                 }
@@ -148,15 +175,19 @@ impl Locked<'_> {
         if state.order() >= PAGEBLOCK_ORDER {
             return Some(self.take_single(frame, order, requested));
         }
-        // Boosted by every fallback into part of a block, whether or not the request may then have all of it.
+        // Boosted by every fallback into part of a block, whether or not the request may then have
+        // all of it.
         self.boost_watermark();
         if !may_claim(state.order(), requested) {
             return Some(self.take_single(frame, order, requested));
         }
         let block = self.zone.block_of(frame);
         let zone_type = self.zone.blocks.migratetype(block);
-        let Some(contents) = self.contents(block) else { return Some(self.take_single(frame, order, requested)) };
-        // Before 6.10 the list a chunk is on and its block's type could differ; the block is what is claimed.
+        let Some(contents) = self.contents(block) else {
+            return Some(self.take_single(frame, order, requested));
+        };
+        // Before 6.10 the list a chunk is on and its block's type could differ; the block is what
+        // is claimed.
         let claim = worth_claiming(contents, requested, zone_type);
         if !claim && self.zone.on.has(Switch::TypeHygiene) {
             return Some(self.take_single(frame, order, requested));
@@ -170,8 +201,8 @@ impl Locked<'_> {
         self.take_smallest(order, requested)
     }
 
-    /// Takes one foreign chunk. Whole blocks change their type; of smaller ones the remainder goes to the requester's
-    /// lists before 6.10, to its own since.
+    /// Takes one foreign chunk. Whole blocks change their type; of smaller ones the remainder goes
+    /// to the requester's lists before 6.10, to its own since.
     fn take_single(&mut self, frame: u32, order: u8, requested: Migratetype) -> u32 {
         let (from, mut rest) = self.take(frame);
         if from >= PAGEBLOCK_ORDER {
@@ -190,8 +221,9 @@ impl Locked<'_> {
         frame
     }
 
-    /// Raises the watermarks for a while, so that reclaim makes room before more blocks are mixed. Source: Linux,
-    /// `boost_watermark` with the default factor of 150 %; zones below 4 pageblocks are left alone.
+    /// Raises the watermarks for a while, so that reclaim makes room before more blocks are mixed.
+    /// Source: Linux, `boost_watermark` with the default factor of 150 %; zones below 4 pageblocks
+    /// are left alone.
     fn boost_watermark(&mut self) {
         let zone = self.zone;
         // Nor is there anything to raise where no high mark is set.
@@ -220,7 +252,9 @@ impl Locked<'_> {
             let size = (1u32 << state.order()).min(frames.end - at);
             match state.kind() {
                 Kind::Buddy => contents.free += size,
-                Kind::Allocated if state.migratetype() == Migratetype::Movable => contents.movable += size,
+                Kind::Allocated if state.migratetype() == Migratetype::Movable => {
+                    contents.movable += size
+                }
                 _ => {}
             }
             self.work += 1;
@@ -229,7 +263,8 @@ impl Locked<'_> {
         Some(contents)
     }
 
-    /// Moves every free chunk of a pageblock to the tails of the lists of `to`; returns how many frames.
+    /// Moves every free chunk of a pageblock to the tails of the lists of `to`; returns how many
+    /// frames.
     ///
     /// A chunk larger than a pageblock is not moved: the caller has dealt with those.
     pub(crate) fn move_block(&mut self, block: u32, to: Migratetype) -> u32 {

@@ -1,8 +1,9 @@
 //! Pageblocks kept back for high-order requests that may not wait.
 //!
-//! A network driver that needs an order-3 buffer in an interrupt cannot compact memory first. So when such a request
-//! succeeds, the pageblock it was served from becomes a HIGHATOMIC block, up to some 1 % of the zone, and before the system
-//! would fail somebody for lack of memory the reserve is given back block by block.
+//! A network driver that needs an order-3 buffer in an interrupt cannot compact memory first. So
+//! when such a request succeeds, the pageblock it was served from becomes a HIGHATOMIC block, up to
+//! some 1 % of the zone, and before the system would fail somebody for lack of memory the reserve
+//! is given back block by block.
 
 use freehold::Migratetype;
 
@@ -20,8 +21,9 @@ impl Zone {
         }
     }
 
-    /// Nothing in zones where 1 % is less than a pageblock, and at most 1 % rounded up to pageblocks; before, a pageblock
-    /// more and in zones of any size. Source: `reserve_highatomic_pageblock` of Linux 6.12 and of 6.1.
+    /// Nothing in zones where 1 % is less than a pageblock, and at most 1 % rounded up to
+    /// pageblocks; before, a pageblock more and in zones of any size. Source:
+    /// `reserve_highatomic_pageblock` of Linux 6.12 and of 6.1.
     fn most_high_atomic_blocks(&self) -> u64 {
         let (share, block) = (self.managed / 100, u64::from(PAGEBLOCK));
         match self.on.has(Switch::HighAtomicRounded) {
@@ -40,7 +42,8 @@ impl Locked<'_> {
         if blocks >= zone.most_high_atomic_blocks() || !zone.type_of(frame).is_mergeable() {
             return;
         }
-        // A block that reaches beyond the zone keeps its type: its other frames belong to another lock.
+        // A block that reaches beyond the zone keeps its type: its other frames belong to another
+        // lock.
         let within = Self::block_frames(zone.block_of(frame));
         if within.start < zone.start || within.end > zone.end {
             return;
@@ -57,8 +60,8 @@ impl Locked<'_> {
         self.counters.high_atomic_reserves += 1;
     }
 
-    /// Gives one reserved block that has free frames back, to `migratetype`; the last block only if `force`. Returns
-    /// whether frames became available.
+    /// Gives one reserved block that has free frames back, to `migratetype`; the last block only if
+    /// `force`. Returns whether frames became available.
     pub(crate) fn unreserve_high_atomic(&mut self, migratetype: Migratetype, force: bool) -> bool {
         let reserved = self.zone.high_atomic_blocks.load(Relaxed);
         if reserved <= u64::from(!force) {
@@ -67,8 +70,15 @@ impl Locked<'_> {
         for order in 0..self.areas.len() {
             self.counters.lists_looked_at += 1;
             self.work += 1;
-            let Some(frame) = self.areas[order].lists[Migratetype::HighAtomic.index()].first() else { continue };
-            let blocks = if order as u8 > PAGEBLOCK_ORDER { 1 << (order as u8 - PAGEBLOCK_ORDER) } else { 1 };
+            let Some(frame) = self.areas[order].lists[Migratetype::HighAtomic.index()].first()
+            else {
+                continue;
+            };
+            let blocks = if order as u8 > PAGEBLOCK_ORDER {
+                1 << (order as u8 - PAGEBLOCK_ORDER)
+            } else {
+                1
+            };
             if order as u8 > PAGEBLOCK_ORDER {
                 self.retype(frame, migratetype);
                 self.set_types(frame, order as u8, migratetype);

@@ -22,7 +22,11 @@ pub struct CpuStateError {
 
 impl core::fmt::Display for CpuStateError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{} does not exist, is already in that state, or is the last one online", self.cpu)
+        write!(
+            f,
+            "{} does not exist, is already in that state, or is the last one online",
+            self.cpu
+        )
     }
 }
 
@@ -31,7 +35,8 @@ impl core::error::Error for CpuStateError {}
 impl Classic {
     /// Takes a CPU offline: what it holds goes back to the zones, and the other CPUs' shares grow.
     ///
-    /// Nobody may be making a call on that CPU at the moment; frees by others of what it owns are fine.
+    /// Nobody may be making a call on that CPU at the moment; frees by others of what it owns are
+    /// fine.
     ///
     /// # Errors
     ///
@@ -39,7 +44,9 @@ impl Classic {
     pub fn cpu_dead(&self, cpu: CpuId) -> Result<(), CpuStateError> {
         let error = CpuStateError { cpu };
         let disabled = self.hotplug();
-        if self.online_cpus() == 1 || !self.online.get(cpu.index()).is_some_and(|online| online.swap(false, SeqCst)) {
+        if self.online_cpus() == 1
+            || !self.online.get(cpu.index()).is_some_and(|online| online.swap(false, SeqCst))
+        {
             return Err(error);
         }
         for zone in &self.zones {
@@ -90,9 +97,11 @@ impl Classic {
         self.online.iter().filter(|online| online.load(SeqCst)).count() as u16
     }
 
-    /// Among how many CPUs a zone's memory is shared out: those of its node that are online; all where it has none.
+    /// Among how many CPUs a zone's memory is shared out: those of its node that are online; all
+    /// where it has none.
     fn cpus_for(&self, node: u8) -> u16 {
-        let online = self.online.iter().zip(&self.cpu_nodes).filter(|(online, _)| online.load(SeqCst));
+        let online =
+            self.online.iter().zip(&self.cpu_nodes).filter(|(online, _)| online.load(SeqCst));
         match online.filter(|(_, of)| **of == node).count() as u16 {
             0 => self.online_cpus(),
             own => own,
@@ -119,8 +128,9 @@ impl Classic {
         }
     }
 
-    /// The periodic work of one CPU, about once a second: its high mark sinks when idle, and a boost of the watermarks
-    /// ends (in the kernel when kswapd has made room; there is no reclaim here).
+    /// The periodic work of one CPU, about once a second: its high mark sinks when idle, and a
+    /// boost of the watermarks ends (in the kernel when kswapd has made room; there is no reclaim
+    /// here).
     pub fn tick(&self, cpu: CpuId) {
         for zone in &self.zones {
             zone.boost.store(0, Relaxed);
@@ -130,8 +140,8 @@ impl Classic {
         }
     }
 
-    /// The periodic work of a CPU that holds frames of a remote node: a batch goes back. Source: Linux,
-    /// `drain_zone_pages`, called after three ticks without use.
+    /// The periodic work of a CPU that holds frames of a remote node: a batch goes back. Source:
+    /// Linux, `drain_zone_pages`, called after three ticks without use.
     pub fn tick_remote_node(&self, cpu: CpuId) {
         for zone in &self.zones {
             if cpu.index() < zone.pcps.len() {
@@ -140,9 +150,11 @@ impl Classic {
         }
     }
 
-    /// Turns the PCPs off, as memory hot-unplug does: every free goes out at once. Source: Linux, `zone_pcp_disable`.
+    /// Turns the PCPs off, as memory hot-unplug does: every free goes out at once. Source: Linux,
+    /// `zone_pcp_disable`.
     ///
-    /// Stays so when CPUs come or go (the kernel makes hotplug wait until [`pcp_enable`](Self::pcp_enable)).
+    /// Stays so when CPUs come or go (the kernel makes hotplug wait until
+    /// [`pcp_enable`](Self::pcp_enable)).
     pub fn pcp_disable(&self) {
         let mut disabled = self.hotplug();
         *disabled = true;
@@ -173,7 +185,8 @@ impl Classic {
                 let mut inner = pcp.lock();
                 let high = clamp(inner.tuning.high, high_min, high_max);
                 let high = if self.on.has(Switch::AutoHigh) { high } else { high_min };
-                inner.tuning = Tuning { batch, high, high_min, high_max, free_high_batch, ..inner.tuning };
+                inner.tuning =
+                    Tuning { batch, high, high_min, high_max, free_high_batch, ..inner.tuning };
             }
         }
     }
@@ -182,9 +195,10 @@ impl Classic {
 impl Zone {
     /// A CPU has gone: its blocks have no owner any more.
     ///
-    /// The RFC only resets the list head under the zone lock and leaves the blocks linked (a later unlink of the first
-    /// or last of them writes through the new head) and owned. That is modelled without the memory corruption: the
-    /// blocks are marked, never recovered, and each late unlink is counted.
+    /// The RFC only resets the list head under the zone lock and leaves the blocks linked (a later
+    /// unlink of the first or last of them writes through the new head) and owned. That is modelled
+    /// without the memory corruption: the blocks are marked, never recovered, and each late unlink
+    /// is counted.
     fn forget_owner(&self, cpu: u32) {
         if !self.on.has(Switch::UnlinkDead) {
             let mut locked = self.lock();

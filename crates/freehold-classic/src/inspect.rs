@@ -25,7 +25,8 @@ pub struct PageblockState {
 }
 
 impl Classic {
-    /// The pageblocks of a zone that have memory, by rising address; empty where there is no such zone.
+    /// The pageblocks of a zone that have memory, by rising address; empty where there is no such
+    /// zone.
     ///
     /// Looks at one record a chunk, without a lock. Exact when nobody else is using the allocator.
     #[must_use]
@@ -53,7 +54,9 @@ impl Zone {
             if !matches!(state.kind(), Kind::Hole | Kind::Tail) {
                 // A chunk of the largest order covers more than one block.
                 for part in (at..at + size).step_by(PAGEBLOCK as usize) {
-                    let Some(block) = blocks.get_mut((self.block_of(part) - first) as usize) else { break };
+                    let Some(block) = blocks.get_mut((self.block_of(part) - first) as usize) else {
+                        break;
+                    };
                     let frames = size.min(PAGEBLOCK) as u16;
                     block.frames += frames;
                     block.free += if state.is_free() { frames } else { 0 };
@@ -80,9 +83,11 @@ mod tests {
     fn blocks_add_up_to_the_map() {
         for design in ["5.17", "vanilla", "pcp-buddy-fixed"] {
             let classic = classic(design);
-            for (cpu, order, migratetype) in
-                [(0, 0, Migratetype::Movable), (1, 3, Migratetype::Unmovable), (1, 9, Migratetype::Movable)]
-            {
+            for (cpu, order, migratetype) in [
+                (0, 0, Migratetype::Movable),
+                (1, 3, Migratetype::Unmovable),
+                (1, 9, Migratetype::Movable),
+            ] {
                 let order = Order::new(order).unwrap();
                 let request = Request { order, migratetype, flags: freehold::AllocFlags::empty() };
                 classic.alloc(CpuId::new(cpu), request).unwrap();
@@ -94,10 +99,17 @@ mod tests {
             assert_eq!(blocks.iter().filter(|b| b.free == 512).count() as u64, map.free_blocks);
             for (index, &owned) in map.blocks_by_owner.iter().enumerate() {
                 let owner = index.checked_sub(1).map(|cpu| CpuId::new(cpu as u16));
-                assert_eq!(blocks.iter().filter(|b| b.owner == owner).count() as u64, owned, "{design} {owner:?}");
+                assert_eq!(
+                    blocks.iter().filter(|b| b.owner == owner).count() as u64,
+                    owned,
+                    "{design} {owner:?}"
+                );
             }
             for (migratetype, &count) in Migratetype::ALL.iter().zip(&map.blocks_by_type) {
-                assert_eq!(blocks.iter().filter(|b| b.migratetype == *migratetype).count() as u64, count);
+                assert_eq!(
+                    blocks.iter().filter(|b| b.migratetype == *migratetype).count() as u64,
+                    count
+                );
             }
         }
     }
@@ -106,21 +118,26 @@ mod tests {
     fn neighbours_that_are_free_are_a_run_on_whosever_lists_they_are() {
         let classic = classic("vanilla");
         let (cpu, order) = (CpuId::new(0), |order| Order::new(order).unwrap());
-        let single =
-            || Request { order: order(0), migratetype: Migratetype::Movable, flags: freehold::AllocFlags::empty() };
+        let single = || Request {
+            order: order(0),
+            migratetype: Migratetype::Movable,
+            flags: freehold::AllocFlags::empty(),
+        };
         let empty = classic.memory_map();
         assert_eq!(empty.runs, empty.chunks, "all of it is merged");
         // One frame out, and back onto its CPU's list, with others that the list was filled with.
         let pfn = classic.alloc(cpu, single()).unwrap();
         let used = classic.memory_map();
-        // A zone of 16,384 frames less one: one chunk of each order from 0 on is what its largest chunk becomes.
+        // A zone of 16,384 frames less one: one chunk of each order from 0 on is what its largest
+        // chunk becomes.
         assert_eq!(used.runs, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 15]);
         assert!(used.chunks[0] > 1, "{:?}", used.chunks);
         let _ = classic.free(cpu, pfn, order(0)).unwrap();
         let freed = classic.memory_map();
         assert_eq!((freed.runs, freed.on_pcp > 0), (empty.runs, true));
         assert_ne!(freed.chunks, empty.chunks, "on the lists they are apart");
-        let sum = |chunks: [u64; 11]| chunks.iter().enumerate().map(|(order, n)| n << order).sum::<u64>();
+        let sum =
+            |chunks: [u64; 11]| chunks.iter().enumerate().map(|(order, n)| n << order).sum::<u64>();
         assert_eq!((sum(freed.runs), sum(freed.chunks)), (freed.free, freed.free));
     }
 }

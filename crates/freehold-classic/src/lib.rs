@@ -1,12 +1,15 @@
 //! The Linux page allocator as written, in user space, with every change of the proposals a switch.
 //!
-//! This is the baseline that Freehold is compared with and the oracle that its tests use; it is not meant to be
-//! embedded anywhere. It follows the kernel's structure closely enough that a kernel reader finds everything where it
-//! is expected, and departs from it only where user space forces it to:
+//! This is the baseline that Freehold is compared with and the oracle that its tests use; it is not
+//! meant to be embedded anywhere. It follows the kernel's structure closely enough that a kernel
+//! reader finds everything where it is expected, and departs from it only where user space forces
+//! it to:
 //!
 //! * time does not pass by itself: [`Classic::tick`] is the vmstat worker,
-//! * every call names its CPU, so that one thread can play all of them and a replay is deterministic,
-//! * there is no reclaim and no compaction: where the kernel would make pages free, an allocation fails,
+//! * every call names its CPU, so that one thread can play all of them and a replay is
+//!   deterministic,
+//! * there is no reclaim and no compaction: where the kernel would make pages free, an allocation
+//!   fails,
 //! * wrong frees are errors instead of undefined behaviour.
 //!
 //! The story of a frame, and the file that tells each part of it:
@@ -81,7 +84,9 @@ pub use hotplug::CpuStateError;
 pub use inspect::PageblockState;
 pub use page::Put;
 pub use presets::{Design, DesignError, Preset, presets};
-pub use stats::{FallbackTable, ListFlow, MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters};
+pub use stats::{
+    FallbackTable, ListFlow, MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters,
+};
 pub use switches::{Proposal, Switch, Switches};
 pub use tune::{Pressure, SCALE_MAX, Tuning, batch_size, high_range};
 pub use watermark::Watermarks;
@@ -135,12 +140,16 @@ impl Classic {
         let managed: Vec<u64> = config.zones.iter().map(ZoneConfig::managed).collect();
         let marks = Watermarks::kernel_default(&managed, config.huge_pages);
         let zones = config.zones.iter().zip(marks);
-        let highest = |i: usize| config.zones[i + 1..].iter().all(|zone| zone.node != config.zones[i].node);
-        let reserve = |(i, zone): (usize, &ZoneConfig)| if highest(i) { 0 } else { zone.lowmem_reserve };
+        let highest =
+            |i: usize| config.zones[i + 1..].iter().all(|zone| zone.node != config.zones[i].node);
+        let reserve =
+            |(i, zone): (usize, &ZoneConfig)| if highest(i) { 0 } else { zone.lowmem_reserve };
         let nodes: Vec<u8> = (0..config.cpus).map(|cpu| config.node_of(cpu)).collect();
         let classic = Self {
             zonelists: config.zonelists(),
-            zones: zones.map(|(z, m)| Zone::new(z, on, config.cpus, z.watermarks.unwrap_or(m))).collect(),
+            zones: zones
+                .map(|(z, m)| Zone::new(z, on, config.cpus, z.watermarks.unwrap_or(m)))
+                .collect(),
             reserves: config.zones.iter().enumerate().map(reserve).collect(),
             cpu_nodes: nodes.into_boxed_slice(),
             online: (0..config.cpus).map(|_| AtomicBool::new(true)).collect(),
@@ -160,8 +169,8 @@ impl Classic {
         Some(self.zones.get(zone)?.pcps.get(cpu.index())?.lock().tuning)
     }
 
-    /// Puts a CPU's PCP into a state observed elsewhere, for instance in `/proc/zoneinfo`. A hotplug event recomputes
-    /// batch and range.
+    /// Puts a CPU's PCP into a state observed elsewhere, for instance in `/proc/zoneinfo`. A
+    /// hotplug event recomputes batch and range.
     pub fn set_tuning(&self, zone: usize, cpu: CpuId, tuning: Tuning) {
         if let Some(pcp) = self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())) {
             pcp.lock().tuning = tuning;
@@ -171,13 +180,24 @@ impl Classic {
     /// Frames on a CPU's lists in one zone.
     #[must_use]
     pub fn pcp_count(&self, zone: usize, cpu: CpuId) -> u32 {
-        self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())).map_or(0, |pcp| pcp.lock().count)
+        self.zones
+            .get(zone)
+            .and_then(|zone| zone.pcps.get(cpu.index()))
+            .map_or(0, |pcp| pcp.lock().count)
     }
 
-    /// Fills a CPU's list of single frames of a type from the zone, without counting it as work done.
+    /// Fills a CPU's list of single frames of a type from the zone, without counting it as work
+    /// done.
     ///
     /// For starting from a state observed elsewhere.
-    pub fn prefill(&self, zone: usize, cpu: CpuId, migratetype: Migratetype, order: freehold::Order, chunks: u32) {
+    pub fn prefill(
+        &self,
+        zone: usize,
+        cpu: CpuId,
+        migratetype: Migratetype,
+        order: freehold::Order,
+        chunks: u32,
+    ) {
         let Some(zone) = self.zones.get(zone) else { return };
         let Some(pcp) = zone.pcps.get(cpu.index()) else { return };
         if !self.layout.keeps(order.get()) || !Migratetype::PCP.contains(&migratetype) {
@@ -204,8 +224,9 @@ impl Classic {
         zone.write_fallbacks(fallbacks);
     }
 
-    /// What has been done under a zone's lock and under one CPU's, so far: a few numbers, to be compared before and
-    /// after a call. `None` where there is no such zone or CPU. Constant time, and counts as no hold.
+    /// What has been done under a zone's lock and under one CPU's, so far: a few numbers, to be
+    /// compared before and after a call. `None` where there is no such zone or CPU. Constant time,
+    /// and counts as no hold.
     #[must_use]
     pub fn work(&self, zone: usize, cpu: CpuId) -> Option<Work> {
         let zone = self.zones.get(zone)?;
@@ -225,7 +246,10 @@ impl Classic {
     pub fn owner(&self, pfn: Pfn) -> Option<CpuId> {
         let (zone, frame) = self.find(pfn).ok()?;
         let zone = &self.zones[zone];
-        zone.blocks.owner(zone.block_of(frame)).and_then(|cpu| u16::try_from(cpu).ok()).map(CpuId::new)
+        zone.blocks
+            .owner(zone.block_of(frame))
+            .and_then(|cpu| u16::try_from(cpu).ok())
+            .map(CpuId::new)
     }
 
     /// The switches of the design.
@@ -247,7 +271,9 @@ impl Classic {
             zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
             zone.write_fallbacks(FallbackTable::default());
         }
-        let Counts { failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits, .. } = &self.counts;
+        let Counts {
+            failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits, ..
+        } = &self.counts;
         let Counts { pcp_busy, pcp_relocks_lost, remote_pcp_waits, .. } = &self.counts;
         let calls = [failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits];
         for count in calls.into_iter().chain([pcp_busy, pcp_relocks_lost, remote_pcp_waits]) {
@@ -256,7 +282,8 @@ impl Classic {
         }
     }
 
-    /// Says that memory is being reclaimed, or no longer (`ZONE_RECLAIM_ACTIVE`): CPUs keep less then.
+    /// Says that memory is being reclaimed, or no longer (`ZONE_RECLAIM_ACTIVE`): CPUs keep less
+    /// then.
     pub fn set_reclaim(&self, active: bool) {
         for zone in &self.zones {
             zone.reclaim.store(active, SeqCst);
@@ -270,9 +297,13 @@ impl Classic {
     }
 
     fn check_cpu(&self, cpu: CpuId) -> Result<(), CpuId> {
-        // SeqCst costs the same as Relaxed for a load here; a call on a CPU that goes offline at this moment is caught
-        // again under the PCP's lock.
-        if self.online.get(cpu.index()).is_some_and(|online| online.load(SeqCst)) { Ok(()) } else { Err(cpu) }
+        // SeqCst costs the same as Relaxed for a load here; a call on a CPU that goes offline at
+        // this moment is caught again under the PCP's lock.
+        if self.online.get(cpu.index()).is_some_and(|online| online.load(SeqCst)) {
+            Ok(())
+        } else {
+            Err(cpu)
+        }
     }
 
     /// The zone and index of a frame.

@@ -1,5 +1,5 @@
-//! Doubly linked lists that run through the frames' own records, as the kernel's do: adding and removing never
-//! allocates, and a chunk can be taken from the middle in constant time.
+//! Doubly linked lists that run through the frames' own records, as the kernel's do: adding and
+//! removing never allocates, and a chunk can be taken from the middle in constant time.
 
 use crate::page::{Frames, NIL};
 use crate::primitive::Ordering::Relaxed;

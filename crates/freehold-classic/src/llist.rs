@@ -1,15 +1,18 @@
-//! A lock-free stack of chunks: anybody pushes, whoever holds the right lock takes everything at once.
+//! A lock-free stack of chunks: anybody pushes, whoever holds the right lock takes everything at
+//! once.
 //!
-//! Two places need one. A context that may not wait for the zone lock (NMI) leaves what it frees on the zone's list,
-//! and the next free that takes the lock finishes the work. And in `pcp-buddy-fixed` a CPU that frees a frame of a
-//! block owned by another CPU leaves it on that CPU's list, because spinning on a remote PCP lock inverts lock order
-//! (reviewers of the pcp-buddy proposal). Taking everything with one swap is what makes the stack immune to ABA: nothing
-//! is ever popped singly.
+//! Two places need one. A context that may not wait for the zone lock (NMI) leaves what it frees on
+//! the zone's list, and the next free that takes the lock finishes the work. And in
+//! `pcp-buddy-fixed` a CPU that frees a frame of a block owned by another CPU leaves it on that
+//! CPU's list, because spinning on a remote PCP lock inverts lock order (reviewers of the pcp-buddy
+//! proposal). Taking everything with one swap is what makes the stack immune to ABA: nothing is
+//! ever popped singly.
 //!
 //! # A receiver that goes away
 //!
-//! A CPU going offline raises a flag and then takes everything; a pusher pushes and then looks at the flag. At least one
-//! of the two must see the other, or a chunk stays behind on a list that nobody looks at:
+//! A CPU going offline raises a flag and then takes everything; a pusher pushes and then looks at
+//! the flag. At least one of the two must see the other, or a chunk stays behind on a list that
+//! nobody looks at:
 //!
 //! ```text
 //!   CPU going offline          pusher
@@ -17,15 +20,17 @@
 //!   take (exchange of head)    dead? yes: take
 //! ```
 //!
-//! Both change `head` with an exchange, and the exchanges of one word happen one after the other. If the push came
-//! first, the take finds it. If the take came first, the push has read what the take wrote (or a push after it, which
-//! is part of the same release sequence), so with Release in the take and Acquire in the push the flag raised before
-//! the take is visible after the push. No sequential consistency is needed, but a plain look at `head` in place of the
-//! take would not do: see [`Llist::is_empty`].
+//! Both change `head` with an exchange, and the exchanges of one word happen one after the other.
+//! If the push came first, the take finds it. If the take came first, the push has read what the
+//! take wrote (or a push after it, which is part of the same release sequence), so with Release in
+//! the take and Acquire in the push the flag raised before the take is visible after the push. No
+//! sequential consistency is needed, but a plain look at `head` in place of the take would not do:
+//! see [`Llist::is_empty`].
 //!
 //! # What each ordering is for, and the loom test that fails without it
 //!
-//! Tried one by one with `RUSTFLAGS="--cfg loom" cargo test -p freehold-classic --lib --release loom_`:
+//! Tried one by one with
+//! `RUSTFLAGS="--cfg loom" cargo test -p freehold-classic --lib --release loom_`:
 //!
 //! ```text
 //!   push, exchange   without Release   the taker walks links that it cannot see      loom_pushes_and_takes_...
@@ -61,9 +66,10 @@ impl Llist {
         loop {
             // Relaxed: published by the exchange below.
             link.store(head, Relaxed);
-            // Release: publishes the link just written and what the caller wrote to the chunk. Acquire: whoever goes on
-            // to look whether the receiver is going away sees the flag if the receiver has already taken the stack.
-            // Relaxed on failure: nothing is read through the head, it is only compared with.
+            // Release: publishes the link just written and what the caller wrote to the chunk.
+            // Acquire: whoever goes on to look whether the receiver is going away sees the flag if
+            // the receiver has already taken the stack. Relaxed on failure: nothing is read through
+            // the head, it is only compared with.
             match self.head.compare_exchange_weak(head, chunk, AcqRel, Relaxed) {
                 Ok(_) => return head == NIL,
                 Err(changed) => head = changed,
@@ -73,20 +79,22 @@ impl Llist {
 
     /// Whether nothing is on the stack at this moment; a hint to spare the swap.
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: only a hint; whoever must not miss a push, as when the receiver goes away, uses `take`.
+        // Relaxed: only a hint; whoever must not miss a push, as when the receiver goes away, uses
+        // `take`.
         self.head.load(Relaxed) == NIL
     }
 
     /// Takes everything. The caller walks the links with [`Chain::next`].
     pub(crate) fn take(&self) -> Chain {
-        // Acquire: makes the links readable. Release: what was written before the take, such as the flag of a receiver
-        // that goes away, is visible to whoever pushes after it.
+        // Acquire: makes the links readable. Release: what was written before the take, such as the
+        // flag of a receiver that goes away, is visible to whoever pushes after it.
         Chain { at: self.head.swap(NIL, AcqRel) }
     }
 
     /// Everything that is on the stack, for a validator that holds the world still.
     pub(crate) fn peek(&self) -> Chain {
-        // Relaxed: with the world still, whatever stopped it (joining threads, say) has ordered the pushes before.
+        // Relaxed: with the world still, whatever stopped it (joining threads, say) has ordered the
+        // pushes before.
         Chain { at: self.head.load(Relaxed) }
     }
 }
@@ -97,8 +105,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The next chunk; `link` finds a chunk's link. The link is read before the chunk is returned, so the caller may
-    /// reuse it at once.
+    /// The next chunk; `link` finds a chunk's link. The link is read before the chunk is returned,
+    /// so the caller may reuse it at once.
     pub(crate) fn next<'a>(&mut self, link: impl FnOnce(u32) -> &'a AtomicU32) -> Option<u32> {
         let chunk = (self.at != NIL).then_some(self.at)?;
         // Relaxed: made visible by the take.
@@ -161,7 +169,10 @@ mod loom_tests {
         drain(world)
     }
 
-    fn spawn<T: 'static>(world: &Arc<World>, work: impl FnOnce(&World) -> T + 'static) -> thread::JoinHandle<T> {
+    fn spawn<T: 'static>(
+        world: &Arc<World>,
+        work: impl FnOnce(&World) -> T + 'static,
+    ) -> thread::JoinHandle<T> {
         let world = world.clone();
         thread::spawn(move || work(&world))
     }
@@ -199,12 +210,14 @@ mod loom_tests {
     /// The same with company: two pushers, and somebody else who drains that CPU at the same time.
     #[test]
     fn loom_two_pushers_a_drain_and_a_dying_cpu_strand_and_double_nothing() {
-        // Four threads: more than three preemptions take minutes and have never shown anything else.
+        // Four threads: more than three preemptions take minutes and have never shown anything
+        // else.
         let mut model = Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
             let world = world();
-            let pushers = [0, 1].map(|chunk| spawn(&world, move |world| free_to_owner(world, chunk)));
+            let pushers =
+                [0, 1].map(|chunk| spawn(&world, move |world| free_to_owner(world, chunk)));
             let taker = spawn(&world, drain);
             let mut got = go_offline(&world);
             pushers.into_iter().for_each(|pusher| got.extend(pusher.join().unwrap()));
@@ -214,7 +227,8 @@ mod loom_tests {
         });
     }
 
-    /// Back online before the pusher looked: then the chunk is on the list of a CPU that will look at it.
+    /// Back online before the pusher looked: then the chunk is on the list of a CPU that will look
+    /// at it.
     #[test]
     fn loom_a_push_to_a_cpu_that_comes_back_is_on_its_list() {
         loom::model(|| {
@@ -228,8 +242,8 @@ mod loom_tests {
         });
     }
 
-    /// A chunk that is taken and pushed again while another push is under way (ABA): the link written before is right
-    /// again when the exchange succeeds.
+    /// A chunk that is taken and pushed again while another push is under way (ABA): the link
+    /// written before is right again when the exchange succeeds.
     #[test]
     fn loom_a_chunk_that_returns_confuses_no_pusher() {
         loom::model(|| {

@@ -1,6 +1,7 @@
 //! What is known about each frame, and how the lists run through it.
 //!
-//! The kernel keeps a 64-byte `struct page` a frame; here are the parts of it that the page allocator reads, 12 bytes:
+//! The kernel keeps a 64-byte `struct page` a frame; here are the parts of it that the page
+//! allocator reads, 12 bytes:
 //!
 //! ```text
 //!   next: u32   prev: u32   state: u32
@@ -10,15 +11,16 @@
 //!                                                 hardware-poisoned
 //! ```
 //!
-//! Only the first frame of a chunk (its **head**) carries a state other than [`Kind::Tail`]; whatever a frame is part
-//! of can therefore be found by looking at the at most eleven places where its head could be. That rule is what makes
-//! wrong frees detectable: see [`Frames::classify`].
+//! Only the first frame of a chunk (its **head**) carries a state other than [`Kind::Tail`];
+//! whatever a frame is part of can therefore be found by looking at the at most eleven places where
+//! its head could be. That rule is what makes wrong frees detectable: see [`Frames::classify`].
 //!
-//! Every field is an atomic, so that a frame may be looked at without the lock that protects it (the kernel does so all
-//! the time, with `READ_ONCE`). Nearly all accesses are `Relaxed`: the fields of a chunk are only written by whoever
-//! owns the chunk, and ownership passes through a lock, a lock-free list's Release/Acquire pair, or the caller's own
-//! hand-over between threads. The exception is the reference count, which is itself a hand-over: see [`Frames::put`].
-//! Two threads freeing the same chunk are told apart by the atomicity of its compare-exchange.
+//! Every field is an atomic, so that a frame may be looked at without the lock that protects it
+//! (the kernel does so all the time, with `READ_ONCE`). Nearly all accesses are `Relaxed`: the
+//! fields of a chunk are only written by whoever owns the chunk, and ownership passes through a
+//! lock, a lock-free list's Release/Acquire pair, or the caller's own hand-over between threads.
+//! The exception is the reference count, which is itself a hand-over: see [`Frames::put`]. Two
+//! threads freeing the same chunk are told apart by the atomicity of its compare-exchange.
 
 use freehold::{FreeError, Migratetype, Order, Pfn};
 
@@ -82,8 +84,8 @@ impl State {
     pub(crate) const TAIL: Self = Self(0);
     const POISON: u32 = 1 << 12;
     const REFERENCE: u32 = 1 << 16;
-    /// A count that has arrived here is not trusted any more and stays: leaking a frame is better than freeing one that
-    /// is in use (as the kernel's `refcount_t` does).
+    /// A count that has arrived here is not trusted any more and stays: leaking a frame is better
+    /// than freeing one that is in use (as the kernel's `refcount_t` does).
     const SATURATED: u32 = 0xffff;
 
     pub(crate) const fn new(kind: Kind, order: u8, migratetype: Migratetype) -> Self {
@@ -161,18 +163,20 @@ pub enum Put {
 /// The records of one zone's frames, indexed by distance from the zone's base.
 pub(crate) struct Frames {
     pages: Box<[Page]>,
-    /// One bit a frame: has ever been handed out. Tells a double free from a free of something never allocated.
+    /// One bit a frame: has ever been handed out. Tells a double free from a free of something
+    /// never allocated.
     touched: Box<[AtomicU64]>,
     base: u64,
 }
 
 impl Frames {
-    /// `count` records, all tails of nothing, for the frames from `base` on; both multiples of the largest chunk, so
-    /// that a chunk's buddy always has a record. What is no memory is to be made a hole.
+    /// `count` records, all tails of nothing, for the frames from `base` on; both multiples of the
+    /// largest chunk, so that a chunk's buddy always has a record. What is no memory is to be made
+    /// a hole.
     ///
-    /// All zeros: the system gives such memory without anybody writing it, and an optimised build turns each record
-    /// into what it is by doing nothing. A machine of 4 TiB has 12 GiB of records, of which only those are ever touched
-    /// that stand for the head of a chunk.
+    /// All zeros: the system gives such memory without anybody writing it, and an optimised build
+    /// turns each record into what it is by doing nothing. A machine of 4 TiB has 12 GiB of
+    /// records, of which only those are ever touched that stand for the head of a chunk.
     pub(crate) fn new(base: u64, count: u32) -> Self {
         debug_assert!(base % (1 << MAX_ORDER) == 0 && count % (1 << MAX_ORDER) == 0);
         let page = |[next, prev, state]: [u32; 3]| Page {
@@ -181,7 +185,8 @@ impl Frames {
             state: AtomicU32::new(state),
         };
         let pages = vec![[0; 3]; count as usize].into_iter().map(page).collect();
-        let touched = vec![0; count.div_ceil(64) as usize].into_iter().map(AtomicU64::new).collect();
+        let touched =
+            vec![0; count.div_ceil(64) as usize].into_iter().map(AtomicU64::new).collect();
         Self { pages, touched, base }
     }
 
@@ -220,8 +225,11 @@ impl Frames {
     pub(crate) fn set_allocated(&self, frame: u32, order: u8, requested: Migratetype) {
         self.set(frame, State::allocated(order, requested));
         let (word, bit) = ((frame / 64) as usize, frame % 64);
-        let (words, mask) =
-            if order >= 6 { (1usize << (order - 6), u64::MAX) } else { (1, ((1u64 << (1u32 << order)) - 1) << bit) };
+        let (words, mask) = if order >= 6 {
+            (1usize << (order - 6), u64::MAX)
+        } else {
+            (1, ((1u64 << (1u32 << order)) - 1) << bit)
+        };
         for touched in &self.touched[word..word + words] {
             // Load first: in the steady state the bits are set and no write is needed.
             if touched.load(Relaxed) & mask != mask {
@@ -230,15 +238,18 @@ impl Frames {
         }
     }
 
-    /// The chunk that `frame` is part of: its head, and what the head said when it was looked at. Looking a second time
-    /// may give another answer, perhaps of a chunk that does not contain `frame`, unless something holds it still.
+    /// The chunk that `frame` is part of: its head, and what the head said when it was looked at.
+    /// Looking a second time may give another answer, perhaps of a chunk that does not contain
+    /// `frame`, unless something holds it still.
     ///
     /// At most 11 records are looked at. `None` only while another thread is changing the chunk.
     pub(crate) fn chunk(&self, frame: u32) -> Option<(u32, State)> {
         (0..=MAX_ORDER)
             .map(|order| frame & !((1u32 << order) - 1))
             .map(|head| (head, self.state(head)))
-            .find(|&(head, state)| state.kind() != Kind::Tail && head + (1 << state.order()) > frame)
+            .find(|&(head, state)| {
+                state.kind() != Kind::Tail && head + (1 << state.order()) > frame
+            })
     }
 
     /// Why `frame` cannot be freed with `order`: the distinct error for each mistake.
@@ -251,10 +262,13 @@ impl Frames {
             Kind::Allocated | Kind::Poisoned if head != frame => {
                 FreeError::InsideAllocation { pfn, head: self.pfn(head) }
             }
-            // With the right order it was somebody else's free that came first, and it is in use again by now.
-            Kind::Allocated if state.order() != order => {
-                FreeError::WrongOrder { pfn, allocated: to_order(state.order()), freed: to_order(order) }
-            }
+            // With the right order it was somebody else's free that came first, and it is in use
+            // again by now.
+            Kind::Allocated if state.order() != order => FreeError::WrongOrder {
+                pfn,
+                allocated: to_order(state.order()),
+                freed: to_order(order),
+            },
             _ if self.touched[(frame / 64) as usize].load(Relaxed) >> (frame % 64) & 1 == 0 => {
                 FreeError::NeverAllocated { pfn }
             }
@@ -262,11 +276,11 @@ impl Frames {
         }
     }
 
-    /// Drops one reference of the chunk of `order` at `frame`; for the last one the chunk becomes `Freeing` and is the
-    /// caller's.
+    /// Drops one reference of the chunk of `order` at `frame`; for the last one the chunk becomes
+    /// `Freeing` and is the caller's.
     ///
-    /// One compare-exchange, as the kernel's `put_page_testzero` is one atomic operation: of two threads that free the
-    /// same chunk exactly one gets it, the other an error.
+    /// One compare-exchange, as the kernel's `put_page_testzero` is one atomic operation: of two
+    /// threads that free the same chunk exactly one gets it, the other an error.
     #[inline]
     pub(crate) fn put(&self, frame: u32, order: u8) -> Result<Put, FreeError> {
         let word = &self.pages[frame as usize].state;
@@ -281,8 +295,8 @@ impl Frames {
                 2.. => (now - State::REFERENCE, Put::Kept),
                 _ => (Self::freeing(now), Put::Freed),
             };
-            // Release: what this holder did with the memory comes before the chunk's next life. Acquire: so does what
-            // the other holders did that let go before the last one.
+            // Release: what this holder did with the memory comes before the chunk's next life.
+            // Acquire: so does what the other holders did that let go before the last one.
             match word.compare_exchange_weak(now, next, AcqRel, Relaxed) {
                 Ok(_) => return Ok(put),
                 Err(changed) => now = changed,
@@ -290,12 +304,12 @@ impl Frames {
         }
     }
 
-    /// Takes hold of the chunk of `order` at `frame` if there is only one reference: it becomes `Freeing` and is the
-    /// caller's, to go on with or to [let go](Self::let_go) again. Otherwise nothing changes. Returns how many
-    /// references there are.
+    /// Takes hold of the chunk of `order` at `frame` if there is only one reference: it becomes
+    /// `Freeing` and is the caller's, to go on with or to [let go](Self::let_go) again. Otherwise
+    /// nothing changes. Returns how many references there are.
     ///
-    /// For what must be all or nothing: a reference that others share cannot be dropped and taken back later, since the
-    /// others may let go in between and the chunk would be gone.
+    /// For what must be all or nothing: a reference that others share cannot be dropped and taken
+    /// back later, since the others may let go in between and the chunk would be gone.
     pub(crate) fn seize(&self, frame: u32, order: u8) -> Result<u32, FreeError> {
         let word = &self.pages[frame as usize].state;
         let mut now = word.load(Relaxed);
@@ -319,8 +333,8 @@ impl Frames {
     pub(crate) fn let_go(&self, frame: u32) {
         let word = &self.pages[frame as usize].state;
         let now = word.load(Relaxed);
-        // A plain store: nobody else writes the record of a chunk that is `Freeing`. Release: hands on what `seize`
-        // acquired.
+        // A plain store: nobody else writes the record of a chunk that is `Freeing`. Release: hands
+        // on what `seize` acquired.
         word.store(now + State::REFERENCE + Kind::Allocated as u32 - Kind::Freeing as u32, Release);
     }
 
@@ -338,9 +352,11 @@ impl Frames {
             if state.kind() != Kind::Allocated {
                 return Err(self.classify(frame, 0));
             }
-            let next = if state.references() == State::SATURATED { now } else { now + State::REFERENCE };
-            // Relaxed: whoever asks for one more reference has one already, or got the frame's number from somebody
-            // who has; as with `Arc::clone`, that hand-over is where the ordering comes from.
+            let next =
+                if state.references() == State::SATURATED { now } else { now + State::REFERENCE };
+            // Relaxed: whoever asks for one more reference has one already, or got the frame's
+            // number from somebody who has; as with `Arc::clone`, that hand-over is where the
+            // ordering comes from.
             match word.compare_exchange_weak(now, next, Relaxed, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(changed) => now = changed,
@@ -357,9 +373,9 @@ impl Frames {
             if state.kind() != Kind::Allocated || state.order() != 0 {
                 return Err(self.classify(frame, 0));
             }
-            // An exchange and not an addition: the frame may be freed between the look and the mark, and then it is
-            // somebody else's record that would be marked. Relaxed: the mark is read by whoever drops the last
-            // reference of the same word.
+            // An exchange and not an addition: the frame may be freed between the look and the
+            // mark, and then it is somebody else's record that would be marked. Relaxed: the mark
+            // is read by whoever drops the last reference of the same word.
             match word.compare_exchange_weak(now, now | State::POISON, Relaxed, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(changed) => now = changed,
@@ -401,9 +417,16 @@ mod tests {
         assert_eq!(frames.put(7, 0), Err(FreeError::NeverAllocated { pfn: pfn(7) }));
         assert_eq!(
             frames.put(512, 3),
-            Err(FreeError::WrongOrder { pfn: pfn(512), allocated: Order::PAGEBLOCK, freed: Order::COSTLY })
+            Err(FreeError::WrongOrder {
+                pfn: pfn(512),
+                allocated: Order::PAGEBLOCK,
+                freed: Order::COSTLY
+            })
         );
-        assert_eq!(frames.put(520, 3), Err(FreeError::InsideAllocation { pfn: pfn(520), head: pfn(512) }));
+        assert_eq!(
+            frames.put(520, 3),
+            Err(FreeError::InsideAllocation { pfn: pfn(520), head: pfn(512) })
+        );
         assert_eq!(frames.put(512, 9), Ok(Put::Freed));
         assert_eq!(frames.put(512, 9), Err(FreeError::DoubleFree { pfn: pfn(512) }));
     }

@@ -11,8 +11,9 @@
 //!   a change needs a compare-exchange     owner = CPU + 1, 0 = the zone
 //! ```
 //!
-//! Both give the same answers; only the second can say who owns a block. `next`, `prev` and `list` link a block into
-//! its owner's list of blocks that have fragments in the zone; they are read and written under the zone lock only.
+//! Both give the same answers; only the second can say who owns a block. `next`, `prev` and `list`
+//! link a block into its owner's list of blocks that have fragments in the zone; they are read and
+//! written under the zone lock only.
 
 use freehold::Migratetype;
 
@@ -24,11 +25,13 @@ const ISOLATED: u64 = 0b1000;
 
 /// Not on a list of owned blocks.
 pub(crate) const UNLISTED: u32 = u32::MAX;
-/// Still linked to a list whose head was reset under it: what the RFC leaves behind when a CPU goes offline.
+/// Still linked to a list whose head was reset under it: what the RFC leaves behind when a CPU goes
+/// offline.
 pub(crate) const STALE: u32 = u32::MAX - 1;
 
-/// One pageblock's struct. All fields Relaxed: a type may be read without a lock at any time and may then be out of
-/// date, exactly as in the kernel; whoever must not be wrong reads it under the zone lock.
+/// One pageblock's struct. All fields Relaxed: a type may be read without a lock at any time and
+/// may then be out of date, exactly as in the kernel; whoever must not be wrong reads it under the
+/// zone lock.
 pub(crate) struct PageblockData {
     flags: AtomicU32,
     owner: AtomicU32,
@@ -64,7 +67,10 @@ impl Pageblocks {
             Self::Structs((0..blocks).map(block).collect())
         } else {
             let word = (0..16).fold(0, |word, i| word | (migratetype as u64) << (4 * i));
-            Self::Packed { words: (0..blocks.div_ceil(16)).map(|_| AtomicU64::new(word)).collect(), blocks }
+            Self::Packed {
+                words: (0..blocks.div_ceil(16)).map(|_| AtomicU64::new(word)).collect(),
+                blocks,
+            }
         }
     }
 
@@ -78,22 +84,27 @@ impl Pageblocks {
 
     fn bits(&self, block: u32) -> u64 {
         match self {
-            Self::Packed { words, .. } => words[(block / 16) as usize].load(Relaxed) >> (block % 16 * 4) & 0xf,
+            Self::Packed { words, .. } => {
+                words[(block / 16) as usize].load(Relaxed) >> (block % 16 * 4) & 0xf
+            }
             Self::Structs(blocks) => u64::from(blocks[block as usize].flags.load(Relaxed)),
         }
     }
 
-    /// Replaces the bits of `mask` by `bits`. Blocks that share a word may change at the same moment under different
-    /// locks, hence the compare-exchange for the packed layout.
+    /// Replaces the bits of `mask` by `bits`. Blocks that share a word may change at the same
+    /// moment under different locks, hence the compare-exchange for the packed layout.
     fn change(&self, block: u32, mask: u64, bits: u64) {
         match self {
             Self::Packed { words, .. } => {
                 let shift = block % 16 * 4;
                 let word = &words[(block / 16) as usize];
                 let mut now = word.load(Relaxed);
-                while let Err(changed) =
-                    word.compare_exchange_weak(now, now & !(mask << shift) | bits << shift, Relaxed, Relaxed)
-                {
+                while let Err(changed) = word.compare_exchange_weak(
+                    now,
+                    now & !(mask << shift) | bits << shift,
+                    Relaxed,
+                    Relaxed,
+                ) {
                     now = changed;
                 }
             }
@@ -105,7 +116,8 @@ impl Pageblocks {
         }
     }
 
-    /// The block's type as an allocation or free has to treat it: [`Migratetype::Isolate`] while isolated.
+    /// The block's type as an allocation or free has to treat it: [`Migratetype::Isolate`] while
+    /// isolated.
     #[inline]
     pub(crate) fn migratetype(&self, block: u32) -> Migratetype {
         let bits = self.bits(block);

@@ -9,8 +9,9 @@
 //!   head <── allocation takes, free puts (cache-warm)      tail ──> drained first (cold); refills put here
 //! ```
 //!
-//! The lock is the CPU's own in the sense that nobody else is expected to want it: others only come to drain. The free
-//! path therefore tries it and goes to the zone when it is busy, instead of waiting.
+//! The lock is the CPU's own in the sense that nobody else is expected to want it: others only come
+//! to drain. The free path therefore tries it and goes to the zone when it is busy, instead of
+//! waiting.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -39,15 +40,16 @@ pub(crate) struct PcpInner {
     pub(crate) tuning: Tuning,
     /// The CPU is offline: whatever is freed goes to the zone.
     pub(crate) dead: bool,
-    /// An allocation is to find the lock busy: see [`Classic::alloc_finding_busy`](crate::Classic::alloc_finding_busy).
+    /// An allocation is to find the lock busy: see
+    /// [`Classic::alloc_finding_busy`](crate::Classic::alloc_finding_busy).
     pub(crate) busy: bool,
     pub(crate) counters: PcpCounters,
     pub(crate) flow: ListFlow,
 }
 
-/// One CPU's lists in one zone, and the two ways in. On lines of its own, as the kernel's per-CPU areas are: beside one
-/// another, two CPUs that have nothing to do with each other would write to one line. 128, since adjacent lines are
-/// fetched in pairs.
+/// One CPU's lists in one zone, and the two ways in. On lines of its own, as the kernel's per-CPU
+/// areas are: beside one another, two CPUs that have nothing to do with each other would write to
+/// one line. 128, since adjacent lines are fetched in pairs.
 #[repr(align(128))]
 pub(crate) struct Pcp {
     lock: Mutex<PcpInner>,
@@ -71,7 +73,12 @@ impl Pcp {
             counters: PcpCounters::default(),
             flow: ListFlow::default(),
         };
-        Self { lock: Mutex::new(inner), waits: Waits::default(), remote: Llist::new(), dead: AtomicBool::new(false) }
+        Self {
+            lock: Mutex::new(inner),
+            waits: Waits::default(),
+            remote: Llist::new(),
+            dead: AtomicBool::new(false),
+        }
     }
 
     /// Takes the lock, waiting for it.
@@ -139,10 +146,12 @@ impl Layout {
         }
     }
 
-    /// The list for chunks of `order` and `migratetype`; types that have no lists of their own count as movable.
+    /// The list for chunks of `order` and `migratetype`; types that have no lists of their own
+    /// count as movable.
     #[inline]
     pub(crate) fn index(self, order: u8, migratetype: Migratetype) -> usize {
-        let kind = if migratetype.is_mergeable() { migratetype } else { Migratetype::Movable }.index();
+        let kind =
+            if migratetype.is_mergeable() { migratetype } else { Migratetype::Movable }.index();
         if !self.buddy && order > COSTLY_ORDER {
             return match self.huge_lists {
                 HugeLists::EachType => 12 + kind,
@@ -198,9 +207,16 @@ impl PcpInner {
         state
     }
 
-    /// A chunk of exactly `order`, or split from a larger one where the design does that (pcp-buddy).
+    /// A chunk of exactly `order`, or split from a larger one where the design does that
+    /// (pcp-buddy).
     #[inline]
-    pub(crate) fn take(&mut self, frames: &Frames, layout: Layout, order: u8, migratetype: Migratetype) -> Option<u32> {
+    pub(crate) fn take(
+        &mut self,
+        frames: &Frames,
+        layout: Layout,
+        order: u8,
+        migratetype: Migratetype,
+    ) -> Option<u32> {
         if !layout.buddy {
             let index = layout.index(order, migratetype);
             let frame = self.lists[index].first()?;
@@ -212,7 +228,8 @@ impl PcpInner {
             let Some(frame) = self.lists[index].first() else { continue };
             let kind = self.remove(frames, index, frame).kind();
             for part in (order..at).rev() {
-                // The mark goes on to the parts: what was claimed as a block may be joined to one again.
+                // The mark goes on to the parts: what was claimed as a block may be joined to one
+                // again.
                 let state = State::new(kind, part, migratetype);
                 self.push(frames, layout.index(part, migratetype), frame + (1 << part), state);
                 self.counters.splits += 1;
@@ -222,10 +239,12 @@ impl PcpInner {
         None
     }
 
-    /// Joins buddies that lie on these lists, from the smallest order up. Only chunks marked [`Kind::PcpBuddy`] take
-    /// part: the mark means that they are on their owner's PCP, so a marked buddy cannot be on anybody else's.
+    /// Joins buddies that lie on these lists, from the smallest order up. Only chunks marked
+    /// [`Kind::PcpBuddy`] take part: the mark means that they are on their owner's PCP, so a marked
+    /// buddy cannot be on anybody else's.
     ///
-    /// Looks at every entry of every list below pageblock order. Source: pcp-buddy RFC, `free_pcppages_bulk`.
+    /// Looks at every entry of every list below pageblock order. Source: pcp-buddy RFC,
+    /// `free_pcppages_bulk`.
     pub(crate) fn merge(&mut self, frames: &Frames, layout: Layout) {
         for order in 0..PAGEBLOCK_ORDER {
             for migratetype in Migratetype::PCP {
@@ -236,17 +255,26 @@ impl PcpInner {
                     at = next(frames, frame);
                     let buddy = frame ^ (1 << order);
                     let (mine, other) = (frames.state(frame), frames.state(buddy));
-                    if mine.kind() != Kind::PcpBuddy || other.kind() != Kind::PcpBuddy || other.order() != order {
+                    if mine.kind() != Kind::PcpBuddy
+                        || other.kind() != Kind::PcpBuddy
+                        || other.order() != order
+                    {
                         continue;
                     }
                     if at == Some(buddy) {
                         at = next(frames, buddy);
                     }
                     self.remove(frames, index, frame);
-                    // Another list than this one where the block changed its type between the two frees.
+                    // Another list than this one where the block changed its type between the two
+                    // frees.
                     self.remove(frames, layout.index(order, other.migratetype()), buddy);
                     let state = State::new(Kind::PcpBuddy, order + 1, migratetype);
-                    self.push_back(frames, layout.index(order + 1, migratetype), frame & buddy, state);
+                    self.push_back(
+                        frames,
+                        layout.index(order + 1, migratetype),
+                        frame & buddy,
+                        state,
+                    );
                     self.counters.merges += 1;
                 }
             }
@@ -272,10 +300,16 @@ mod tests {
     #[test]
     fn lists_by_design() {
         use Migratetype::{Cma, Movable, Unmovable};
-        assert_eq!((layout("5.17").lists(), layout("7.2").lists(), layout("pcp-buddy").lists()), (15, 14, 30));
+        assert_eq!(
+            (layout("5.17").lists(), layout("7.2").lists(), layout("pcp-buddy").lists()),
+            (15, 14, 30)
+        );
         assert_eq!(layout("7.2").index(3, Movable), 10);
         assert_eq!((layout("7.2").index(9, Unmovable), layout("7.2").index(9, Movable)), (12, 13));
-        assert_eq!((layout("5.17").index(9, Unmovable), layout("5.17").index(9, Movable)), (12, 13));
+        assert_eq!(
+            (layout("5.17").index(9, Unmovable), layout("5.17").index(9, Movable)),
+            (12, 13)
+        );
         let one = layout("7.2,-thp-by-type");
         assert_eq!((one.lists(), one.index(9, Unmovable), one.index(9, Movable)), (13, 12, 12));
         assert_eq!(layout("pcp-buddy").index(9, Movable), 28);
@@ -290,7 +324,11 @@ mod tests {
         }
         let single = layout("7.2,-high-order-pcp");
         assert_eq!(((0..=10).filter(|&order| single.keeps(order)).count(), single.lists()), (1, 3));
-        assert!(!layout("7.2").keeps(4) && layout("pcp-buddy").keeps(4) && !layout("pcp-buddy").keeps(10));
+        assert!(
+            !layout("7.2").keeps(4)
+                && layout("pcp-buddy").keeps(4)
+                && !layout("pcp-buddy").keeps(10)
+        );
     }
 
     fn filled(marked: impl Fn(u32) -> bool) -> (Frames, PcpInner) {

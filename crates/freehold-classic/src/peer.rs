@@ -1,13 +1,14 @@
-//! Taking a whole pageblock from another CPU: the "block economy" that reviewers of the pcp-buddy proposal thought of.
+//! Taking a whole pageblock from another CPU: the "block economy" that reviewers of the pcp-buddy
+//! proposal thought of.
 //!
 //! ```text
 //!   CPU 1 is out of movable frames          asks CPU 2, 3, ... 0 in turn, whoever has a whole block of that type
 //!   CPU 2  [block 7: 512 free, own]  ──────> CPU 1  [block 7: 512 free, own]       no zone lock, no splits, no merges
 //! ```
 //!
-//! The order of asking is the natural one of a machine whose neighbours in number share a cache. Each lock is tried and
-//! never waited for, since the asker holds its own. Only blocks that are whole move, so that no frame of them is in use
-//! and no free can be on its way to the old owner.
+//! The order of asking is the natural one of a machine whose neighbours in number share a cache.
+//! Each lock is tried and never waited for, since the asker holds its own. Only blocks that are
+//! whole move, so that no frame of them is in use and no free can be on its way to the old owner.
 
 use freehold::Migratetype;
 
@@ -18,8 +19,8 @@ use crate::primitive::Ordering::Relaxed;
 use crate::zone::Zone;
 
 impl Zone {
-    /// Moves one whole pageblock of `migratetype` from the next CPU that has one to `cpu`, whose PCP is `inner`, and
-    /// makes `cpu` its owner. Looks at every other CPU at most.
+    /// Moves one whole pageblock of `migratetype` from the next CPU that has one to `cpu`, whose
+    /// PCP is `inner`, and makes `cpu` its owner. Looks at every other CPU at most.
     pub(crate) fn take_from_peer(
         &self,
         cpu: usize,
@@ -37,7 +38,9 @@ impl Zone {
             }
             // The coldest.
             let movable = |&frame: &u32| self.may_move(frame, peer as u32, migratetype);
-            let Some(frame) = other.lists[index].iter(&self.frames).filter(movable).last() else { continue };
+            let Some(frame) = other.lists[index].iter(&self.frames).filter(movable).last() else {
+                continue;
+            };
             other.remove(&self.frames, index, frame);
             drop(other);
             self.blocks.set_owner(self.block_of(frame), Some(cpu as u32));
@@ -49,16 +52,21 @@ impl Zone {
         false
     }
 
-    /// Whether a whole block on `peer`'s lists may get another owner. The caller holds that PCP's lock.
+    /// Whether a whole block on `peer`'s lists may get another owner. The caller holds that PCP's
+    /// lock.
     fn may_move(&self, frame: u32, peer: u32, migratetype: Migratetype) -> bool {
         let block = self.block_of(frame);
-        // A block of another type, or one that is being isolated, goes to the zone when it is drained.
+        // A block of another type, or one that is being isolated, goes to the zone when it is
+        // drained.
         let now = self.blocks.migratetype(block);
-        let fits = now == migratetype || migratetype == Migratetype::Movable && now == Migratetype::Cma;
+        let fits =
+            now == migratetype || migratetype == Migratetype::Movable && now == Migratetype::Cma;
         let own = self.blocks.owner(block).is_none_or(|owner| owner == peer);
-        // Still on the owner's list of blocks with fragments, which only the zone lock opens: somebody else has
-        // allocated them since. Relaxed: blocks come onto the list under the lock that the caller holds.
-        let unlisted = self.blocks.data(block).is_some_and(|data| data.list.load(Relaxed) == UNLISTED);
+        // Still on the owner's list of blocks with fragments, which only the zone lock opens:
+        // somebody else has allocated them since. Relaxed: blocks come onto the list under the lock
+        // that the caller holds.
+        let unlisted =
+            self.blocks.data(block).is_some_and(|data| data.list.load(Relaxed) == UNLISTED);
         fits && own && unlisted
     }
 }

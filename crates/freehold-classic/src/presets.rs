@@ -1,7 +1,9 @@
-//! The designs that can be named: kernels, single patches of the 2022 series, and the pcp-buddy proposals.
+//! The designs that can be named: kernels, single patches of the 2022 series, and the pcp-buddy
+//! proposals.
 //!
-//! A preset is what the switches say and nothing more. What no switch is about is in all of them as in 7.3, above all who
-//! may go below a watermark: until 6.3 that was said in other flags, to nearly the same effect.
+//! A preset is what the switches say and nothing more. What no switch is about is in all of them as
+//! in 7.3, above all who may go below a watermark: until 6.3 that was said in other flags, to
+//! nearly the same effect.
 
 use core::fmt;
 
@@ -26,7 +28,8 @@ const V5_18_1: Switches = V5_17.with(Switch::RightBuddyPrefetch);
 const V5_18_2: Switches = V5_18_1.with(Switch::PindexRange);
 const V5_18_3: Switches = V5_18_2.with(Switch::SimpleSelection);
 const V5_18_4: Switches = V5_18_3.with(Switch::SinglePass);
-// Merged as six patches: a reviewer's remark on where the search for a list begins became one of its own.
+// Merged as six patches: a reviewer's remark on where the search for a list begins became one of
+// its own.
 const V5_18: Switches = V5_18_4.with(Switch::RequestedFirst).with(Switch::HighOrderLimit);
 // Buddy prefetching and the tracked range of lists were dropped again on the way to 6.1.
 const V6_18: Switches = V5_18
@@ -44,7 +47,8 @@ const V6_18: Switches = V5_18
     .with(Switch::ChunkedDecay);
 const V7_1: Switches = V6_18.with(Switch::ChunkedDrain);
 const V7_2: Switches = V7_1.with(Switch::ContigFree).with(Switch::HighAtomicDirect);
-// The RFC's single call for a whole drain takes the chunking of 6.19 out again, but not that of what decays.
+// The RFC's single call for a whole drain takes the chunking of 6.19 out again, but not that of
+// what decays.
 const PCP_BUDDY: Switches = V7_2
     .without(Switch::ChunkedDrain)
     .with(Switch::PageblockData)
@@ -72,8 +76,16 @@ pub const fn presets() -> &'static [Preset] {
         Preset { name, alias: None, summary, switches }
     }
     const PRESETS: &[Preset] = &[
-        preset("5.17", "Linux 5.17: high-order pages on the PCP, before the 2022 follow-up.", V5_17),
-        preset("5.17+1", "5.17 with patch 1 of the 2022 series: prefetch the right buddy.", V5_18_1),
+        preset(
+            "5.17",
+            "Linux 5.17: high-order pages on the PCP, before the 2022 follow-up.",
+            V5_17,
+        ),
+        preset(
+            "5.17+1",
+            "5.17 with patch 1 of the 2022 series: prefetch the right buddy.",
+            V5_18_1,
+        ),
         preset("5.17+2", "5.17 with patches 1 and 2: track the range of active lists.", V5_18_2),
         preset("5.17+3", "5.17 with patches 1 to 3: simpler selection of lists.", V5_18_3),
         preset("5.17+4", "5.17 with patches 1 to 4: one pass under the zone lock.", V5_18_4),
@@ -82,16 +94,32 @@ pub const fn presets() -> &'static [Preset] {
             "Linux 5.18: all five patches and the one that review added; high-order pages no longer linger.",
             V5_18,
         ),
-        preset("6.18", "Linux 6.18, the kernel that recorded the traces: self-tuning high mark.", V6_18),
-        preset("7.1", "Linux 7.1: drains in chunks of one batch; ranges still freed page by page.", V7_1),
+        preset(
+            "6.18",
+            "Linux 6.18, the kernel that recorded the traces: self-tuning high mark.",
+            V6_18,
+        ),
+        preset(
+            "7.1",
+            "Linux 7.1: drains in chunks of one batch; ranges still freed page by page.",
+            V7_1,
+        ),
         Preset {
             name: "7.2",
             alias: Some("vanilla"),
             summary: "Linux 7.2: contiguous order-0 pages freed in the largest chunks.",
             switches: V7_2,
         },
-        preset("pcp-buddy", "The RFC as posted: CPUs own pageblocks, split and merge them on the PCP.", PCP_BUDDY),
-        preset("pcp-buddy-fixed", "The RFC with the defects that its reviewers found repaired.", PCP_BUDDY_FIXED),
+        preset(
+            "pcp-buddy",
+            "The RFC as posted: CPUs own pageblocks, split and merge them on the PCP.",
+            PCP_BUDDY,
+        ),
+        preset(
+            "pcp-buddy-fixed",
+            "The RFC with the defects that its reviewers found repaired.",
+            PCP_BUDDY_FIXED,
+        ),
     ];
     PRESETS
 }
@@ -108,7 +136,8 @@ pub struct Design {
 impl Design {
     /// Reads `PRESET[,+SWITCH|,-SWITCH]...`, for example `pcp-buddy-fixed,-merge`.
     ///
-    /// Turning a switch on also turns on what it needs; turning one off also turns off what needs it.
+    /// Turning a switch on also turns on what it needs; turning one off also turns off what needs
+    /// it.
     ///
     /// ```
     /// use freehold_classic::{Design, Switch};
@@ -127,7 +156,10 @@ impl Design {
         let preset = presets()
             .iter()
             .find(|preset| preset.name == name || preset.alias == Some(name))
-            .ok_or_else(|| DesignError::UnknownPreset { name: name.into(), nearest: nearest_preset(name) })?;
+            .ok_or_else(|| DesignError::UnknownPreset {
+                name: name.into(),
+                nearest: nearest_preset(name),
+            })?;
         let mut switches = preset.switches;
         for part in parts {
             let (on, name) = match (part.strip_prefix('+'), part.strip_prefix('-')) {
@@ -135,8 +167,10 @@ impl Design {
                 (_, Some(name)) => (false, name),
                 _ => return Err(DesignError::NoSign { part: part.into() }),
             };
-            let switch = Switch::from_name(name)
-                .ok_or_else(|| DesignError::UnknownSwitch { name: name.into(), nearest: nearest_switch(name) })?;
+            let switch = Switch::from_name(name).ok_or_else(|| DesignError::UnknownSwitch {
+                name: name.into(),
+                nearest: nearest_switch(name),
+            })?;
             switches = if on { turn_on(switches, switch) } else { turn_off(switches, switch) };
         }
         Ok(Self { name: text.into(), switches })
@@ -209,9 +243,15 @@ pub enum DesignError {
 impl fmt::Display for DesignError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownPreset { name, nearest } => write!(f, "no engine '{name}'; did you mean '{nearest}'?"),
-            Self::UnknownSwitch { name, nearest } => write!(f, "no switch '{name}'; did you mean '{nearest}'?"),
-            Self::NoSign { part } => write!(f, "'{part}' needs a sign: write '+{part}' or '-{part}'"),
+            Self::UnknownPreset { name, nearest } => {
+                write!(f, "no engine '{name}'; did you mean '{nearest}'?")
+            }
+            Self::UnknownSwitch { name, nearest } => {
+                write!(f, "no switch '{name}'; did you mean '{nearest}'?")
+            }
+            Self::NoSign { part } => {
+                write!(f, "'{part}' needs a sign: write '+{part}' or '-{part}'")
+            }
         }
     }
 }
@@ -231,19 +271,32 @@ mod tests {
                 assert!(switch.needs().iter().all(has), "{}: {switch}", preset.name);
             }
         }
-        assert_eq!(Design::parse("vanilla").unwrap().switches, Design::parse("7.2").unwrap().switches);
+        assert_eq!(
+            Design::parse("vanilla").unwrap().switches,
+            Design::parse("7.2").unwrap().switches
+        );
     }
 
     #[test]
     fn switches_take_what_depends_on_them_along() {
         let off = Design::parse("pcp-buddy-fixed,-ownership").unwrap().switches;
-        assert!(!off.has(Switch::Merge) && !off.has(Switch::RemoteList) && off.has(Switch::PageblockData));
+        assert!(
+            !off.has(Switch::Merge)
+                && !off.has(Switch::RemoteList)
+                && off.has(Switch::PageblockData)
+        );
         let on = Design::parse("5.18,+remote-list").unwrap().switches;
-        assert!(on.has(Switch::Route) && on.has(Switch::Ownership) && on.has(Switch::PageblockData));
+        assert!(
+            on.has(Switch::Route) && on.has(Switch::Ownership) && on.has(Switch::PageblockData)
+        );
         assert!(!on.has(Switch::Merge));
         // A switch may need two, and each of them takes it along.
         let off = Design::parse("pcp-buddy,-high-order-pcp").unwrap().switches;
-        assert!(!off.has(Switch::Ownership) && !off.has(Switch::Route) && !off.has(Switch::FreeHighHalf));
+        assert!(
+            !off.has(Switch::Ownership)
+                && !off.has(Switch::Route)
+                && !off.has(Switch::FreeHighHalf)
+        );
         assert!(off.has(Switch::PageblockData) && off.has(Switch::AutoHigh));
     }
 
@@ -251,7 +304,10 @@ mod tests {
     fn mistakes_are_named_with_the_nearest_name() {
         let message = |text| Design::parse(text).unwrap_err().to_string();
         assert_eq!(message("vanila"), "no engine 'vanila'; did you mean 'vanilla'?");
-        assert_eq!(message("vanilla,-contigfree"), "no switch 'contigfree'; did you mean 'contig-free'?");
+        assert_eq!(
+            message("vanilla,-contigfree"),
+            "no switch 'contigfree'; did you mean 'contig-free'?"
+        );
         assert_eq!(message("vanilla,merge"), "'merge' needs a sign: write '+merge' or '-merge'");
         assert!(Design::parse("").is_err());
     }

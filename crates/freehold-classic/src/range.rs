@@ -1,4 +1,5 @@
-//! Splitting allocations, and freeing ranges and arrays of single frames in the largest possible chunks.
+//! Splitting allocations, and freeing ranges and arrays of single frames in the largest possible
+//! chunks.
 //!
 //! ```text
 //!   frames   3   4   5   6   7   8   9  10  11  12        frame 7 is still referenced elsewhere
@@ -7,8 +8,9 @@
 //!   chunks  |3| |4  5| |6|      |8  9  10 11| |12|        instead of nine single frees
 //! ```
 //!
-//! Every frame has its own reference count and its own checks, so each is put and prepared singly; only what follows,
-//! getting the frames back onto lists, is done by chunk. Source: "Free contiguous order-0 pages efficiently".
+//! Every frame has its own reference count and its own checks, so each is put and prepared singly;
+//! only what follows, getting the frames back onto lists, is done by chunk. Source: "Free
+//! contiguous order-0 pages efficiently".
 
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
@@ -19,12 +21,13 @@ use crate::switches::Switch;
 use crate::zone::Zone;
 
 impl Classic {
-    /// Turns the allocated chunk of order `from` at `pfn` into chunks of order `to`, each with one reference.
-    /// Source: Linux, `split_page` (there `to` is always 0).
+    /// Turns the allocated chunk of order `from` at `pfn` into chunks of order `to`, each with one
+    /// reference. Source: Linux, `split_page` (there `to` is always 0).
     ///
     /// # Errors
     ///
-    /// See [`FreeError`]; nothing has changed then. A chunk with more than one reference cannot be split and counts as
+    /// See [`FreeError`]; nothing has changed then. A chunk with more than one reference cannot be
+    /// split and counts as
     /// [`FreeError::WrongOrder`].
     pub fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
         let Loose { zone, frame, .. } = self.locate(pfn, from)?;
@@ -39,21 +42,23 @@ impl Classic {
             return if to == from && references == 1 { Ok(()) } else { Err(wrong) };
         }
         let migratetype = frames.state(frame).migratetype();
-        // From the last part to the first, so that the head covers all of it until the rest has heads of its own.
+        // From the last part to the first, so that the head covers all of it until the rest has
+        // heads of its own.
         for part in (frame..frame + from.frames() as u32).step_by(to.frames() as usize).rev() {
             frames.set(part, State::allocated(to.get(), migratetype));
         }
         Ok(())
     }
 
-    /// The reverse of [`split`](Self::split): turns neighbouring chunks of order `from` into the one of order `to` at
-    /// `pfn`, with one reference. What a reviewer of the contiguous-free proposal proposed to do before such a range is
-    /// freed.
+    /// The reverse of [`split`](Self::split): turns neighbouring chunks of order `from` into the
+    /// one of order `to` at `pfn`, with one reference. What a reviewer of the contiguous-free
+    /// proposal proposed to do before such a range is freed.
     ///
     /// # Errors
     ///
-    /// See [`FreeError`]; nothing has changed then. A part that somebody else holds, or that is bad memory, cannot be
-    /// joined and counts as [`FreeError::WrongOrder`], as do parts larger than the whole.
+    /// See [`FreeError`]; nothing has changed then. A part that somebody else holds, or that is bad
+    /// memory, cannot be joined and counts as [`FreeError::WrongOrder`], as do parts larger than
+    /// the whole.
     pub fn unsplit(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
         if from > to {
             return Err(FreeError::WrongOrder { pfn, allocated: from, freed: to });
@@ -61,7 +66,8 @@ impl Classic {
         let Loose { zone, frame, .. } = self.locate(pfn, to)?;
         let frames = &self.zones[zone].frames;
         let parts = || (frame..frame + to.frames() as u32).step_by(from.frames() as usize);
-        // All are seized before any is changed, so that nobody takes or drops a reference meanwhile.
+        // All are seized before any is changed, so that nobody takes or drops a reference
+        // meanwhile.
         for (seized, part) in parts().enumerate() {
             let found = frames.seize(part, from.get());
             let bad = found == Ok(1) && frames.state(part).is_poisoned();
@@ -69,7 +75,8 @@ impl Classic {
                 continue;
             }
             parts().take(seized + usize::from(bad)).for_each(|part| frames.let_go(part));
-            let shared = FreeError::WrongOrder { pfn: frames.pfn(part), allocated: from, freed: to };
+            let shared =
+                FreeError::WrongOrder { pfn: frames.pfn(part), allocated: from, freed: to };
             return Err(found.err().unwrap_or(shared));
         }
         let migratetype = frames.state(frame).migratetype();
@@ -88,7 +95,8 @@ impl Classic {
         self.zones[zone].frames.get(frame)
     }
 
-    /// Marks the allocated single frame at `pfn` as bad memory: freeing it will set it aside for good.
+    /// Marks the allocated single frame at `pfn` as bad memory: freeing it will set it aside for
+    /// good.
     ///
     /// # Errors
     ///
@@ -98,11 +106,13 @@ impl Classic {
         self.zones[zone].frames.poison(frame)
     }
 
-    /// Drops one reference of every frame of `range`, which must be single frames (allocated with order 0, or split),
-    /// and frees those that have none left. Returns how many were kept because of further references.
+    /// Drops one reference of every frame of `range`, which must be single frames (allocated with
+    /// order 0, or split), and frees those that have none left. Returns how many were kept because
+    /// of further references.
     ///
-    /// With switch `contig-free`, runs of freed frames go back in the largest aligned chunks; without it, one by one. The
-    /// range may lie in several zones, if they lie side by side: each frame goes back to its own.
+    /// With switch `contig-free`, runs of freed frames go back in the largest aligned chunks;
+    /// without it, one by one. The range may lie in several zones, if they lie side by side: each
+    /// frame goes back to its own.
     ///
     /// # Errors
     ///
@@ -128,12 +138,16 @@ impl Classic {
     fn memory_end(&self, zone: usize) -> Pfn {
         let ends = |zone: &Zone| (zone.frames.pfn(zone.start), zone.frames.pfn(zone.end));
         let (_, end) = ends(&self.zones[zone]);
-        self.zones[zone + 1..].iter().map(ends).fold(end, |end, (start, next)| if start == end { next } else { end })
+        self.zones[zone + 1..]
+            .iter()
+            .map(ends)
+            .fold(end, |end, (start, next)| if start == end { next } else { end })
     }
 
-    /// Drops one reference of each of the single frames of `pfns`, in whatever order they are, and frees those that
-    /// have none left, neighbours in the array that are neighbours in memory together. Returns how many were kept.
-    /// Source: Linux 7.2, `free_pages_bulk`, which vfree uses.
+    /// Drops one reference of each of the single frames of `pfns`, in whatever order they are, and
+    /// frees those that have none left, neighbours in the array that are neighbours in memory
+    /// together. Returns how many were kept. Source: Linux 7.2, `free_pages_bulk`, which vfree
+    /// uses.
     ///
     /// # Errors
     ///
@@ -179,8 +193,15 @@ impl Classic {
             for part in frame + 1..frame + order.frames() as u32 {
                 frames.set(part, State::TAIL);
             }
-            frames.set(frame, State::new(Kind::Freeing, order.get(), frames.state(frame).migratetype()));
-            self.free_loose(Context::Task, cpu, Loose { zone: start.zone, frame, order: order.get() });
+            frames.set(
+                frame,
+                State::new(Kind::Freeing, order.get(), frames.state(frame).migratetype()),
+            );
+            self.free_loose(
+                Context::Task,
+                cpu,
+                Loose { zone: start.zone, frame, order: order.get() },
+            );
             frame += order.frames() as u32;
         }
     }

@@ -1,7 +1,7 @@
 //! A CPU's list is empty: getting more from the zone under one hold of its lock.
 //!
-//! Before pcp-buddy this is a loop that takes chunks of the wanted order one by one. With ownership it goes through
-//! four phases, each with a smaller claim on the future than the one before:
+//! Before pcp-buddy this is a loop that takes chunks of the wanted order one by one. With ownership
+//! it goes through four phases, each with a smaller claim on the future than the one before:
 //!
 //! ```text
 //!   phase 0  recover   fragments of blocks this CPU owns, which a drain had to give back     marked, may merge
@@ -10,8 +10,8 @@
 //!   phase 3  fallback  chunks of the wanted order, from other types if need be               cached only
 //! ```
 //!
-//! A zone too small or too fragmented for a phase falls through to the next, so that on a small machine all that is
-//! left is the behaviour before pcp-buddy.
+//! A zone too small or too fragmented for a phase falls through to the next, so that on a small
+//! machine all that is left is the behaviour before pcp-buddy.
 
 use freehold::{AllocFlags, Migratetype};
 
@@ -34,9 +34,14 @@ pub(crate) struct Refill {
 }
 
 impl Zone {
-    /// Gets at least one chunk onto the PCP, or says no. Source: Linux, `rmqueue_bulk`; with ownership, the RFC's.
+    /// Gets at least one chunk onto the PCP, or says no. Source: Linux, `rmqueue_bulk`; with
+    /// ownership, the RFC's.
     pub(crate) fn refill(&self, pcp: &mut PcpInner, layout: Layout, refill: Refill) -> bool {
-        let locked = if refill.flags.contains(AllocFlags::NO_LOCK) { self.try_lock() } else { Some(self.lock()) };
+        let locked = if refill.flags.contains(AllocFlags::NO_LOCK) {
+            self.try_lock()
+        } else {
+            Some(self.lock())
+        };
         let Some(mut zone) = locked else { return false };
         let mut job = Job { zone: &mut zone, pcp, layout, refill, mode: Mode::Normal, got: 0 };
         let wanted = refill.chunks << refill.order;
@@ -71,7 +76,12 @@ impl Job<'_, '_> {
     fn keep(&mut self, frame: u32, order: u8, kind: Kind) {
         let migratetype = self.refill.migratetype;
         let index = self.layout.index(order, migratetype);
-        self.pcp.push_back(&self.zone.zone.frames, index, frame, State::new(kind, order, migratetype));
+        self.pcp.push_back(
+            &self.zone.zone.frames,
+            index,
+            frame,
+            State::new(kind, order, migratetype),
+        );
         ListFlow::count(&mut self.pcp.flow.refilled, order, migratetype.index());
         self.zone.work += 1;
         self.zone.count_movable(frame, order, migratetype);
@@ -80,8 +90,9 @@ impl Job<'_, '_> {
 
     /// Phase 0: fragments of owned blocks, block by block until there is enough.
     ///
-    /// Without `cma-phases` only blocks of exactly the requested type are taken, so CMA blocks, which movable requests
-    /// use, are never recovered: the defect that reviewers found. Looks at up to 512 records a block.
+    /// Without `cma-phases` only blocks of exactly the requested type are taken, so CMA blocks,
+    /// which movable requests use, are never recovered: the defect that reviewers found. Looks at
+    /// up to 512 records a block.
     fn recover(&mut self, wanted: u32) {
         if !self.on(Switch::Recover) {
             return;
@@ -98,11 +109,16 @@ impl Job<'_, '_> {
         'lists: for list in lists.into_iter().flatten() {
             let mut at = self.zone.owned[self.refill.cpu as usize][list].first();
             while let Some(block) = at {
-                at = zone.blocks.data(block).map(|data| data.next.load(crate::primitive::Ordering::Relaxed));
+                at = zone
+                    .blocks
+                    .data(block)
+                    .map(|data| data.next.load(crate::primitive::Ordering::Relaxed));
                 at = at.filter(|&next| next != crate::page::NIL);
                 self.zone.work += 1;
                 let migratetype = zone.blocks.migratetype(block);
-                if migratetype != self.refill.migratetype && !(cma && migratetype == Migratetype::Cma) {
+                if migratetype != self.refill.migratetype
+                    && !(cma && migratetype == Migratetype::Cma)
+                {
                     continue;
                 }
                 self.recover_block(block);
@@ -123,7 +139,8 @@ impl Job<'_, '_> {
             self.zone.work += 1;
             let state = zone.frames.state(at);
             if state.kind() != Kind::Buddy {
-                // The kernel's walk goes frame by frame here; where a head says how large a chunk is, so may we.
+                // The kernel's walk goes frame by frame here; where a head says how large a chunk
+                // is, so may we.
                 at += 1 << state.order();
                 continue;
             }
@@ -141,12 +158,17 @@ impl Job<'_, '_> {
         let before = self.got;
         while self.got + PAGEBLOCK <= wanted {
             let Refill { migratetype, flags, cpu, .. } = self.refill;
-            let Some(frame) = self.zone.rmqueue(PAGEBLOCK_ORDER, migratetype, flags, &mut self.mode) else { break };
+            let Some(frame) =
+                self.zone.rmqueue(PAGEBLOCK_ORDER, migratetype, flags, &mut self.mode)
+            else {
+                break;
+            };
             let zone = self.zone.zone;
             let block_type = zone.type_of(frame);
             let own = block_type == migratetype || block_type == Migratetype::Cma;
             if !own && self.on(Switch::ForeignClaim) {
-                // Queued under the requested type it would be handed out as if the block were of that type.
+                // Queued under the requested type it would be handed out as if the block were of
+                // that type.
                 self.zone.free_one(frame, PAGEBLOCK_ORDER, block_type, true);
                 break;
             }
@@ -169,7 +191,8 @@ impl Job<'_, '_> {
                 let prefer_cma = self.on(Switch::CmaPhases) && self.zone.prefer_cma(movable);
                 let types = [prefer_cma.then_some(Migratetype::Cma), Some(self.refill.migratetype)];
                 let area = &self.zone.areas[order as usize];
-                let found = types.into_iter().flatten().find_map(|mt| area.lists[mt.index()].first());
+                let found =
+                    types.into_iter().flatten().find_map(|mt| area.lists[mt.index()].first());
                 self.zone.counters.lists_looked_at += 1;
                 let Some(frame) = found else { break };
                 self.zone.take(frame);
@@ -181,13 +204,15 @@ impl Job<'_, '_> {
         self.pcp.counters.refills_fragment += u64::from(self.got > before);
     }
 
-    /// Phase 3, and the whole of a refill before pcp-buddy: chunks of the wanted order one by one, each queued at the
-    /// tail so that they are handed out by rising frame number.
+    /// Phase 3, and the whole of a refill before pcp-buddy: chunks of the wanted order one by one,
+    /// each queued at the tail so that they are handed out by rising frame number.
     fn fallback(&mut self, wanted: u32) {
         let before = self.got;
         while self.got < wanted {
             let Refill { order, migratetype, flags, .. } = self.refill;
-            let Some(frame) = self.zone.rmqueue(order, migratetype, flags, &mut self.mode) else { break };
+            let Some(frame) = self.zone.rmqueue(order, migratetype, flags, &mut self.mode) else {
+                break;
+            };
             self.keep(frame, order, Kind::Pcp);
         }
         self.pcp.counters.refills_fallback += u64::from(self.got > before);

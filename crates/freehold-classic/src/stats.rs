@@ -1,11 +1,12 @@
 //! Everything that is counted, and where.
 //!
-//! Counters live beside what they count, under the lock that is held anyway: counting costs a plain addition and adds
-//! no shared cache line that the kernel's design would not have.
+//! Counters live beside what they count, under the lock that is held anyway: counting costs a plain
+//! addition and adds no shared cache line that the kernel's design would not have.
 
 use freehold::Order;
 
-/// How many steps were done in each hold of a zone lock: exact up to 63, then in buckets of 1/16 of a power of two.
+/// How many steps were done in each hold of a zone lock: exact up to 63, then in buckets of 1/16 of
+/// a power of two.
 #[derive(Clone, Debug)]
 pub struct WorkHistogram {
     buckets: [u64; Self::BUCKETS],
@@ -55,7 +56,8 @@ impl WorkHistogram {
         self.max = self.max.max(other.max);
     }
 
-    /// The buckets with holds in them, by rising steps: the least and the most steps that fall into it, and the holds.
+    /// The buckets with holds in them, by rising steps: the least and the most steps that fall into
+    /// it, and the holds.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let filled = self.buckets.iter().enumerate().filter(|(_, holds)| **holds > 0);
         filled.map(|(bucket, &holds)| {
@@ -82,7 +84,8 @@ impl WorkHistogram {
         self.max
     }
 
-    /// The number of steps that a share `quantile` (0 to 1) of holds did not exceed; within 1/16 of the exact value.
+    /// The number of steps that a share `quantile` (0 to 1) of holds did not exceed; within 1/16 of
+    /// the exact value.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> u64 {
         let wanted = ((self.holds as f64 * quantile).ceil() as u64).max(1);
@@ -132,7 +135,8 @@ counters! {
         merges,
         /// Chunks split in two.
         splits,
-        /// Frames that left the zone for movable requests, where the zone has CMA; recovered ones included.
+        /// Frames that left the zone for movable requests, where the zone has CMA; recovered ones
+        /// included.
         movable_frames,
         /// Of those, frames of CMA pageblocks.
         cma_frames,
@@ -150,7 +154,8 @@ counters! {
         high_atomic_unreserves,
         /// Chunks taken over from the lock-free list of frees that could not wait for the lock.
         deferred_frees,
-        /// Blocks disowned that were still linked to a list reset under them (the RFC's offline defect).
+        /// Blocks disowned that were still linked to a list reset under them (the RFC's offline
+        /// defect).
         stale_unlinks,
         /// Times free memory was found below the low watermark and the fallback boosted the marks.
         boosts,
@@ -233,17 +238,21 @@ impl ListFlow {
     /// Counts a chunk; of what is no type that requests have, nothing.
     #[inline]
     pub(crate) fn count(table: &mut [[u64; 3]; 11], order: u8, migratetype: usize) {
-        if let Some(frames) = table.get_mut(usize::from(order)).and_then(|types| types.get_mut(migratetype)) {
+        if let Some(frames) =
+            table.get_mut(usize::from(order)).and_then(|types| types.get_mut(migratetype))
+        {
             *frames += 1 << order;
         }
     }
 }
 
-/// Fallbacks by order and type of the request, and by the type of what was taken: the kernel's `mm_page_alloc_extfrag`
-/// events. Other types than the three that requests have are in none of them.
+/// Fallbacks by order and type of the request, and by the type of what was taken: the kernel's
+/// `mm_page_alloc_extfrag` events. Other types than the three that requests have are in none of
+/// them.
 pub type FallbackTable = [[[u64; 3]; 3]; 11];
 
-/// What has been done under a zone's lock and under one CPU's lock in it. Totals: subtract two of them.
+/// What has been done under a zone's lock and under one CPU's lock in it. Totals: subtract two of
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Work {
     /// Holds of the zone lock, by anybody.
@@ -279,7 +288,8 @@ pub struct Stats {
     pub poisoned: u64,
     /// Times a PCP lock was busy, so that the call went to the zone.
     pub pcp_busy: u64,
-    /// Times a drain in pieces found that somebody else had taken the PCP lock between two pieces, and ended.
+    /// Times a drain in pieces found that somebody else had taken the PCP lock between two pieces,
+    /// and ended.
     pub pcp_relocks_lost: u64,
     /// Waits for a zone lock.
     pub zone_waits: u64,
@@ -289,8 +299,8 @@ pub struct Stats {
     pub pcp_waits: u64,
     /// Nanoseconds of them.
     pub pcp_wait_ns: u64,
-    /// Of the waits for a PCP lock, those of a free for the lock of another CPU (pcp-buddy as posted): a CPU behind
-    /// another one's work, which may itself be waiting for the zone.
+    /// Of the waits for a PCP lock, those of a free for the lock of another CPU (pcp-buddy as
+    /// posted): a CPU behind another one's work, which may itself be waiting for the zone.
     pub remote_pcp_waits: u64,
     /// Drain-all rounds, each visiting every CPU.
     pub drain_all: u64,
@@ -298,7 +308,8 @@ pub struct Stats {
     pub range_visits: u64,
 }
 
-/// Free and used memory at one moment, by a walk over all frames; exact when nobody else is using the allocator.
+/// Free and used memory at one moment, by a walk over all frames; exact when nobody else is using
+/// the allocator.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryMap {
     /// Frames in all zones, holes not included.
@@ -309,8 +320,9 @@ pub struct MemoryMap {
     pub on_pcp: u64,
     /// Free chunks by order, wherever they are, as they are (not merged in thought).
     pub chunks: [u64; 11],
-    /// The same frames by the largest aligned chunks that free neighbours make, on whosever lists they are: merged in
-    /// thought. What lies on a CPU's list beside a free buddy counts here as what the two would be.
+    /// The same frames by the largest aligned chunks that free neighbours make, on whosever lists
+    /// they are: merged in thought. What lies on a CPU's list beside a free buddy counts here as
+    /// what the two would be.
     pub runs: [u64; 11],
     /// Free chunks by order on the zones' lists.
     pub zone_chunks: [u64; 11],
@@ -325,10 +337,12 @@ pub struct MemoryMap {
 }
 
 impl MemoryMap {
-    /// Counts the free frames from `start` to before `end`, next to which nothing is free, as the largest aligned chunks.
+    /// Counts the free frames from `start` to before `end`, next to which nothing is free, as the
+    /// largest aligned chunks.
     pub(crate) fn add_run(&mut self, mut start: u64, end: u64) {
         while start < end {
-            let order = start.trailing_zeros().min((end - start).ilog2()).min(self.runs.len() as u32 - 1);
+            let order =
+                start.trailing_zeros().min((end - start).ilog2()).min(self.runs.len() as u32 - 1);
             self.runs[order as usize] += 1;
             start += 1 << order;
         }
@@ -354,7 +368,10 @@ mod tests {
         (0..10_000).for_each(|_| histogram.record(1000));
         let p99 = histogram.quantile(0.99);
         assert!((1000..1064).contains(&p99), "{p99}");
-        assert_eq!((histogram.max(), histogram.holds(), histogram.total()), (1000, 10_050, 1275 + 10_000_000));
+        assert_eq!(
+            (histogram.max(), histogram.holds(), histogram.total()),
+            (1000, 10_050, 1275 + 10_000_000)
+        );
     }
 
     #[test]
@@ -365,7 +382,11 @@ mod tests {
         let buckets: Vec<_> = histogram.buckets().collect();
         assert_eq!(buckets.iter().map(|(_, _, holds)| holds).sum::<u64>(), values.len() as u64);
         for work in values {
-            assert_eq!(buckets.iter().filter(|(from, to, _)| (from..=to).contains(&&work)).count(), 1, "{work}");
+            assert_eq!(
+                buckets.iter().filter(|(from, to, _)| (from..=to).contains(&&work)).count(),
+                1,
+                "{work}"
+            );
         }
         assert_eq!(buckets[3], (64, 67, 2), "the first bucket of more than one value");
     }

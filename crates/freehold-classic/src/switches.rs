@@ -1,7 +1,8 @@
 //! Every change that the design went through, each a switch that can be on or off by itself.
 //!
-//! A preset is a set of switches ([`presets`](crate::presets)). Turning one off in an otherwise equal engine shows what
-//! that one change is worth, which is how proposals argue and what their benchmarks could not separate.
+//! A preset is a set of switches ([`presets`](crate::presets)). Turning one off in an otherwise
+//! equal engine shows what that one change is worth, which is how proposals argue and what their
+//! benchmarks could not separate.
 
 use core::fmt;
 
@@ -53,7 +54,8 @@ macro_rules! switches {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The first kernel that has the change; "RFC" for what was only posted, "review" for what was asked for.
+            /// The first kernel that has the change; "RFC" for what was only posted, "review" for
+            /// what was asked for.
             #[must_use]
             pub const fn since(self) -> &'static str {
                 match self { $(Self::$variant => $since,)* }

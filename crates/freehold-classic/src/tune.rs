@@ -1,11 +1,15 @@
-//! How much a CPU takes at once, how much it may keep, and how much it gives back: the formulae of the PCP.
+//! How much a CPU takes at once, how much it may keep, and how much it gives back: the formulae of
+//! the PCP.
 //!
-//! All of them are pure functions of a [`Tuning`], so that each can be checked by hand. Two generations:
+//! All of them are pure functions of a [`Tuning`], so that each can be checked by hand. Two
+//! generations:
 //!
-//! * 5.17 to 6.6: one `high` mark; `free_factor` doubles the amount given back with every drain that no allocation
-//!   interrupts, as long as the amount is below what `high` leaves: 32 batches are the most only since 6.7.
-//! * 6.7 and later (switch `auto-high`): `high` moves between `high_min` and `high_max`; `alloc_factor` doubles refills
-//!   while a CPU only allocates, `free_count` remembers how many frames it freed in a row.
+//! * 5.17 to 6.6: one `high` mark; `free_factor` doubles the amount given back with every drain
+//!   that no allocation interrupts, as long as the amount is below what `high` leaves: 32 batches
+//!   are the most only since 6.7.
+//! * 6.7 and later (switch `auto-high`): `high` moves between `high_min` and `high_max`;
+//!   `alloc_factor` doubles refills while a CPU only allocates, `free_count` remembers how many
+//!   frames it freed in a row.
 //!
 //! All amounts are in frames unless said otherwise.
 
@@ -16,8 +20,9 @@ pub const SCALE_MAX: u32 = 5;
 
 /// The batch of a zone of `managed` frames.
 ///
-/// `new`: Linux 6.13 and later, at most 64 frames (256 KiB); otherwise 6.12 and before, at most 1 MiB / 4. Zones of
-/// 1 GiB and more have 63 either way; tiny zones had 1 before and after, by other roads.
+/// `new`: Linux 6.13 and later, at most 64 frames (256 KiB); otherwise 6.12 and before, at most 1
+/// MiB / 4. Zones of 1 GiB and more have 63 either way; tiny zones had 1 before and after, by other
+/// roads.
 ///
 /// ```
 /// use freehold_classic::batch_size;
@@ -28,7 +33,8 @@ pub const SCALE_MAX: u32 = 5;
 /// ```
 #[must_use]
 pub fn batch_size(managed: u64, new: bool) -> u32 {
-    let batch = if new { (managed >> 12).min(64) } else { ((managed >> 10).min(256) / 4).max(1) } as u32;
+    let batch =
+        if new { (managed >> 12).min(64) } else { ((managed >> 10).min(256) / 4).max(1) } as u32;
     if batch <= 1 {
         return 1;
     }
@@ -38,8 +44,8 @@ pub fn batch_size(managed: u64, new: bool) -> u32 {
 
 /// The range of the high mark: `(high_min, high_max)`.
 ///
-/// `max(low / cpus, 4 * batch)` and `max(managed / 8 / cpus, 4 * batch)`. In a zone of which more than an eighth is
-/// watermark the range is upside down. Source: Linux 6.7, `zone_highsize`.
+/// `max(low / cpus, 4 * batch)` and `max(managed / 8 / cpus, 4 * batch)`. In a zone of which more
+/// than an eighth is watermark the range is upside down. Source: Linux 6.7, `zone_highsize`.
 ///
 /// ```
 /// use freehold_classic::high_range;
@@ -55,8 +61,8 @@ pub fn high_range(managed: u64, low_watermark: u64, batch: u32, cpus: u16) -> (u
     (mark(low_watermark), mark(managed / 8))
 }
 
-/// The kernel's `clamp`, of which std's is a part: a range that is upside down is allowed, and what is in it or above
-/// counts as its `high`. Source: Linux 6.1, `include/linux/minmax.h`.
+/// The kernel's `clamp`, of which std's is a part: a range that is upside down is allowed, and what
+/// is in it or above counts as its `high`. Source: Linux 6.1, `include/linux/minmax.h`.
 pub(crate) fn clamp(value: u32, low: u32, high: u32) -> u32 {
     match value {
         _ if value >= high => high,
@@ -84,7 +90,8 @@ pub struct Tuning {
     pub free_count: u32,
     /// The previous free was of order 1 to 3.
     pub previous_free_high_order: bool,
-    /// High-order pages may wait until a whole batch has gathered, because the CPU's cache is large enough.
+    /// High-order pages may wait until a whole batch has gathered, because the CPU's cache is large
+    /// enough.
     pub free_high_batch: bool,
 }
 
@@ -131,9 +138,9 @@ impl Tuning {
 
     /// Chunks of `order` to refill an empty list with, `count` frames being on the PCP already.
     ///
-    /// 5.17 to 6.6: `max(batch >> order, 2)`. Later: order 0 ramps up by doubling while only allocations are seen,
-    /// within what `high` leaves; larger orders get a batch's worth of frames, at least 2 chunks. Source: Linux 6.7,
-    /// `nr_pcp_alloc`.
+    /// 5.17 to 6.6: `max(batch >> order, 2)`. Later: order 0 ramps up by doubling while only
+    /// allocations are seen, within what `high` leaves; larger orders get a batch's worth of
+    /// frames, at least 2 chunks. Source: Linux 6.7, `nr_pcp_alloc`.
     #[inline]
     pub fn refill(&mut self, on: Switches, order: u8, count: u32, pressure: Pressure) -> u32 {
         if !on.has(Switch::AutoHigh) {
@@ -162,9 +169,9 @@ impl Tuning {
 
     /// Notes a free of `order` and says whether high-order frames have to leave now (`free_high`).
     ///
-    /// 5.18 to 6.6: at once when a drain has just happened. 6.7: after a batch of frees in a row; 6.16: after
-    /// `batch + high_min / 2`, which on a zone whose `high_min` is above 62 batches is never, since `free_count` stops
-    /// at 32 batches. Never in 5.17.
+    /// 5.18 to 6.6: at once when a drain has just happened. 6.7: after a batch of frees in a row;
+    /// 6.16: after `batch + high_min / 2`, which on a zone whose `high_min` is above 62 batches is
+    /// never, since `free_count` stops at 32 batches. Never in 5.17.
     #[inline]
     pub fn note_free(&mut self, on: Switches, order: u8, count: u32) -> bool {
         let high_order = (1..=3).contains(&order);
@@ -174,7 +181,8 @@ impl Tuning {
         self.alloc_factor >>= 1;
         let mut free_high = false;
         if high_order {
-            let threshold = self.batch + if on.has(Switch::FreeHighHalf) { self.high_min / 2 } else { 0 };
+            let threshold =
+                self.batch + if on.has(Switch::FreeHighHalf) { self.high_min / 2 } else { 0 };
             free_high = on.has(Switch::HighOrderLimit)
                 && self.free_count >= threshold
                 && self.previous_free_high_order
@@ -187,9 +195,16 @@ impl Tuning {
         free_high
     }
 
-    /// The mark that `count` is held against after a free. Source: `nr_pcp_high` of 5.17 and of 6.7.
+    /// The mark that `count` is held against after a free. Source: `nr_pcp_high` of 5.17 and of
+    /// 6.7.
     #[inline]
-    pub fn high_after_free(&mut self, on: Switches, count: u32, free_high: bool, pressure: Pressure) -> u32 {
+    pub fn high_after_free(
+        &mut self,
+        on: Switches,
+        count: u32,
+        free_high: bool,
+        pressure: Pressure,
+    ) -> u32 {
         if !on.has(Switch::AutoHigh) {
             return match self.high {
                 0 => 0,
@@ -228,8 +243,8 @@ impl Tuning {
         high
     }
 
-    /// Frames to give back once `count` has reached `high`: a batch is to be left, even where that means to give back
-    /// less than a batch, or nothing. Source: `nr_pcp_free` of 5.17 and of 6.7.
+    /// Frames to give back once `count` has reached `high`: a batch is to be left, even where that
+    /// means to give back less than a batch, or nothing. Source: `nr_pcp_free` of 5.17 and of 6.7.
     #[inline]
     pub fn drain(&mut self, on: Switches, count: u32, high: u32, free_high: bool) -> u32 {
         if !on.has(Switch::AutoHigh) {
@@ -256,8 +271,8 @@ impl Tuning {
         clamp(self.free_count, self.batch, high - self.batch)
     }
 
-    /// Lets the high mark sink when idle and says how many of `count` frames are above it then. Source: Linux 6.7,
-    /// `decay_pcp_high`; about once a second and CPU.
+    /// Lets the high mark sink when idle and says how many of `count` frames are above it then.
+    /// Source: Linux 6.7, `decay_pcp_high`; about once a second and CPU.
     pub fn decay(&mut self, on: Switches, count: u32) -> u32 {
         if !on.has(Switch::AutoHigh) {
             return 0;
@@ -309,17 +324,25 @@ mod tests {
     fn a_drain_leaves_a_batch_where_the_mark_is_less_than_two() {
         let mut tuning = tuning();
         for name in ["5.17", "5.18"] {
-            assert_eq!([126, 100, 63].map(|high| tuning.drain(on(name), 500, high, false)), [63, 37, 0], "{name}");
+            assert_eq!(
+                [126, 100, 63].map(|high| tuning.drain(on(name), 500, high, false)),
+                [63, 37, 0],
+                "{name}"
+            );
         }
         tuning.free_count = 500;
-        assert_eq!([126, 100, 63, 62].map(|high| tuning.drain(on("6.18"), 500, high, false)), [63, 37, 0, 1]);
+        assert_eq!(
+            [126, 100, 63, 62].map(|high| tuning.drain(on("6.18"), 500, high, false)),
+            [63, 37, 0, 1]
+        );
     }
 
     #[test]
     fn refills_double_while_only_allocations_are_seen() {
         let mut tuning = tuning();
         // Every refill is used up at once, so `high` grows with it and leaves room for the next.
-        let ramp: Vec<u32> = (0..7).map(|_| tuning.refill(on("6.18"), 0, 0, Pressure::default())).collect();
+        let ramp: Vec<u32> =
+            (0..7).map(|_| tuning.refill(on("6.18"), 0, 0, Pressure::default())).collect();
         assert_eq!(ramp, [63, 126, 252, 504, 1008, 2016, 2016]);
         assert_eq!(tuning.high, 443 + 63 + 126 + 252 + 504 + 1008 + 2016 + 2016);
     }
@@ -362,7 +385,8 @@ mod tests {
     fn before_6_7_nothing_but_the_high_mark_stops_the_doubling() {
         for name in ["5.17", "5.18"] {
             let mut tuning = tuning();
-            let drains: Vec<u32> = (0..10).map(|_| tuning.drain(on(name), 10_000, 10_000, false)).collect();
+            let drains: Vec<u32> =
+                (0..10).map(|_| tuning.drain(on(name), 10_000, 10_000, false)).collect();
             assert_eq!(drains, [63, 126, 252, 504, 1008, 2016, 4032, 8064, 9937, 9937], "{name}");
             assert_eq!(tuning.free_factor, 8, "{name}: the first that was too much");
         }

@@ -1,6 +1,7 @@
 //! Waits for a lock: how many there were, and how long they took.
 //!
-//! Written only by who has found the lock held, so that a lock which nobody contends costs nothing more.
+//! Written only by who has found the lock held, so that a lock which nobody contends costs nothing
+//! more.
 
 use std::time::Instant;
 
@@ -17,7 +18,8 @@ impl Waits {
     /// Runs `wait`, which waits for the lock, and counts it.
     #[cold]
     pub(crate) fn during<T>(&self, wait: impl FnOnce() -> T) -> T {
-        // Relaxed, both: counts that carry nothing. Counted first, so that it can be seen that somebody waits.
+        // Relaxed, both: counts that carry nothing. Counted first, so that it can be seen that
+        // somebody waits.
         self.count.fetch_add(1, Relaxed);
         let begun = Instant::now();
         let held = wait();

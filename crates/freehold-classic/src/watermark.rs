@@ -33,10 +33,10 @@ pub(crate) enum Mark {
 impl Watermarks {
     /// The kernel's defaults for zones of `managed` frames each, in order.
     ///
-    /// `min_free_kbytes = clamp(isqrt(16 * lowmem_kB), 128, 262144)`, raised where transparent huge pages are on to 11
-    /// pageblocks a zone, but to no more than 5 % of memory; each zone gets its share; `low` and `high` follow at a
-    /// distance of `max(min / 4, managed / 1000)`. Source: Linux 7.3, `__setup_per_zone_wmarks` and khugepaged's
-    /// `set_recommended_min_free_kbytes`.
+    /// `min_free_kbytes = clamp(isqrt(16 * lowmem_kB), 128, 262144)`, raised where transparent huge
+    /// pages are on to 11 pageblocks a zone, but to no more than 5 % of memory; each zone gets its
+    /// share; `low` and `high` follow at a distance of `max(min / 4, managed / 1000)`. Source:
+    /// Linux 7.3, `__setup_per_zone_wmarks` and khugepaged's `set_recommended_min_free_kbytes`.
     ///
     /// ```
     /// use freehold_classic::Watermarks;
@@ -77,8 +77,10 @@ impl Watermarks {
 }
 
 /// What opens a reserve below the min mark (`ALLOC_RESERVES`).
-pub(crate) const RESERVES: AllocFlags =
-    AllocFlags::NON_BLOCK.union(AllocFlags::MIN_RESERVE).union(AllocFlags::HIGH_ATOMIC).union(AllocFlags::OOM);
+pub(crate) const RESERVES: AllocFlags = AllocFlags::NON_BLOCK
+    .union(AllocFlags::MIN_RESERVE)
+    .union(AllocFlags::HIGH_ATOMIC)
+    .union(AllocFlags::OOM);
 
 /// What the check needs to know of a zone's free memory, in frames.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,11 +90,13 @@ pub(crate) struct FreeFrames {
     pub(crate) cma: u64,
 }
 
-/// Whether `free` frames leave `mark` intact after an allocation of `order`, counting frames only: whether there is a
-/// chunk of that order at all is the caller's second question. Source: Linux 7.3, `__zone_watermark_ok`.
+/// Whether `free` frames leave `mark` intact after an allocation of `order`, counting frames only:
+/// whether there is a chunk of that order at all is the caller's second question. Source: Linux
+/// 7.3, `__zone_watermark_ok`.
 ///
-/// `reserve` (`lowmem_reserve`) comes on top of the mark and no flag relaxes it: it protects this zone from requests
-/// that could have used a higher one. HIGHATOMIC frames count for everybody who may go below `min` at all.
+/// `reserve` (`lowmem_reserve`) comes on top of the mark and no flag relaxes it: it protects this
+/// zone from requests that could have used a higher one. HIGHATOMIC frames count for everybody who
+/// may go below `min` at all.
 pub(crate) fn enough(
     mut mark: u64,
     reserve: u64,
@@ -102,8 +106,9 @@ pub(crate) fn enough(
     free: FreeFrames,
 ) -> bool {
     let reserves = flags.intersects(RESERVES);
-    let unusable =
-        (order.frames() - 1) + if reserves { 0 } else { free.high_atomic } + if may_cma { 0 } else { free.cma };
+    let unusable = (order.frames() - 1)
+        + if reserves { 0 } else { free.high_atomic }
+        + if may_cma { 0 } else { free.cma };
     if flags.contains(AllocFlags::MIN_RESERVE) {
         mark -= mark / 2;
         if flags.contains(AllocFlags::NON_BLOCK) {

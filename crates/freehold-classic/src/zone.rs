@@ -1,4 +1,5 @@
-//! A zone: a span of frames with one lock, free lists under it, and a list set for each CPU beside it.
+//! A zone: a span of frames with one lock, free lists under it, and a list set for each CPU beside
+//! it.
 //!
 //! ```text
 //!   Zone
@@ -15,9 +16,9 @@
 //!           ^ multiple of 1024, so that every chunk's buddy has a record  ^
 //! ```
 //!
-//! Lock order: a PCP lock, then the zone lock; never two of either, but that a second PCP lock may be tried (`peer`).
-//! The locks are `std`'s mutexes rather than spin
-//! locks: with more threads than cores, a user-space thread that is preempted inside a spin lock stops everybody.
+//! Lock order: a PCP lock, then the zone lock; never two of either, but that a second PCP lock may
+//! be tried (`peer`). The locks are `std`'s mutexes rather than spin locks: with more threads than
+//! cores, a user-space thread that is preempted inside a spin lock stops everybody.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -46,7 +47,8 @@ pub(crate) struct FreeArea {
 /// What the zone lock protects.
 pub(crate) struct ZoneInner {
     pub(crate) areas: [FreeArea; ORDERS],
-    /// For each CPU the blocks it owns that have fragments in the zone: one list of all types, or one a type.
+    /// For each CPU the blocks it owns that have fragments in the zone: one list of all types, or
+    /// one a type.
     pub(crate) owned: Box<[[BlockList; 6]]>,
     /// Isolated pageblocks: while there are any, bulk free may not trust a type cached earlier.
     pub(crate) isolated_blocks: u32,
@@ -57,7 +59,8 @@ pub(crate) struct ZoneInner {
     pub(crate) work: u64,
 }
 
-/// On lines of its own: the kernel pads its zones so that what every call reads is not on a line with the lock.
+/// On lines of its own: the kernel pads its zones so that what every call reads is not on a line
+/// with the lock.
 #[repr(align(128))]
 struct Apart<T>(T);
 
@@ -77,10 +80,11 @@ pub(crate) struct Zone {
     free: AtomicU64,
     free_cma: AtomicU64,
     free_high_atomic: AtomicU64,
-    /// For each type the orders of which its lists have a chunk, one bit each: what a watermark check reads without
-    /// the lock.
+    /// For each type the orders of which its lists have a chunk, one bit each: what a watermark
+    /// check reads without the lock.
     nonempty: [AtomicU32; 6],
-    /// HIGHATOMIC pageblocks. Changed under the lock; looked at without it to see whether the reserve is full.
+    /// HIGHATOMIC pageblocks. Changed under the lock; looked at without it to see whether the
+    /// reserve is full.
     pub(crate) high_atomic_blocks: AtomicU64,
     pub(crate) below_high: AtomicBool,
     pub(crate) reclaim: AtomicBool,
@@ -99,9 +103,14 @@ impl Zone {
         let base = first & !(chunk - 1);
         let count = (last.next_multiple_of(chunk) - base) as u32;
         let frames = Frames::new(base, count);
-        let blocks = Pageblocks::new(count >> PAGEBLOCK_ORDER, on.has(Switch::PageblockData), Migratetype::Movable);
+        let blocks = Pageblocks::new(
+            count >> PAGEBLOCK_ORDER,
+            on.has(Switch::PageblockData),
+            Migratetype::Movable,
+        );
         let area = FreeArea { lists: [List::EMPTY; 6], free: 0 };
-        let owned = (0..u32::from(cpus)).map(|cpu| core::array::from_fn(|mt| BlockList::new(cpu * 6 + mt as u32)));
+        let owned = (0..u32::from(cpus))
+            .map(|cpu| core::array::from_fn(|mt| BlockList::new(cpu * 6 + mt as u32)));
         let zone = Self {
             start: (first - base) as u32,
             end: (last - base) as u32,
@@ -135,7 +144,9 @@ impl Zone {
             on,
         };
         for &cma in &config.cma {
-            for block in zone.block_of((cma.start.get() - base) as u32)..zone.block_of((cma.end.get() - base) as u32) {
+            for block in zone.block_of((cma.start.get() - base) as u32)
+                ..zone.block_of((cma.end.get() - base) as u32)
+            {
                 zone.blocks.set_migratetype(block, Migratetype::Cma);
             }
         }
@@ -143,8 +154,8 @@ impl Zone {
         zone
     }
 
-    /// Puts all memory that is no hole on the free lists, as the kernel does at boot: in the largest aligned chunks,
-    /// each joined to its buddy where that is free.
+    /// Puts all memory that is no hole on the free lists, as the kernel does at boot: in the
+    /// largest aligned chunks, each joined to its buddy where that is free.
     fn fill(&self, config: &ZoneConfig) {
         let mut memory = vec![config.range];
         for hole in &config.holes {
@@ -255,7 +266,8 @@ impl Zone {
 
     /// Frames on the zone's lists, isolated ones not included.
     pub(crate) fn free_frames(&self) -> FreeFrames {
-        // Relaxed: like the kernel's vmstat counters, a check against a watermark may be a little out of date.
+        // Relaxed: like the kernel's vmstat counters, a check against a watermark may be a little
+        // out of date.
         FreeFrames {
             free: self.free.load(Relaxed),
             high_atomic: self.free_high_atomic.load(Relaxed),
@@ -263,10 +275,12 @@ impl Zone {
         }
     }
 
-    /// Adds `change` frames of `migratetype` to the free counters. The zone lock is held, so that a load and a store
-    /// are enough.
+    /// Adds `change` frames of `migratetype` to the free counters. The zone lock is held, so that a
+    /// load and a store are enough.
     fn account(&self, change: i64, migratetype: Migratetype) {
-        let add = |counter: &AtomicU64| counter.store(counter.load(Relaxed).wrapping_add_signed(change), Relaxed);
+        let add = |counter: &AtomicU64| {
+            counter.store(counter.load(Relaxed).wrapping_add_signed(change), Relaxed)
+        };
         match migratetype {
             // Isolated frames are free but nobody may have them: they are not counted.
             Migratetype::Isolate => return,
@@ -277,21 +291,33 @@ impl Zone {
         add(&self.free);
     }
 
-    /// Whether enough frames stay free for `mark` (the boost and `reserve` included), and for orders above 0 whether
-    /// there is a chunk at all. Source: Linux 7.3, `__zone_watermark_ok`.
-    pub(crate) fn mark_ok(&self, mark: Mark, order: Order, flags: AllocFlags, may_cma: bool, reserve: u64) -> bool {
-        // Important single-frame requests at the last mark are not to suffer from a boost that only asks for reclaim.
-        let unboosted = mark == Mark::Min && order == Order::ZERO && flags.contains(AllocFlags::MIN_RESERVE);
+    /// Whether enough frames stay free for `mark` (the boost and `reserve` included), and for
+    /// orders above 0 whether there is a chunk at all. Source: Linux 7.3, `__zone_watermark_ok`.
+    pub(crate) fn mark_ok(
+        &self,
+        mark: Mark,
+        order: Order,
+        flags: AllocFlags,
+        may_cma: bool,
+        reserve: u64,
+    ) -> bool {
+        // Important single-frame requests at the last mark are not to suffer from a boost that only
+        // asks for reclaim.
+        let unboosted =
+            mark == Mark::Min && order == Order::ZERO && flags.contains(AllocFlags::MIN_RESERVE);
         let boost = if unboosted { 0 } else { self.boost.load(Relaxed) };
         let mark = self.marks.get(mark) + boost;
         if !enough(mark, reserve, order, flags, may_cma, self.free_frames()) {
             return false;
         }
-        let has = |migratetype: Migratetype| self.nonempty[migratetype.index()].load(Relaxed) >> order.get() != 0;
+        let has = |migratetype: Migratetype| {
+            self.nonempty[migratetype.index()].load(Relaxed) >> order.get() != 0
+        };
         order == Order::ZERO
             || Migratetype::PCP.into_iter().any(has)
             || may_cma && has(Migratetype::Cma)
-            || flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM) && has(Migratetype::HighAtomic)
+            || flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM)
+                && has(Migratetype::HighAtomic)
     }
 
     /// What the PCP formulae need to know about the zone.
@@ -365,7 +391,8 @@ impl<'a> Locked<'a> {
         self.inner.work += 1;
     }
 
-    /// Takes a free chunk off its list. Its record becomes a tail; the caller says what it is from now on.
+    /// Takes a free chunk off its list. Its record becomes a tail; the caller says what it is from
+    /// now on.
     pub(crate) fn remove(&mut self, frame: u32) -> (u8, Migratetype) {
         let frames = &self.zone.frames;
         let state = frames.state(frame);
@@ -404,7 +431,8 @@ impl<'a> Locked<'a> {
         self.zone.account(change, migratetype);
     }
 
-    /// Disowns a pageblock: it is whole again, so no frame of it is outstanding. `frame` is any frame of it.
+    /// Disowns a pageblock: it is whole again, so no frame of it is outstanding. `frame` is any
+    /// frame of it.
     pub(crate) fn disown(&mut self, frame: u32) {
         let zone = self.zone;
         let block = zone.block_of(frame);
@@ -422,7 +450,8 @@ impl<'a> Locked<'a> {
         match data.list.load(Relaxed) {
             UNLISTED => {}
             STALE => {
-                // In the kernel this would write through a list head that has been reset in between.
+                // In the kernel this would write through a list head that has been reset in
+                // between.
                 data.list.store(UNLISTED, Relaxed);
                 self.inner.counters.stale_unlinks += 1;
             }
@@ -433,8 +462,9 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Changes the type of a pageblock that is not whole. If it is on its owner's list of blocks with fragments, it
-    /// moves to the list of its new type, where the next refill of that type looks for it.
+    /// Changes the type of a pageblock that is not whole. If it is on its owner's list of blocks
+    /// with fragments, it moves to the list of its new type, where the next refill of that type
+    /// looks for it.
     pub(crate) fn change_type(&mut self, block: u32, to: Migratetype) {
         let zone = self.zone;
         zone.blocks.set_migratetype(block, to);
@@ -452,7 +482,11 @@ impl<'a> Locked<'a> {
         if data.list.load(Relaxed) != UNLISTED {
             return;
         }
-        let list = if zone.on.has(Switch::OwnedByType) { zone.blocks.type_underneath(block).index() } else { 0 };
+        let list = if zone.on.has(Switch::OwnedByType) {
+            zone.blocks.type_underneath(block).index()
+        } else {
+            0
+        };
         self.inner.owned[cpu as usize][list].push_front(&zone.blocks, block);
         self.inner.work += 1;
     }

@@ -35,8 +35,11 @@ struct Front {
     engine: usize,
 }
 
-const ALIGN: usize =
-    if align_of::<Allocator>() > align_of::<OwnedCpu>() { align_of::<Allocator>() } else { align_of::<OwnedCpu>() };
+const ALIGN: usize = if align_of::<Allocator>() > align_of::<OwnedCpu>() {
+    align_of::<Allocator>()
+} else {
+    align_of::<OwnedCpu>()
+};
 
 impl Front {
     fn of(config: &freehold::Config<'_>) -> Self {
@@ -50,15 +53,16 @@ fn needed(config: &freehold::Config<'_>) -> Result<usize, Failure> {
     Ok(Front::of(config).engine + ALIGN + engine)
 }
 
-/// What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs, all online, on node 0, and notes
-/// which versions of the structures the program was compiled with. Everything else is zero.
+/// What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs, all
+/// online, on node 0, and notes which versions of the structures the program was compiled with.
+/// Everything else is zero.
 ///
 /// Thread safety: any thread; `config` must be the caller's own.
 ///
 /// # Safety
 ///
-/// `config` is null (then nothing happens) or has `size` bytes that can be written to. The zones are only looked at by
-/// `freehold_new`.
+/// `config` is null (then nothing happens) or has `size` bytes that can be written to. The zones
+/// are only looked at by `freehold_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_config_init_sized(
     config: *mut Config,
@@ -88,19 +92,27 @@ pub unsafe extern "C" fn freehold_config_init_sized(
     }
     let known = size.min(size_of::<Config>());
     // SAFETY: the caller's promise.
-    unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), config.cast::<u8>(), known) };
+    unsafe {
+        ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), config.cast::<u8>(), known)
+    };
 }
 
-/// How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment of the region: 112
-/// for each 2 MiB of memory (0.0053 %), in whole sections of 128 MiB, and a few KiB for each CPU and group of CPUs.
+/// How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment
+/// of the region: 112 for each 2 MiB of memory (0.0053 %), in whole sections of 128 MiB, and a few
+/// KiB for each CPU and group of CPUs.
 ///
 /// Thread safety: any thread, at any time.
 ///
 /// # Safety
 ///
-/// `config` and everything it points to can be read; `size` and `error` are null or can be written to.
+/// `config` and everything it points to can be read; `size` and `error` are null or can be written
+/// to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_metadata_size(config: *const Config, size: *mut usize, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_metadata_size(
+    config: *const Config,
+    size: *mut usize,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
@@ -110,20 +122,23 @@ pub unsafe extern "C" fn freehold_metadata_size(config: *const Config, size: *mu
     }
 }
 
-/// Makes an allocator inside `metadata`, with all memory of the configuration free. There is nothing to give back but
-/// that region; see `freehold_destroy`.
+/// Makes an allocator inside `metadata`, with all memory of the configuration free. There is
+/// nothing to give back but that region; see `freehold_destroy`.
 ///
-/// Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what CPUs need; a pageblock's own
-/// metadata only when its section of 128 MiB is first used. None of the memory managed is touched, now or later.
+/// Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what CPUs
+/// need; a pageblock's own metadata only when its section of 128 MiB is first used. None of the
+/// memory managed is touched, now or later.
 ///
-/// Thread safety: any thread. The allocator may be used by all of them once the pointer has been published to them.
+/// Thread safety: any thread. The allocator may be used by all of them once the pointer has been
+/// published to them.
 ///
 /// # Safety
 ///
 /// - `config` and everything it points to can be read during the call.
-/// - `metadata` points to `metadata_size` bytes that are the allocator's alone until `freehold_destroy`.
-/// - `platform` is null (one CPU, no callbacks) or can be read, and its functions keep the promises of
-///   `freehold_platform` until `freehold_destroy`.
+/// - `metadata` points to `metadata_size` bytes that are the allocator's alone until
+///   `freehold_destroy`.
+/// - `platform` is null (one CPU, no callbacks) or can be read, and its functions keep the promises
+///   of `freehold_platform` until `freehold_destroy`.
 /// - `allocator` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_new(
@@ -141,7 +156,8 @@ pub unsafe extern "C" fn freehold_new(
             wanted(allocator, "allocator")?;
             let config = Config::read(config)?;
             let host = Host::new(platform, config.platform_size as usize)?;
-            let region = slice::from_raw_parts_mut(metadata.cast(), metadata_size.min(isize::MAX as usize));
+            let region =
+                slice::from_raw_parts_mut(metadata.cast(), metadata_size.min(isize::MAX as usize));
             let made = config.with_engine(|config| make(config, region, host))?;
             put(allocator, "allocator", made)
         })
@@ -161,8 +177,9 @@ fn make(
     let pad = region.as_ptr().align_offset(ALIGN);
     let (first, metadata) = region[pad..].split_at_mut(front.engine);
     let first = first.as_mut_ptr();
-    // SAFETY: `first` has room for the allocator and, from there on, for a handle for each CPU; both are aligned,
-    // because `ALIGN` is enough for either and the allocator's size is rounded up to it. The region is nobody else's.
+    // SAFETY: `first` has room for the allocator and, from there on, for a handle for each CPU;
+    // both are aligned, because `ALIGN` is enough for either and the allocator's size is rounded up
+    // to it. The region is nobody else's.
     let owned = unsafe {
         let handles = first.add(front.handles).cast::<OwnedCpu>();
         for cpu in 0..config.cpus {
@@ -177,8 +194,8 @@ fn make(
     Ok(allocator)
 }
 
-/// Ends an allocator: its metadata region is the caller's again. Frames that are allocated are nobody's business any
-/// more. A null pointer is fine and does nothing.
+/// Ends an allocator: its metadata region is the caller's again. Frames that are allocated are
+/// nobody's business any more. A null pointer is fine and does nothing.
 ///
 /// Fails with `FREEHOLD_STATUS_CPU_OWNED` while a CPU is owned; the allocator goes on then.
 ///
@@ -241,8 +258,8 @@ pub unsafe extern "C" fn freehold_cpu_count(allocator: *const Allocator) -> usiz
     unsafe { allocator.as_ref() }.map_or(0, |this| this.engine.cpu_count())
 }
 
-/// The zone that a frame belongs to, as an index into the configuration; -1 where there is no memory. Constant time,
-/// but for blocks with holes.
+/// The zone that a frame belongs to, as an index into the configuration; -1 where there is no
+/// memory. Constant time, but for blocks with holes.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -256,8 +273,8 @@ pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64)
     zone.map_or(-1, |zone| zone as i32)
 }
 
-/// The largest order that memory of a zone could serve if all of it were free; -1 where there is no such zone or no
-/// memory in it.
+/// The largest order that memory of a zone could serve if all of it were free; -1 where there is no
+/// such zone or no memory in it.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -265,9 +282,13 @@ pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64)
 ///
 /// `allocator` is null (-1 then) or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_largest_possible_order(allocator: *const Allocator, zone: usize) -> i32 {
+pub unsafe extern "C" fn freehold_largest_possible_order(
+    allocator: *const Allocator,
+    zone: usize,
+) -> i32 {
     // SAFETY: the caller's promise.
-    let order = unsafe { allocator.as_ref() }.and_then(|this| this.engine.largest_possible_order(zone));
+    let order =
+        unsafe { allocator.as_ref() }.and_then(|this| this.engine.largest_possible_order(zone));
     order.map_or(-1, |order: Order| order.get().into())
 }
 
@@ -277,7 +298,8 @@ pub unsafe extern "C" fn freehold_largest_possible_order(allocator: *const Alloc
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
+/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_set_watermarks(
     allocator: *const Allocator,
@@ -296,15 +318,20 @@ pub unsafe extern "C" fn freehold_set_watermarks(
     }
 }
 
-/// Gives all that CPUs and groups hold free back to the zones. Takes time proportional to the blocks held.
+/// Gives all that CPUs and groups hold free back to the zones. Takes time proportional to the
+/// blocks held.
 ///
 /// Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
+/// written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_drain_all(allocator: *const Allocator, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_drain_all(
+    allocator: *const Allocator,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
@@ -316,17 +343,21 @@ pub unsafe extern "C" fn freehold_drain_all(allocator: *const Allocator, error: 
 
 /// Checks every invariant. Takes time proportional to the memory managed.
 ///
-/// Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or somebody wrote into its
-/// metadata.
+/// Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or
+/// somebody wrote into its metadata.
 ///
-/// Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile. Only to be relied on
-/// while nobody frees.
+/// Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile.
+/// Only to be relied on while nobody frees.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
+/// written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_validate(allocator: *const Allocator, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_validate(
+    allocator: *const Allocator,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {

@@ -13,7 +13,10 @@ use crate::error::Failure;
 ///
 /// Null, or valid for reads as long as `'a`, with nobody writing meanwhile.
 #[inline(always)]
-pub(crate) unsafe fn shared<'a, T>(pointer: *const T, name: &'static str) -> Result<&'a T, Failure> {
+pub(crate) unsafe fn shared<'a, T>(
+    pointer: *const T,
+    name: &'static str,
+) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or(Failure::Null(name))
 }
@@ -51,7 +54,11 @@ pub(crate) unsafe fn versioned<T: FilledIn>(pointer: *const T, size: usize) -> T
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: both have as many bytes, and all zeros or the caller's are a value.
     unsafe {
-        ptr::copy_nonoverlapping(pointer.cast::<u8>(), value.as_mut_ptr().cast(), size.min(size_of::<T>()));
+        ptr::copy_nonoverlapping(
+            pointer.cast::<u8>(),
+            value.as_mut_ptr().cast(),
+            size.min(size_of::<T>()),
+        );
         value.assume_init()
     }
 }
@@ -62,7 +69,11 @@ pub(crate) unsafe fn versioned<T: FilledIn>(pointer: *const T, size: usize) -> T
 ///
 /// Null, or valid for reads of that many as long as `'a`, with nobody writing meanwhile.
 #[inline(always)]
-pub(crate) unsafe fn array<'a, T>(pointer: *const T, len: usize, name: &'static str) -> Result<&'a [T], Failure> {
+pub(crate) unsafe fn array<'a, T>(
+    pointer: *const T,
+    len: usize,
+    name: &'static str,
+) -> Result<&'a [T], Failure> {
     if len == 0 {
         return Ok(&[]);
     }
@@ -92,8 +103,8 @@ pub(crate) unsafe fn array_of_frames_mut<'a>(
         return Err(Failure::Null(name));
     }
     check_len::<u64>(len, name)?;
-    // SAFETY: not null, and the rest is the caller's promise. A Pfn is a u64 (`repr(transparent)`), of which any bits
-    // are a value; the allocator only writes here.
+    // SAFETY: not null, and the rest is the caller's promise. A Pfn is a u64 (`repr(transparent)`),
+    // of which any bits are a value; the allocator only writes here.
     Ok(unsafe { slice::from_raw_parts_mut(pointer.cast(), len) })
 }
 
@@ -117,7 +128,11 @@ pub(crate) unsafe fn array_of_frames<'a>(
 fn check_len<T>(len: usize, name: &'static str) -> Result<(), Failure> {
     match len.checked_mul(size_of::<T>()) {
         Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
-        _ => Err(Failure::Argument { what: name, value: len as u64, allowed: "an array that fits into memory" }),
+        _ => Err(Failure::Argument {
+            what: name,
+            value: len as u64,
+            allowed: "an array that fits into memory",
+        }),
     }
 }
 
@@ -136,8 +151,13 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, name: &'static str, value: T) -> Re
     Ok(())
 }
 
-/// Refuses to write a result of which the caller has another version than this library knows, before anything is done.
-pub(crate) fn wanted_sized<T: Versioned>(pointer: *const T, size: usize, name: &'static str) -> Result<(), Failure> {
+/// Refuses to write a result of which the caller has another version than this library knows,
+/// before anything is done.
+pub(crate) fn wanted_sized<T: Versioned>(
+    pointer: *const T,
+    size: usize,
+    name: &'static str,
+) -> Result<(), Failure> {
     wanted(pointer, name)?;
     check_size::<T>(size)
 }
@@ -149,7 +169,13 @@ pub(crate) fn wanted_sized<T: Versioned>(pointer: *const T, size: usize, name: &
 /// Valid for a write of `size` bytes; [`wanted_sized`] has found both right.
 pub(crate) unsafe fn put_sized<T: Versioned>(pointer: *mut T, size: usize, value: T) {
     // SAFETY: the caller's promise; no more is read than there is.
-    unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), pointer.cast(), size.min(size_of::<T>())) };
+    unsafe {
+        ptr::copy_nonoverlapping(
+            (&raw const value).cast::<u8>(),
+            pointer.cast(),
+            size.min(size_of::<T>()),
+        )
+    };
 }
 
 /// Writes a result to where the caller wants it, if it does.

@@ -2,7 +2,9 @@
 
 use core::mem::offset_of;
 
-use freehold::{Config as EngineConfig, FrameRange as EngineRange, NodeId, Pfn, Watermarks, ZoneConfig};
+use freehold::{
+    Config as EngineConfig, FrameRange as EngineRange, NodeId, Pfn, Watermarks, ZoneConfig,
+};
 
 use crate::arguments::{self, FilledIn, Versioned, check_size};
 use crate::error::Failure;
@@ -23,7 +25,8 @@ impl From<EngineRange> for FrameRange {
     }
 }
 
-/// Arrays of ranges are handed on where they lie (there is no heap to copy them to), so both must look the same.
+/// Arrays of ranges are handed on where they lie (there is no heap to copy them to), so both must
+/// look the same.
 const _: () = {
     assert!(size_of::<FrameRange>() == size_of::<EngineRange>());
     assert!(align_of::<FrameRange>() >= align_of::<EngineRange>());
@@ -43,13 +46,13 @@ pub enum WatermarkRule {
     None = 2,
 }
 
-/// A zone: memory of one node with its own lock and watermarks. All zero but for its memory is a zone of node 0 with
-/// the Linux watermarks and no room for more memory.
+/// A zone: memory of one node with its own lock and watermarks. All zero but for its memory is a
+/// zone of node 0 with the Linux watermarks and no room for more memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Zone {
-    /// Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones must not overlap. Both
-    /// zero: just what its memory needs.
+    /// Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
+    /// must not overlap. Both zero: just what its memory needs.
     pub span: FrameRange,
     /// The memory there is at first: pieces within the span that do not overlap, of any alignment.
     pub memory: *const FrameRange,
@@ -59,8 +62,8 @@ pub struct Zone {
     pub cma: *const FrameRange,
     /// How many pieces.
     pub cma_count: usize,
-    /// The watermarks in frames, for `FREEHOLD_WATERMARK_RULE_FRAMES`: ordinary requests may not take the zone's own
-    /// free frames below this.
+    /// The watermarks in frames, for `FREEHOLD_WATERMARK_RULE_FRAMES`: ordinary requests may not
+    /// take the zone's own free frames below this.
     pub min: u64,
     /// CPUs may not take whole blocks below this; the first pressure level.
     pub low: u64,
@@ -74,11 +77,13 @@ pub struct Zone {
     pub node: u8,
 }
 
-/// The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of it is kept.
+/// The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of it
+/// is kept.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Config {
-    /// Bytes of this structure as the program knows it; `freehold_config_init` notes this and the next two.
+    /// Bytes of this structure as the program knows it; `freehold_config_init` notes this and the
+    /// next two.
     pub size: u32,
     /// Bytes of a `freehold_zone`.
     pub zone_size: u32,
@@ -88,13 +93,15 @@ pub struct Config {
     pub zones: *const Zone,
     /// How many zones.
     pub zone_count: usize,
-    /// The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are on node 0.
+    /// The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are on
+    /// node 0.
     pub cpu_nodes: *const u8,
     /// How many entries that has.
     pub cpu_node_count: usize,
     /// How many CPUs there can be, 1 to 65,000, numbered from 0.
     pub cpus: u16,
-    /// How many of them, from CPU 0 on, are online at once. The others come by `freehold_cpu_online`.
+    /// How many of them, from CPU 0 on, are online at once. The others come by
+    /// `freehold_cpu_online`.
     pub online: u16,
     /// How many pieces of memory may be added at run time, over all zones.
     pub extra_ranges: u16,
@@ -125,7 +132,8 @@ unsafe fn ranges<'a>(
     count: usize,
     name: &'static str,
 ) -> Result<&'a [EngineRange], Failure> {
-    // SAFETY: the two types are laid out alike, which is checked above; the rest is the caller's promise.
+    // SAFETY: the two types are laid out alike, which is checked above; the rest is the caller's
+    // promise.
     unsafe { arguments::array(pointer.cast(), count, name) }
 }
 
@@ -135,8 +143,12 @@ impl Zone {
     /// Its arrays are valid as long as `'a`.
     unsafe fn engine<'a>(&self) -> Result<ZoneConfig<'a>, Failure> {
         // SAFETY: the caller's promise.
-        let (memory, cma) =
-            unsafe { (ranges(self.memory, self.memory_count, "memory")?, ranges(self.cma, self.cma_count, "cma")?) };
+        let (memory, cma) = unsafe {
+            (
+                ranges(self.memory, self.memory_count, "memory")?,
+                ranges(self.cma, self.cma_count, "cma")?,
+            )
+        };
         let watermarks = match self.watermarks {
             0 => Watermarks::Kernel,
             1 => Watermarks::Frames { min: self.min, low: self.low, high: self.high },
@@ -162,7 +174,11 @@ impl Zone {
 
 /// That number is no rule.
 pub(crate) fn watermark_rule(value: u32) -> Failure {
-    Failure::Argument { what: "watermarks", value: value.into(), allowed: "a freehold_watermark_rule" }
+    Failure::Argument {
+        what: "watermarks",
+        value: value.into(),
+        allowed: "a freehold_watermark_rule",
+    }
 }
 
 impl Config {
@@ -184,8 +200,8 @@ impl Config {
 
     /// Runs `f` with the allocator's form of it.
     ///
-    /// That needs room for its zones, of which most machines have a few and some have 64, which is 7 KiB: more than a
-    /// kernel likes to see on its stack for nothing.
+    /// That needs room for its zones, of which most machines have a few and some have 64, which is
+    /// 7 KiB: more than a kernel likes to see on its stack for nothing.
     ///
     /// # Safety
     ///
@@ -219,7 +235,11 @@ impl Config {
         let (zones, cpu_nodes) = unsafe {
             (
                 arguments::array(self.zones.cast::<u8>(), self.zone_count * size, "zones")?,
-                arguments::array(self.cpu_nodes.cast::<NodeId>(), self.cpu_node_count, "cpu_nodes")?,
+                arguments::array(
+                    self.cpu_nodes.cast::<NodeId>(),
+                    self.cpu_node_count,
+                    "cpu_nodes",
+                )?,
             )
         };
         let mut room = [ZoneConfig::new(&[]); N];

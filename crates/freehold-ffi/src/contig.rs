@@ -1,4 +1,5 @@
-//! Runs of frames of any length, and frames that the caller names, with their users moved out of the way.
+//! Runs of frames of any length, and frames that the caller names, with their users moved out of
+//! the way.
 
 use core::ffi::c_void;
 
@@ -9,8 +10,9 @@ use crate::arguments::{frames, order, put, shared, wanted};
 use crate::error::{Error, answer};
 use crate::status::Status;
 
-/// Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the frames; says whether
-/// trying was of use. Called without any lock held, so it may call the allocator. Must not throw or longjmp.
+/// Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
+/// frames; says whether trying was of use. Called without any lock held, so it may call the
+/// allocator. Must not throw or longjmp.
 pub type Migrate = Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64) -> bool>;
 
 /// The caller's function as the allocator takes it; null moves nothing.
@@ -25,18 +27,19 @@ unsafe fn mover(migrate: Migrate, user: *mut c_void) -> impl FnMut(FrameRange) -
     }
 }
 
-/// Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their users away.
+/// Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their
+/// users away.
 ///
 /// Takes time proportional to the range, times the rounds of migration (5 at most). Fails with
-/// `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still in use; every block is
-/// as it was then, but for what `migrate` has moved.
+/// `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still in
+/// use; every block is as it was then, but for what `migrate` has moved.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null (nothing is moved) or may be
-/// called with `user`; `error` is null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null
+/// (nothing is moved) or may be called with `user`; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_contig_range(
     allocator: *const Allocator,
@@ -56,19 +59,19 @@ pub unsafe extern "C" fn freehold_alloc_contig_range(
     }
 }
 
-/// Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align` frames and lie from
-/// `from` to `below` (not included; 0 for no limit), in any zone; writes the first to `pfn`. To be freed by
-/// `freehold_free_range`.
+/// Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align`
+/// frames and lie from `from` to `below` (not included; 0 for no limit), in any zone; writes the
+/// first to `pfn`. To be freed by `freehold_free_range`.
 ///
-/// First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA blocks are in the
-/// way. Tries at most 32 candidates.
+/// First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA
+/// blocks are in the way. Tries at most 32 candidates.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null or may be called with
-/// `user`; `pfn` and `error` are null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null or may
+/// be called with `user`; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_contig(
     allocator: *const Allocator,
@@ -89,7 +92,9 @@ pub unsafe extern "C" fn freehold_alloc_contig(
             let limits = frames(from, if below == 0 { u64::MAX } else { below });
             let found = match migrate {
                 None => this.engine.alloc_contig_free(count, order(align)?, limits)?,
-                _ => this.engine.alloc_contig(count, order(align)?, limits, mover(migrate, user))?,
+                _ => {
+                    this.engine.alloc_contig(count, order(align)?, limits, mover(migrate, user))?
+                }
             };
             put(pfn, "pfn", found.start.get())
         })

@@ -1,7 +1,7 @@
 //! The details of a failure, for callers who want more than a number.
 //!
-//! An out parameter rather than a thread's last error: it works without threads and without std, nothing can overwrite
-//! it behind the caller's back, and who passes null pays for nothing.
+//! An out parameter rather than a thread's last error: it works without threads and without std,
+//! nothing can overwrite it behind the caller's back, and who passes null pays for nothing.
 
 use core::ffi::c_char;
 use core::fmt::{self, Write};
@@ -16,8 +16,8 @@ pub const FREEHOLD_NO_PFN: u64 = 0xFFFF_FFFF_FFFF_FFFF;
 /// Bytes of `freehold_error.message`, the terminating zero included.
 pub const FREEHOLD_MESSAGE_SIZE: usize = 256;
 
-/// The details of a failure. A function that takes a pointer to one writes all of it when it fails, and does not touch
-/// it when it succeeds; the pointer may be null.
+/// The details of a failure. A function that takes a pointer to one writes all of it when it fails,
+/// and does not touch it when it succeeds; the pointer may be null.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Error {
@@ -27,7 +27,8 @@ pub struct Error {
     pub os_errno: i32,
     /// The frame concerned; `FREEHOLD_NO_PFN` where there is none.
     pub pfn: u64,
-    /// The offending value: an order, a CPU, a number of bytes; see the status. 0 where there is none.
+    /// The offending value: an order, a CPU, a number of bytes; see the status. 0 where there is
+    /// none.
     pub found: u64,
     /// What it should have been, or may be at most; see the status. 0 where there is none.
     pub expected: u64,
@@ -115,11 +116,20 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null(name) => write!(f, "{name} is a null pointer"),
-            Self::Argument { what, value, allowed } => write!(f, "{what} = {value}: must be {allowed}"),
-            Self::Order { order } => write!(f, "order {order} is too large: the largest is {}", freehold::Order::MAX),
-            Self::Migratetype { migratetype } => write!(f, "migratetype {migratetype}: must be 0 to 5"),
+            Self::Argument { what, value, allowed } => {
+                write!(f, "{what} = {value}: must be {allowed}")
+            }
+            Self::Order { order } => {
+                write!(f, "order {order} is too large: the largest is {}", freehold::Order::MAX)
+            }
+            Self::Migratetype { migratetype } => {
+                write!(f, "migratetype {migratetype}: must be 0 to 5")
+            }
             Self::Metadata { given, needed } => {
-                write!(f, "{needed} bytes of metadata are needed, {given} were given; ask freehold_metadata_size")
+                write!(
+                    f,
+                    "{needed} bytes of metadata are needed, {given} were given; ask freehold_metadata_size"
+                )
             }
             #[cfg(feature = "std")]
             Self::Ended => f.write_str("the arena has been destroyed"),
@@ -188,14 +198,18 @@ fn free_facts(error: &FreeError) -> Facts {
     match *error {
         FreeError::DoubleFree { pfn } => Facts::at(Status::DoubleFree, pfn),
         FreeError::NeverAllocated { pfn } => Facts::at(Status::NeverAllocated, pfn),
-        FreeError::WrongOrder { pfn, allocated, freed } => {
-            Facts::at(Status::WrongOrder, pfn).found(freed.get().into()).expected(allocated.get().into())
+        FreeError::WrongOrder { pfn, allocated, freed } => Facts::at(Status::WrongOrder, pfn)
+            .found(freed.get().into())
+            .expected(allocated.get().into()),
+        FreeError::InsideAllocation { pfn, head } => {
+            Facts::at(Status::InsideAllocation, pfn).expected(head.get())
         }
-        FreeError::InsideAllocation { pfn, head } => Facts::at(Status::InsideAllocation, pfn).expected(head.get()),
         FreeError::OutOfZone { pfn } => Facts::at(Status::OutOfZone, pfn),
         FreeError::Hole { pfn } => Facts::at(Status::Hole, pfn),
         FreeError::PastEnd { pfn } => Facts::at(Status::PastEnd, pfn),
-        FreeError::Misaligned { pfn, order } => Facts::at(Status::Misaligned, pfn).found(order.get().into()),
+        FreeError::Misaligned { pfn, order } => {
+            Facts::at(Status::Misaligned, pfn).found(order.get().into())
+        }
         FreeError::OrderTooLarge { order, max } => {
             Facts::new(Status::OrderTooLarge).found(order.get().into()).expected(max.get().into())
         }
@@ -238,7 +252,9 @@ fn hotplug_facts(error: &HotplugError) -> Facts {
 fn host_facts(error: &freehold_host::Error) -> Facts {
     use freehold_host::Error as Host;
     match *error {
-        Host::Os { errno, bytes, .. } => Facts { os_errno: errno, ..Facts::new(Status::Os).found(bytes) },
+        Host::Os { errno, bytes, .. } => {
+            Facts { os_errno: errno, ..Facts::new(Status::Os).found(bytes) }
+        }
         Host::NoRun { frames } => Facts::new(Status::NoMemory).found(frames),
         Host::Forked => Facts::new(Status::Forked),
         Host::PageSize { bytes } => Facts::new(Status::PageSize).found(bytes as u64),
@@ -255,10 +271,12 @@ impl Failure {
         match self {
             Self::Null(_) => Facts::new(Status::NullPointer),
             Self::Argument { value, .. } => Facts::new(Status::InvalidArgument).found(*value),
-            Self::Order { order } => {
-                Facts::new(Status::OrderTooLarge).found((*order).into()).expected(freehold::Order::MAX.get().into())
+            Self::Order { order } => Facts::new(Status::OrderTooLarge)
+                .found((*order).into())
+                .expected(freehold::Order::MAX.get().into()),
+            Self::Migratetype { migratetype } => {
+                Facts::new(Status::BadMigratetype).found((*migratetype).into())
             }
-            Self::Migratetype { migratetype } => Facts::new(Status::BadMigratetype).found((*migratetype).into()),
             Self::Metadata { given, needed } => {
                 Facts::new(Status::MetadataTooSmall).found(*given as u64).expected(*needed as u64)
             }
@@ -271,9 +289,9 @@ impl Failure {
             Self::BulkFree(error) => Facts { done: error.freed as u64, ..free_facts(&error.error) },
             Self::Config(error) => config_facts(error),
             Self::Hotplug(error) => hotplug_facts(error),
-            Self::Broken(violation) => {
-                Facts::at(Status::Broken, violation.pfn).found(violation.found).expected(violation.expected)
-            }
+            Self::Broken(violation) => Facts::at(Status::Broken, violation.pfn)
+                .found(violation.found)
+                .expected(violation.expected),
             #[cfg(feature = "std")]
             Self::Host(error) => host_facts(error),
         }
@@ -319,7 +337,10 @@ impl fmt::Write for Message {
 ///
 /// `error` is null or may be written to.
 #[inline(always)]
-pub(crate) unsafe fn answer(error: *mut Error, call: impl FnOnce() -> Result<(), Failure>) -> Status {
+pub(crate) unsafe fn answer(
+    error: *mut Error,
+    call: impl FnOnce() -> Result<(), Failure>,
+) -> Status {
     match call() {
         Ok(()) => Status::Ok,
         // SAFETY: the caller's promise.

@@ -5,7 +5,8 @@ use core::fmt::{self, Write};
 use core::panic::PanicInfo;
 
 unsafe extern "C" {
-    /// The program's own: told why, with `len` bytes of text and a zero behind them. Must not return.
+    /// The program's own: told why, with `len` bytes of text and a zero behind them. Must not
+    /// return.
     fn freehold_panic(message: *const c_char, len: usize) -> !;
 }
 
@@ -30,6 +31,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     let mut text = Text { bytes: [0; 256], len: 0 };
     // It only fails where the text is full.
     let _ = write!(text, "{info}");
-    // SAFETY: the text ends with a zero; the function does not return, which its declaration in the header demands.
+    // SAFETY: the text ends with a zero; the function does not return, which its declaration in the
+    // header demands.
     unsafe { freehold_panic(text.bytes.as_ptr().cast(), text.len) }
 }

@@ -5,7 +5,9 @@ use core::ffi::c_void;
 use freehold::Pfn;
 
 use crate::allocator::Allocator;
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted};
+use crate::arguments::{
+    array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted,
+};
 use crate::error::{Error, answer};
 use crate::request::Request;
 use crate::status::Status;
@@ -15,15 +17,15 @@ pub type LastReference = Option<unsafe extern "C" fn(user: *mut c_void, pfn: u64
 
 /// Allocates what the request says on the current CPU; writes the first frame to `pfn`.
 ///
-/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
-/// lock; before failing, every CPU is asked.
+/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work
+/// under the zone lock; before failing, every CPU is asked.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
-/// read; `pfn` and `error` are null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
+/// be read; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc(
     allocator: *const Allocator,
@@ -41,8 +43,8 @@ pub unsafe extern "C" fn freehold_alloc(
     }
 }
 
-/// Allocates single frames on the current CPU until `count` are there or memory is not; writes them to `pfns` and
-/// how many there are to `allocated`. The request must be of order 0.
+/// Allocates single frames on the current CPU until `count` are there or memory is not; writes them
+/// to `pfns` and how many there are to `allocated`. The request must be of order 0.
 ///
 /// Fails only where not a single frame was allocated.
 ///
@@ -50,8 +52,9 @@ pub unsafe extern "C" fn freehold_alloc(
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
-/// read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
+/// be read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written
+/// to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_bulk(
     allocator: *const Allocator,
@@ -67,16 +70,21 @@ pub unsafe extern "C" fn freehold_alloc_bulk(
             wanted(allocated, "allocated")?;
             let request = shared(request, "request")?.engine()?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(allocated, "allocated", shared(allocator, "allocator")?.engine.alloc_bulk(request, out)?)
+            put(
+                allocated,
+                "allocated",
+                shared(allocator, "allocator")?.engine.alloc_bulk(request, out)?,
+            )
         })
     }
 }
 
-/// Frees `2^order` frames on the current CPU: any aligned part of what was allocated, by whomever. Never waits for a
-/// lock.
+/// Frees `2^order` frames on the current CPU: any aligned part of what was allocated, by whomever.
+/// Never waits for a lock.
 ///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
-/// the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of them
+/// by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
+/// the platform's `late_double_free` is told.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
@@ -85,7 +93,12 @@ pub unsafe extern "C" fn freehold_alloc_bulk(
 /// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
 /// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_free(allocator: *const Allocator, pfn: u64, order: u8, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_free(
+    allocator: *const Allocator,
+    pfn: u64,
+    order: u8,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
@@ -95,8 +108,8 @@ pub unsafe extern "C" fn freehold_free(allocator: *const Allocator, pfn: u64, or
     }
 }
 
-/// Frees the frames from `start` to `end` (not included) on the current CPU, whatever the allocations were. Never waits
-/// for a lock.
+/// Frees the frames from `start` to `end` (not included) on the current CPU, whatever the
+/// allocations were. Never waits for a lock.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
@@ -120,9 +133,10 @@ pub unsafe extern "C" fn freehold_free_range(
     }
 }
 
-/// Frees those frames from `start` to `end` (not included) on the current CPU of which `last_reference` says that it was
-/// the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
-/// once, in rising order, without any lock held.
+/// Frees those frames from `start` to `end` (not included) on the current CPU of which
+/// `last_reference` says that it was the last one, in maximal runs; writes how many were kept to
+/// `kept`, unless that is null. Each frame is asked about once, in rising order, without any lock
+/// held.
 ///
 /// Where a run cannot be freed the call ends; the runs before it have been freed.
 ///
@@ -130,9 +144,9 @@ pub unsafe extern "C" fn freehold_free_range(
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `kept`
-/// and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
-/// frames that are freed any more.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `kept` and `error` are
+/// null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses
+/// the frames that are freed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free_range_with(
     allocator: *const Allocator,
@@ -157,15 +171,15 @@ pub unsafe extern "C" fn freehold_free_range_with(
 
 /// Frees single frames on the current CPU, in any order. Never waits for a lock.
 ///
-/// Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
-/// not.
+/// Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
+/// those behind it have not.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns`
-/// points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns` points to `count`
+/// frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free_bulk(
     allocator: *const Allocator,
@@ -176,7 +190,9 @@ pub unsafe extern "C" fn freehold_free_bulk(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.free_bulk(array_of_frames(pfns, count, "pfns")?)?;
+            shared(allocator, "allocator")?
+                .engine
+                .free_bulk(array_of_frames(pfns, count, "pfns")?)?;
             Ok(())
         })
     }

@@ -13,9 +13,14 @@ use crate::status::Status;
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
+/// written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_cpu_online(allocator: *const Allocator, cpu: u16, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_cpu_online(
+    allocator: *const Allocator,
+    cpu: u16,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
@@ -25,7 +30,8 @@ pub unsafe extern "C" fn freehold_cpu_online(allocator: *const Allocator, cpu: u
     }
 }
 
-/// A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go on meanwhile.
+/// A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go on
+/// meanwhile.
 ///
 /// Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
 ///
@@ -33,9 +39,14 @@ pub unsafe extern "C" fn freehold_cpu_online(allocator: *const Allocator, cpu: u
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
+/// written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_cpu_offline(allocator: *const Allocator, cpu: u16, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_cpu_offline(
+    allocator: *const Allocator,
+    cpu: u16,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
@@ -58,14 +69,15 @@ pub unsafe extern "C" fn freehold_cpu_is_online(allocator: *const Allocator, cpu
     unsafe { allocator.as_ref() }.is_some_and(|this| this.engine.is_online(CpuId::new(cpu)))
 }
 
-/// Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all of them are free at
-/// once. Watermarks that follow the Linux formulae are computed again.
+/// Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all of
+/// them are free at once. Watermarks that follow the Linux formulae are computed again.
 ///
 /// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
+/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_add_memory(
     allocator: *const Allocator,
@@ -82,14 +94,15 @@ pub unsafe extern "C" fn freehold_add_memory(
     }
 }
 
-/// Removes the frames from `start` to `end` (not included), all of which must be free: whole pageblocks, or up to the
-/// end of a piece of memory. What CPUs lease of them is taken back first.
+/// Removes the frames from `start` to `end` (not included), all of which must be free: whole
+/// pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back first.
 ///
 /// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
+/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_remove_memory(
     allocator: *const Allocator,

@@ -36,36 +36,42 @@
 //!
 //! # How calls answer
 //!
-//! A call that can fail returns a `freehold_status`, 0 for success, which `freehold_strerror` puts into words. Its last
-//! parameter is a `freehold_error *`, null or filled in on failure: the frame concerned, the value found and the value
-//! expected, the kernel's errno, and all of it as a sentence. There is no last error kept anywhere. Results go through
-//! out parameters, which are not touched on failure. Null pointers are refused with a status, not followed.
+//! A call that can fail returns a `freehold_status`, 0 for success, which `freehold_strerror` puts
+//! into words. Its last parameter is a `freehold_error *`, null or filled in on failure: the frame
+//! concerned, the value found and the value expected, the kernel's errno, and all of it as a
+//! sentence. There is no last error kept anywhere. Results go through out parameters, which are not
+//! touched on failure. Null pointers are refused with a status, not followed.
 //!
 //! # Panics
 //!
-//! None crosses the boundary. A panic would be a defect of the allocator found while its locks are held, so there is
-//! nothing to go on with: every function is `extern "C"`, in which Rust turns a panic into an abort, with a message on
-//! standard error; `tests/panic.c` has somebody write over the metadata and sees the program end so, as C and as C++ that
-//! tries to catch. Callbacks must not throw or longjmp either: they run with the allocator's own frames below them.
+//! None crosses the boundary. A panic would be a defect of the allocator found while its locks are
+//! held, so there is nothing to go on with: every function is `extern "C"`, in which Rust turns a
+//! panic into an abort, with a message on standard error; `tests/panic.c` has somebody write over
+//! the metadata and sees the program end so, as C and as C++ that tries to catch. Callbacks must
+//! not throw or longjmp either: they run with the allocator's own frames below them.
 //!
 //! # Threads
 //!
-//! Every function says under "Thread safety" who may call it. In short: an allocator and an arena are everybody's, at any
-//! time; a CPU handle, a builder and a `freehold_frames` are one thread's at a time; nothing is for signal handlers. A frame
-//! may be freed by any thread, whoever allocated it.
+//! Every function says under "Thread safety" who may call it. In short: an allocator and an arena
+//! are everybody's, at any time; a CPU handle, a builder and a `freehold_frames` are one thread's
+//! at a time; nothing is for signal handlers. A frame may be freed by any thread, whoever allocated
+//! it.
 //!
 //! # Without std
 //!
-//! With `--no-default-features --features panic-handler` this is the bare allocator alone, as a static library that needs
-//! no C library, no heap and no threads: `make freestanding`. Define `FREEHOLD_FREESTANDING` before including the header
-//! to hide what is not there. The program brings `memcpy`, `memmove`, `memset`, `memcmp` and `bcmp` (GCC demands all but
-//! the last of any freestanding program) and `freehold_panic`, which does not return. Code generation is `RUSTFLAGS`'
-//! business: `-Cno-redzone=yes -Ccode-model=kernel -Crelocation-model=static` for a kernel in the upper half on x86-64.
+//! With `--no-default-features --features panic-handler` this is the bare allocator alone, as a
+//! static library that needs no C library, no heap and no threads: `make freestanding`. Define
+//! `FREEHOLD_FREESTANDING` before including the header to hide what is not there. The program
+//! brings `memcpy`, `memmove`, `memset`, `memcmp` and `bcmp` (GCC demands all but the last of any
+//! freestanding program) and `freehold_panic`, which does not return. Code generation is
+//! `RUSTFLAGS`' business: `-Cno-redzone=yes -Ccode-model=kernel -Crelocation-model=static` for a
+//! kernel in the upper half on x86-64.
 //!
 //! # Versions
 //!
-//! Every symbol begins with `freehold_`, every macro and enumerator with `FREEHOLD_`. The shared library's soname carries
-//! the version that its ABI depends on: `libfreehold.so.0.1` before 1.0, where each minor version may differ.
+//! Every symbol begins with `freehold_`, every macro and enumerator with `FREEHOLD_`. The shared
+//! library's soname carries the version that its ABI depends on: `libfreehold.so.0.1` before 1.0,
+//! where each minor version may differ.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_op_in_unsafe_fn)]

@@ -1,11 +1,14 @@
-//! The same on a CPU that the caller names: for hosts that know better than a callback, for tests and replays.
+//! The same on a CPU that the caller names: for hosts that know better than a callback, for tests
+//! and replays.
 
 use core::ffi::c_void;
 
 use freehold::{CpuId, Pfn};
 
 use crate::allocator::Allocator;
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted};
+use crate::arguments::{
+    array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted,
+};
 use crate::error::{Error, answer};
 use crate::here::{LastReference, is_last};
 use crate::request::Request;
@@ -13,15 +16,15 @@ use crate::status::Status;
 
 /// Allocates what the request says on a CPU; writes the first frame to `pfn`.
 ///
-/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
-/// lock; before failing, every CPU is asked.
+/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work
+/// under the zone lock; before failing, every CPU is asked.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
-/// read; `pfn` and `error` are null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
+/// be read; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_alloc(
     allocator: *const Allocator,
@@ -35,13 +38,17 @@ pub unsafe extern "C" fn freehold_on_alloc(
         answer(error, || {
             wanted(pfn, "pfn")?;
             let request = shared(request, "request")?.engine()?;
-            put(pfn, "pfn", shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).alloc(request)?.get())
+            put(
+                pfn,
+                "pfn",
+                shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).alloc(request)?.get(),
+            )
         })
     }
 }
 
-/// Allocates single frames on a CPU until `count` are there or memory is not; writes them to `pfns` and
-/// how many there are to `allocated`. The request must be of order 0.
+/// Allocates single frames on a CPU until `count` are there or memory is not; writes them to `pfns`
+/// and how many there are to `allocated`. The request must be of order 0.
 ///
 /// Fails only where not a single frame was allocated.
 ///
@@ -49,8 +56,9 @@ pub unsafe extern "C" fn freehold_on_alloc(
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can be
-/// read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
+/// be read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written
+/// to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_alloc_bulk(
     allocator: *const Allocator,
@@ -70,17 +78,21 @@ pub unsafe extern "C" fn freehold_on_alloc_bulk(
             put(
                 allocated,
                 "allocated",
-                shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).alloc_bulk(request, out)?,
+                shared(allocator, "allocator")?
+                    .engine
+                    .on(CpuId::new(cpu))
+                    .alloc_bulk(request, out)?,
             )
         })
     }
 }
 
-/// Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never waits for a
-/// lock.
+/// Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never
+/// waits for a lock.
 ///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
-/// the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of them
+/// by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
+/// the platform's `late_double_free` is told.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
@@ -99,14 +111,17 @@ pub unsafe extern "C" fn freehold_on_free(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).free(Pfn::new(pfn), self::order(order)?)?;
+            shared(allocator, "allocator")?
+                .engine
+                .on(CpuId::new(cpu))
+                .free(Pfn::new(pfn), self::order(order)?)?;
             Ok(())
         })
     }
 }
 
-/// Frees the frames from `start` to `end` (not included) on a CPU, whatever the allocations were. Never waits
-/// for a lock.
+/// Frees the frames from `start` to `end` (not included) on a CPU, whatever the allocations were.
+/// Never waits for a lock.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
@@ -125,15 +140,18 @@ pub unsafe extern "C" fn freehold_on_free_range(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).free_range(frames(start, end))?;
+            shared(allocator, "allocator")?
+                .engine
+                .on(CpuId::new(cpu))
+                .free_range(frames(start, end))?;
             Ok(())
         })
     }
 }
 
-/// Frees those frames from `start` to `end` (not included) on a CPU of which `last_reference` says that it was
-/// the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
-/// once, in rising order, without any lock held.
+/// Frees those frames from `start` to `end` (not included) on a CPU of which `last_reference` says
+/// that it was the last one, in maximal runs; writes how many were kept to `kept`, unless that is
+/// null. Each frame is asked about once, in rising order, without any lock held.
 ///
 /// Where a run cannot be freed the call ends; the runs before it have been freed.
 ///
@@ -141,9 +159,9 @@ pub unsafe extern "C" fn freehold_on_free_range(
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `kept`
-/// and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
-/// frames that are freed any more.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `kept` and `error` are
+/// null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses
+/// the frames that are freed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_free_range_with(
     allocator: *const Allocator,
@@ -170,15 +188,15 @@ pub unsafe extern "C" fn freehold_on_free_range_with(
 
 /// Frees single frames on a CPU, in any order. Never waits for a lock.
 ///
-/// Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
-/// not.
+/// Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
+/// those behind it have not.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns`
-/// points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns` points to `count`
+/// frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_free_bulk(
     allocator: *const Allocator,
@@ -199,8 +217,9 @@ pub unsafe extern "C" fn freehold_on_free_bulk(
     }
 }
 
-/// The periodic work of a CPU, about once a second: leases that were not used end, what frees have announced is looked
-/// at, and a CPU or group that allocated nothing since the last tick gives back everything.
+/// The periodic work of a CPU, about once a second: leases that were not used end, what frees have
+/// announced is looked at, and a CPU or group that allocated nothing since the last tick gives back
+/// everything.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
@@ -209,7 +228,11 @@ pub unsafe extern "C" fn freehold_on_free_bulk(
 /// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
 /// is null or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_on_tick(allocator: *const Allocator, cpu: u16, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_on_tick(
+    allocator: *const Allocator,
+    cpu: u16,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
@@ -219,7 +242,8 @@ pub unsafe extern "C" fn freehold_on_tick(allocator: *const Allocator, cpu: u16,
     }
 }
 
-/// Ends a CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
+/// Ends a CPU's leases: for a CPU about to go idle. What it has freed is visible to others without
+/// this.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
@@ -228,7 +252,11 @@ pub unsafe extern "C" fn freehold_on_tick(allocator: *const Allocator, cpu: u16,
 /// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
 /// is null or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_on_flush(allocator: *const Allocator, cpu: u16, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_on_flush(
+    allocator: *const Allocator,
+    cpu: u16,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {

@@ -39,33 +39,37 @@ pub struct Pressure {
     pub high: u64,
 }
 
-/// What the host brings. Copied by `freehold_new`. Any function may be null, which means what it says beside it.
+/// What the host brings. Copied by `freehold_new`. Any function may be null, which means what it
+/// says beside it.
 ///
-/// Every function may be called on any CPU, by several at once, and gets `user` as it is. None may throw a C++
-/// exception or longjmp out, and none but `pressure` may call the allocator.
+/// Every function may be called on any CPU, by several at once, and gets `user` as it is. None may
+/// throw a C++ exception or longjmp out, and none but `pressure` may call the allocator.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Platform {
     /// Handed to every function.
     pub user: *mut c_void,
-    /// Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale by the time it is
-    /// used; a CPU's state is locked either way. Null: CPU 0, always.
+    /// Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale
+    /// by the time it is used; a CPU's state is locked either way. Null: CPU 0, always.
     pub current_cpu: Option<unsafe extern "C" fn(user: *mut c_void) -> u16>,
-    /// Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns: membarrier(2) with
-    /// MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only called when somebody reaches into a CPU
-    /// that another party owns. Null: there is none, and owned CPUs are entered with an ordinary lock.
+    /// Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns:
+    /// membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only
+    /// called when somebody reaches into a CPU that another party owns. Null: there is none, and
+    /// owned CPUs are entered with an ordinary lock.
     pub heavy_barrier: Option<unsafe extern "C" fn(user: *mut c_void)>,
     /// Called in every turn of a wait for a lock. Null: the processor's pause instruction.
     pub relax: Option<unsafe extern "C" fn(user: *mut c_void)>,
-    /// A zone's pressure level has changed. Called without any lock held. Null: nobody wants to know.
+    /// A zone's pressure level has changed. Called without any lock held. Null: nobody wants to
+    /// know.
     pub pressure: Option<unsafe extern "C" fn(user: *mut c_void, pressure: *const Pressure)>,
-    /// A frame was freed twice in a way that the second call could not see. The frame is free once. May be called with
-    /// locks held: record it, do not call the allocator. Null: only counted.
+    /// A frame was freed twice in a way that the second call could not see. The frame is free once.
+    /// May be called with locks held: record it, do not call the allocator. Null: only counted.
     pub late_double_free: Option<unsafe extern "C" fn(user: *mut c_void, pfn: u64)>,
-    /// Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only called by a library built
-    /// with the feature debug-poison.
+    /// Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only
+    /// called by a library built with the feature debug-poison.
     pub poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
-    /// Frames are being handed out: check the pattern, which all memory must hold when it is first added. As `poison`.
+    /// Frames are being handed out: check the pattern, which all memory must hold when it is first
+    /// added. As `poison`.
     pub check_poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
 }
 
@@ -80,7 +84,8 @@ unsafe impl FilledIn for Platform {}
 /// The allocator's host: the caller's functions.
 pub(crate) struct Host(Platform);
 
-// SAFETY: `freehold_new` demands that the functions may be called, with this pointer, on any CPU and by several at once.
+// SAFETY: `freehold_new` demands that the functions may be called, with this pointer, on any CPU
+// and by several at once.
 unsafe impl Send for Host {}
 // SAFETY: as above.
 unsafe impl Sync for Host {}
@@ -88,7 +93,8 @@ unsafe impl Sync for Host {}
 impl Host {
     /// # Safety
     ///
-    /// `platform` is null or has `size` bytes, and its functions keep the promises of [`Platform`] as long as this lives.
+    /// `platform` is null or has `size` bytes, and its functions keep the promises of [`Platform`]
+    /// as long as this lives.
     pub(crate) unsafe fn new(platform: *const Platform, size: usize) -> Result<Self, Failure> {
         if platform.is_null() {
             return Ok(Self(Platform {
@@ -145,7 +151,8 @@ impl freehold::Platform for Host {
             EngineLevel::Low => PressureLevel::Low,
             EngineLevel::Min => PressureLevel::Min,
         };
-        let pressure = Pressure { zone: pressure.zone as u32, level, free: pressure.free, min, low, high };
+        let pressure =
+            Pressure { zone: pressure.zone as u32, level, free: pressure.free, min, low, high };
         // SAFETY: the promise made to `new`.
         unsafe { tell(self.0.user, &raw const pressure) };
     }

@@ -36,7 +36,8 @@ const _: () = {
     assert!(FREEHOLD_ALLOC_NO_WATERMARKS == AllocFlags::NO_WATERMARKS.bits());
 };
 
-/// What a pageblock is meant for. Requests name one of the first three; the others are states of a pageblock.
+/// What a pageblock is meant for. Requests name one of the first three; the others are states of a
+/// pageblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum Migratetype {
@@ -63,7 +64,8 @@ const _: () = {
     assert!(Migratetype::Isolate as usize == Engine::Isolate.index());
 };
 
-/// A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable frame, anywhere.
+/// A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable frame,
+/// anywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Request {
@@ -73,8 +75,8 @@ pub struct Request {
     pub migratetype: u8,
     /// `FREEHOLD_ALLOC_*`, ored together.
     pub flags: u16,
-    /// The chunk has to start at a multiple of `2^align` frames, where that is more than its own order asks for. At
-    /// most 18.
+    /// The chunk has to start at a multiple of `2^align` frames, where that is more than its own
+    /// order asks for. At most 18.
     pub align: u8,
     /// Not zero: look on `node` first. Zero: on the CPU's own.
     pub use_node: u8,
@@ -89,7 +91,9 @@ pub struct Request {
 // As `Request::head` reads it.
 const _: () = {
     assert!(
-        offset_of!(Request, order) == 0 && offset_of!(Request, migratetype) == 1 && offset_of!(Request, flags) == 2
+        offset_of!(Request, order) == 0
+            && offset_of!(Request, migratetype) == 1
+            && offset_of!(Request, flags) == 2
     );
     assert!(align_of::<Request>() >= align_of::<u32>());
 };
@@ -109,15 +113,17 @@ impl Request {
     #[inline(always)]
     pub(crate) fn engine(&self) -> Result<EngineRequest, Failure> {
         let order = arguments::order(self.order)?;
-        let request = EngineRequest::new(order, arguments::migratetype(self.migratetype)?).flags(self.alloc_flags()?);
+        let request = EngineRequest::new(order, arguments::migratetype(self.migratetype)?)
+            .flags(self.alloc_flags()?);
         if self.is_plain() { Ok(request) } else { self.special(request) }
     }
 
-    /// The migratetype of a single frame for which nothing else is asked: what most requests are. Told by one comparison and
-    /// two for zero.
+    /// The migratetype of a single frame for which nothing else is asked: what most requests are.
+    /// Told by one comparison and two for zero.
     #[inline(always)]
     pub(crate) fn single(&self) -> Option<Engine> {
-        // The migratetype is lowest, so that a small number says that all above it is zero, the order too.
+        // The migratetype is lowest, so that a small number says that all above it is zero, the
+        // order too.
         self.plain(self.head().rotate_right(8))
     }
 
@@ -141,7 +147,8 @@ impl Request {
     /// Order, migratetype and flags, as they lie in memory: a load instead of three.
     #[inline(always)]
     fn head(&self) -> u32 {
-        // SAFETY: the first four bytes are these three, without a gap, at an address that is right for a u32.
+        // SAFETY: the first four bytes are these three, without a gap, at an address that is right
+        // for a u32.
         u32::from_le(unsafe { ptr::from_ref(self).cast::<u32>().read() })
     }
 

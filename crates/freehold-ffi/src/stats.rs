@@ -1,4 +1,5 @@
-//! The counters, as structures that may grow at their ends: the caller says how much of them it knows, and gets as much.
+//! The counters, as structures that may grow at their ends: the caller says how much of them it
+//! knows, and gets as much.
 
 use core::mem::offset_of;
 use core::ptr;
@@ -27,8 +28,8 @@ const _: () = {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CpuStats {
-    /// Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each frame of a bulk
-    /// allocation counts as one of order 0.
+    /// Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each
+    /// frame of a bulk allocation counts as one of order 0.
     pub allocs: [[u64; FREEHOLD_ORDERS]; 3],
     /// Frees (calls, or frames of bulk calls) of frames whose block this CPU held.
     pub local_frees: u64,
@@ -94,7 +95,8 @@ pub struct ZoneStats {
     pub lock_work: u64,
     /// The most steps in one hold.
     pub lock_work_max: u64,
-    /// Holds by steps: bucket b counts holds of `2^(b-1)` to `2^b - 1` steps, bucket 0 those of none.
+    /// Holds by steps: bucket b counts holds of `2^(b-1)` to `2^b - 1` steps, bucket 0 those of
+    /// none.
     pub lock_work_histogram: [u64; FREEHOLD_WORK_BUCKETS],
     /// Allocations that fell back to another migratetype.
     pub fallbacks: u64,
@@ -176,8 +178,8 @@ impl Versioned for Totals {
 const _: () = assert!(offset_of!(Totals, unattributed_frees) == size_of::<CpuStats>());
 
 impl Totals {
-    /// Refuses what a caller does not have room for; `cpu_size` is the size of its [`CpuStats`], which its other counters
-    /// follow.
+    /// Refuses what a caller does not have room for; `cpu_size` is the size of its [`CpuStats`],
+    /// which its other counters follow.
     pub(crate) fn wanted(totals: *const Self, size: usize, cpu_size: usize) -> Result<(), Failure> {
         wanted_sized(totals.cast::<CpuStats>(), cpu_size, "totals")?;
         // As large as this library's would be with such a part at its start.
@@ -201,7 +203,8 @@ impl Totals {
 }
 
 impl ZoneStats {
-    /// What the derived figures are computed from, as the allocator has it: of the caller's, only what every version has.
+    /// What the derived figures are computed from, as the allocator has it: of the caller's, only
+    /// what every version has.
     ///
     /// # Safety
     ///
@@ -229,8 +232,8 @@ impl ZoneStats {
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are null or can be written
-/// to, the former `cpu_size` bytes.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are
+/// null or can be written to, the former `cpu_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_cpu_stats_sized(
     allocator: *const Allocator,
@@ -250,15 +253,15 @@ pub unsafe extern "C" fn freehold_read_cpu_stats_sized(
     }
 }
 
-/// What `freehold_read_zone_stats` is: the state and history of a zone. Takes no lock; walks all of its blocks. Exact while
-/// nothing runs.
+/// What `freehold_read_zone_stats` is: the state and history of a zone. Takes no lock; walks all of
+/// its blocks. Exact while nothing runs.
 ///
 /// Thread safety: any thread, at any time.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are null or can be written
-/// to, the former `size` bytes.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are
+/// null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_zone_stats_sized(
     allocator: *const Allocator,
@@ -283,14 +286,15 @@ pub(crate) fn no_zone(zone: usize) -> Failure {
 }
 
 /// What `freehold_read_totals` is: sums over all CPUs and zones. Takes no lock; does not walk.
-/// `size` is that of the caller's `freehold_totals`, `cpu_size` that of the `freehold_cpu_stats` at its start.
+/// `size` is that of the caller's `freehold_totals`, `cpu_size` that of the `freehold_cpu_stats` at
+/// its start.
 ///
 /// Thread safety: any thread, at any time.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `totals` and `error` are null or can be
-/// written to, the former `size` bytes.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `totals` and `error` are
+/// null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_totals_sized(
     allocator: *const Allocator,
@@ -303,20 +307,22 @@ pub unsafe extern "C" fn freehold_read_totals_sized(
     unsafe {
         answer(error, || {
             Totals::wanted(totals, size, cpu_size)?;
-            Totals::from(shared(allocator, "allocator")?.engine.totals()).put(totals, size, cpu_size);
+            Totals::from(shared(allocator, "allocator")?.engine.totals())
+                .put(totals, size, cpu_size);
             Ok(())
         })
     }
 }
 
-/// Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes no lock.
+/// Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes
+/// no lock.
 ///
 /// Thread safety: any thread, at any time.
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `frames`, `high` and `error` are null or can be
-/// written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `frames`, `high` and
+/// `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_holdings(
     allocator: *const Allocator,
@@ -354,8 +360,9 @@ pub unsafe extern "C" fn freehold_blocks_held(allocator: *const Allocator, cpu: 
     unsafe { allocator.as_ref() }.map_or(0, |this| this.engine.blocks_held(holder))
 }
 
-/// The share of free memory that cannot serve a request of `order`, in thousandths: the unusable-free-space index
-/// (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is free, and for a null pointer.
+/// The share of free memory that cannot serve a request of `order`, in thousandths: the
+/// unusable-free-space index (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is
+/// free, and for a null pointer.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -363,7 +370,10 @@ pub unsafe extern "C" fn freehold_blocks_held(allocator: *const Allocator, cpu: 
 ///
 /// `stats` is null or can be read.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_zone_stats_unusable_permille(stats: *const ZoneStats, order: u8) -> u64 {
+pub unsafe extern "C" fn freehold_zone_stats_unusable_permille(
+    stats: *const ZoneStats,
+    order: u8,
+) -> u64 {
     // SAFETY: the caller's promise.
     let stats = unsafe { ZoneStats::engine(stats) };
     stats.map_or(0, |stats| stats.unusable_permille(Order::new(order).unwrap_or(Order::MAX)))

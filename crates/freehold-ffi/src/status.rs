@@ -12,7 +12,8 @@ macro_rules! statuses {
     };
 }
 
-/// What became of a call. Zero is success; the numbers are part of the ABI and never change their meaning.
+/// What became of a call. Zero is success; the numbers are part of the ABI and never change their
+/// meaning.
 ///
 /// Whatever a failed call returns: nothing has changed, unless the function says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,19 +21,21 @@ macro_rules! statuses {
 pub enum Status {
     /// Done.
     Ok = 0,
-    /// No zone has a free chunk of that size that the request may use. `found`: the order; of a number of frames in a row that
-    /// is no chunk, that number.
+    /// No zone has a free chunk of that size that the request may use. `found`: the order; of a
+    /// number of frames in a row that is no chunk, that number.
     NoMemory = 1,
     /// There are no chunks of that order. `found`: the order; `expected`: the largest.
     OrderTooLarge = 2,
-    /// The migratetype is no number of one, or is a state of a pageblock that no request may name. `found`: it.
+    /// The migratetype is no number of one, or is a state of a pageblock that no request may name.
+    /// `found`: it.
     BadMigratetype = 3,
     /// A range of no frames.
     ZeroLength = 4,
-    /// The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be part of it.
+    /// The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be
+    /// part of it.
     BadRange = 5,
-    /// A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`: the frame; of an arena that is
-    /// to shrink, `found`: how many bytes could go.
+    /// A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`:
+    /// the frame; of an arena that is to shrink, `found`: how many bytes could go.
     Busy = 6,
     /// The request may not wait for locks and one was held.
     WouldBlock = 7,
@@ -44,7 +47,8 @@ pub enum Status {
     DoubleFree = 10,
     /// The frame was never handed out. `pfn`: the frame.
     NeverAllocated = 11,
-    /// The frame starts an allocation of another order. `found`: the order given; `expected`: that of the allocation.
+    /// The frame starts an allocation of another order. `found`: the order given; `expected`: that
+    /// of the allocation.
     WrongOrder = 12,
     /// The frame lies inside an allocation. `expected`: the first frame of that.
     InsideAllocation = 13,
@@ -54,20 +58,24 @@ pub enum Status {
     Hole = 15,
     /// The range ends behind its zone. `pfn`: the first frame behind the zone.
     PastEnd = 16,
-    /// A chunk of that order cannot start at that frame, or memory cannot be removed from there. `found`: the order.
+    /// A chunk of that order cannot start at that frame, or memory cannot be removed from there.
+    /// `found`: the order.
     Misaligned = 17,
     /// Memory to be added is there already. `pfn`: the first such frame.
     Present = 18,
     /// Memory to be removed is not there. `pfn`: the first such frame.
     Absent = 19,
-    /// The configuration left no room for another section or piece of memory; of an arena, not so many addresses were reserved.
-    /// `found`: how many bytes there is room for.
+    /// The configuration left no room for another section or piece of memory; of an arena, not so
+    /// many addresses were reserved. `found`: how many bytes there is room for.
     NoRoom = 20,
-    /// Configuration: there must be 1 to 65,000 CPUs, and no more online than there are. `found`: the number.
+    /// Configuration: there must be 1 to 65,000 CPUs, and no more online than there are. `found`:
+    /// the number.
     ConfigCpus = 21,
-    /// Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone. `found`: its index.
+    /// Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone.
+    /// `found`: its index.
     ConfigZones = 22,
-    /// Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where it starts.
+    /// Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where it
+    /// starts.
     ConfigSpan = 23,
     /// Configuration: memory or CMA outside its zone, or empty. `pfn`: where it starts.
     ConfigOutsideZone = 24,
@@ -87,7 +95,8 @@ pub enum Status {
     Broken = 31,
     /// The kernel refused a system call. `os_errno`: why; `found`: how many bytes it was about.
     Os = 32,
-    /// The process was forked off the one that made the arena, which still has the frames. Make a new arena.
+    /// The process was forked off the one that made the arena, which still has the frames. Make a
+    /// new arena.
     Forked = 33,
     /// The system's pages are not 4 KiB. `found`: their size.
     PageSize = 34,
@@ -140,13 +149,16 @@ statuses! {
     Ended = 37, "the arena has been destroyed";
 }
 
-/// What a status means, in a few English words; `"unknown status"` for numbers that are none. Never null; not to be
-/// freed.
+/// What a status means, in a few English words; `"unknown status"` for numbers that are none. Never
+/// null; not to be freed.
 ///
 /// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn freehold_strerror(status: c_int) -> *const c_char {
-    let text = TEXTS.iter().find(|(value, _)| *value == status).map_or("unknown status\0", |(_, text)| text);
+    let text = TEXTS
+        .iter()
+        .find(|(value, _)| *value == status)
+        .map_or("unknown status\0", |(_, text)| text);
     text.as_ptr().cast()
 }
 

@@ -34,7 +34,8 @@ mod tests {
     /// cbindgen cannot read `env!`, so the numbers are written down twice.
     #[test]
     fn the_numbers_are_those_of_the_package() {
-        let text = format!("{FREEHOLD_VERSION_MAJOR}.{FREEHOLD_VERSION_MINOR}.{FREEHOLD_VERSION_PATCH}");
+        let text =
+            format!("{FREEHOLD_VERSION_MAJOR}.{FREEHOLD_VERSION_MINOR}.{FREEHOLD_VERSION_PATCH}");
         assert_eq!(text, env!("CARGO_PKG_VERSION"));
         assert_eq!(freehold_version_number(), 0x00_01_00);
     }

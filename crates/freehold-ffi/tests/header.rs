@@ -19,14 +19,19 @@ fn the_header_is_not_stale() {
     }
     let found = checked_in();
     let mut lines = found.lines().zip(expected.lines()).enumerate();
-    if let Some((line, (found, expected))) = lines.find(|(_, (found, expected))| found != expected) {
+    if let Some((line, (found, expected))) = lines.find(|(_, (found, expected))| found != expected)
+    {
         panic!(
             "include/freehold.h is stale at line {}: `{found}` should be `{expected}`.\n\
              Run `make -C crates/freehold-ffi header`.",
             line + 1
         );
     }
-    assert_eq!(found.len(), expected.len(), "include/freehold.h is stale at its end: generate it again");
+    assert_eq!(
+        found.len(),
+        expected.len(),
+        "include/freehold.h is stale at its end: generate it again"
+    );
 }
 
 /// The documentation comment in front of each function, and the function's name.
@@ -46,7 +51,8 @@ fn functions(header: &str) -> Vec<(String, String)> {
             continue;
         }
         // Declarations start at the margin; typedefs of callbacks have their name in brackets.
-        let starts = line.starts_with(|first: char| first.is_ascii_lowercase()) && !line.starts_with("typedef");
+        let starts = line.starts_with(|first: char| first.is_ascii_lowercase())
+            && !line.starts_with("typedef");
         if let Some(open) = line.find('(').filter(|_| starts) {
             let name = line[..open].rsplit([' ', '*']).next().unwrap_or_default();
             functions.push((name.to_string(), std::mem::take(&mut comment)));
@@ -61,14 +67,20 @@ fn every_function_says_who_may_call_it_and_is_called_by_a_test() {
     assert!(functions.len() > 80, "found only {} functions", functions.len());
     let sources: String = ["bare.c", "threads.c", "arena.c", "freestanding.c"]
         .iter()
-        .map(|name| fs::read_to_string(format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR"))).expect("a C test"))
+        .map(|name| {
+            fs::read_to_string(format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR")))
+                .expect("a C test")
+        })
         .collect();
     for (name, comment) in functions {
         assert!(name.starts_with("freehold_"), "{name} has no prefix");
         assert!(sources.contains(&format!("{name}(")), "{name} is called by no C test");
         // The one function that the program brings.
         if name != "freehold_panic" {
-            assert!(comment.contains("Thread safety: "), "{name} does not say who may call it:\n{comment}");
+            assert!(
+                comment.contains("Thread safety: "),
+                "{name} does not say who may call it:\n{comment}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The C, C++ and Python programs, against the library as it is installed: compiled by every compiler there is, run
-//! plainly, under AddressSanitizer and under valgrind.
+//! The C, C++ and Python programs, against the library as it is installed: compiled by every
+//! compiler there is, run plainly, under AddressSanitizer and under valgrind.
 #![cfg(all(target_os = "linux", feature = "std"))]
 
 #[path = "support/build.rs"]
@@ -28,7 +28,13 @@ fn c_programs(compiler: &str, name: &str) {
     for link in [Link::Shared, Link::Static] {
         for test in C_TESTS {
             let source = format!("tests/{test}.c");
-            let program = installed.compile(compiler, &["-std=c11"], &source, link, &format!("{test}-{link:?}"));
+            let program = installed.compile(
+                compiler,
+                &["-std=c11"],
+                &source,
+                link,
+                &format!("{test}-{link:?}"),
+            );
             let said = run(&mut installed.command(program));
             assert!(said.contains(&format!("{test}: all right")), "{said}");
         }
@@ -54,11 +60,18 @@ fn the_front_page_in_c() {
     let (_, code) = page.split_once("```c\n").expect("an example in C");
     let (code, _) = code.split_once("```").expect("its end");
     let source = installed.prefix.join("front_page.c");
-    let whole =
-        format!("#include <freehold.h>\n#include <string.h>\nint main(void)\n{{\n{code}return arena != NULL;\n}}\n");
+    let whole = format!(
+        "#include <freehold.h>\n#include <string.h>\nint main(void)\n{{\n{code}return arena != NULL;\n}}\n"
+    );
     std::fs::write(&source, whole).expect("a file");
     let flags = ["-std=c11", "-Wall", "-Werror"];
-    let program = installed.compile("gcc", &flags, source.to_str().expect("UTF-8"), Link::Shared, "front-page");
+    let program = installed.compile(
+        "gcc",
+        &flags,
+        source.to_str().expect("UTF-8"),
+        Link::Shared,
+        "front-page",
+    );
     run(&mut installed.command(program));
 }
 
@@ -74,11 +87,21 @@ fn c_with_clang() {
 
 fn sanitized(compiler: &str, name: &str) {
     let Some(installed) = installed(compiler, name) else { return };
-    let flags = ["-std=c11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+    let flags = [
+        "-std=c11",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-fno-omit-frame-pointer",
+    ];
     // A compiler without the sanitizer's library compiles but does not link.
     let probe = installed.prefix.join("probe.c");
     std::fs::write(&probe, "int main(void) { return 0; }\n").expect("a file");
-    let linked = Command::new(compiler).args(flags).arg(&probe).arg("-o").arg(installed.prefix.join("probe")).output();
+    let linked = Command::new(compiler)
+        .args(flags)
+        .arg(&probe)
+        .arg("-o")
+        .arg(installed.prefix.join("probe"))
+        .output();
     if !linked.is_ok_and(|output| output.status.success()) {
         return skipped(&format!("{name}: {compiler} has no AddressSanitizer"));
     }
@@ -106,7 +129,8 @@ fn c_under_valgrind() {
     }
     let Some(installed) = installed("gcc", "valgrind") else { return };
     for test in C_TESTS {
-        let program = installed.compile("gcc", &["-std=c11"], &format!("tests/{test}.c"), Link::Shared, test);
+        let program =
+            installed.compile("gcc", &["-std=c11"], &format!("tests/{test}.c"), Link::Shared, test);
         let mut command = installed.command("valgrind");
         command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
         command.arg("--errors-for-leak-kinds=definite,indirect").arg(program);
@@ -157,26 +181,37 @@ fn cpp_example() {
         let Some(installed) = installed(compiler, &format!("cpp-{compiler}")) else { continue };
         let flags = ["-std=c++17", "-fsanitize=undefined"];
         let flags = if compiler == "g++" { &flags[..] } else { &flags[..1] };
-        let program = installed.compile(compiler, flags, "examples/buffer_pool.cpp", Link::Shared, "buffer_pool");
+        let program = installed.compile(
+            compiler,
+            flags,
+            "examples/buffer_pool.cpp",
+            Link::Shared,
+            "buffer_pool",
+        );
         let said = run(&mut installed.command(program));
         assert!(said.contains("16384 of 16384 frames free"), "{said}");
     }
 }
 
-/// A page cache for SQLite, beside SQLite's own: the same hits and misses, and the memory comes back. The program checks it.
+/// A page cache for SQLite, beside SQLite's own: the same hits and misses, and the memory comes
+/// back. The program checks it.
 #[test]
 fn sqlite_with_its_pages_in_an_arena() {
     let Some(installed) = installed("gcc", "sqlite") else { return };
     let probe = installed.prefix.join("probe.c");
-    std::fs::write(&probe, "#include <sqlite3.h>\nint main(void) { return sqlite3_libversion_number() < 3007016; }\n")
-        .expect("a file");
+    std::fs::write(
+        &probe,
+        "#include <sqlite3.h>\nint main(void) { return sqlite3_libversion_number() < 3007016; }\n",
+    )
+    .expect("a file");
     let program = installed.prefix.join("probe");
     let made = Command::new("gcc").arg(&probe).arg("-lsqlite3").arg("-o").arg(&program).output();
     if !made.is_ok_and(|output| output.status.success()) {
         return skipped("the page cache for SQLite: there is no libsqlite3 to compile with");
     }
     let flags = ["-std=c11", "-O2", "-Wl,--no-as-needed", "-lsqlite3"];
-    let program = installed.compile("gcc", &flags, "examples/sqlite_cache.c", Link::Shared, "sqlite_cache");
+    let program =
+        installed.compile("gcc", &flags, "examples/sqlite_cache.c", Link::Shared, "sqlite_cache");
     let said = run(&mut installed.command(program));
     assert!(said.contains("sqlite_cache: all right"), "{said}");
 }
@@ -184,7 +219,9 @@ fn sqlite_with_its_pages_in_an_arena() {
 /// As C, and as C++, which could catch what is thrown.
 #[test]
 fn a_panic_inside_aborts_and_cannot_be_caught() {
-    for (compiler, flags) in [("gcc", ["-std=c11"].as_slice()), ("g++", &["-std=c++17", "-x", "c++"])] {
+    for (compiler, flags) in
+        [("gcc", ["-std=c11"].as_slice()), ("g++", &["-std=c++17", "-x", "c++"])]
+    {
         let Some(installed) = installed(compiler, &format!("panic-{compiler}")) else { continue };
         let program = installed.compile(compiler, flags, "tests/panic.c", Link::Shared, "panic");
         let said = run(&mut installed.command(program));
@@ -198,7 +235,9 @@ fn poison_callbacks_from_c() {
     if !cfg!(feature = "debug-poison") {
         return skipped("the poison callbacks: this library is without the feature debug-poison");
     }
-    for (compiler, flags) in [("gcc", ["-std=c11"].as_slice()), ("clang", &["-std=c11"]), ("g++", &["-x", "c++"])] {
+    for (compiler, flags) in
+        [("gcc", ["-std=c11"].as_slice()), ("clang", &["-std=c11"]), ("g++", &["-x", "c++"])]
+    {
         let Some(installed) = installed(compiler, &format!("poison-{compiler}")) else { continue };
         let program = installed.compile(compiler, flags, "tests/poison.c", Link::Shared, "poison");
         let said = run(&mut installed.command(program));
@@ -218,9 +257,14 @@ fn installed_as_a_distribution_would() {
     let Some(installed) = installed("gcc", "install") else { return };
     let version = env!("CARGO_PKG_VERSION");
     let library = installed.built_libraries();
-    let link = |name: &str| std::fs::read_link(library.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let link = |name: &str| {
+        std::fs::read_link(library.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
     let soname = link("libfreehold.so");
-    assert_eq!(link(soname.to_str().expect("text")).to_str(), Some(format!("libfreehold.so.{version}").as_str()));
+    assert_eq!(
+        link(soname.to_str().expect("text")).to_str(),
+        Some(format!("libfreehold.so.{version}").as_str())
+    );
 
     if have("readelf") {
         let dynamic = run(Command::new("readelf").arg("-d").arg(library.join("libfreehold.so")));
@@ -230,7 +274,9 @@ fn installed_as_a_distribution_would() {
         skipped("the soname: there is no readelf");
     }
     if have("nm") {
-        let symbols = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library.join("libfreehold.so")));
+        let symbols = run(Command::new("nm")
+            .args(["-D", "--defined-only"])
+            .arg(library.join("libfreehold.so")));
         let names: Vec<&str> = symbols.lines().filter_map(|line| line.split(' ').nth(2)).collect();
         assert!(names.len() > 80, "{symbols}");
         let other: Vec<_> = names.iter().filter(|name| !name.starts_with("freehold_")).collect();
@@ -244,7 +290,9 @@ fn installed_as_a_distribution_would() {
     }
     let pkg_config = |arguments: &[&str]| {
         let mut command = Command::new("pkg-config");
-        command.env("PKG_CONFIG_LIBDIR", library.join("pkgconfig")).env("PKG_CONFIG_SYSROOT_DIR", &installed.prefix);
+        command
+            .env("PKG_CONFIG_LIBDIR", library.join("pkgconfig"))
+            .env("PKG_CONFIG_SYSROOT_DIR", &installed.prefix);
         // Where the installation is not the system's, /usr/lib must be named all the same.
         command.env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1").env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1");
         run(command.args(arguments).arg("freehold"))
@@ -277,8 +325,16 @@ fn installed_as_a_distribution_would() {
 
     let mut uninstall = Command::new("make");
     uninstall.current_dir(root()).env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS");
-    uninstall.args(["--silent", "uninstall", "PREFIX=/usr", "LIBDIR=/usr/lib", "INCLUDEDIR=/usr/include"]);
+    uninstall.args([
+        "--silent",
+        "uninstall",
+        "PREFIX=/usr",
+        "LIBDIR=/usr/lib",
+        "INCLUDEDIR=/usr/include",
+    ]);
     run(uninstall.arg(format!("DESTDIR={}", installed.prefix.display())));
-    assert!(!library.join("libfreehold.so").is_symlink() && !library.join("libfreehold.a").exists());
+    assert!(
+        !library.join("libfreehold.so").is_symlink() && !library.join("libfreehold.a").exists()
+    );
     assert!(!library.join("pkgconfig/freehold.pc").exists());
 }

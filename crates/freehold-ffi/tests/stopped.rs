@@ -1,5 +1,6 @@
-//! The arena's frees as C calls them never wait for another thread: one is stopped in the middle of a call, wherever it happens
-//! to be, and others free beside it. The same over what Rust calls, and more of it, is `tests/stopped.rs` of `freehold-host`.
+//! The arena's frees as C calls them never wait for another thread: one is stopped in the middle of
+//! a call, wherever it happens to be, and others free beside it. The same over what Rust calls, and
+//! more of it, is `tests/stopped.rs` of `freehold-host`.
 #![cfg(all(target_os = "linux", feature = "std"))]
 
 use std::mem::MaybeUninit;
@@ -36,7 +37,8 @@ unsafe impl Send for Shared {}
 impl Shared {
     fn frames(self, count: u64) -> Option<Frames> {
         let mut frames = MaybeUninit::uninit();
-        // SAFETY: the arena lives as long as the test, and the result is written where the call succeeds.
+        // SAFETY: the arena lives as long as the test, and the result is written where the call
+        // succeeds.
         unsafe {
             let status = freehold_arena_frames(self.0, count, frames.as_mut_ptr(), null_mut());
             (status == Status::Ok).then(|| frames.assume_init())
@@ -45,20 +47,34 @@ impl Shared {
 
     fn free(self, mut frames: Frames) {
         // SAFETY: they are the caller's, who has no copy of them.
-        assert_eq!(unsafe { freehold_arena_free_frames(self.0, &raw mut frames, null_mut()) }, Status::Ok);
+        assert_eq!(
+            unsafe { freehold_arena_free_frames(self.0, &raw mut frames, null_mut()) },
+            Status::Ok
+        );
     }
 
     fn bulk(self, pfns: &mut [u64]) -> usize {
         let mut got = 0;
         // SAFETY: the array is as long as that.
-        let done =
-            unsafe { freehold_arena_alloc_bulk(self.0, 1, pfns.as_mut_ptr(), pfns.len(), &raw mut got, null_mut()) };
+        let done = unsafe {
+            freehold_arena_alloc_bulk(
+                self.0,
+                1,
+                pfns.as_mut_ptr(),
+                pfns.len(),
+                &raw mut got,
+                null_mut(),
+            )
+        };
         if done == Status::Ok { got } else { 0 }
     }
 
     fn free_bulk(self, pfns: &[u64]) {
         // SAFETY: allocated by the caller, and used by nobody.
-        assert_eq!(unsafe { freehold_arena_free_bulk(self.0, pfns.as_ptr(), pfns.len(), null_mut()) }, Status::Ok);
+        assert_eq!(
+            unsafe { freehold_arena_free_bulk(self.0, pfns.as_ptr(), pfns.len(), null_mut()) },
+            Status::Ok
+        );
     }
 }
 
@@ -69,10 +85,16 @@ fn work(call: usize, arena: Shared, end: &AtomicBool) {
     let mut pfns = vec![0; 2000];
     while !end.load(Relaxed) {
         match call {
-            0 => [(); 40].map(|()| arena.frames(1)).into_iter().flatten().for_each(|frames| arena.free(frames)),
-            1 => {
-                [1700, 300].map(|count| arena.frames(count)).into_iter().flatten().for_each(|frames| arena.free(frames))
-            }
+            0 => [(); 40]
+                .map(|()| arena.frames(1))
+                .into_iter()
+                .flatten()
+                .for_each(|frames| arena.free(frames)),
+            1 => [1700, 300]
+                .map(|count| arena.frames(count))
+                .into_iter()
+                .flatten()
+                .for_each(|frames| arena.free(frames)),
             2 => {
                 let got = arena.bulk(&mut pfns);
                 arena.free_bulk(&pfns[..got]);
@@ -93,14 +115,21 @@ fn work(call: usize, arena: Shared, end: &AtomicBool) {
 }
 
 /// What the others free. The odd ones are a thread's first call.
-const FREES: [&str; 6] =
-    ["one frame", "one frame, first", "1,700 frames", "1,700 frames, first", "by number", "500 in bulk, first"];
+const FREES: [&str; 6] = [
+    "one frame",
+    "one frame, first",
+    "1,700 frames",
+    "1,700 frames, first",
+    "by number",
+    "500 in bulk, first",
+];
 
 const READY: u32 = 1;
 const GO: u32 = 2;
 const DONE: u32 = 3;
 
-/// Has it ready, and frees it when told to; the state is not on the heap, whose lock the stopped thread may hold.
+/// Has it ready, and frees it when told to; the state is not on the heap, whose lock the stopped
+/// thread may hold.
 fn free(kind: usize, arena: Shared, state: &'static AtomicU32) -> JoinHandle<()> {
     let prepare = move || {
         let count = [1, 1, 1700, 1700, 77, 0][kind];
@@ -120,12 +149,21 @@ fn free(kind: usize, arena: Shared, state: &'static AtomicU32) -> JoinHandle<()>
         // SAFETY: allocated above, and used by nobody.
         unsafe {
             if let Some((pfn, count)) = range {
-                // A handle's free is that of its range; C's is a plain value, so it can be made anew.
+                // A handle's free is that of its range; C's is a plain value, so it can be made
+                // anew.
                 if kind == 4 {
                     assert_eq!(freehold_arena_free(arena.0, pfn, 0, null_mut()), Status::Ok);
-                    assert_eq!(freehold_arena_free_range(arena.0, pfn + 1, pfn + count, null_mut()), Status::Ok);
+                    assert_eq!(
+                        freehold_arena_free_range(arena.0, pfn + 1, pfn + count, null_mut()),
+                        Status::Ok
+                    );
                 } else {
-                    arena.free(Frames { memory: freehold_arena_pointer(arena.0, pfn), pfn, count, arena: arena.0 });
+                    arena.free(Frames {
+                        memory: freehold_arena_pointer(arena.0, pfn),
+                        pfn,
+                        count,
+                        arena: arena.0,
+                    });
                 }
             }
         }
@@ -144,7 +182,8 @@ fn round(call: usize, n: u64, arena: Shared) {
     HOLD.store(true, SeqCst);
     END.store(false, SeqCst);
     STATES.iter().for_each(|state| state.store(0, SeqCst));
-    let frees: Vec<_> = STATES.iter().enumerate().map(|(kind, state)| free(kind, arena, state)).collect();
+    let frees: Vec<_> =
+        STATES.iter().enumerate().map(|(kind, state)| free(kind, arena, state)).collect();
     while STATES.iter().any(|state| state.load(SeqCst) != READY) {
         std::thread::sleep(Duration::from_micros(100));
     }

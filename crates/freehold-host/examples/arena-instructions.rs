@@ -5,8 +5,8 @@
 //! arena-instructions --list     every row, with the two numbers to count it with
 //! ```
 //!
-//! `PROGRAM=target/release/examples/arena-instructions crates/freehold-lab/scripts/count-operations` counts them under
-//! callgrind: the difference of two runs, so that set-up cancels out.
+//! `PROGRAM=target/release/examples/arena-instructions crates/freehold-lab/scripts/count-operations`
+//! counts them under callgrind: the difference of two runs, so that set-up cancels out.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -89,7 +89,10 @@ fn refused(arena: &Arena, frames: u64, n: u64) -> Result<(), Error> {
         }
     }
     for _ in 0..n {
-        assert!(black_box(arena.frames(black_box(frames))).is_err(), "a full arena had {frames} frames");
+        assert!(
+            black_box(arena.frames(black_box(frames))).is_err(),
+            "a full arena had {frames} frames"
+        );
     }
     Ok(())
 }

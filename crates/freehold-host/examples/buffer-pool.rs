@@ -1,14 +1,16 @@
-//! A database's buffer pool with pages of several sizes: page table, pin counts, clock eviction, write-back, checksums.
+//! A database's buffer pool with pages of several sizes: page table, pin counts, clock eviction,
+//! write-back, checksums.
 //!
 //! ```text
 //! cargo run --release -p freehold-host --example buffer-pool
 //! cargo run --release -p freehold-host --example buffer-pool -- --accesses 2000000
 //! ```
 //!
-//! Why over a frame allocator? A pool of equal slots wastes memory as soon as pages differ in size (a B-tree node, an
-//! overflow page, a column's segment), and a pool for each size cannot lend memory to the others. Here a page takes
-//! exactly the frames it needs out of one budget, a few small pages that are evicted make room for a large one because
-//! their frames merge by themselves, and what the pool gives back when it shrinks is given back to the system.
+//! Why over a frame allocator? A pool of equal slots wastes memory as soon as pages differ in size
+//! (a B-tree node, an overflow page, a column's segment), and a pool for each size cannot lend
+//! memory to the others. Here a page takes exactly the frames it needs out of one budget, a few
+//! small pages that are evicted make room for a large one because their frames merge by themselves,
+//! and what the pool gives back when it shrinks is given back to the system.
 //!
 //! ```text
 //!   page id --> table --> slot { frames, pins, referenced, dirty }     an evicted page's frames go home by drop
@@ -122,7 +124,8 @@ impl<'a> Pool<'a> {
     fn load(&mut self, page: u64) -> Result<usize, Failure> {
         let count = frames_of(page);
         let mut frames = loop {
-            // The arena is the budget: what does not fit has to be made room for, be it by one page or by several.
+            // The arena is the budget: what does not fit has to be made room for, be it by one page
+            // or by several.
             match self.arena.frames(count) {
                 Ok(frames) => break frames,
                 Err(error) if error.is_out_of_memory() => self.evict()?,
@@ -150,11 +153,14 @@ impl<'a> Pool<'a> {
         Ok(at)
     }
 
-    /// Throws the next page out that nobody has pinned and nobody has used since the hand last came by.
+    /// Throws the next page out that nobody has pinned and nobody has used since the hand last came
+    /// by.
     fn evict(&mut self) -> Result<(), Failure> {
         for _ in 0..2 * self.slots.len() + 1 {
             self.hand = (self.hand + 1) % self.slots.len().max(1);
-            let Some(slot) = self.slots.get_mut(self.hand).and_then(Option::as_mut) else { continue };
+            let Some(slot) = self.slots.get_mut(self.hand).and_then(Option::as_mut) else {
+                continue;
+            };
             if slot.pins == 0 && !std::mem::take(&mut slot.referenced) {
                 let slot = self.slots[self.hand].take().ok_or("just looked at")?;
                 self.table.remove(&slot.page);
@@ -180,7 +186,8 @@ impl<'a> Pool<'a> {
 
 /// A file that is gone when it is closed.
 fn scratch(bytes: u64) -> Result<File, Failure> {
-    let path = std::env::temp_dir().join(format!("freehold-buffer-pool-{}-{bytes}", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("freehold-buffer-pool-{}-{bytes}", std::process::id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
     file.set_len(bytes)?;
@@ -220,8 +227,9 @@ pub(crate) fn run(options: &Options) -> Result<Report, Failure> {
             let page = skewed(&mut state, options.pages);
             let mut pool = lock()?;
             let at = pool.pin(page)?;
-            // Real work would be done here without the lock: that is what the pin is for. A second page, like a node's
-            // child, may be brought in meanwhile, and must not push the first one out.
+            // Real work would be done here without the lock: that is what the pin is for. A second
+            // page, like a node's child, may be brought in meanwhile, and must not push the first
+            // one out.
             let child = pool.pin((page * 7 + 1) % options.pages)?;
             let slot = pool.slots[at].as_mut().ok_or("a pinned page was evicted")?;
             if slot.page != page || word(&slot.frames, 1) != page {
@@ -242,7 +250,10 @@ pub(crate) fn run(options: &Options) -> Result<Report, Failure> {
     };
     let writes = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..options.threads).map(|t| scope.spawn(move || work(t))).collect();
-        threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?).sum::<Result<u64, Failure>>()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| "a thread panicked")?)
+            .sum::<Result<u64, Failure>>()
     })?;
 
     let mut pool = pool.into_inner().map_err(|_| "a thread gave up")?;
@@ -274,7 +285,11 @@ fn main() -> Result<(), Failure> {
     let start = std::time::Instant::now();
     let report = run(&options)?;
     let (total, ns) = (report.hits + report.misses, start.elapsed().as_nanos() as u64);
-    println!("{} pages of 4 to 64 KiB over {} MiB of frames", options.pages, options.arena_bytes >> 20);
+    println!(
+        "{} pages of 4 to 64 KiB over {} MiB of frames",
+        options.pages,
+        options.arena_bytes >> 20
+    );
     println!(
         "  {total} fetches: {} hits ({:.1} %), {} misses",
         report.hits,

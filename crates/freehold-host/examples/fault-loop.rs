@@ -1,14 +1,17 @@
-//! A page-fault handler: a process's memory comes into being where it is touched, frame by frame or sixteen at a time.
+//! A page-fault handler: a process's memory comes into being where it is touched, frame by frame or
+//! sixteen at a time.
 //!
 //! ```text
 //! cargo run --release -p freehold-host --example fault-loop
 //! cargo run --release -p freehold-host --example fault-loop -- --processes 50
 //! ```
 //!
-//! Why so? It is what most of a kernel's frames are allocated for, and the faults are real: `userfaultfd(2)` stops whoever
-//! touches a page that is not there, a handler allocates frames, fills them, puts them into place and lets the thread go on.
-//! A handler that finds an aligned run of 16 frames (a 64 KiB folio) serves sixteen pages by one fault; one that finds only
-//! single frames, because memory is in pieces, must take sixteen. When the process ends its frames go home by the run.
+//! Why so? It is what most of a kernel's frames are allocated for, and the faults are real:
+//! `userfaultfd(2)` stops whoever touches a page that is not there, a handler allocates frames,
+//! fills them, puts them into place and lets the thread go on. A handler that finds an aligned run
+//! of 16 frames (a 64 KiB folio) serves sixteen pages by one fault; one that finds only single
+//! frames, because memory is in pieces, must take sixteen. When the process ends its frames go home
+//! by the run.
 //!
 //! ```text
 //!   process   |....|....|####|....|  touches a page -> stopped          frames   the arena's, of a memfd
@@ -27,7 +30,9 @@ use freehold_host::freehold::{FrameRange, Migratetype, Order, Pfn};
 use freehold_host::{Arena, Backing};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap, mmap_anonymous, munmap, userfaultfd};
+use rustix::mm::{
+    MapFlags, ProtFlags, UserfaultfdFlags, mmap, mmap_anonymous, munmap, userfaultfd,
+};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -52,13 +57,14 @@ impl Default for Options {
 /// What it came to.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Faults that frames were allocated for, those of them that got sixteen at once, and those that somebody else's fault had
-    /// already served.
+    /// Faults that frames were allocated for, those of them that got sixteen at once, and those
+    /// that somebody else's fault had already served.
     pub(crate) served: u64,
     pub(crate) folios: u64,
     pub(crate) late: u64,
     pub(crate) pages_mapped: u64,
-    /// Runs of frames that were given back, and pages with other contents than the handler or the process wrote.
+    /// Runs of frames that were given back, and pages with other contents than the handler or the
+    /// process wrote.
     pub(crate) runs_freed: u64,
     pub(crate) wrong: u64,
     pub(crate) frames_left: u64,
@@ -80,7 +86,8 @@ impl Userfault {
 
     fn ioctl<const N: usize>(&self, request: u64, words: &mut [u64; N]) -> Result<(), Failure> {
         // SAFETY: the structures of the three requests below are as long as the arrays given.
-        match unsafe { libc::ioctl(self.0.as_raw_fd(), request as libc::Ioctl, words.as_mut_ptr()) } {
+        match unsafe { libc::ioctl(self.0.as_raw_fd(), request as libc::Ioctl, words.as_mut_ptr()) }
+        {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error().into()),
         }
@@ -101,7 +108,9 @@ impl Userfault {
         poll(&mut [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)], Some(&wait))?;
         let mut message = [0u8; 32];
         match rustix::io::read(&self.0, &mut message) {
-            Ok(32) => Ok(Some(usize::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i: usize| message[16 + i])))),
+            Ok(32) => Ok(Some(usize::from_ne_bytes(
+                [0, 1, 2, 3, 4, 5, 6, 7].map(|i: usize| message[16 + i]),
+            ))),
             Ok(_) | Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -148,7 +157,11 @@ impl Handler<'_> {
     /// Fills frames, then puts them where the pages are: nobody sees them half filled.
     fn install(&mut self, page: u64, start: Pfn, count: u64) -> Result<(), Failure> {
         for i in 0..count {
-            let at = self.arena.pointer(Pfn::new(start.get() + i)).ok_or("not of this arena")?.cast::<[u64; 512]>();
+            let at = self
+                .arena
+                .pointer(Pfn::new(start.get() + i))
+                .ok_or("not of this arena")?
+                .cast::<[u64; 512]>();
             // SAFETY: allocated just now and mapped nowhere else yet.
             unsafe { at.write([contents(self.process, page + i); 512]) };
             self.table.insert(page + i, Pfn::new(start.get() + i));
@@ -159,7 +172,8 @@ impl Handler<'_> {
         let offset = self.arena.offset(start).ok_or("not of this arena")?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let place = std::ptr::with_exposed_provenance_mut(at);
-        // SAFETY: the pages are within the process's range, and nothing is there but threads that wait.
+        // SAFETY: the pages are within the process's range, and nothing is there but threads that
+        // wait.
         unsafe { mmap(place, bytes, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) }?;
         self.report.pages_mapped += count;
         self.faults.wake(at, bytes)
@@ -183,16 +197,20 @@ impl Handler<'_> {
     }
 }
 
-/// A process: two threads that read every page and write to it, from both ends. Returns how many pages were wrong.
+/// A process: two threads that read every page and write to it, from both ends. Returns how many
+/// pages were wrong.
 fn process(number: u64, base: usize, pages: u64) -> u64 {
     let wrong = AtomicU64::new(0);
     let touch = |page: u64| {
         let at = std::ptr::with_exposed_provenance::<AtomicU64>(base + page as usize * PAGE);
-        // SAFETY: the page is the process's; where it is not there yet, the handler puts it there. All accesses are atomic.
+        // SAFETY: the page is the process's; where it is not there yet, the handler puts it there.
+        // All accesses are atomic.
         let words = unsafe { std::slice::from_raw_parts(at, 512) };
         // Relaxed: each word by itself, and threads are joined before anybody else looks.
         let expected = contents(number, page);
-        if words[7].load(Ordering::Relaxed) != expected || words[511].load(Ordering::Relaxed) != expected {
+        if words[7].load(Ordering::Relaxed) != expected
+            || words[511].load(Ordering::Relaxed) != expected
+        {
             wrong.fetch_add(1, Ordering::Relaxed);
         }
         words[8].fetch_add(1, Ordering::Relaxed);
@@ -225,11 +243,20 @@ pub(crate) fn run(options: &Options) -> Result<Option<Report>, Failure> {
     let mut report = Report::default();
     for number in 0..options.processes {
         // SAFETY: a fresh mapping wherever there is room.
-        let base = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        let base = unsafe {
+            mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        }?;
         let base = NonNull::new(base).ok_or("mapped at 0")?.as_ptr().expose_provenance();
         faults.register(base, bytes)?;
-        let mut handler =
-            Handler { arena: &arena, faults: &faults, process: number, base, options, table: BTreeMap::new(), report };
+        let mut handler = Handler {
+            arena: &arena,
+            faults: &faults,
+            process: number,
+            base,
+            options,
+            table: BTreeMap::new(),
+            report,
+        };
         let ended = AtomicBool::new(false);
         let wrong = std::thread::scope(|scope| -> Result<u64, Failure> {
             let process = scope.spawn(|| {
@@ -241,7 +268,9 @@ pub(crate) fn run(options: &Options) -> Result<Option<Report>, Failure> {
             while !ended.load(Ordering::Acquire) {
                 if let Some(address) = faults.next()? {
                     // Without the page nobody could go on: ending the program is all there is.
-                    handler.fault(address).unwrap_or_else(|error| panic!("a fault that cannot be served: {error}"));
+                    handler
+                        .fault(address)
+                        .unwrap_or_else(|error| panic!("a fault that cannot be served: {error}"));
                 }
             }
             Ok(process.join().map_err(|_| "the process panicked")?)
@@ -265,7 +294,10 @@ fn main() -> Result<(), Failure> {
         (Some("--processes"), Some(n)) => options.processes = n.parse()?,
         _ => return Err("usage: fault-loop [--processes N]".into()),
     }
-    println!("{} processes of {} pages, touched by two threads each", options.processes, options.pages);
+    println!(
+        "{} processes of {} pages, touched by two threads each",
+        options.processes, options.pages
+    );
     for around in [false, true] {
         options.around = around;
         let start = std::time::Instant::now();
@@ -281,7 +313,11 @@ fn main() -> Result<(), Failure> {
             report.runs_freed
         );
         if report.wrong + report.frames_left != 0 {
-            return Err(format!("{} pages were wrong, {} frames left behind", report.wrong, report.frames_left).into());
+            return Err(format!(
+                "{} pages were wrong, {} frames left behind",
+                report.wrong, report.frames_left
+            )
+            .into());
         }
     }
     Ok(())

@@ -1,12 +1,13 @@
-//! How many page faults the allocations after a release take, beside the least possible: each frame that is still in memory,
-//! and not in use, saves one.
+//! How many page faults the allocations after a release take, beside the least possible: each frame
+//! that is still in memory, and not in use, saves one.
 //!
 //! ```text
 //! cargo run --release -p freehold-host --example faults-after-release              1 GiB
 //! cargo run --release -p freehold-host --example faults-after-release -- 256       256 MiB
 //! ```
 //!
-//! Single frames, all of them touched, of an arena that was full and of which one frame in 1,000 was kept, or none.
+//! Single frames, all of them touched, of an arena that was full and of which one frame in 1,000
+//! was kept, or none.
 
 use freehold_host::{Arena, Error, Frames};
 
@@ -38,7 +39,9 @@ fn run(bytes: u64, how: How, kept: u64, count: u64) -> Result<(u64, i64), Error>
     let arena = Arena::builder(bytes).budget(bytes >> 23).build()?;
     let mut all = touched(&arena, arena.stats().frames)?;
     // One in 1,000, anywhere.
-    all.retain(|frame| frame.pfn().get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 < (kept << 32) / 1000);
+    all.retain(|frame| {
+        frame.pfn().get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 < (kept << 32) / 1000
+    });
     match how {
         How::Trim => drop(arena.trim()?),
         How::Budget => drop((arena.pass()?, arena.pass()?)),
@@ -67,7 +70,10 @@ fn main() -> Result<(), Error> {
     ] {
         for count in [1000, 10_000, bytes >> 14] {
             let (free, faults) = run(bytes, how, kept, count)?;
-            println!("{name:36} {count:>8} {free:>12} {:>8} {faults:>8}", count.saturating_sub(free));
+            println!(
+                "{name:36} {count:>8} {free:>12} {:>8} {faults:>8}",
+                count.saturating_sub(free)
+            );
         }
     }
     Ok(())

@@ -1,13 +1,15 @@
-//! What giving memory back in blocks costs, beside one single `madvise` over the same bytes, in the same run.
+//! What giving memory back in blocks costs, beside one single `madvise` over the same bytes, in the
+//! same run.
 //!
 //! ```text
 //! cargo run --release -p freehold-host --example give-back              1 GiB, 4 KiB pages and huge pages
 //! cargo run --release -p freehold-host --example give-back -- 256 5     256 MiB, medians of 5 rounds
 //! ```
 //!
-//! Four rows for each kind of memory: every block free; every second block free (as many runs as blocks, so this shows
-//! what the vectors are for); and passes that find nothing to do, because nothing is resident or all is in use. The rounds of both sides alternate, so that what else
-//! the machine does hits both.
+//! Four rows for each kind of memory: every block free; every second block free (as many runs as
+//! blocks, so this shows what the vectors are for); and passes that find nothing to do, because
+//! nothing is resident or all is in use. The rounds of both sides alternate, so that what else the
+//! machine does hits both.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,8 @@ struct Plain {
 
 impl Plain {
     fn new(len: usize, backing: Backing) -> Self {
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (prot, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a fresh mapping replaces nothing.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len + (2 << 20), prot, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
@@ -56,9 +59,11 @@ fn median(times: &mut [Duration]) -> f64 {
     times[times.len() / 2].as_secs_f64() * 1e3
 }
 
-/// Medians of both sides, and the median of the rounds' ratios: a round that was disturbed counts as one.
+/// Medians of both sides, and the median of the rounds' ratios: a round that was disturbed counts
+/// as one.
 fn row(name: &str, rounds: &[(Duration, Duration)], calls: u64, blocks: u64) {
-    let mut ratios: Vec<f64> = rounds.iter().map(|(ours, theirs)| ours.as_secs_f64() / theirs.as_secs_f64()).collect();
+    let mut ratios: Vec<f64> =
+        rounds.iter().map(|(ours, theirs)| ours.as_secs_f64() / theirs.as_secs_f64()).collect();
     ratios.sort_by(f64::total_cmp);
     let (mut ours, mut theirs): (Vec<_>, Vec<_>) = rounds.iter().copied().unzip();
     println!(
@@ -70,7 +75,8 @@ fn row(name: &str, rounds: &[(Duration, Duration)], calls: u64, blocks: u64) {
 }
 
 fn main() -> Result<(), Error> {
-    let mut args = std::env::args().skip(1).map(|arg| arg.parse::<u64>().expect("a number: MiB, then rounds"));
+    let mut args =
+        std::env::args().skip(1).map(|arg| arg.parse::<u64>().expect("a number: MiB, then rounds"));
     let bytes = args.next().unwrap_or(1024).max(4) << 20;
     let rounds = args.next().unwrap_or(7).max(1);
     let blocks = bytes / BLOCK;
@@ -105,10 +111,12 @@ fn main() -> Result<(), Error> {
         println!("{:32} {:9.3} ms", format!("{name}: nothing resident"), median(&mut idle));
         println!("{:32} {:9.3} ms", format!("{name}: everything in use"), median(&mut busy));
 
-        // Every second block: no two free ones are neighbours. Beside it, one call over as many bytes in a row.
+        // Every second block: no two free ones are neighbours. Beside it, one call over as many
+        // bytes in a row.
         let mut both = Vec::new();
         for _ in 0..rounds {
-            let mut all: Vec<_> = (0..blocks).map(|_| Frames::new(&arena, 512)).collect::<Result<_, _>>()?;
+            let mut all: Vec<_> =
+                (0..blocks).map(|_| Frames::new(&arena, 512)).collect::<Result<_, _>>()?;
             all.iter_mut().for_each(|frames| touch(frames));
             all.sort_by_key(Frames::pfn);
             let (mut even, mut odd) = (Vec::new(), Vec::new());

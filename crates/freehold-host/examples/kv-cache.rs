@@ -1,15 +1,17 @@
-//! A paged key-value cache of a language model: what is left of contiguity after much churn, against a plain free list.
+//! A paged key-value cache of a language model: what is left of contiguity after much churn,
+//! against a plain free list.
 //!
 //! ```text
 //! cargo run --release -p freehold-host --example kv-cache
 //! cargo run --release -p freehold-host --example kv-cache -- --rounds 2000
 //! ```
 //!
-//! Why so? Each sequence has a list of blocks (here a frame each: some tokens' keys and values). When a sequence moves
-//! to another machine or device, every *run* of neighbouring blocks is one copy; when blocks come off a free list that has
-//! been shuffled by earlier sequences, nearly every block is a run of its own. Here a sequence asks for runs: its prompt in one
-//! piece, its growth in pieces of 8, and less where there is no such piece. Finished sequences free whatever they have, in
-//! any order, and free frames are neighbours again by themselves: there is nothing to sort.
+//! Why so? Each sequence has a list of blocks (here a frame each: some tokens' keys and values).
+//! When a sequence moves to another machine or device, every *run* of neighbouring blocks is one
+//! copy; when blocks come off a free list that has been shuffled by earlier sequences, nearly every
+//! block is a run of its own. Here a sequence asks for runs: its prompt in one piece, its growth in
+//! pieces of 8, and less where there is no such piece. Finished sequences free whatever they have,
+//! in any order, and free frames are neighbours again by themselves: there is nothing to sort.
 //!
 //! The counts are exact and the same on every machine.
 
@@ -143,19 +145,25 @@ impl Memory<'_> {
         unsafe { at.write([sequence, index]) };
     }
 
-    /// One copy of several blocks; returns how many of them hold something else than sequence and index.
+    /// One copy of several blocks; returns how many of them hold something else than sequence and
+    /// index.
     fn transfer(&self, run: FrameRange, sequence: u64, first: u64, to: &mut [u8]) -> u64 {
         let bytes = &mut to[..(run.len() * 4096) as usize];
         let from = self.0.pointer(run.start).expect("a block of the pool");
         // SAFETY: the run is the sequence's, all of it within the arena, and `to` is elsewhere.
         unsafe { from.as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
         let expected = |i: u64| [sequence.to_ne_bytes(), (first + i).to_ne_bytes()].concat();
-        bytes.chunks_exact(4096).enumerate().filter(|(i, block)| block[..16] != expected(*i as u64)[..]).count() as u64
+        bytes
+            .chunks_exact(4096)
+            .enumerate()
+            .filter(|(i, block)| block[..16] != expected(*i as u64)[..])
+            .count() as u64
     }
 }
 
 fn serve(memory: &Memory<'_>, blocks: &mut dyn Blocks, options: &Options, piece: u64) -> Way {
-    let (mut way, mut live, mut state, mut id) = (Way::default(), Vec::<Sequence>::new(), 7u64, 0u64);
+    let (mut way, mut live, mut state, mut id) =
+        (Way::default(), Vec::<Sequence>::new(), 7u64, 0u64);
     let mut next = move |below: u64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) % below
@@ -165,7 +173,12 @@ fn serve(memory: &Memory<'_>, blocks: &mut dyn Blocks, options: &Options, piece:
         // Newcomers with prompts of any length, up to four fifths of the pool.
         while live.iter().map(|s| s.target as u64).sum::<u64>() < options.blocks * 4 / 5 {
             let prompt = 1 + next(256);
-            let mut sequence = Sequence { id, blocks: Vec::new(), used: 0, target: (prompt + 1 + next(256)) as usize };
+            let mut sequence = Sequence {
+                id,
+                blocks: Vec::new(),
+                used: 0,
+                target: (prompt + 1 + next(256)) as usize,
+            };
             id += 1;
             if !blocks.grow(&mut sequence.blocks, prompt) {
                 blocks.free(sequence.blocks);
@@ -235,9 +248,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => return Err("usage: kv-cache [--rounds N]".into()),
     }
     let report = run(&options)?;
-    println!("{} blocks, {} rounds of arriving, generating, moving and leaving", options.blocks, options.rounds);
-    for (name, way) in [("freehold, by runs", &report.freehold), ("a free list", &report.free_list)] {
-        let (mean, copies) = (way.blocks as f64 / way.copies as f64, way.copies as f64 / way.transfers as f64);
+    println!(
+        "{} blocks, {} rounds of arriving, generating, moving and leaving",
+        options.blocks, options.rounds
+    );
+    for (name, way) in [("freehold, by runs", &report.freehold), ("a free list", &report.free_list)]
+    {
+        let (mean, copies) =
+            (way.blocks as f64 / way.copies as f64, way.copies as f64 / way.transfers as f64);
         let late = way.late_copies as f64 / way.late_transfers.max(1) as f64;
         println!(
             "  {name:18} mean run {mean:6.1} blocks, {copies:6.1} copies a transfer, {late:6.1} in the last tenth"
@@ -245,6 +263,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let (a, b) = (&report.freehold, &report.free_list);
     let ratio = b.copies as f64 * a.transfers as f64 / (a.copies as f64 * b.transfers as f64);
-    println!("  {ratio:.1} times fewer copies for each transfer; {} blocks were wrong", a.wrong + b.wrong);
+    println!(
+        "  {ratio:.1} times fewer copies for each transfer; {} blocks were wrong",
+        a.wrong + b.wrong
+    );
     Ok(())
 }

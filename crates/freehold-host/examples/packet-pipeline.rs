@@ -1,17 +1,20 @@
-//! A packet pipeline: the receive core takes buffers, the transmit core gives them back. The worst case for an allocator
-//! with per-CPU caches, since every buffer is freed where it was not allocated.
+//! A packet pipeline: the receive core takes buffers, the transmit core gives them back. The worst
+//! case for an allocator with per-CPU caches, since every buffer is freed where it was not
+//! allocated.
 //!
 //! ```text
 //! cargo run --release -p freehold-host --example packet-pipeline
 //! cargo run --release -p freehold-host --example packet-pipeline -- --packets 5000000
 //! ```
 //!
-//! Why so? A free list for each core runs empty on the one side and over on the other, so buffers have to be carried back
-//! through a shared list, under a lock or by atomics on one cache line. Here a buffer's frame goes home to the block it is
-//! from, 64 at a time by one atomic operation, without a lock; and memory that a burst needed is not the pool's for ever.
-//! The same pipeline runs over `malloc` and over a free list behind a mutex, beside it: only ratios within a run count. With one
-//! receiver and one transmitter that take the lock once for 32 packets, the free list is about as fast, or faster; what it
-//! cannot do is give memory back, merge it, or refuse a buffer that is put back twice.
+//! Why so? A free list for each core runs empty on the one side and over on the other, so buffers
+//! have to be carried back through a shared list, under a lock or by atomics on one cache line.
+//! Here a buffer's frame goes home to the block it is from, 64 at a time by one atomic operation,
+//! without a lock; and memory that a burst needed is not the pool's for ever. The same pipeline
+//! runs over `malloc` and over a free list behind a mutex, beside it: only ratios within a run
+//! count. With one receiver and one transmitter that take the lock once for 32 packets, the free
+//! list is about as fast, or faster; what it cannot do is give memory back, merge it, or refuse a
+//! buffer that is put back twice.
 //!
 //! ```text
 //!   receive core                        ring of 64 bursts                     transmit core
@@ -83,7 +86,9 @@ impl Buffers for Arena {
 
     fn take(&self, burst: &mut [Buffer; BURST]) {
         let mut frames = [Pfn::default(); BURST];
-        let got = self.alloc_bulk(Migratetype::Unmovable, &mut frames).expect("the arena is larger than the ring");
+        let got = self
+            .alloc_bulk(Migratetype::Unmovable, &mut frames)
+            .expect("the arena is larger than the ring");
         assert_eq!(got, BURST, "the arena is larger than the ring");
         for (buffer, pfn) in burst.iter_mut().zip(frames) {
             *buffer = self.pointer(pfn).expect("a frame of the arena").cast();
@@ -91,7 +96,9 @@ impl Buffers for Arena {
     }
 
     fn give(&self, burst: &[Buffer; BURST]) {
-        let frames = burst.map(|buffer| self.pfn_of(buffer.as_ptr().cast()).expect("it was taken from the arena"));
+        let frames = burst.map(|buffer| {
+            self.pfn_of(buffer.as_ptr().cast()).expect("it was taken from the arena")
+        });
         // SAFETY: the burst has gone out; nobody else has these frames.
         unsafe { self.free_bulk(&frames) }.expect("they were allocated");
     }
@@ -131,7 +138,8 @@ impl Buffers for FreeList {
         let mut list = self.0.lock().expect("nobody panics under it");
         for buffer in burst {
             let address = list.pop().expect("the list is longer than the ring");
-            *buffer = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).expect("no buffer is at 0");
+            *buffer = NonNull::new(std::ptr::with_exposed_provenance_mut(address))
+                .expect("no buffer is at 0");
         }
     }
 
@@ -148,8 +156,8 @@ struct Ring {
     tail: AtomicU64,
 }
 
-// SAFETY: a slot is the sender's until `head` has gone past it and then the receiver's until `tail` has; each store is a
-// release that the other side's load acquires.
+// SAFETY: a slot is the sender's until `head` has gone past it and then the receiver's until `tail`
+// has; each store is a release that the other side's load acquires.
 unsafe impl Sync for Ring {}
 
 fn through(buffers: &dyn Buffers, packets: u64) -> Way {
@@ -206,7 +214,13 @@ fn through(buffers: &dyn Buffers, packets: u64) -> Way {
         });
         (receive.join().expect("it does not panic"), transmit.join().expect("it does not panic"))
     });
-    Way { name: buffers.name(), sent: bursts * BURST as u64, received, sums: (written, read), took: start.elapsed() }
+    Way {
+        name: buffers.name(),
+        sent: bursts * BURST as u64,
+        received,
+        sums: (written, read),
+        took: start.elapsed(),
+    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<Report, Error> {
@@ -222,8 +236,10 @@ pub(crate) fn run(options: &Options) -> Result<Report, Error> {
     for _ in 0..(RING + 2) * BURST as u64 {
         list.push(arena.alloc(Order::ZERO, Migratetype::Unmovable)?);
     }
-    let pointers: Vec<_> =
-        list.iter().filter_map(|&pfn| Some(arena.pointer(pfn)?.as_ptr().expose_provenance())).collect();
+    let pointers: Vec<_> = list
+        .iter()
+        .filter_map(|&pfn| Some(arena.pointer(pfn)?.as_ptr().expose_provenance()))
+        .collect();
     let free_list = FreeList(Mutex::new(pointers));
     through(&Malloc, options.packets / 8);
     through(&free_list, options.packets / 8);
@@ -251,7 +267,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let report = run(&options)?;
     let ns = |way: &Way| way.took.as_nanos() as f64 / way.received as f64;
-    println!("{} packets in bursts of {BURST}, from core to core (ring, headers and all)", report.ways[0].received);
+    println!(
+        "{} packets in bursts of {BURST}, from core to core (ring, headers and all)",
+        report.ways[0].received
+    );
     for way in &report.ways {
         if way.sent != way.received || way.sums.0 != way.sums.1 {
             return Err(format!("{}: something was lost", way.name).into());

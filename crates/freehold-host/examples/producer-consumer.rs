@@ -1,27 +1,32 @@
-//! One thread fills frames, another one reads and drops them: what a message ring over pages costs, with real memory.
+//! One thread fills frames, another one reads and drops them: what a message ring over pages costs,
+//! with real memory.
 //!
 //! ```text
 //! cargo run --release -p freehold-host --example producer-consumer
 //! cargo run --release -p freehold-host --example producer-consumer -- 200000    so many messages of 16 KiB
 //! ```
 //!
-//! It also prints what a frame costs a single thread (an allocation and its free, the memory not touched): through the
-//! thread-local slot, and with a CPU of the bare allocator in a local variable, which is as cheap as it can be. Both take
-//! turns, since only ratios within one run mean something on a machine that does other things too.
+//! It also prints what a frame costs a single thread (an allocation and its free, the memory not
+//! touched): through the thread-local slot, and with a CPU of the bare allocator in a local
+//! variable, which is as cheap as it can be. Both take turns, since only ratios within one run mean
+//! something on a machine that does other things too.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use freehold_host::freehold::{Config, CpuId, Freehold, Migratetype, Order, Platform, Request, Watermarks, ZoneConfig};
+use freehold_host::freehold::{
+    Config, CpuId, Freehold, Migratetype, Order, Platform, Request, Watermarks, ZoneConfig,
+};
 use freehold_host::{Arena, Error, Frames, Lock};
 
 /// 16 KiB: a network buffer, a database page.
 const FRAMES: u64 = 4;
 
 fn main() -> Result<(), Error> {
-    let messages = std::env::args().nth(1).map_or(100_000, |arg| arg.parse().expect("a number of messages"));
+    let messages =
+        std::env::args().nth(1).map_or(100_000, |arg| arg.parse().expect("a number of messages"));
     for lock in [Lock::Biased, Lock::Ordinary] {
         let arena: &'static Arena = Arena::builder(1 << 30).lock(lock).build()?.leak();
         println!("{lock:?} lock{}", if arena.stats().biased { " (membarrier)" } else { "" });
@@ -62,7 +67,11 @@ fn messages_through_a_channel(arena: &'static Arena, messages: u64) -> Result<Du
         send.send(message).expect("the consumer reads to the end");
     }
     drop(send);
-    assert_eq!(consumer.join().expect("the consumer does not panic"), expected, "not a byte was lost");
+    assert_eq!(
+        consumer.join().expect("the consumer does not panic"),
+        expected,
+        "not a byte was lost"
+    );
     Ok(start.elapsed())
 }
 
@@ -85,14 +94,18 @@ fn pairs(arena: &Arena) {
     const ROUNDS: usize = 31;
     let memory = [arena.range()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
-    let bare = Freehold::leaked(&Config::new(1, &zones), Bare(arena.stats().biased)).expect("a plain configuration");
+    let bare = Freehold::leaked(&Config::new(1, &zones), Bare(arena.stats().biased))
+        .expect("a plain configuration");
     let cpu = bare.own(CpuId::new(0)).expect("nobody else has it");
     let request = Request::new(Order::ZERO, Migratetype::Movable);
 
-    // Every frame of the block in use has been handed out before, as in any program that has run for a while.
+    // Every frame of the block in use has been handed out before, as in any program that has run
+    // for a while.
     drop((0..4096).map(|_| arena.frames(1)).collect::<Vec<_>>());
     let warm: Vec<_> = (0..4096).map(|_| cpu.alloc(request)).collect();
-    warm.into_iter().flatten().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it was allocated"));
+    warm.into_iter()
+        .flatten()
+        .for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it was allocated"));
 
     let word = AtomicU64::new(0);
     let mut runs: [(&str, &mut dyn FnMut()); 5] = [
@@ -109,7 +122,8 @@ fn pairs(arena: &Arena) {
         }),
         ("the same through a pointer", &mut || {
             for _ in 0..N {
-                // As a thread-local variable or a structure has it: nothing of the handle stays in registers.
+                // As a thread-local variable or a structure has it: nothing of the handle stays in
+                // registers.
                 let cpu = black_box(&cpu);
                 let pfn = cpu.alloc(request).expect("it is not full");
                 let cpu = black_box(cpu);
@@ -118,7 +132,8 @@ fn pairs(arena: &Arena) {
         }),
         ("a frame, by number", &mut || {
             for _ in 0..N {
-                let pfn = arena.alloc(Order::ZERO, Migratetype::Movable).expect("the arena is not full");
+                let pfn =
+                    arena.alloc(Order::ZERO, Migratetype::Movable).expect("the arena is not full");
                 // SAFETY: allocated just now, used by nobody.
                 unsafe { arena.free(black_box(pfn), Order::ZERO) }.expect("it was allocated");
             }

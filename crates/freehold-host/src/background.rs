@@ -9,8 +9,8 @@ use crate::inner::Inner;
 use crate::own_thread;
 use crate::pass::{Which, pass};
 
-/// The least time between two passes: looking at every block takes time, too, and what has been free for a shorter while is
-/// mostly about to be used again.
+/// The least time between two passes: looking at every block takes time, too, and what has been
+/// free for a shorter while is mostly about to be used again.
 const LEAST: Duration = Duration::from_millis(100);
 
 /// See the module's documentation.
@@ -28,11 +28,13 @@ impl Background {
             let (stopped, bell) = &*theirs;
             let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
             while !*guard {
-                let (back, waited) = bell.wait_timeout(guard, every).unwrap_or_else(PoisonError::into_inner);
+                let (back, waited) =
+                    bell.wait_timeout(guard, every).unwrap_or_else(PoisonError::into_inner);
                 guard = back;
                 if waited.timed_out() && !*guard {
                     drop(guard);
-                    // What the kernel refuses is counted in the statistics; the next pass tries again.
+                    // What the kernel refuses is counted in the statistics; the next pass tries
+                    // again.
                     let _ = pass(&inner, Which::Decayed);
                     guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
                 }

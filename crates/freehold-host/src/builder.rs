@@ -27,12 +27,14 @@ const SECTION: u64 = 1 << 15;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Lock {
-    /// With plain stores and loads, where the kernel has `membarrier(2)`: others who reach in pay for a barrier on every
-    /// core (0.2 us alone, about 10 us with other cores running). With an ordinary lock elsewhere. The default.
+    /// With plain stores and loads, where the kernel has `membarrier(2)`: others who reach in pay
+    /// for a barrier on every core (0.2 us alone, about 10 us with other cores running). With an
+    /// ordinary lock elsewhere. The default.
     #[default]
     Biased,
-    /// With an ordinary lock: one atomic read-modify-write more for each call, but nobody interrupts other cores. For
-    /// programs in which threads mostly reach into each other's CPUs, and for tests.
+    /// With an ordinary lock: one atomic read-modify-write more for each call, but nobody
+    /// interrupts other cores. For programs in which threads mostly reach into each other's CPUs,
+    /// and for tests.
     Ordinary,
 }
 
@@ -73,7 +75,8 @@ pub struct Builder {
 impl Arena {
     /// An arena of at least that many bytes of private memory, with every knob at its default.
     ///
-    /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at once: see [`Builder::new`].
+    /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at
+    /// once: see [`Builder::new`].
     ///
     /// # Errors
     ///
@@ -91,12 +94,14 @@ impl Arena {
 impl Builder {
     /// An arena of at least that many bytes, in whole blocks of 2 MiB.
     ///
-    /// It may be larger than the machine's memory: only what is used counts. An arena too large costs 180 bytes
-    /// for each 2 MiB of it that is used (0.0086 %); one too small grows as far as [`reserve`](Self::reserve) has set addresses aside.
-    /// For a moment it takes up to 1 GiB more of addresses, to start at a multiple of the largest chunk.
+    /// It may be larger than the machine's memory: only what is used counts. An arena too large
+    /// costs 180 bytes for each 2 MiB of it that is used (0.0086 %); one too small grows as far as
+    /// [`reserve`](Self::reserve) has set addresses aside. For a moment it takes up to 1 GiB more
+    /// of addresses, to start at a multiple of the largest chunk.
     ///
-    /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at once, as it does with
-    /// every mapping then: make the arena before that call, or as small as it has to be. Locked memory is not given back.
+    /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at
+    /// once, as it does with every mapping then: make the arena before that call, or as small as it
+    /// has to be. Locked memory is not given back.
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes,
@@ -120,8 +125,8 @@ impl Builder {
 
     /// Sets addresses aside for so many bytes in all, so that the arena can [grow](Arena::grow).
     ///
-    /// Default: as many as it has. What is not used costs nothing, whatever its size. Not for [`Backing::Hugetlb`], whose huge
-    /// pages are set aside with their addresses.
+    /// Default: as many as it has. What is not used costs nothing, whatever its size. Not for
+    /// [`Backing::Hugetlb`], whose huge pages are set aside with their addresses.
     pub fn reserve(mut self, bytes: u64) -> Self {
         self.reserve = bytes;
         self
@@ -147,9 +152,10 @@ impl Builder {
 
     /// How many threads can have a CPU for themselves at once; later ones share.
     ///
-    /// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the arena. A slot costs
-    /// some 5 KiB, and 160 bytes for each zone beyond the first, and nothing else while no thread has it. More is worth it for programs with many threads
-    /// that all allocate.
+    /// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the
+    /// arena. A slot costs some 5 KiB, and 160 bytes for each zone beyond the first, and nothing
+    /// else while no thread has it. More is worth it for programs with many threads that all
+    /// allocate.
     pub fn slots(mut self, slots: u16) -> Self {
         self.slots = Some(slots);
         self
@@ -157,7 +163,8 @@ impl Builder {
 
     /// How many CPUs the threads beyond [`slots`](Self::slots) share, each under its lock.
     ///
-    /// Default: one for each of the machine's CPUs, at most 8: more threads than that cannot run at once.
+    /// Default: one for each of the machine's CPUs, at most 8: more threads than that cannot run at
+    /// once.
     pub fn shared_slots(mut self, slots: u16) -> Self {
         self.shared_slots = Some(slots);
         self
@@ -165,9 +172,10 @@ impl Builder {
 
     /// How many threads hold pageblocks together.
     ///
-    /// Default: as many as the machine's CPUs that share a last-level cache, but at least 16, and more in an arena too small for
-    /// 64 blocks a group. Fewer is worth it where many threads allocate at once and wait for each other (they share a lock, taken
-    /// once for ten to some hundred frames); more where memory is short, since each group begins blocks of its own.
+    /// Default: as many as the machine's CPUs that share a last-level cache, but at least 16, and
+    /// more in an arena too small for 64 blocks a group. Fewer is worth it where many threads
+    /// allocate at once and wait for each other (they share a lock, taken once for ten to some
+    /// hundred frames); more where memory is short, since each group begins blocks of its own.
     pub fn group(mut self, threads: u16) -> Self {
         self.group = Some(threads);
         self
@@ -179,7 +187,8 @@ impl Builder {
         self
     }
 
-    /// Takes the machine to be that, instead of asking the kernel: for containers whose `/sys` lies, and for tests.
+    /// Takes the machine to be that, instead of asking the kernel: for containers whose `/sys`
+    /// lies, and for tests.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
         self
@@ -187,13 +196,15 @@ impl Builder {
 
     /// How much each zone holds back for requests that may not fail.
     ///
-    /// Default: nothing. A kernel holds memory back because giving memory back needs memory; here it does not.
+    /// Default: nothing. A kernel holds memory back because giving memory back needs memory; here
+    /// it does not.
     pub fn watermarks(mut self, watermarks: Watermarks) -> Self {
         self.watermarks = watermarks;
         self
     }
 
-    /// Has the kernel back the whole arena while it is built, so that running out of memory is an error there.
+    /// Has the kernel back the whole arena while it is built, so that running out of memory is an
+    /// error there.
     ///
     /// Default: no. Nothing is touched until it is used.
     pub fn populate(mut self, populate: bool) -> Self {
@@ -201,12 +212,14 @@ impl Builder {
         self
     }
 
-    /// How long a block must have been wholly free before a [pass](Arena::pass) of the background thread gives it back.
+    /// How long a block must have been wholly free before a [pass](Arena::pass) of the background
+    /// thread gives it back.
     ///
-    /// Default: 10 s, as other allocators do: memory that is used again within that time costs no page faults (240 ns
-    /// to give a page back, and as much again to fault it in), and what is not is missed by nobody. A block goes when a
-    /// pass has found it free and the next one finds that nothing was taken from it since, so after one to two of these.
-    /// The background thread takes less than 100 ms to be that: looking for blocks has its price.
+    /// Default: 10 s, as other allocators do: memory that is used again within that time costs no
+    /// page faults (240 ns to give a page back, and as much again to fault it in), and what is not
+    /// is missed by nobody. A block goes when a pass has found it free and the next one finds that
+    /// nothing was taken from it since, so after one to two of these. The background thread takes
+    /// less than 100 ms to be that: looking for blocks has its price.
     pub fn decay(mut self, decay: Duration) -> Self {
         self.decay = decay;
         self
@@ -214,8 +227,8 @@ impl Builder {
 
     /// The most blocks that one pass gives back.
     ///
-    /// Default: 512 (1 GiB), which takes about 65 ms in 4 KiB pages: so the background thread uses less than 1 % of a
-    /// core at the default decay. [`Arena::trim`] knows no budget.
+    /// Default: 512 (1 GiB), which takes about 65 ms in 4 KiB pages: so the background thread uses
+    /// less than 1 % of a core at the default decay. [`Arena::trim`] knows no budget.
     pub fn budget(mut self, blocks: u64) -> Self {
         self.budget = blocks;
         self
@@ -223,8 +236,8 @@ impl Builder {
 
     /// How many blocks are out of the allocator's hands at a time while they are given back.
     ///
-    /// Default: 32 (64 MiB, about 4 ms). More means fewer system calls where free blocks are not neighbours; but an
-    /// allocation that fails meanwhile has to wait for them.
+    /// Default: 32 (64 MiB, about 4 ms). More means fewer system calls where free blocks are not
+    /// neighbours; but an allocation that fails meanwhile has to wait for them.
     pub fn batch(mut self, blocks: u64) -> Self {
         self.batch = blocks;
         self
@@ -232,7 +245,8 @@ impl Builder {
 
     /// Starts a thread that makes a [pass](Arena::pass) each [`decay`](Self::decay).
     ///
-    /// Default: no; call [`Arena::pass`] from a timer of your own, or [`Arena::trim`] when the program goes quiet. Of
+    /// Default: no; call [`Arena::pass`] from a timer of your own, or [`Arena::trim`] when the
+    /// program goes quiet. Of
     /// [`Backing::Hugetlb`] it gives away what was set aside: see there.
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;
@@ -241,7 +255,8 @@ impl Builder {
 
     /// Makes the arena.
     ///
-    /// Takes about a millisecond, whatever its size (16 TiB: 1.2): what is known of a block is written when it is used.
+    /// Takes about a millisecond, whatever its size (16 TiB: 1.2): what is known of a block is
+    /// written when it is used.
     ///
     /// # Errors
     ///
@@ -255,16 +270,32 @@ impl Builder {
         }
         // 2^46 bytes: half of what a process can address on x86-64.
         if self.bytes == 0 || self.bytes > 1 << 46 {
-            return Err(Error::Knob { knob: "size", value: self.bytes, allowed: "1 byte to 64 TiB" });
+            return Err(Error::Knob {
+                knob: "size",
+                value: self.bytes,
+                allowed: "1 byte to 64 TiB",
+            });
         }
         if self.reserve > 1 << 46 {
-            return Err(Error::Knob { knob: "reserve", value: self.reserve, allowed: "at most 64 TiB" });
+            return Err(Error::Knob {
+                knob: "reserve",
+                value: self.reserve,
+                allowed: "at most 64 TiB",
+            });
         }
         if self.backing == Backing::Hugetlb && self.reserve > self.bytes {
-            return Err(Error::Knob { knob: "reserve", value: self.reserve, allowed: "0 for huge pages set aside" });
+            return Err(Error::Knob {
+                knob: "reserve",
+                value: self.reserve,
+                allowed: "0 for huge pages set aside",
+            });
         }
         if self.batch == 0 || self.batch > 1 << 20 {
-            return Err(Error::Knob { knob: "batch", value: self.batch, allowed: "1 to 1048576 blocks" });
+            return Err(Error::Knob {
+                knob: "batch",
+                value: self.batch,
+                allowed: "1 to 1048576 blocks",
+            });
         }
         if self.group == Some(0) {
             return Err(Error::Knob { knob: "group", value: 0, allowed: "at least 1 thread" });
@@ -290,7 +321,8 @@ impl Builder {
             release: Release::new(self.budget, self.batch),
             extent,
         });
-        let background = if self.background { Some(Background::start(&inner, self.decay)?) } else { None };
+        let background =
+            if self.background { Some(Background::start(&inner, self.decay)?) } else { None };
         Ok(Arena::new(inner, background))
     }
 
@@ -302,22 +334,37 @@ impl Builder {
         };
         let shared = self.shared_slots.unwrap_or(machine.min(8) as u16).max(nodes);
         if exclusive > 30_000 {
-            return Err(Error::Knob { knob: "slots", value: exclusive.into(), allowed: "at most 30000" });
+            return Err(Error::Knob {
+                knob: "slots",
+                value: exclusive.into(),
+                allowed: "at most 30000",
+            });
         }
         if shared == 0 || shared > 30_000 {
-            return Err(Error::Knob { knob: "shared_slots", value: shared.into(), allowed: "1 to 30000" });
+            return Err(Error::Knob {
+                knob: "shared_slots",
+                value: shared.into(),
+                allowed: "1 to 30000",
+            });
         }
         Ok(Slots::new(exclusive, shared, topology))
     }
 
-    /// The allocator over that memory, the notes about it, and what of the last node's part it is told of.
-    fn assemble(&self, memory: &Memory, slots: Slots, topology: &Topology) -> Result<(Core, Notes, Extent), Error> {
+    /// The allocator over that memory, the notes about it, and what of the last node's part it is
+    /// told of.
+    fn assemble(
+        &self,
+        memory: &Memory,
+        slots: Slots,
+        topology: &Topology,
+    ) -> Result<(Core, Notes, Extent), Error> {
         let mut start = memory.first();
         let mut parts: Vec<FrameRange> = topology
             .divide(memory.range().len() / PAGEBLOCK_FRAMES)
             .into_iter()
             .map(|blocks| {
-                let part = FrameRange { start, end: Pfn::new(start.get() + blocks * PAGEBLOCK_FRAMES) };
+                let part =
+                    FrameRange { start, end: Pfn::new(start.get() + blocks * PAGEBLOCK_FRAMES) };
                 start = part.end;
                 part
             })
@@ -328,7 +375,8 @@ impl Builder {
             true => FrameRange { start: part.start, end: memory.reserved().end },
             false => part,
         };
-        let spans: Vec<FrameRange> = parts.iter().enumerate().map(|(node, &part)| span(node, part)).collect();
+        let spans: Vec<FrameRange> =
+            parts.iter().enumerate().map(|(node, &part)| span(node, part)).collect();
         match self.numa {
             Numa::Prefer => memory.bind(topology, &spans, Placement::Preferred)?,
             Numa::Bind => memory.bind(topology, &spans, Placement::Bound)?,
@@ -337,7 +385,8 @@ impl Builder {
         if self.populate {
             memory.populate(memory.range())?;
         }
-        // Of what may never be wanted it is told later: each block that it knows of is a bit that is written.
+        // Of what may never be wanted it is told later: each block that it knows of is a bit that
+        // is written.
         if let Some(part) = parts.last_mut().filter(|part| part.len() > STEP) {
             part.end = Pfn::new(part.start.get() + STEP);
         }
@@ -362,7 +411,8 @@ impl Builder {
             ..Config::new(slots.cpus(), &zones)
         };
         let core = Core::new(&config, Host::new(self.lock == Lock::Biased), slots)?;
-        let (first, blocks) = (memory.first().get() / PAGEBLOCK_FRAMES, memory.reserved().len() / PAGEBLOCK_FRAMES);
+        let (first, blocks) =
+            (memory.first().get() / PAGEBLOCK_FRAMES, memory.reserved().len() / PAGEBLOCK_FRAMES);
         let notes = Notes::new(first, blocks)?;
         if self.populate {
             notes.backed(memory.range());

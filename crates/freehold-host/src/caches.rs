@@ -1,5 +1,5 @@
-//! How many of the machine's CPUs share a last-level cache, read from the kernel's own texts: as many of an arena's CPUs hold
-//! pageblocks together.
+//! How many of the machine's CPUs share a last-level cache, read from the kernel's own texts: as
+//! many of an arena's CPUs hold pageblocks together.
 //!
 //! ```text
 //! /sys/devices/system/cpu/online                              "0-15"          CPUs
@@ -7,9 +7,10 @@
 //! /sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list   "0-7"           whose it is
 //! ```
 //!
-//! The number is all that is taken over, not which CPUs these are: an arena's CPUs are threads, which the kernel moves about. For
-//! the same reason fewer than the allocator's own 16 count as nothing known: a program may have more threads than the machine
-//! has CPUs, and small groups would keep blocks apart that have no caches of their own.
+//! The number is all that is taken over, not which CPUs these are: an arena's CPUs are threads,
+//! which the kernel moves about. For the same reason fewer than the allocator's own 16 count as
+//! nothing known: a program may have more threads than the machine has CPUs, and small groups would
+//! keep blocks apart that have no caches of their own.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -34,8 +35,8 @@ fn worth_telling(per_cache: Option<u16>) -> Option<u16> {
     per_cache.filter(|&cpus| cpus > USUAL)
 }
 
-/// The CPUs of the cache that most share, of those furthest from each CPU. `None` where the kernel tells of none. Looks at one CPU
-/// of each cache.
+/// The CPUs of the cache that most share, of those furthest from each CPU. `None` where the kernel
+/// tells of none. Looks at one CPU of each cache.
 fn most_per_cache(mut text: impl FnMut(&str) -> Option<String>) -> Option<u16> {
     let mut left = parse_list(&text("online")?)?;
     let mut most = 0;
@@ -59,8 +60,12 @@ fn last_level(cpu: u32, text: &mut impl FnMut(&str) -> Option<String>) -> Option
 mod tests {
     use super::*;
 
-    /// A machine whose last-level caches are these CPUs', each CPU also with caches of its own, and its kernel's texts.
-    fn machine(online: &'static str, caches: &'static [&'static str]) -> impl FnMut(&str) -> Option<String> {
+    /// A machine whose last-level caches are these CPUs', each CPU also with caches of its own, and
+    /// its kernel's texts.
+    fn machine(
+        online: &'static str,
+        caches: &'static [&'static str],
+    ) -> impl FnMut(&str) -> Option<String> {
         move |path| {
             if path == "online" {
                 return Some(format!("{online}\n"));
@@ -72,7 +77,8 @@ mod tests {
                 "2/level" => "2".to_owned(),
                 "3/level" => "3".to_owned(),
                 "3/shared_cpu_list" => {
-                    let shared = |list: &&&str| parse_list(list).is_some_and(|cpus| cpus.contains(&cpu));
+                    let shared =
+                        |list: &&&str| parse_list(list).is_some_and(|cpus| cpus.contains(&cpu));
                     (*caches.iter().find(shared)?).to_owned()
                 }
                 _ => return None,
@@ -83,7 +89,8 @@ mod tests {
 
     #[test]
     fn the_cache_that_most_share_counts() {
-        // Two sockets of 8 cores and 16 threads; four caches of 4 cores; one cache smaller than the others.
+        // Two sockets of 8 cores and 16 threads; four caches of 4 cores; one cache smaller than the
+        // others.
         assert_eq!(most_per_cache(machine("0-31", &["0-7,16-23", "8-15,24-31"])), Some(16));
         assert_eq!(most_per_cache(machine("0-15", &["0-3", "4-7", "8-11", "12-15"])), Some(4));
         assert_eq!(most_per_cache(machine("0-5", &["0", "1-5"])), Some(5));
@@ -128,6 +135,9 @@ mod tests {
 
     #[test]
     fn groups_smaller_than_the_usual_ones_are_not_asked_for() {
-        assert_eq!([None, Some(2), Some(16), Some(17)].map(worth_telling), [None, None, None, Some(17)]);
+        assert_eq!(
+            [None, Some(2), Some(16), Some(17)].map(worth_telling),
+            [None, None, None, Some(17)]
+        );
     }
 }

@@ -1,15 +1,17 @@
-//! What the threads of a process share of an arena, and what may outlive it: the allocator, its metadata, the slots.
+//! What the threads of a process share of an arena, and what may outlive it: the allocator, its
+//! metadata, the slots.
 //!
-//! A thread that has used an arena holds a counted reference to this until it ends (or meets another arena after this
-//! one is gone), because its CPU handle points into it. The frames themselves are not in here: they are unmapped when
-//! the [`Arena`](crate::Arena) is dropped, whatever threads are still about.
+//! A thread that has used an arena holds a counted reference to this until it ends (or meets
+//! another arena after this one is gone), because its CPU handle points into it. The frames
+//! themselves are not in here: they are unmapped when the [`Arena`](crate::Arena) is dropped,
+//! whatever threads are still about.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{
-    AllocError, BulkFreeError, Config, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned, PAGEBLOCK_FRAMES, Pfn,
-    Platform, Request,
+    AllocError, BulkFreeError, Config, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned,
+    PAGEBLOCK_FRAMES, Pfn, Platform, Request,
 };
 
 use crate::Error;
@@ -42,15 +44,18 @@ impl Core {
     pub(crate) fn new(config: &Config<'_>, host: Host, slots: Slots) -> Result<Self, Error> {
         let stamp = Stamp::new()?;
         let metadata = Mapping::zeroed(Engine::metadata_size(config)?)?;
-        // SAFETY: the mapping is as long as that, nobody else knows of it, and it is unmapped only when `Core` is
-        // dropped, whose `engine` alone has the slice and is gone by then. Every `OwnedCpu`, the other holder of
-        // pointers into it, is kept beside an `Arc<Core>` (see `thread.rs`).
-        let region: &'static mut [MaybeUninit<u8>] =
-            unsafe { std::slice::from_raw_parts_mut(metadata.base().cast().as_ptr(), metadata.len()) };
+        // SAFETY: the mapping is as long as that, nobody else knows of it, and it is unmapped only
+        // when `Core` is dropped, whose `engine` alone has the slice and is gone by then. Every
+        // `OwnedCpu`, the other holder of pointers into it, is kept beside an `Arc<Core>` (see
+        // `thread.rs`).
+        let region: &'static mut [MaybeUninit<u8>] = unsafe {
+            std::slice::from_raw_parts_mut(metadata.base().cast().as_ptr(), metadata.len())
+        };
         let engine = Freehold::new(config, region, host)?;
         if metadata.len() > LARGE {
-            // Of a large arena most of what has just been written is zeros: bits of blocks that the allocator does not know of yet.
-            // SAFETY: nobody else has the allocator yet, so nothing is written meanwhile; and it reads what it would have read.
+            // Of a large arena most of what has just been written is zeros: bits of blocks that the
+            // allocator does not know of yet. SAFETY: nobody else has the allocator yet, so nothing
+            // is written meanwhile; and it reads what it would have read.
             unsafe { metadata.forget_zeros() };
         }
         engine.cpu_online(slots.keeper())?;
@@ -84,9 +89,10 @@ impl Core {
 
     /// Brings home what was freed into about that many blocks that the zones hold.
     ///
-    /// Blocks that were handed out whole, two or more at a time, are the zones'. What is freed into them waits for
-    /// somebody to collect it, which the allocator leaves until it has nothing else: right for a machine, where all
-    /// memory is alike. Here memory that was never touched is not, and should not be touched while other memory is free.
+    /// Blocks that were handed out whole, two or more at a time, are the zones'. What is freed into
+    /// them waits for somebody to collect it, which the allocator leaves until it has nothing else:
+    /// right for a machine, where all memory is alike. Here memory that was never touched is not,
+    /// and should not be touched while other memory is free.
     pub(crate) fn collect(&self, blocks: u64) {
         // 32 blocks of each zone a call. It cannot fail: the keeper is always online.
         for _ in 0..blocks.div_ceil(32) {
@@ -94,7 +100,8 @@ impl Core {
         }
     }
 
-    /// Leaves [`Self::collect`] to whoever next wants memory: it takes locks, and a free must not wait.
+    /// Leaves [`Self::collect`] to whoever next wants memory: it takes locks, and a free must not
+    /// wait.
     pub(crate) fn owe(&self, blocks: u64) {
         // Relaxed: a hint; what is to be collected is found in the blocks.
         self.owed.fetch_add(blocks, Ordering::Relaxed);
@@ -135,8 +142,9 @@ impl Core {
     /// The handle must be dropped or forgotten before this `Core` is dropped.
     pub(crate) unsafe fn own(&self, cpu: CpuId) -> Result<OwnedCpu, AllocError> {
         let owned = self.engine.own(cpu)?;
-        // SAFETY: only the lifetime of the borrow of `engine` is made longer, which stays where it is (behind an `Arc`)
-        // until `Core` is dropped; the caller promises that the handle is gone by then.
+        // SAFETY: only the lifetime of the borrow of `engine` is made longer, which stays where it
+        // is (behind an `Arc`) until `Core` is dropped; the caller promises that the handle is gone
+        // by then.
         Ok(unsafe { std::mem::transmute::<Owned<'_, 'static, Host>, OwnedCpu>(owned) })
     }
 }
@@ -184,7 +192,11 @@ impl Cpu<'_> {
     }
 
     #[inline]
-    pub(crate) fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+    pub(crate) fn alloc_bulk(
+        &self,
+        request: Request,
+        out: &mut [Pfn],
+    ) -> Result<usize, AllocError> {
         either!(self, cpu => cpu.alloc_bulk(request, out))
     }
 

@@ -1,10 +1,12 @@
-//! What can go wrong, as one value: the allocator's own errors, the kernel's, and those of this crate.
+//! What can go wrong, as one value: the allocator's own errors, the kernel's, and those of this
+//! crate.
 
 use std::{fmt, io};
 
 use freehold::{AllocError, BulkFreeError, ConfigError, FreeError, Pfn, Violation};
 
-/// Why a call did nothing. Whatever it was: no frame is lost, and the arena is as it was before the call.
+/// Why a call did nothing. Whatever it was: no frame is lost, and the arena is as it was before the
+/// call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,7 +17,8 @@ pub enum Error {
         /// How many were asked for.
         frames: u64,
     },
-    /// The allocator refused a free: the frame is free already, was never handed out, or is not of this arena.
+    /// The allocator refused a free: the frame is free already, was never handed out, or is not of
+    /// this arena.
     Free(FreeError),
     /// The allocator refused a frame of a bulk free. Those before it in the slice have been freed.
     BulkFree(BulkFreeError),
@@ -32,7 +35,8 @@ pub enum Error {
         /// What usually helps.
         hint: &'static str,
     },
-    /// This process was forked off the one that made the arena. The frames belong to the parent; make a new arena.
+    /// This process was forked off the one that made the arena. The frames belong to the parent;
+    /// make a new arena.
     Forked,
     /// The system's pages are not 4 KiB, which is what a frame is.
     PageSize {
@@ -69,7 +73,12 @@ pub enum Error {
 
 impl Error {
     /// A failed system call.
-    pub(crate) fn os(call: &'static str, errno: rustix::io::Errno, bytes: u64, hint: &'static str) -> Self {
+    pub(crate) fn os(
+        call: &'static str,
+        errno: rustix::io::Errno,
+        bytes: u64,
+        hint: &'static str,
+    ) -> Self {
         Self::Os { call, errno: errno.raw_os_error(), bytes, hint }
     }
 
@@ -82,7 +91,8 @@ impl Error {
         }
     }
 
-    /// Whether more memory, or less use of it, would have helped: the arena is full, or the kernel has no memory left.
+    /// Whether more memory, or less use of it, would have helped: the arena is full, or the kernel
+    /// has no memory left.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         match self {
@@ -103,16 +113,29 @@ impl fmt::Display for Error {
             Self::BulkFree(error) => error.fmt(f),
             Self::Config(error) => error.fmt(f),
             Self::Os { call, errno, bytes, hint } => {
-                write!(f, "{call} over {bytes} bytes: {}; {hint}", io::Error::from_raw_os_error(*errno))
+                write!(
+                    f,
+                    "{call} over {bytes} bytes: {}; {hint}",
+                    io::Error::from_raw_os_error(*errno)
+                )
             }
-            Self::Forked => f.write_str("the arena belongs to the parent process; make a new one after fork"),
-            Self::PageSize { bytes } => write!(f, "pages of {bytes} bytes: only 4096 are supported"),
+            Self::Forked => {
+                f.write_str("the arena belongs to the parent process; make a new one after fork")
+            }
+            Self::PageSize { bytes } => {
+                write!(f, "pages of {bytes} bytes: only 4096 are supported")
+            }
             Self::Knob { knob, value, allowed } => write!(f, "{knob} = {value}: must be {allowed}"),
             Self::Broken(violation) => write!(f, "broken invariant: {violation}"),
             Self::Reserve { bytes } => {
-                write!(f, "the arena can grow by {bytes} bytes more; more is to be reserved when it is made")
+                write!(
+                    f,
+                    "the arena can grow by {bytes} bytes more; more is to be reserved when it is made"
+                )
             }
-            Self::InUse { bytes } => write!(f, "frames there are in use; the last {bytes} bytes are free and could go"),
+            Self::InUse { bytes } => {
+                write!(f, "frames there are in use; the last {bytes} bytes are free and could go")
+            }
             Self::OutsideArena { pfn } => write!(f, "{pfn} is not a frame of this arena"),
         }
     }

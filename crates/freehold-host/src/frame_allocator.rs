@@ -7,27 +7,29 @@ use crate::{Arena, Error, FrameRequest};
 
 /// An [`Arena`] that virtual memory takes its frames from; made by [`Arena::frame_allocator`].
 ///
-/// It is a type of its own because a [`FrameAllocator`]'s frees are safe to call, while an arena's frees by number are
-/// not: they could free what a [`Frames`](crate::Frames) handle points to.
+/// It is a type of its own because a [`FrameAllocator`]'s frees are safe to call, while an arena's
+/// frees by number are not: they could free what a [`Frames`](crate::Frames) handle points to.
 #[derive(Clone, Copy)]
 pub struct ArenaFrames<'a> {
     arena: &'a Arena,
 }
 
 impl Arena {
-    /// This arena as the page allocator of a [`Vm`](freehold_vm::Vm) or a [`Vmalloc`](freehold_vm::Vmalloc).
+    /// This arena as the page allocator of a [`Vm`](freehold_vm::Vm) or a
+    /// [`Vmalloc`](freehold_vm::Vmalloc).
     ///
     /// # Safety
     ///
-    /// Through what is returned, nobody frees frames that a [`Frames`](crate::Frames) handle has, or that somebody else
-    /// still uses: as for [`Arena::free`], but promised once for all calls.
+    /// Through what is returned, nobody frees frames that a [`Frames`](crate::Frames) handle has,
+    /// or that somebody else still uses: as for [`Arena::free`], but promised once for all calls.
     #[must_use]
     pub unsafe fn frame_allocator(&self) -> ArenaFrames<'_> {
         ArenaFrames { arena: self }
     }
 }
 
-/// In a forked child nothing can be allocated: to the mechanisms above that is an arena without memory.
+/// In a forked child nothing can be allocated: to the mechanisms above that is an arena without
+/// memory.
 fn alloc_error(error: Error, order: Order) -> AllocError {
     match error {
         Error::Alloc(error) => error,

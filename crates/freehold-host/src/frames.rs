@@ -13,8 +13,8 @@ use crate::request::FrameRequest;
 
 /// Neighbouring frames of an arena, as memory. Dropped, they go home, on whichever thread that is.
 ///
-/// `H` says how the handle holds on to its arena, see [`Handle`]; in a structure it is mostly `Frames` alone, which is
-/// `Frames<&'static Arena>`.
+/// `H` says how the handle holds on to its arena, see [`Handle`]; in a structure it is mostly
+/// `Frames` alone, which is `Frames<&'static Arena>`.
 ///
 /// ```
 /// use freehold_host::{Arena, Frames};
@@ -40,15 +40,16 @@ pub struct Frames<H: Handle = &'static Arena> {
 }
 
 impl Arena {
-    /// So many neighbouring frames (any number), which go home when the handle is dropped. What is in them is whatever
-    /// their last user left.
+    /// So many neighbouring frames (any number), which go home when the handle is dropped. What is
+    /// in them is whatever their last user left.
     ///
-    /// A power of two of frames is a chunk, aligned to its size: it is refused quickly where no such chunk is free, even if a run
-    /// is free that starts elsewhere. Any other number is cut from the next larger chunk, or where there is none from any
-    /// run that is long enough.
+    /// A power of two of frames is a chunk, aligned to its size: it is refused quickly where no
+    /// such chunk is free, even if a run is free that starts elsewhere. Any other number is cut
+    /// from the next larger chunk, or where there is none from any run that is long enough.
     ///
-    /// Takes constant time up to a block, while there is such a chunk; without one, a number that is no power of two takes time
-    /// proportional to the arena. Beyond a block it takes time proportional to the number of blocks.
+    /// Takes constant time up to a block, while there is such a chunk; without one, a number that
+    /// is no power of two takes time proportional to the arena. Beyond a block it takes time
+    /// proportional to the number of blocks.
     ///
     /// # Errors
     ///
@@ -77,8 +78,8 @@ impl<H: Handle> Frames<H> {
     /// As there.
     #[inline(always)]
     pub fn new(arena: H, count: u64) -> Result<Self, Error> {
-        // One place where the handle is made, of what is in registers: the long way's result is in memory, and to gather both
-        // there would cost as much as the allocation.
+        // One place where the handle is made, of what is in registers: the long way's result is in
+        // memory, and to gather both there would cost as much as the allocation.
         let start = match arena.quick(count) {
             Some(start) => start,
             None => arena.several(count)?,
@@ -94,7 +95,8 @@ impl<H: Handle> Frames<H> {
     pub fn zeroed(arena: H, count: u64) -> Result<Self, Error> {
         let range = arena.take_range(count, |dirty| {
             let bytes = (dirty.len() * FRAME_SIZE) as usize;
-            // SAFETY: the frames are the arena's and have just been allocated to us: nobody else uses them.
+            // SAFETY: the frames are the arena's and have just been allocated to us: nobody else
+            // uses them.
             unsafe { ptr::write_bytes(arena.pointer_unchecked(dirty.start), 0, bytes) };
         })?;
         Ok(Self { arena, range })
@@ -128,7 +130,9 @@ impl<H: Handle> Frames<H> {
             return Err(freehold::AllocError::ZeroLength.into());
         }
         if !all.contains(range.start) || range.end > all.end {
-            return Err(Error::OutsideArena { pfn: if all.contains(range.start) { all.end } else { range.start } });
+            return Err(Error::OutsideArena {
+                pfn: if all.contains(range.start) { all.end } else { range.start },
+            });
         }
         Ok(Self { arena, range })
     }
@@ -195,7 +199,8 @@ impl<H: Handle> Frames<H> {
         }
         let (arena, range) = self.into_parts();
         let middle = Pfn::new(range.start.get() + frames);
-        let first = Self { arena: arena.clone(), range: FrameRange { start: range.start, end: middle } };
+        let first =
+            Self { arena: arena.clone(), range: FrameRange { start: range.start, end: middle } };
         Ok((first, Self { arena, range: FrameRange { start: middle, end: range.end } }))
     }
 
@@ -208,7 +213,8 @@ impl<H: Handle> Frames<H> {
         if !ptr::eq(&raw const *self.arena, &raw const *other.arena) {
             return Err((self, other));
         }
-        let (low, high) = if self.range.start < other.range.start { (&self, &other) } else { (&other, &self) };
+        let (low, high) =
+            if self.range.start < other.range.start { (&self, &other) } else { (&other, &self) };
         if low.range.end != high.range.start {
             return Err((self, other));
         }
@@ -219,8 +225,8 @@ impl<H: Handle> Frames<H> {
         Ok(Self { arena, range })
     }
 
-    /// Adds the `more` frames right behind these, if they are free: nothing is moved or copied. What is in them is whatever
-    /// their last user left.
+    /// Adds the `more` frames right behind these, if they are free: nothing is moved or copied.
+    /// What is in them is whatever their last user left.
     ///
     /// Takes time proportional to the number of blocks they lie in.
     ///
@@ -241,7 +247,8 @@ impl<H: Handle> Frames<H> {
         let arena = self.arena.clone();
         self.extend(more, |dirty| {
             let bytes = (dirty.len() * FRAME_SIZE) as usize;
-            // SAFETY: the frames are the arena's and have just been allocated to us: nobody else uses them.
+            // SAFETY: the frames are the arena's and have just been allocated to us: nobody else
+            // uses them.
             unsafe { ptr::write_bytes(arena.pointer_unchecked(dirty.start), 0, bytes) };
         })
     }
@@ -268,8 +275,9 @@ impl<H: Handle> Deref for Frames<H> {
     #[inline]
     fn deref(&self) -> &[u8] {
         let len = (self.range.len() * FRAME_SIZE) as usize;
-        // SAFETY: the frames are the arena's, which the handle keeps, and this handle's alone until it is dropped. All
-        // of the arena's memory is initialised: by the kernel, or by whoever wrote there.
+        // SAFETY: the frames are the arena's, which the handle keeps, and this handle's alone until
+        // it is dropped. All of the arena's memory is initialised: by the kernel, or by whoever
+        // wrote there.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), len) }
     }
 }

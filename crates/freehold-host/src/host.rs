@@ -1,4 +1,5 @@
-//! The allocator's [`Platform`]: how threads of a Linux process wait, and reach into each other's state.
+//! The allocator's [`Platform`]: how threads of a Linux process wait, and reach into each other's
+//! state.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,10 +21,11 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Registers this process for expedited barriers, unless told not to; where the kernel has none (before Linux 4.14,
-    /// or forbidden by a sandbox) owners use the ordinary lock.
+    /// Registers this process for expedited barriers, unless told not to; where the kernel has none
+    /// (before Linux 4.14, or forbidden by a sandbox) owners use the ordinary lock.
     pub(crate) fn new(barrier: bool) -> Self {
-        let barrier = barrier && rustix::thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+        let barrier = barrier
+            && rustix::thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
         Self { barrier, late_double_frees: AtomicU64::new(0) }
     }
 
@@ -54,10 +56,12 @@ impl Platform for Host {
         }) {
             return;
         }
-        // It worked when it was registered, so somebody has forbidden it since (a seccomp filter installed late). Going on
-        // without would let two threads into one CPU's state: there is no value to return that says so, and unwinding
-        // would leave a lock held.
-        eprintln!("freehold-host: membarrier(2) has been forbidden after an arena was made that relies on it");
+        // It worked when it was registered, so somebody has forbidden it since (a seccomp filter
+        // installed late). Going on without would let two threads into one CPU's state: there is no
+        // value to return that says so, and unwinding would leave a lock held.
+        eprintln!(
+            "freehold-host: membarrier(2) has been forbidden after an arena was made that relies on it"
+        );
         std::process::abort();
     }
 

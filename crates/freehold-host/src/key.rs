@@ -19,7 +19,8 @@ pub(crate) struct Fast {
     pub(crate) cpu: Cell<NonNull<OwnedCpu>>,
 }
 
-/// By what a thread finds its CPU of an arena. Good while the arena's [`Core`](crate::core::Core) lives.
+/// By what a thread finds its CPU of an arena. Good while the arena's [`Core`](crate::core::Core)
+/// lives.
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
     /// The arena's number, which a forked child sees as another one.
@@ -36,8 +37,8 @@ unsafe impl Sync for Key {}
 impl Key {
     /// A new arena's, at the place that the fewest have. To be [left](Self::leave).
     pub(crate) fn of(stamp: &Stamp) -> Self {
-        // Relaxed, both: two arenas made at the same moment may get one place. That costs time and nothing else, and a lock
-        // could stay locked in a forked child.
+        // Relaxed, both: two arenas made at the same moment may get one place. That costs time and
+        // nothing else, and a lock could stay locked in a forked child.
         let way = (0..WAYS).min_by_key(|&way| ARENAS[way].load(Ordering::Relaxed)).unwrap_or(0);
         ARENAS[way].fetch_add(1, Ordering::Relaxed);
         Self { stamp: NonNull::from(stamp.word()), offset: way * size_of::<Fast>() }

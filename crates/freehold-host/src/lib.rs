@@ -2,10 +2,10 @@
 //!
 //! # The story
 //!
-//! A program that moves memory about in pages (a buffer pool, a message ring, a garbage collector, a page cache) wants
-//! what a kernel's page allocator gives: frames of 4 KiB, in powers of two or any number, freed by whoever has them last,
-//! part by part. [`freehold`] does the accounting, in bitmaps beside the memory, without touching it. This crate brings
-//! the memory and the machine:
+//! A program that moves memory about in pages (a buffer pool, a message ring, a garbage collector,
+//! a page cache) wants what a kernel's page allocator gives: frames of 4 KiB, in powers of two or
+//! any number, freed by whoever has them last, part by part. [`freehold`] does the accounting, in
+//! bitmaps beside the memory, without touching it. This crate brings the memory and the machine:
 //!
 //! ```text
 //!                 an Arena
@@ -23,17 +23,21 @@
 //!                 thread X -> CPU E, shared:   a lock         (when there are more threads than slots)
 //! ```
 //!
-//! - **Reserving** is address space only; pages come when they are touched, so an arena may be larger than the machine. It can
-//!   [grow](Arena::grow) into what was [reserved](Builder::reserve), and [shrink](Arena::shrink) by what is free at its end.
-//! - **Threads are CPUs.** At its first call a thread gets a CPU slot and gives it back when it ends, with all that the
-//!   slot holds. While it lives, an allocation of a frame or of a run of up to 32 and its free, where
-//!   they lie in words that the slot leases, take no atomic read-modify-write: others who must reach in use `membarrier(2)`.
-//!   Other sizes, frees of what others leased, and [`Lock::Ordinary`] take some.
-//! - **[`Frames`]** are owned memory, `&[u8]` and `&mut [u8]`, that goes home on drop from any thread; beside them are
-//!   [raw calls](Arena::alloc) by frame number.
-//! - **Giving back.** Blocks that have been wholly free for a while, and free runs of 32 KiB and more within others, are [given back](Arena::pass) to the OS, in batches,
-//!   with one system call for each run of neighbours; [`Arena::trim`] does it now.
-//! - **Trouble is a value.** No address space, no memory, a wrong free, a forked child: an [`Error`], and nothing lost.
+//! - **Reserving** is address space only; pages come when they are touched, so an arena may be
+//!   larger than the machine. It can [grow](Arena::grow) into what was
+//!   [reserved](Builder::reserve), and [shrink](Arena::shrink) by what is free at its end.
+//! - **Threads are CPUs.** At its first call a thread gets a CPU slot and gives it back when it
+//!   ends, with all that the slot holds. While it lives, an allocation of a frame or of a run of up
+//!   to 32 and its free, where they lie in words that the slot leases, take no atomic
+//!   read-modify-write: others who must reach in use `membarrier(2)`. Other sizes, frees of what
+//!   others leased, and [`Lock::Ordinary`] take some.
+//! - **[`Frames`]** are owned memory, `&[u8]` and `&mut [u8]`, that goes home on drop from any
+//!   thread; beside them are [raw calls](Arena::alloc) by frame number.
+//! - **Giving back.** Blocks that have been wholly free for a while, and free runs of 32 KiB and
+//!   more within others, are [given back](Arena::pass) to the OS, in batches, with one system call
+//!   for each run of neighbours; [`Arena::trim`] does it now.
+//! - **Trouble is a value.** No address space, no memory, a wrong free, a forked child: an
+//!   [`Error`], and nothing lost.
 //!
 //! ```
 //! use freehold_host::{Arena, Frames};
@@ -62,12 +66,14 @@
 //!
 //! # Virtual memory
 //!
-//! Two machines for [`freehold_vm`], made of this crate's memory and the kernel's mappings underneath:
+//! Two machines for [`freehold_vm`], made of this crate's memory and the kernel's mappings
+//! underneath:
 //!
-//! - [`HostMmu`]: address spaces of private pages for [`Vm`](freehold_vm::Vm). Reclaimed folios are given back many at a
-//!   time with one TLB flush for all; writes after `madvise_free` are seen through `userfaultfd(2)`, whoever makes them.
-//! - [`HostAreas`]: addresses for [`Vmalloc`](freehold_vm::Vmalloc), at which an arena's frames are shown, one `mmap` for
-//!   each run of neighbours.
+//! - [`HostMmu`]: address spaces of private pages for [`Vm`](freehold_vm::Vm). Reclaimed folios are
+//!   given back many at a time with one TLB flush for all; writes after `madvise_free` are seen
+//!   through `userfaultfd(2)`, whoever makes them.
+//! - [`HostAreas`]: addresses for [`Vmalloc`](freehold_vm::Vmalloc), at which an arena's frames are
+//!   shown, one `mmap` for each run of neighbours.
 //!
 //! [`Arena::frame_allocator`] is the page allocator for both.
 //!
@@ -94,18 +100,21 @@
 //!
 //! # fork
 //!
-//! A child of `fork` has a copy of the thread that forked and of no other: a lock that another thread held stays locked
-//! for ever. So in the child every call on the arena returns [`Error::Forked`] without touching a lock, handles that are
-//! dropped free nothing, and the parent notices nothing at all. What a child finds at the frames' addresses is the knob
+//! A child of `fork` has a copy of the thread that forked and of no other: a lock that another
+//! thread held stays locked for ever. So in the child every call on the arena returns
+//! [`Error::Forked`] without touching a lock, handles that are dropped free nothing, and the parent
+//! notices nothing at all. What a child finds at the frames' addresses is the knob
 //! [`OnFork`]: its own copy, or nothing. A child that wants frames makes an arena of its own.
 //!
 //! # What it does not do
 //!
-//! - It does not move frames. Of a block with frames in use, free runs of less than 8 frames stay the process's.
-//! - It cannot keep the kernel from overcommitting: memory that was not [populated](Arena::populate) may be missing when
-//!   it is touched, which is a signal. The knobs are [`Builder::populate`] and [`Backing::Hugetlb`].
-//! - It prefers lower blocks to higher ones when it hands memory out, and gives back the highest first; it does not know
-//!   of a block that is resident above one that was given back.
+//! - It does not move frames. Of a block with frames in use, free runs of less than 8 frames stay
+//!   the process's.
+//! - It cannot keep the kernel from overcommitting: memory that was not
+//!   [populated](Arena::populate) may be missing when it is touched, which is a signal. The knobs
+//!   are [`Builder::populate`] and [`Backing::Hugetlb`].
+//! - It prefers lower blocks to higher ones when it hands memory out, and gives back the highest
+//!   first; it does not know of a block that is resident above one that was given back.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! The frames themselves: a range of addresses, the pages that back it, and how they are given back.
+//! The frames themselves: a range of addresses, the pages that back it, and how they are given
+//! back.
 //!
 //! ```text
 //! address   base                                                   base + len
@@ -6,9 +7,10 @@
 //! PFN       base / 4096                                  (base + len) / 4096
 //! ```
 //!
-//! A frame's PFN is its address divided by 4096. So the arithmetic between the two is a shift, a chunk that is naturally
-//! aligned in the allocator is so in memory too (the base is a multiple of the largest chunk), and a PFN of another
-//! arena is outside this one, where the allocator refuses it.
+//! A frame's PFN is its address divided by 4096. So the arithmetic between the two is a shift, a
+//! chunk that is naturally aligned in the allocator is so in memory too (the base is a multiple of
+//! the largest chunk), and a PFN of another arena is outside this one, where the allocator refuses
+//! it.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,20 +31,24 @@ use crate::sys::{self, Bytes, MAX_VECTORS, Mapping, Placement};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Backing {
-    /// Private anonymous memory: a third of a memfd's price to give back (240 against 740 ns a page), and the only
-    /// kind for which the kernel takes several ranges back with one flush. The default.
+    /// Private anonymous memory: a third of a memfd's price to give back (240 against 740 ns a
+    /// page), and the only kind for which the kernel takes several ranges back with one flush. The
+    /// default.
     #[default]
     Private,
-    /// A memfd, so that a frame can be mapped a second time, at another address or in another process.
+    /// A memfd, so that a frame can be mapped a second time, at another address or in another
+    /// process.
     Memfd,
-    /// Private anonymous memory that the kernel may back with huge pages (`MADV_HUGEPAGE`): an eighteenth of the price
-    /// to give back (13.5 ns for each 4 KiB), fewer TLB misses; but the first byte touched in a block takes 2 MiB of memory.
+    /// Private anonymous memory that the kernel may back with huge pages (`MADV_HUGEPAGE`): an
+    /// eighteenth of the price to give back (13.5 ns for each 4 KiB), fewer TLB misses; but the
+    /// first byte touched in a block takes 2 MiB of memory.
     HugePages,
-    /// Huge pages of 2 MiB set aside by the administrator (`vm.nr_hugepages`). They are reserved when the arena is
-    /// made, so that running out of them is an error there and not a signal later. But what is given back (by
+    /// Huge pages of 2 MiB set aside by the administrator (`vm.nr_hugepages`). They are reserved
+    /// when the arena is made, so that running out of them is an error there and not a signal
+    /// later. But what is given back (by
     /// [`trim`](crate::Arena::trim), a [pass](crate::Arena::pass) or the [background thread](crate::Builder::background)) is
-    /// anybody's again, and if others have taken it by then the next touch of it is that signal: of such an arena give back
-    /// only what may be lost, or nothing.
+    /// anybody's again, and if others have taken it by then the next touch of it is that signal: of
+    /// such an arena give back only what may be lost, or nothing.
     Hugetlb,
 }
 
@@ -50,20 +56,22 @@ pub enum Backing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum OnFork {
-    /// Its own copy, made page by page as either side writes (private memory only). The default: children that go on to
-    /// read what the parent has prepared work.
+    /// Its own copy, made page by page as either side writes (private memory only). The default:
+    /// children that go on to read what the parent has prepared work.
     #[default]
     Copy,
-    /// Nothing: touching a frame is a segmentation fault. Spares the kernel copying the page tables (about 2 MiB of them
-    /// for each GiB in use), which is what makes `fork` of a large process slow. Memfd and hugetlb arenas always do
-    /// this: their memory is shared, so a child's write would reach the parent.
+    /// Nothing: touching a frame is a segmentation fault. Spares the kernel copying the page tables
+    /// (about 2 MiB of them for each GiB in use), which is what makes `fork` of a large process
+    /// slow. Memfd and hugetlb arenas always do this: their memory is shared, so a child's write
+    /// would reach the parent.
     Unmapped,
 }
 
-/// Gives a new file its length; an error where it would be more than the process may write, for which the kernel has a signal
-/// instead (`SIGXFSZ`).
+/// Gives a new file its length; an error where it would be more than the process may write, for
+/// which the kernel has a signal instead (`SIGXFSZ`).
 fn set_length(file: &OwnedFd, len: u64) -> Result<(), Error> {
-    let refused = |errno| Error::os("ftruncate of the memfd", errno, len, "raise RLIMIT_FSIZE (ulimit -f)");
+    let refused =
+        |errno| Error::os("ftruncate of the memfd", errno, len, "raise RLIMIT_FSIZE (ulimit -f)");
     if sys::file_size_limit().is_some_and(|limit| limit < len) {
         return Err(refused(Errno::FBIG));
     }
@@ -96,20 +104,29 @@ impl Memory {
         let rw = ProtFlags::READ | ProtFlags::WRITE;
         let mut file = None;
         let mapping = match backing {
-            Backing::Private | Backing::HugePages => Mapping::aligned(len, align, rw, MapFlags::NORESERVE)?,
+            Backing::Private | Backing::HugePages => {
+                Mapping::aligned(len, align, rw, MapFlags::NORESERVE)?
+            }
             Backing::Memfd => {
-                let hint = "memfd_create(2) needs Linux 3.17 and a free file descriptor (ulimit -n)";
-                let fd = rustix::fs::memfd_create("freehold", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-                    .map_err(|errno| Error::os("memfd_create", errno, len as u64, hint))?;
+                let hint =
+                    "memfd_create(2) needs Linux 3.17 and a free file descriptor (ulimit -n)";
+                let fd = rustix::fs::memfd_create(
+                    "freehold",
+                    MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+                )
+                .map_err(|errno| Error::os("memfd_create", errno, len as u64, hint))?;
                 set_length(&fd, len as u64)?;
-                let mut mapping = Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
+                let mut mapping =
+                    Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
                 mapping.replace_with_file(fd.as_fd())?;
                 file = Some(fd);
                 mapping
             }
             Backing::Hugetlb => {
-                // Aligned as address space first: aligning huge pages would take more of them for a moment.
-                let mut mapping = Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
+                // Aligned as address space first: aligning huge pages would take more of them for a
+                // moment.
+                let mut mapping =
+                    Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
                 mapping.replace_with_huge_pages()?;
                 mapping
             }
@@ -118,11 +135,17 @@ impl Memory {
             end: AtomicU64::new((mapping.base().addr().get() + mapping.len()) as u64 / FRAME_SIZE),
             mapping: ManuallyDrop::new(mapping),
             backing,
-            on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb) { OnFork::Unmapped } else { on_fork },
+            on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb) {
+                OnFork::Unmapped
+            } else {
+                on_fork
+            },
             file,
             pidfd: match backing {
                 // Without it, runs are given back one call each.
-                Backing::Private | Backing::HugePages => pidfd_open(getpid(), PidfdFlags::empty()).ok(),
+                Backing::Private | Backing::HugePages => {
+                    pidfd_open(getpid(), PidfdFlags::empty()).ok()
+                }
                 _ => None,
             },
             vectors: AtomicBool::new(true),
@@ -143,13 +166,20 @@ impl Memory {
         Ok(this)
     }
 
-    /// Places each zone's part on its node, before anything is touched. What is only preferred is no reason to fail: containers
-    /// forbid the call, their sets of CPUs leave nodes out, and kernels without memory nodes do not know it.
-    pub(crate) fn bind(&self, topology: &Topology, parts: &[FrameRange], placement: Placement) -> Result<(), Error> {
+    /// Places each zone's part on its node, before anything is touched. What is only preferred is
+    /// no reason to fail: containers forbid the call, their sets of CPUs leave nodes out, and
+    /// kernels without memory nodes do not know it.
+    pub(crate) fn bind(
+        &self,
+        topology: &Topology,
+        parts: &[FrameRange],
+        placement: Placement,
+    ) -> Result<(), Error> {
         if topology.node_count() < 2 {
             return Ok(());
         }
-        let hint = "this process may not use that node (see numactl --show), or ask for Numa::Ignore";
+        let hint =
+            "this process may not use that node (see numactl --show), or ask for Numa::Ignore";
         for ((node, _), &part) in topology.nodes().zip(parts) {
             let bytes = self.bytes(part);
             let bound = sys::bind(bytes, node, placement);
@@ -186,7 +216,10 @@ impl Memory {
     /// All frames there may be.
     pub(crate) fn reserved(&self) -> FrameRange {
         let first = self.first();
-        FrameRange { start: first, end: Pfn::new(first.get() + self.mapping.len() as u64 / FRAME_SIZE) }
+        FrameRange {
+            start: first,
+            end: Pfn::new(first.get() + self.mapping.len() as u64 / FRAME_SIZE),
+        }
     }
 
     /// There are frames up to there from now on.
@@ -196,7 +229,8 @@ impl Memory {
         self.end.store(end.get(), Ordering::Relaxed);
     }
 
-    /// Where a frame is. The pointer is good for the arena's frames; for others it must not be used.
+    /// Where a frame is. The pointer is good for the arena's frames; for others it must not be
+    /// used.
     #[inline(always)]
     pub(crate) fn pointer(&self, pfn: Pfn) -> *mut u8 {
         self.mapping.base().as_ptr().with_addr((pfn.get() * FRAME_SIZE) as usize)
@@ -209,9 +243,17 @@ impl Memory {
     }
 
     /// Advice that destroys nothing.
-    fn advise(&self, range: FrameRange, advice: Advice, call: &'static str, hint: &'static str) -> Result<(), Error> {
+    fn advise(
+        &self,
+        range: FrameRange,
+        advice: Advice,
+        call: &'static str,
+        hint: &'static str,
+    ) -> Result<(), Error> {
         let (base, len) = self.bytes(range);
-        let room = |errno| if advice == Advice::LinuxPopulateWrite { hint } else { sys::no_room_or(hint, errno) };
+        let room = |errno| {
+            if advice == Advice::LinuxPopulateWrite { hint } else { sys::no_room_or(hint, errno) }
+        };
         // SAFETY: the range is ours, and none of the callers' advice changes what is in it.
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }
             .map_err(|errno| Error::os(call, errno, len as u64, room(errno)))
@@ -220,14 +262,20 @@ impl Memory {
     /// Keeps the kernel from using huge pages here, where it has any.
     pub(crate) fn no_huge_pages(&self) {
         // A kernel without huge pages refuses the advice, which is as good.
-        let _ = self.advise(self.reserved(), Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)", "");
+        let _ =
+            self.advise(self.reserved(), Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)", "");
     }
 
     /// Has the kernel back these frames now, so that it is here that it says if it cannot.
     pub(crate) fn populate(&self, range: FrameRange) -> Result<(), Error> {
         let hint = "the system, the control group, the huge-page pool or the file has no more; Linux 5.14 is needed";
         loop {
-            match self.advise(range, Advice::LinuxPopulateWrite, "madvise(MADV_POPULATE_WRITE)", hint) {
+            match self.advise(
+                range,
+                Advice::LinuxPopulateWrite,
+                "madvise(MADV_POPULATE_WRITE)",
+                hint,
+            ) {
                 // A signal came in between; what is populated stays so.
                 Err(Error::Os { errno, .. }) if errno == Errno::INTR.raw_os_error() => {}
                 result => return result,
@@ -238,12 +286,13 @@ impl Memory {
     /// Frames that the kernel has in memory.
     pub(crate) fn in_memory(&self, range: FrameRange) -> Result<u64, Error> {
         let bytes = self.bytes(range);
-        sys::pages_in_memory(bytes).map_err(|errno| Error::os("mincore", errno, bytes.1 as u64, "try again"))
+        sys::pages_in_memory(bytes)
+            .map_err(|errno| Error::os("mincore", errno, bytes.1 as u64, "try again"))
     }
 
-    /// Gives runs of frames back to the OS: they are zero, and cost no memory, until they are touched again. `done` is
-    /// called with the index of each run that is; the first error is returned after all have been tried. `calls` counts
-    /// the system calls.
+    /// Gives runs of frames back to the OS: they are zero, and cost no memory, until they are
+    /// touched again. `done` is called with the index of each run that is; the first error is
+    /// returned after all have been tried. `calls` counts the system calls.
     ///
     /// # Safety
     ///
@@ -279,14 +328,18 @@ impl Memory {
         result
     }
 
-    /// Several runs in one call, where the kernel can; returns how many runs from the first on are done.
+    /// Several runs in one call, where the kernel can; returns how many runs from the first on are
+    /// done.
     ///
     /// # Safety
     ///
     /// As [`Self::release`].
     unsafe fn release_vectors(&self, runs: &[FrameRange], calls: &mut u64) -> usize {
         // Relaxed: whoever reads an old value finds out by itself.
-        let Some(pidfd) = self.pidfd.as_ref().filter(|_| self.vectors.load(Ordering::Relaxed)) else { return 0 };
+        let Some(pidfd) = self.pidfd.as_ref().filter(|_| self.vectors.load(Ordering::Relaxed))
+        else {
+            return 0;
+        };
         let ranges: Vec<Bytes> = runs.iter().map(|&run| self.bytes(run)).collect();
         *calls += 1;
         // SAFETY: the caller's promise.
@@ -300,7 +353,8 @@ impl Memory {
                 })
                 .count(),
             Err(errno) => {
-                // Before Linux 6.13 the advice that destroys is not allowed here, not even to the process itself.
+                // Before Linux 6.13 the advice that destroys is not allowed here, not even to the
+                // process itself.
                 if matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::PERM) {
                     self.vectors.store(false, Ordering::Relaxed);
                 }
@@ -321,19 +375,21 @@ impl Memory {
             Some(file) => {
                 let offset = (run.start.get() - self.first().get()) * FRAME_SIZE;
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(file, flags, offset, len as u64)
-                    .map_err(|errno| Error::os("fallocate(FALLOC_FL_PUNCH_HOLE)", errno, len as u64, hint))
+                rustix::fs::fallocate(file, flags, offset, len as u64).map_err(|errno| {
+                    Error::os("fallocate(FALLOC_FL_PUNCH_HOLE)", errno, len as u64, hint)
+                })
             }
             None => {
-                // SAFETY: the range is ours, and the caller promises that nobody uses what is in it.
+                // SAFETY: the range is ours, and the caller promises that nobody uses what is in
+                // it.
                 unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontNeed) }
                     .map_err(|errno| Error::os("madvise(MADV_DONTNEED)", errno, len as u64, hint))
             }
         }
     }
 
-    /// In a forked child that does not have the frames: something else may be at their addresses by now, which is not to
-    /// be unmapped.
+    /// In a forked child that does not have the frames: something else may be at their addresses by
+    /// now, which is not to be unmapped.
     pub(crate) fn forked(&self) {
         // Relaxed: read by the drop, which whoever drops has ordered after this.
         self.absent.store(self.on_fork == OnFork::Unmapped, Ordering::Relaxed);
@@ -357,7 +413,9 @@ mod tests {
         let first = memory.first().get();
         blocks
             .iter()
-            .filter_map(|block| FrameRange::new(Pfn::new(first + block * PAGEBLOCK_FRAMES), PAGEBLOCK_FRAMES))
+            .filter_map(|block| {
+                FrameRange::new(Pfn::new(first + block * PAGEBLOCK_FRAMES), PAGEBLOCK_FRAMES)
+            })
             .collect()
     }
 
@@ -415,6 +473,10 @@ mod tests {
         let range = memory.range();
         assert_eq!(range.len(), 3 * PAGEBLOCK_FRAMES);
         assert_eq!(memory.pointer(range.start).addr() as u64, range.start.get() << 12);
-        assert_eq!(range.start.get() % (4 * PAGEBLOCK_FRAMES), 0, "aligned to the next power of two");
+        assert_eq!(
+            range.start.get() % (4 * PAGEBLOCK_FRAMES),
+            0,
+            "aligned to the next power of two"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What is known of each block's memory: whether the OS has backed any of it, and which frames are still zero.
+//! What is known of each block's memory: whether the OS has backed any of it, and which frames are
+//! still zero.
 //!
 //! ```text
 //! note  4 bytes a block   RESIDENT      some frame was handed out since the block came from the OS, so that it backs some
@@ -12,12 +13,14 @@
 //! used  64 bytes a block  bit f = frame f was handed out since it came from the OS; read only while not USED_UP
 //! ```
 //!
-//! 68 bytes for each 2 MiB (0.0032 %), zero for a block that nobody has used, so that an arena's notes cost nothing until
-//! then. An allocation loads its block's note, and where frames of the block are still to come the word that has its bit.
+//! 68 bytes for each 2 MiB (0.0032 %), zero for a block that nobody has used, so that an arena's
+//! notes cost nothing until then. An allocation loads its block's note, and where frames of the
+//! block are still to come the word that has its bit.
 //!
-//! Notes are lost only by who has been given a frame of the block, and come back by who has every frame that they are about.
-//! So the two meet in one place only: a thread finds that every frame has been used, and before it can say so a pass gives
-//! some of them back. The generation tells: what was found out in an older one is not noted.
+//! Notes are lost only by who has been given a frame of the block, and come back by who has every
+//! frame that they are about. So the two meet in one place only: a thread finds that every frame
+//! has been used, and before it can say so a pass gives some of them back. The generation tells:
+//! what was found out in an older one is not noted.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -84,8 +87,14 @@ impl Notes {
 
     #[inline(always)]
     fn all(&self) -> &[AtomicU32] {
-        // SAFETY: the mapping has a note for each block, zeroed, aligned, and only ever used as atomics.
-        unsafe { std::slice::from_raw_parts(self.notes.base().cast::<AtomicU32>().as_ptr(), self.blocks as usize) }
+        // SAFETY: the mapping has a note for each block, zeroed, aligned, and only ever used as
+        // atomics.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.notes.base().cast::<AtomicU32>().as_ptr(),
+                self.blocks as usize,
+            )
+        }
     }
 
     /// Blocks below this number may be resident; no other is.
@@ -107,9 +116,13 @@ impl Notes {
 
     #[inline(always)]
     fn used(&self, block: usize) -> &[AtomicU64] {
-        // SAFETY: the mapping has `WORDS` words for each note, zeroed, aligned, and only ever used as atomics.
+        // SAFETY: the mapping has `WORDS` words for each note, zeroed, aligned, and only ever used
+        // as atomics.
         let all = unsafe {
-            std::slice::from_raw_parts(self.used.base().cast::<AtomicU64>().as_ptr(), self.blocks as usize * WORDS)
+            std::slice::from_raw_parts(
+                self.used.base().cast::<AtomicU64>().as_ptr(),
+                self.blocks as usize * WORDS,
+            )
         };
         &all[block * WORDS..(block + 1) * WORDS]
     }
@@ -118,12 +131,14 @@ impl Notes {
     #[inline(always)]
     fn is_noted(&self, pfn: Pfn) -> bool {
         let block = (pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
-        // Relaxed: it is the usual one only after a previous holder of a frame of this block made it so; a stale value that is
-        // not costs a look. A stale usual one cannot be where it matters: who changed it freed the frame that the caller has.
+        // Relaxed: it is the usual one only after a previous holder of a frame of this block made
+        // it so; a stale value that is not costs a look. A stale usual one cannot be where it
+        // matters: who changed it freed the frame that the caller has.
         self.all().get(block).is_some_and(|note| note.load(Ordering::Relaxed) & FLAGS != USUAL)
     }
 
-    /// The same about a chunk of `frames` frames, a power of two: no where all of them were handed out before.
+    /// The same about a chunk of `frames` frames, a power of two: no where all of them were handed
+    /// out before.
     #[inline(always)]
     pub(crate) fn is_news(&self, pfn: Pfn, frames: u64) -> bool {
         let block = (pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
@@ -136,17 +151,20 @@ impl Notes {
         if flags != RESIDENT || frames > 64 {
             return true;
         }
-        let (at, mask) = (pfn.get() % PAGEBLOCK_FRAMES, (!0u64 >> (64 - frames)) << (pfn.get() % 64));
+        let (at, mask) =
+            (pfn.get() % PAGEBLOCK_FRAMES, (!0u64 >> (64 - frames)) << (pfn.get() % 64));
         // Relaxed: the bits came with the frames.
         self.used(block)[at as usize / 64].load(Ordering::Relaxed) & mask != mask
     }
 
-    /// Whether the OS backs nothing of the block that a frame is in. A hint for who does not have the frame.
+    /// Whether the OS backs nothing of the block that a frame is in. A hint for who does not have
+    /// the frame.
     pub(crate) fn is_released(&self, pfn: Pfn) -> bool {
         !self.is_resident((pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block))
     }
 
-    /// Frames have been handed out. Calls `dirty` with each run of them that may be other than zero.
+    /// Frames have been handed out. Calls `dirty` with each run of them that may be other than
+    /// zero.
     #[inline]
     pub(crate) fn handed_out(&self, range: FrameRange, mut dirty: impl FnMut(FrameRange)) {
         let mut at = range.start.get();
@@ -180,9 +198,10 @@ impl Notes {
     fn clear(&self, start: u64, end: u64, dirty: &mut impl FnMut(u64, u64)) {
         let block = (start / PAGEBLOCK_FRAMES - self.first_block) as usize;
         let note = &self.all()[block];
-        // Acquire: the bits that are looked at below are at least as new, see there. Others clear the same flags at the same
-        // moment; each is cleared by one of them, who counts. A frame that is used again and again while its block is
-        // still fresh finds nothing to clear, and writes nothing.
+        // Acquire: the bits that are looked at below are at least as new, see there. Others clear
+        // the same flags at the same moment; each is cleared by one of them, who counts. A frame
+        // that is used again and again while its block is still fresh finds nothing to clear, and
+        // writes nothing.
         let mut old = note.load(Ordering::Acquire);
         if old & (RESIDENT | SEEN | WATCHED) != RESIDENT {
             // Relaxed for who is told: a statistic, and a hint.
@@ -206,11 +225,13 @@ impl Notes {
             let len = (64 - bit).min(end - at);
             let mask = (!0u64 >> (64 - len)) << bit;
             let word = &used[((at - base) / 64) as usize];
-            // Relaxed: a frame's bit is set by who has the frame, so these bits came with the frames.
+            // Relaxed: a frame's bit is set by who has the frame, so these bits came with the
+            // frames.
             let mut left = mask;
             if word.load(Ordering::Relaxed) & mask != mask {
-                // SeqCst, with the loads below: of two threads that fill the last two words at the same moment, the later
-                // one in the single order of these operations sees that all are full.
+                // SeqCst, with the loads below: of two threads that fill the last two words at the
+                // same moment, the later one in the single order of these operations sees that all
+                // are full.
                 left = word.fetch_or(mask, Ordering::SeqCst) & mask;
                 news = true;
             }
@@ -223,8 +244,9 @@ impl Notes {
             at += len;
         }
         if news && used.iter().all(|word| word.load(Ordering::SeqCst) == !0) {
-            // SeqCst: if a pass has cleared bits after they were looked at, it comes after this, and takes the flag away
-            // again; or before, and the generation is another one. Whoever does not see the flag yet looks at the bits.
+            // SeqCst: if a pass has cleared bits after they were looked at, it comes after this,
+            // and takes the flag away again; or before, and the generation is another one. Whoever
+            // does not see the flag yet looks at the bits.
             let same = |now| (now / GENERATION == old / GENERATION).then_some(now | USED_UP);
             let _ = note.fetch_update(Ordering::SeqCst, Ordering::SeqCst, same);
         }
@@ -260,12 +282,14 @@ impl Notes {
 
     /// The OS has taken a block's memory back. The caller has all of its frames.
     pub(crate) fn released(&self, block: u64) {
-        // Relaxed throughout: handed to the next user with the frames. SeqCst for the note: as in `released_part`.
+        // Relaxed throughout: handed to the next user with the frames. SeqCst for the note: as in
+        // `released_part`.
         for word in self.used(block as usize) {
             word.store(0, Ordering::Relaxed);
         }
         let fresh = |old: u32| Some((old & !(FLAGS | PARTED | BACKED)).wrapping_add(GENERATION));
-        let old = self.all()[block as usize].fetch_update(Ordering::SeqCst, Ordering::SeqCst, fresh);
+        let old =
+            self.all()[block as usize].fetch_update(Ordering::SeqCst, Ordering::SeqCst, fresh);
         if old.is_ok_and(|old| old & RESIDENT != 0) {
             self.resident.fetch_sub(1, Ordering::Relaxed);
         }
@@ -282,8 +306,9 @@ impl Notes {
         })
     }
 
-    /// Whether the OS backs nothing of a part of a block: nothing was handed out of it since it came. The caller has all of
-    /// its frames. With `huge` the OS backs a block as a whole as soon as one frame is used.
+    /// Whether the OS backs nothing of a part of a block: nothing was handed out of it since it
+    /// came. The caller has all of its frames. With `huge` the OS backs a block as a whole as soon
+    /// as one frame is used.
     pub(crate) fn is_absent(&self, part: FrameRange, huge: bool) -> bool {
         let block = (part.start.get() / PAGEBLOCK_FRAMES - self.first_block) as usize;
         // Relaxed: as in `is_noted`; the bits came with the frames.
@@ -299,13 +324,16 @@ impl Notes {
         // Relaxed: it is set by whoever populates, at any time.
         let backed = self.all()[block].load(Ordering::Relaxed) & BACKED;
         if backed != 0 {
-            // Now that some of it is gone, the bits have to tell which: the rest counts as used. SeqCst: as below.
+            // Now that some of it is gone, the bits have to tell which: the rest counts as used.
+            // SeqCst: as below.
             self.used(block).iter().for_each(|word| word.store(!0, Ordering::SeqCst));
         }
-        // SeqCst: see `clear`, where somebody may be about to say that all frames of the block have been used. The bits of
-        // frames that are not the caller's are all set where the block was used up, and right where it was not.
+        // SeqCst: see `clear`, where somebody may be about to say that all frames of the block have
+        // been used. The bits of frames that are not the caller's are all set where the block was
+        // used up, and right where it was not.
         self.words(part).for_each(|(word, mask)| _ = word.fetch_and(!mask, Ordering::SeqCst));
-        let fresh = |old: u32| Some(((old & !(USED_UP | backed)) | PARTED).wrapping_add(GENERATION));
+        let fresh =
+            |old: u32| Some(((old & !(USED_UP | backed)) | PARTED).wrapping_add(GENERATION));
         let _ = self.all()[block].fetch_update(Ordering::SeqCst, Ordering::SeqCst, fresh);
     }
 
@@ -359,7 +387,9 @@ mod tests {
                         scope.spawn(move || {
                             start.wait();
                             // Frames of all words, taken in turns by the four.
-                            (0..128).map(|i| dirty(notes, range(i * 4 + thread, 1)).len()).sum::<usize>()
+                            (0..128)
+                                .map(|i| dirty(notes, range(i * 4 + thread, 1)).len())
+                                .sum::<usize>()
                         })
                     })
                     .collect();
@@ -396,8 +426,14 @@ mod tests {
         assert!(!notes.is_noted(Pfn::new(600)));
         // Over the end of a word.
         notes.released_part(range(512 + 48, 32));
-        assert!(notes.is_absent(range(512 + 48, 16), false) && notes.is_absent(range(512 + 64, 16), false));
-        assert!(!notes.is_absent(range(512 + 32, 16), false) && !notes.is_absent(range(512 + 32, 32), false));
+        assert!(
+            notes.is_absent(range(512 + 48, 16), false)
+                && notes.is_absent(range(512 + 64, 16), false)
+        );
+        assert!(
+            !notes.is_absent(range(512 + 32, 16), false)
+                && !notes.is_absent(range(512 + 32, 32), false)
+        );
         assert!(notes.is_news(Pfn::new(512 + 48), 1) && !notes.is_news(Pfn::new(512 + 32), 16));
         assert_eq!((notes.resident(), notes.count_resident()), (1, 1));
         assert_eq!(dirty(&notes, range(512, 512)), [(512, 48), (512 + 80, 512 - 80)]);
@@ -413,15 +449,18 @@ mod tests {
         assert!(!notes.is_absent(range(512 + 64, 64), false));
         assert_eq!(dirty(&notes, range(512, 8)), [], "populated is still zero");
         notes.released_part(range(512 + 64, 64));
-        assert!(notes.is_absent(range(512 + 64, 64), false) && !notes.is_absent(range(512 + 128, 8), false));
+        assert!(
+            notes.is_absent(range(512 + 64, 64), false)
+                && !notes.is_absent(range(512 + 128, 8), false)
+        );
         assert_eq!(dirty(&notes, range(512 + 64, 64)), []);
         notes.released(1);
         assert!(notes.is_absent(range(512, 512), false));
         assert_eq!((notes.resident(), notes.count_resident()), (0, 0));
     }
 
-    /// A thread uses the last frames of a block while parts of it are given back, over and over: what is said to be zero
-    /// was given back since it was last handed out.
+    /// A thread uses the last frames of a block while parts of it are given back, over and over:
+    /// what is said to be zero was given back since it was last handed out.
     #[test]
     fn parts_given_back_while_others_use_the_block_up_are_clean_once() {
         let notes = Notes::new(0, 1).unwrap();
@@ -448,7 +487,9 @@ mod tests {
     fn notes_of_blocks_never_used_take_no_memory() {
         let notes = Notes::new(0, 1 << 23).unwrap();
         let backed = || {
-            let mapped = |mapping: &Mapping| crate::sys::pages_in_memory((mapping.base(), mapping.len())).unwrap();
+            let mapped = |mapping: &Mapping| {
+                crate::sys::pages_in_memory((mapping.base(), mapping.len())).unwrap()
+            };
             mapped(&notes.notes) + mapped(&notes.used)
         };
         assert_eq!((backed(), notes.count_resident(), notes.top()), (0, 0, 0));

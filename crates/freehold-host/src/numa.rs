@@ -1,12 +1,14 @@
-//! Memory nodes: what there is, read from the kernel's own texts, and which part of the arena goes where.
+//! Memory nodes: what there is, read from the kernel's own texts, and which part of the arena goes
+//! where.
 //!
 //! ```text
 //! /sys/devices/system/node/has_memory       "0-1"            nodes that have memory (a node may have none)
 //! /sys/devices/system/node/node0/cpulist    "0-3,8-11"       CPUs next to a node (a node may have none)
 //! ```
 //!
-//! Each node with memory gets a zone: an equal share of the arena, in whole pageblocks. The share is bound to the node by
-//! `mbind(2)` before anything is touched; on a machine with one node there is nothing to bind.
+//! Each node with memory gets a zone: an equal share of the arena, in whole pageblocks. The share
+//! is bound to the node by `mbind(2)` before anything is touched; on a machine with one node there
+//! is nothing to bind.
 
 use std::path::Path;
 
@@ -20,13 +22,15 @@ pub struct Topology {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Numa {
-    /// A zone for each node, whose pages come from that node while it has memory and from others after that. The
-    /// default, because a program that spills over to another node is slow and one that is killed is dead. Where the kernel
-    /// cannot be told (a sandbox forbids it, this process may not use that node), pages come from wherever it takes them.
+    /// A zone for each node, whose pages come from that node while it has memory and from others
+    /// after that. The default, because a program that spills over to another node is slow and one
+    /// that is killed is dead. Where the kernel cannot be told (a sandbox forbids it, this process
+    /// may not use that node), pages come from wherever it takes them.
     #[default]
     Prefer,
-    /// A zone for each node, whose pages come from that node or not at all: for programs that would rather fail than be
-    /// slow. What the kernel does when the node is full is up to its overcommit and out-of-memory settings.
+    /// A zone for each node, whose pages come from that node or not at all: for programs that would
+    /// rather fail than be slow. What the kernel does when the node is full is up to its overcommit
+    /// and out-of-memory settings.
     Bind,
     /// A zone for each node, without telling the kernel: for memory that somebody else places.
     ZonesOnly,
@@ -57,8 +61,8 @@ impl Topology {
             .unwrap_or(Self::single())
     }
 
-    /// From the text of `has_memory` and that of each node's `cpulist`. `None` where a text is not as the kernel
-    /// writes it, or names no node.
+    /// From the text of `has_memory` and that of each node's `cpulist`. `None` where a text is not
+    /// as the kernel writes it, or names no node.
     #[must_use]
     pub fn parse(nodes: &str, mut cpulist: impl FnMut(u32) -> Option<String>) -> Option<Self> {
         let nodes = parse_list(nodes)?;
@@ -80,9 +84,11 @@ impl Topology {
         self.nodes.iter().map(|(node, cpus)| (*node, cpus.as_slice()))
     }
 
-    /// For each CPU of the machine the index of its node; CPUs next to no memory count as the first node's.
+    /// For each CPU of the machine the index of its node; CPUs next to no memory count as the first
+    /// node's.
     pub(crate) fn node_of_each_cpu(&self) -> Vec<u16> {
-        let cpus = self.nodes.iter().flat_map(|(_, cpus)| cpus).max().map_or(0, |&cpu| cpu as usize + 1);
+        let cpus =
+            self.nodes.iter().flat_map(|(_, cpus)| cpus).max().map_or(0, |&cpu| cpu as usize + 1);
         let mut nodes = vec![0; cpus];
         for (index, (_, cpus)) in self.nodes.iter().enumerate() {
             for &cpu in cpus {
@@ -98,7 +104,8 @@ impl Topology {
         self
     }
 
-    /// So many blocks, divided among the nodes: each gets as many, the first ones what is left over.
+    /// So many blocks, divided among the nodes: each gets as many, the first ones what is left
+    /// over.
     pub(crate) fn divide(&self, blocks: u64) -> Vec<u64> {
         let nodes = self.nodes.len() as u64;
         (0..nodes).map(|node| blocks / nodes + u64::from(node < blocks % nodes)).collect()
@@ -134,7 +141,8 @@ mod tests {
         Some(["0-7,16-23\n", "8-15,24-31\n"].get(node as usize)?.to_string())
     }
 
-    /// A four-socket machine whose node 1 has no memory fitted, and whose node 4 has memory only (no CPU next to it).
+    /// A four-socket machine whose node 1 has no memory fitted, and whose node 4 has memory only
+    /// (no CPU next to it).
     fn four(node: u32) -> Option<String> {
         Some(["0-5\n", "6-11\n", "12-17\n", "18-23\n", "\n"].get(node as usize)?.to_string())
     }
@@ -145,7 +153,10 @@ mod tests {
         assert_eq!(machine.node_count(), 2);
         let of = machine.node_of_each_cpu();
         assert_eq!(of.len(), 32);
-        assert_eq!((of[0], of[7], of[8], of[15], of[16], of[23], of[24], of[31]), (0, 0, 1, 1, 0, 0, 1, 1));
+        assert_eq!(
+            (of[0], of[7], of[8], of[15], of[16], of[23], of[24], of[31]),
+            (0, 0, 1, 1, 0, 0, 1, 1)
+        );
         assert_eq!(machine.divide(7), [4, 3]);
     }
 

@@ -1,9 +1,10 @@
 //! Threads of this crate's own, which take no signal that is meant for the program.
 //!
-//! A handler may run on any thread that does not block its signal. On one of these it would find what its program never
-//! promised: a pass half done, with its lock held; or it would write to a page whose faults this very thread is there for,
-//! and wait for ever. And a program that takes its signals with `sigwait(3)`, blocked on all threads that it knows of, would be
-//! ended by one that comes here.
+//! A handler may run on any thread that does not block its signal. On one of these it would find
+//! what its program never promised: a pass half done, with its lock held; or it would write to a
+//! page whose faults this very thread is there for, and wait for ever. And a program that takes its
+//! signals with `sigwait(3)`, blocked on all threads that it knows of, would be ended by one that
+//! comes here.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,7 +14,8 @@ use std::thread::{Builder, JoinHandle};
 const MISTAKES: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT];
 
-/// The calling thread's signals, blocked until this is dropped; or as they were, where the kernel refuses that.
+/// The calling thread's signals, blocked until this is dropped; or as they were, where the kernel
+/// refuses that.
 struct Blocked(Option<libc::sigset_t>);
 
 impl Blocked {
@@ -25,7 +27,8 @@ impl Blocked {
             for signal in MISTAKES {
                 libc::sigdelset(all.as_mut_ptr(), signal);
             }
-            let done = libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) == 0;
+            let done =
+                libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) == 0;
             Self(done.then(|| before.assume_init()))
         }
     }
@@ -42,7 +45,8 @@ impl Drop for Blocked {
 
 /// Starts a thread of that name.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    // The new thread inherits what its maker blocks, so that there is no moment at which it does not.
+    // The new thread inherits what its maker blocks, so that there is no moment at which it does
+    // not.
     let _blocked = Blocked::new();
     Builder::new().name(name.to_owned()).spawn(run)
 }

@@ -1,5 +1,5 @@
-//! Giving memory back to the OS: wholly free blocks and free runs of others, in batches, with one system call for each run of
-//! neighbours or for many.
+//! Giving memory back to the OS: wholly free blocks and free runs of others, in batches, with one
+//! system call for each run of neighbours or for many.
 //!
 //! ```text
 //! for each block that the OS backs, the highest first:
@@ -10,19 +10,26 @@
 //!     note the blocks and chunks as released, free them again
 //! ```
 //!
-//! - A block that is being released is *allocated*, so nobody else can get it; an allocation that fails meanwhile waits
-//!   for the batch, ends the pass (memory is wanted, so this is no time to give it away) and tries again.
-//! - A glance at the block decides whether it is tried at all: blocks in use cost some 200 ns and disturb nobody. The
-//!   allocator's `alloc_contig_range` would do as well but isolates first, pulling blocks in use out of threads' hands.
-//! - The highest first, because the allocator takes the lowest whole block it has: what stays is what is used next.
-//! - A pass with decay takes a block twice: the first time it notes that the block was found free, and gives it back as
-//!   it is; the second time it finds that nothing was handed out in between, so it was free all the time. Of a block in use
-//!   it gives back what is free where nothing was handed out in between.
+//! - A block that is being released is *allocated*, so nobody else can get it; an allocation that
+//!   fails meanwhile waits for the batch, ends the pass (memory is wanted, so this is no time to
+//!   give it away) and tries again.
+//! - A glance at the block decides whether it is tried at all: blocks in use cost some 200 ns and
+//!   disturb nobody. The allocator's `alloc_contig_range` would do as well but isolates first,
+//!   pulling blocks in use out of threads' hands.
+//! - The highest first, because the allocator takes the lowest whole block it has: what stays is
+//!   what is used next.
+//! - A pass with decay takes a block twice: the first time it notes that the block was found free,
+//!   and gives it back as it is; the second time it finds that nothing was handed out in between,
+//!   so it was free all the time. Of a block in use it gives back what is free where nothing was
+//!   handed out in between.
 //! - A chunk of which the OS backs nothing is not given back a second time: the notes tell.
 
 use std::sync::atomic::Ordering;
 
-use freehold::{AllocFlags, CpuId, FRAME_SIZE, FrameRange, Migratetype, On, Order, PAGEBLOCK_FRAMES, Pfn, Request};
+use freehold::{
+    AllocFlags, CpuId, FRAME_SIZE, FrameRange, Migratetype, On, Order, PAGEBLOCK_FRAMES, Pfn,
+    Request,
+};
 
 use crate::Error;
 use crate::host::Host;
@@ -64,7 +71,8 @@ pub(crate) fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
     }
 }
 
-/// The smallest chunk that is given back out of a block in use: 32 KiB. For less, the call costs more than the memory.
+/// The smallest chunk that is given back out of a block in use: 32 KiB. For less, the call costs
+/// more than the memory.
 const LEAST: Order = match Order::new(3) {
     Some(order) => order,
     None => Order::ZERO,
@@ -87,8 +95,12 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     let (release, engine) = (&inner.release, &inner.core.engine);
     let _one = release.begin();
     if which == Which::Decayed {
-        // The periodic work of every thread's CPU, for those that are idle: what they freed goes home.
-        for cpu in (0..engine.cpu_count()).map(|cpu| CpuId::new(cpu as u16)).filter(|&cpu| engine.is_online(cpu)) {
+        // The periodic work of every thread's CPU, for those that are idle: what they freed goes
+        // home.
+        for cpu in (0..engine.cpu_count())
+            .map(|cpu| CpuId::new(cpu as u16))
+            .filter(|&cpu| engine.is_online(cpu))
+        {
             // It may have gone offline since.
             let _ = engine.on(cpu).tick();
         }
@@ -114,7 +126,11 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
 impl Pass<'_> {
     fn run(&mut self, which: Which) {
         let Inner { notes, release, .. } = self.inner;
-        let budget = if which == Which::All { u64::MAX } else { release.budget.saturating_mul(PAGEBLOCK_FRAMES) };
+        let budget = if which == Which::All {
+            u64::MAX
+        } else {
+            release.budget.saturating_mul(PAGEBLOCK_FRAMES)
+        };
         for block in (0..notes.top()).rev() {
             if !notes.is_resident(block) {
                 continue;
@@ -177,7 +193,8 @@ impl Pass<'_> {
             return;
         }
         let first = self.taken.len();
-        // The smallest first: where there is none there is nothing, and that is all that most blocks cost.
+        // The smallest first: where there is none there is nothing, and that is all that most
+        // blocks cost.
         let Some(chunk) = self.take(LEAST, block) else { return };
         self.taken.push(chunk);
         let mut order = Order::PAGEBLOCK.get() - 1;
@@ -190,7 +207,8 @@ impl Pass<'_> {
         let huge = self.inner.memory.backing() == Backing::HugePages;
         let mut at = first;
         while at < self.taken.len() {
-            // Of what is left of a huge page the kernel makes one again by and by, and tells nobody: so it is asked.
+            // Of what is left of a huge page the kernel makes one again by and by, and tells
+            // nobody: so it is asked.
             let range = self.taken[at];
             let absent = self.inner.notes.is_absent(range, huge);
             if absent && (!huge || self.inner.memory.in_memory(range) == Ok(0)) {
@@ -205,7 +223,8 @@ impl Pass<'_> {
 
     fn free(&mut self, range: FrameRange) {
         if let Err(error) = self.cpu.free_range(range) {
-            // The frames are this pass's own, so this would be a defect; say so rather than lose them quietly.
+            // The frames are this pass's own, so this would be a defect; say so rather than lose
+            // them quietly.
             self.result = Err(error.into());
         }
     }
@@ -323,7 +342,8 @@ mod tests {
         arena.validate().unwrap();
     }
 
-    /// The next pass is in the queue before an allocation that waits for the one that runs: it is to end as well.
+    /// The next pass is in the queue before an allocation that waits for the one that runs: it is
+    /// to end as well.
     #[test]
     fn an_allocation_that_waits_ends_the_next_pass_too() {
         let arena = Arena::with_size(16 << 20).unwrap();
@@ -345,7 +365,11 @@ mod tests {
                 }
                 drop(first);
                 let waited = waiter.join().unwrap();
-                assert_eq!(next.join().unwrap().cut_short, waited, "the pass went on although memory was wanted");
+                assert_eq!(
+                    next.join().unwrap().cut_short,
+                    waited,
+                    "the pass went on although memory was wanted"
+                );
             });
         }
     }
@@ -364,7 +388,8 @@ mod tests {
         });
     }
 
-    /// More than there are blocks may be owed: by frees of runs that somebody takes again without collecting.
+    /// More than there are blocks may be owed: by frees of runs that somebody takes again without
+    /// collecting.
     #[test]
     fn what_is_owed_is_collected_in_bounded_time() {
         let arena: &'static Arena = Arena::with_size(16 << 20).unwrap().leak();

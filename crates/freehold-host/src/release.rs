@@ -1,12 +1,13 @@
-//! Who may give memory back, and when: one pass of an arena at a time, which ends early for whoever waits for it.
+//! Who may give memory back, and when: one pass of an arena at a time, which ends early for whoever
+//! waits for it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
-    /// This thread is making a pass or changes the arena's size, for whose end it must not wait: the program's own allocator may
-    /// be the arena, and a pass keeps lists.
+    /// This thread is making a pass or changes the arena's size, for whose end it must not wait:
+    /// the program's own allocator may be the arena, and a pass keeps lists.
     static IN_PASS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -37,7 +38,8 @@ pub(crate) struct Release {
     pass: Mutex<()>,
     pub(crate) budget: u64,
     pub(crate) batch: usize,
-    /// How many wait for the pass that runs to end. Counted, as several passes may be in the queue before one who waits.
+    /// How many wait for the pass that runs to end. Counted, as several passes may be in the queue
+    /// before one who waits.
     wanted: AtomicU64,
     /// Somebody else than a pass has had free frames in hand.
     in_hand: AtomicBool,
@@ -80,8 +82,8 @@ impl Release {
         self.wanted.load(Ordering::Relaxed) != 0
     }
 
-    /// No pass runs while the guard lives, and allocations that fail meanwhile wait for it: for whoever has frames in hand that
-    /// are free. The pass that runs ends early.
+    /// No pass runs while the guard lives, and allocations that fail meanwhile wait for it: for
+    /// whoever has frames in hand that are free. The pass that runs ends early.
     pub(crate) fn alone(&self) -> (Passing, MutexGuard<'_, ()>) {
         let alone = self.interrupt();
         let passing = Passing::new();
@@ -103,11 +105,13 @@ impl Release {
         alone
     }
 
-    /// An allocation has failed. Waits for the pass that runs, if any, and keeps the next one from starting while the
-    /// guard lives; `None` where there never was a pass, so that trying again cannot help.
+    /// An allocation has failed. Waits for the pass that runs, if any, and keeps the next one from
+    /// starting while the guard lives; `None` where there never was a pass, so that trying again
+    /// cannot help.
     pub(crate) fn hold_off(&self) -> Option<MutexGuard<'_, ()>> {
-        // Acquire: pairs with the release at the start of a pass. Who found a block missing because a pass has it came
-        // to the allocator after that pass took it, and so sees the pass counted.
+        // Acquire: pairs with the release at the start of a pass. Who found a block missing because
+        // a pass has it came to the allocator after that pass took it, and so sees the pass
+        // counted.
         let ever = self.passes.load(Ordering::Acquire) != 0 || self.in_hand.load(Ordering::Acquire);
         if !ever || IN_PASS.get() {
             return None;

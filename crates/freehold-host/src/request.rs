@@ -14,7 +14,8 @@ use freehold::{AllocFlags, Migratetype, NodeId, Order, PAGEBLOCK_FRAMES, Request
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct FrameRequest {
-    /// The allocator's request does not tell its order, and the length of what comes back must not be guessed.
+    /// The allocator's request does not tell its order, and the length of what comes back must not
+    /// be guessed.
     order: Order,
     migratetype: Migratetype,
     flags: AllocFlags,
@@ -23,13 +24,21 @@ pub struct FrameRequest {
 }
 
 impl FrameRequest {
-    /// Movable frames, anywhere. Movable is what nobody holds a physical address of: in user space, everything.
+    /// Movable frames, anywhere. Movable is what nobody holds a physical address of: in user space,
+    /// everything.
     #[inline(always)]
     pub const fn new(order: Order) -> Self {
-        Self { order, migratetype: Migratetype::Movable, flags: AllocFlags::empty(), align: Order::ZERO, node: None }
+        Self {
+            order,
+            migratetype: Migratetype::Movable,
+            flags: AllocFlags::empty(),
+            align: Order::ZERO,
+            node: None,
+        }
     }
 
-    /// Keeps frames of different lifetimes apart: give what lives long another type than what comes and goes.
+    /// Keeps frames of different lifetimes apart: give what lives long another type than what comes
+    /// and goes.
     #[inline(always)]
     pub const fn migratetype(mut self, migratetype: Migratetype) -> Self {
         self.migratetype = migratetype;
@@ -49,7 +58,8 @@ impl FrameRequest {
         self
     }
 
-    /// The node to look on first; by default that of the thread's slot. Nodes are counted from 0 in the order of
+    /// The node to look on first; by default that of the thread's slot. Nodes are counted from 0 in
+    /// the order of
     /// [`Topology::nodes`](crate::Topology::nodes).
     pub const fn node(mut self, node: NodeId) -> Self {
         self.node = Some(node);

@@ -6,13 +6,15 @@
 //! CPU E+S             the keeper: nobody's, for giving memory back and for collecting what others freed
 //! ```
 //!
-//! A thread's CPU is online only while it has one. That matters twice: the allocator gives each CPU online its share of the
-//! memory (an eighth of it between them all), so slots that nobody uses must not count; and a CPU that goes offline
-//! gives every block it holds to its zone, so a thread that ends leaves nothing behind in a slot that may never be used
-//! again. A program that makes a thread for each request pays for that in proportion to the blocks each thread held; a
-//! pool of threads pays nothing.
+//! A thread's CPU is online only while it has one. That matters twice: the allocator gives each CPU
+//! online its share of the memory (an eighth of it between them all), so slots that nobody uses
+//! must not count; and a CPU that goes offline gives every block it holds to its zone, so a thread
+//! that ends leaves nothing behind in a slot that may never be used again. A program that makes a
+//! thread for each request pays for that in proportion to the blocks each thread held; a pool of
+//! threads pays nothing.
 //!
-//! CPU `i` is on node `i % nodes`, and a thread gets a slot of the node that it runs on at its first call.
+//! CPU `i` is on node `i % nodes`, and a thread gets a slot of the node that it runs on at its
+//! first call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -115,10 +117,11 @@ impl Slots {
         Some(cpu)
     }
 
-    /// Gives an exclusive slot back: what it holds goes to the zones, what waits in its buffers goes home.
+    /// Gives an exclusive slot back: what it holds goes to the zones, what waits in its buffers
+    /// goes home.
     pub(crate) fn give(&self, engine: &Engine, cpu: CpuId) {
-        // It fails only where the slot is not online or owned, neither of which can be here; it would stay taken then
-        // rather than be handed out in a state nobody expects.
+        // It fails only where the slot is not online or owned, neither of which can be here; it
+        // would stay taken then rather than be handed out in a state nobody expects.
         if engine.cpu_offline(cpu).is_ok() {
             self.untake(cpu);
         }
@@ -140,7 +143,8 @@ impl Slots {
         let shared = (0..table.users.len()).min_by_key(|&i| (table.users[i], far(i))).unwrap_or(0);
         let cpu = CpuId::new(self.exclusive + shared as u16);
         if table.users[shared] == 0 {
-            // Under the lock, so that nobody takes it offline in between. It exists, so this cannot fail.
+            // Under the lock, so that nobody takes it offline in between. It exists, so this cannot
+            // fail.
             let _ = engine.cpu_online(cpu);
         }
         table.users[shared] += 1;
@@ -150,7 +154,9 @@ impl Slots {
     /// A thread leaves a shared CPU; the last one takes it offline.
     pub(crate) fn leave(&self, engine: &Engine, cpu: CpuId) {
         let mut table = self.table();
-        let Some(users) = table.users.get_mut(cpu.index() - usize::from(self.exclusive)) else { return };
+        let Some(users) = table.users.get_mut(cpu.index() - usize::from(self.exclusive)) else {
+            return;
+        };
         *users -= 1;
         if *users == 0 {
             let _ = engine.cpu_offline(cpu);

@@ -1,12 +1,14 @@
-//! Room for a few mappings, kept for when the process has as many as it may have (`vm.max_map_count`).
+//! Room for a few mappings, kept for when the process has as many as it may have
+//! (`vm.max_map_count`).
 //!
 //! ```text
 //!   kept       |none|read|none|read|none|     five mappings
 //!   given up   |          none          |     one
 //! ```
 //!
-//! Even taking pages away may want a mapping for a moment, or the one in the middle of another. Where the kernel refuses it,
-//! the room is given up, the call made again, and the room taken back as soon as there is some.
+//! Even taking pages away may want a mapping for a moment, or the one in the middle of another.
+//! Where the kernel refuses it, the room is given up, the call made again, and the room taken back
+//! as soon as there is some.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +18,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use crate::Error;
 use crate::sys::{Mapping, NO_ROOM};
 
-/// Pages of it. A new mapping may exceed the limit by one, and one in the middle of another wants to be two below it.
+/// Pages of it. A new mapping may exceed the limit by one, and one in the middle of another wants
+/// to be two below it.
 const PAGES: usize = 5;
 
 /// See the module's documentation.
@@ -30,11 +33,16 @@ impl Spare {
         let area = Mapping::anonymous(PAGES * 4096, ProtFlags::empty(), MapFlags::NORESERVE)?;
         let this = Self { area, kept: AtomicBool::new(false) };
         this.keep();
-        if this.is_kept() { Ok(this) } else { Err(Error::os("mprotect", Errno::NOMEM, 4096, NO_ROOM)) }
+        if this.is_kept() {
+            Ok(this)
+        } else {
+            Err(Error::os("mprotect", Errno::NOMEM, 4096, NO_ROOM))
+        }
     }
 
     fn is_kept(&self) -> bool {
-        // Relaxed: a hint. Who changes the area at the same moment as somebody else leaves more room or less.
+        // Relaxed: a hint. Who changes the area at the same moment as somebody else leaves more
+        // room or less.
         self.kept.load(Ordering::Relaxed)
     }
 
@@ -49,7 +57,8 @@ impl Spare {
         if self.is_kept() {
             return;
         }
-        let kept = [1, 3].into_iter().try_for_each(|page| self.protect(page, 1, MprotectFlags::READ));
+        let kept =
+            [1, 3].into_iter().try_for_each(|page| self.protect(page, 1, MprotectFlags::READ));
         if kept.is_err() {
             let _ = self.protect(0, PAGES, MprotectFlags::empty());
         }
@@ -60,6 +69,7 @@ impl Spare {
     /// Whether there is room now that was not before.
     pub(crate) fn give_up(&self) -> bool {
         // Relaxed: as above.
-        self.kept.swap(false, Ordering::Relaxed) && self.protect(0, PAGES, MprotectFlags::empty()).is_ok()
+        self.kept.swap(false, Ordering::Relaxed)
+            && self.protect(0, PAGES, MprotectFlags::empty()).is_ok()
     }
 }

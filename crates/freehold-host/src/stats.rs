@@ -1,16 +1,19 @@
 //! What an arena tells about itself.
 
-/// A snapshot: each number is exact, but they may be of slightly different moments while others work.
+/// A snapshot: each number is exact, but they may be of slightly different moments while others
+/// work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Frames there are.
     pub frames: u64,
-    /// Frames there may be, as far as addresses are reserved: see [`Arena::grow`](crate::Arena::grow).
+    /// Frames there may be, as far as addresses are reserved: see
+    /// [`Arena::grow`](crate::Arena::grow).
     pub frames_reserved: u64,
     /// Blocks there are.
     pub blocks: u64,
-    /// Blocks of which frames were handed out since they last came from the OS: at most these are backed by memory.
+    /// Blocks of which frames were handed out since they last came from the OS: at most these are
+    /// backed by memory.
     /// [`Arena::frames_in_memory`](crate::Arena::frames_in_memory) asks the kernel for the exact number of frames.
     pub blocks_resident: u64,
     /// Blocks given back to the OS so far, each time counted.
@@ -23,7 +26,8 @@ pub struct Stats {
     pub release_calls: u64,
     /// Runs of blocks that the kernel refused to take back (locked memory).
     pub release_refused: u64,
-    /// Passes made, by [`trim`](crate::Arena::trim), [`pass`](crate::Arena::pass) or the background thread.
+    /// Passes made, by [`trim`](crate::Arena::trim), [`pass`](crate::Arena::pass) or the background
+    /// thread.
     pub passes: u64,
     /// Exclusive slots there are.
     pub slots: u64,
@@ -31,11 +35,13 @@ pub struct Stats {
     pub slots_taken: u64,
     /// Threads that share slots.
     pub threads_sharing: u64,
-    /// Threads use the biased lock: the kernel has `membarrier(2)` and [`Lock::Ordinary`](crate::Lock) was not asked for.
+    /// Threads use the biased lock: the kernel has `membarrier(2)` and
+    /// [`Lock::Ordinary`](crate::Lock) was not asked for.
     pub biased: bool,
     /// Bytes of metadata: the allocator's, and the notes on what is resident and zero.
     pub metadata_bytes: u64,
-    /// Handles whose frames had been freed behind their back by a raw call: a defect of the program.
+    /// Handles whose frames had been freed behind their back by a raw call: a defect of the
+    /// program.
     pub refused_drops: u64,
     /// Double frees that only showed after the second call had returned: a defect of the program.
     pub late_double_frees: u64,

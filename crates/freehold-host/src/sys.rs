@@ -1,8 +1,9 @@
-//! The system calls that rustix does not have, each behind a function that can be read in one sitting, and mappings
-//! that unmap themselves.
+//! The system calls that rustix does not have, each behind a function that can be read in one
+//! sitting, and mappings that unmap themselves.
 //!
-//! `process_madvise(2)`, `mbind(2)` and `mincore(2)` are in neither of rustix's back ends, so these three go through `libc`
-//! here; so do signal masks, and the requests of `userfaultfd(2)`, in their own module.
+//! `process_madvise(2)`, `mbind(2)` and `mincore(2)` are in neither of rustix's back ends, so these
+//! three go through `libc` here; so do signal masks, and the requests of `userfaultfd(2)`, in their
+//! own module.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -22,8 +23,9 @@ pub(crate) fn no_room_or(hint: &'static str, errno: Errno) -> &'static str {
     if errno == Errno::NOMEM { NO_ROOM } else { hint }
 }
 
-/// Unmaps a range, or at least gives back what is in it: where it has become part of a larger mapping, which would have to
-/// be cut in two, and the process has as many as it may have. Then only addresses are lost.
+/// Unmaps a range, or at least gives back what is in it: where it has become part of a larger
+/// mapping, which would have to be cut in two, and the process has as many as it may have. Then
+/// only addresses are lost.
 ///
 /// # Safety
 ///
@@ -42,7 +44,8 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is only an address range that this value owns; what is done with the memory is its users' affair.
+// SAFETY: a mapping is only an address range that this value owns; what is done with the memory is
+// its users' affair.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -61,15 +64,28 @@ impl Mapping {
             allowed: "within the address space",
         })?;
         // SAFETY: no address is asked for, so nothing that exists is replaced.
-        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE | flags) }
-            .map_err(|errno| Error::os("mmap", errno, len as u64, NO_ROOM))?;
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE | flags)
+        }
+        .map_err(|errno| Error::os("mmap", errno, len as u64, NO_ROOM))?;
         // The kernel maps nothing at address 0 unless asked to.
-        let base = NonNull::new(base.cast()).ok_or(Error::os("mmap", Errno::NOMEM, len as u64, NO_ROOM))?;
+        let base = NonNull::new(base.cast()).ok_or(Error::os(
+            "mmap",
+            Errno::NOMEM,
+            len as u64,
+            NO_ROOM,
+        ))?;
         Ok(Self { base, len })
     }
 
-    /// The same, starting at a multiple of `align` (a power of two): more is mapped, and the ends are given up.
-    pub(crate) fn aligned(len: usize, align: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self, Error> {
+    /// The same, starting at a multiple of `align` (a power of two): more is mapped, and the ends
+    /// are given up.
+    pub(crate) fn aligned(
+        len: usize,
+        align: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Self, Error> {
         let more = len.checked_add(align).ok_or(Error::Knob {
             knob: "size",
             value: len as u64,
@@ -81,11 +97,13 @@ impl Mapping {
         let base = start.wrapping_add(skip);
         for (from, bytes) in [(start, skip), (base.wrapping_add(len), whole.len - skip - len)] {
             if bytes > 0 {
-                // SAFETY: these pages were mapped just now, nobody knows of them, and the rest does not include them.
+                // SAFETY: these pages were mapped just now, nobody knows of them, and the rest does
+                // not include them.
                 unsafe { unmap(from, bytes) };
             }
         }
-        let base = NonNull::new(base).ok_or(Error::os("mmap", Errno::NOMEM, len as u64, NO_ROOM))?;
+        let base =
+            NonNull::new(base).ok_or(Error::os("mmap", Errno::NOMEM, len as u64, NO_ROOM))?;
         Ok(Self { base, len })
     }
 
@@ -93,9 +111,13 @@ impl Mapping {
     pub(crate) fn replace_with_file(&mut self, fd: BorrowedFd<'_>) -> Result<(), Error> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: the range replaced is this mapping's, of which `&mut self` shows that nobody uses it.
-        let mapped = unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), self.len, prot, flags, fd, 0) };
-        mapped.map(drop).map_err(|errno| Error::os("mmap of the memfd", errno, self.len as u64, NO_ROOM))
+        // SAFETY: the range replaced is this mapping's, of which `&mut self` shows that nobody uses
+        // it.
+        let mapped =
+            unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), self.len, prot, flags, fd, 0) };
+        mapped
+            .map(drop)
+            .map_err(|errno| Error::os("mmap of the memfd", errno, self.len as u64, NO_ROOM))
     }
 
     /// Puts huge pages there instead, all of them set aside for this mapping at once.
@@ -104,19 +126,24 @@ impl Mapping {
         // Not NORESERVE: that would put the error off to the first touch, where it is a SIGBUS.
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         // SAFETY: as above.
-        let mapped = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.len, prot, flags) };
+        let mapped =
+            unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.len, prot, flags) };
         let hint = "set huge pages aside first: vm.nr_hugepages must have one to spare for each 2 MiB of the arena";
-        mapped.map(drop).map_err(|errno| Error::os("mmap(MAP_HUGETLB)", errno, self.len as u64, hint))
+        mapped
+            .map(drop)
+            .map_err(|errno| Error::os("mmap(MAP_HUGETLB)", errno, self.len as u64, hint))
     }
 
     /// Keeps the kernel from using huge pages here, where it has any.
     pub(crate) fn no_huge_pages(&self) {
         let advice = rustix::mm::Advice::LinuxNoHugepage;
-        // SAFETY: our own range, in which nothing changes. A kernel without huge pages refuses the advice, which is as good.
+        // SAFETY: our own range, in which nothing changes. A kernel without huge pages refuses the
+        // advice, which is as good.
         let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, advice) };
     }
 
-    /// Gives pages that are in memory and hold nothing but zeros back to the OS: they read as zeros without being there.
+    /// Gives pages that are in memory and hold nothing but zeros back to the OS: they read as zeros
+    /// without being there.
     ///
     /// # Safety
     ///
@@ -125,17 +152,24 @@ impl Mapping {
         let mut run = (0, 0);
         let forget = |(start, end): (usize, usize)| {
             if start < end {
-                // SAFETY: within the mapping; these pages are zeros before and after, by the caller's promise. What cannot be
-                // given back stays.
+                // SAFETY: within the mapping; these pages are zeros before and after, by the
+                // caller's promise. What cannot be given back stays.
                 let _ = unsafe {
                     let from = self.base.add(start * 4096).as_ptr().cast();
-                    rustix::mm::madvise(from, (end - start) * 4096, rustix::mm::Advice::LinuxDontNeed)
+                    rustix::mm::madvise(
+                        from,
+                        (end - start) * 4096,
+                        rustix::mm::Advice::LinuxDontNeed,
+                    )
                 };
             }
         };
         let done = each_page_in_memory((self.base, self.len), |page| {
-            // SAFETY: within the mapping, which is aligned to pages; the caller promises that nobody writes.
-            let words = unsafe { std::slice::from_raw_parts(self.base.add(page * 4096).cast::<u64>().as_ptr(), 512) };
+            // SAFETY: within the mapping, which is aligned to pages; the caller promises that
+            // nobody writes.
+            let words = unsafe {
+                std::slice::from_raw_parts(self.base.add(page * 4096).cast::<u64>().as_ptr(), 512)
+            };
             if words.iter().any(|&word| word != 0) {
                 return;
             }
@@ -162,7 +196,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is this value's own; whoever drops it has made sure that nothing points there any more.
+        // SAFETY: the range is this value's own; whoever drops it has made sure that nothing points
+        // there any more.
         unsafe { unmap(self.base.as_ptr(), self.len) };
     }
 }
@@ -173,16 +208,22 @@ pub(crate) type Bytes = (NonNull<u8>, usize);
 /// The most vectors of one `process_madvise` (`UIO_MAXIOV`).
 pub(crate) const MAX_VECTORS: usize = 1024;
 
-/// `madvise(MADV_DONTNEED)` over several ranges in one call, with one flush for all of them. Returns the bytes done,
-/// which may be fewer than asked for.
+/// `madvise(MADV_DONTNEED)` over several ranges in one call, with one flush for all of them.
+/// Returns the bytes done, which may be fewer than asked for.
 ///
 /// # Safety
 ///
 /// Nobody may use these bytes, nor rely on what is in them.
-pub(crate) unsafe fn dont_need_vectors(pidfd: BorrowedFd<'_>, ranges: &[Bytes]) -> Result<usize, Errno> {
-    let vectors: Vec<libc::iovec> =
-        ranges.iter().map(|&(base, len)| libc::iovec { iov_base: base.as_ptr().cast(), iov_len: len }).collect();
-    // SAFETY: the vectors outlive the call; what becomes of the memory they name is the caller's promise.
+pub(crate) unsafe fn dont_need_vectors(
+    pidfd: BorrowedFd<'_>,
+    ranges: &[Bytes],
+) -> Result<usize, Errno> {
+    let vectors: Vec<libc::iovec> = ranges
+        .iter()
+        .map(|&(base, len)| libc::iovec { iov_base: base.as_ptr().cast(), iov_len: len })
+        .collect();
+    // SAFETY: the vectors outlive the call; what becomes of the memory they name is the caller's
+    // promise.
     let done = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
@@ -196,7 +237,8 @@ pub(crate) unsafe fn dont_need_vectors(pidfd: BorrowedFd<'_>, ranges: &[Bytes]) 
     usize::try_from(done).map_err(|_| last_errno())
 }
 
-/// Makes pages fatal to touch without changing their mapping (`MADV_GUARD_INSTALL`); a new mapping in their place undoes it.
+/// Makes pages fatal to touch without changing their mapping (`MADV_GUARD_INSTALL`); a new mapping
+/// in their place undoes it.
 ///
 /// # Safety
 ///
@@ -232,12 +274,16 @@ pub(crate) fn bind(range: Bytes, node: u32, placement: Placement) -> Result<(), 
     *word |= 1 << (node % bits);
     // The kernel reads one bit less than it is told (an old mistake that has become the interface).
     let most = WORDS as libc::c_ulong * libc::c_ulong::from(bits) + 1;
-    // SAFETY: the mask outlives the call and has the bits named; the contents of memory do not change.
-    let done = unsafe { libc::syscall(libc::SYS_mbind, range.0.as_ptr(), range.1, mode, mask.as_ptr(), most, 0) };
+    // SAFETY: the mask outlives the call and has the bits named; the contents of memory do not
+    // change.
+    let done = unsafe {
+        libc::syscall(libc::SYS_mbind, range.0.as_ptr(), range.1, mode, mask.as_ptr(), most, 0)
+    };
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// How long a file may be that this process writes; `None` where there is no limit, or the kernel does not say.
+/// How long a file may be that this process writes; `None` where there is no limit, or the kernel
+/// does not say.
 ///
 /// Not rustix's, which takes it for granted that the kernel does.
 pub(crate) fn file_size_limit() -> Option<u64> {
@@ -247,7 +293,8 @@ pub(crate) fn file_size_limit() -> Option<u64> {
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// The CPU that the calling thread runs on; 0 where the kernel does not say, for the same reason as above.
+/// The CPU that the calling thread runs on; 0 where the kernel does not say, for the same reason as
+/// above.
 pub(crate) fn current_cpu() -> usize {
     // SAFETY: it takes nothing and changes nothing.
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
@@ -260,7 +307,8 @@ pub(crate) fn pages_in_memory(range: Bytes) -> Result<u64, Errno> {
     Ok(pages)
 }
 
-/// Calls `f` with the number of each page of a range that the kernel has in memory, counted from its start.
+/// Calls `f` with the number of each page of a range that the kernel has in memory, counted from
+/// its start.
 fn each_page_in_memory(range: Bytes, mut f: impl FnMut(usize)) -> Result<(), Errno> {
     const PAGES: usize = 1 << 15;
     let mut seen = vec![0u8; PAGES];
@@ -271,7 +319,8 @@ fn each_page_in_memory(range: Bytes, mut f: impl FnMut(usize)) -> Result<(), Err
         if unsafe { libc::mincore(at.cast::<c_void>(), len, seen.as_mut_ptr()) } != 0 {
             return Err(last_errno());
         }
-        let there = seen[..len.div_ceil(4096)].iter().enumerate().filter(|(_, page)| **page & 1 != 0);
+        let there =
+            seen[..len.div_ceil(4096)].iter().enumerate().filter(|(_, page)| **page & 1 != 0);
         there.for_each(|(page, _)| f(start / 4096 + page));
     }
     Ok(())
@@ -315,7 +364,10 @@ mod tests {
         assert_eq!(pages_in_memory(range), Ok(13));
         for page in 0..64 {
             // SAFETY: as above.
-            assert_eq!(unsafe { mapping.base().add(page * 4096 + 4095).read() }, if page % 5 == 0 { 7 } else { 0 });
+            assert_eq!(
+                unsafe { mapping.base().add(page * 4096 + 4095).read() },
+                if page % 5 == 0 { 7 } else { 0 }
+            );
         }
     }
 
@@ -330,7 +382,11 @@ mod tests {
                 bound => assert_eq!(bound, Ok(())),
             }
             assert!(bind(range, 1000, placement).is_err());
-            assert_eq!(bind(range, 5000, placement), Err(Errno::INVAL), "more nodes than the mask has room for");
+            assert_eq!(
+                bind(range, 5000, placement),
+                Err(Errno::INVAL),
+                "more nodes than the mask has room for"
+            );
         }
         // SAFETY: within the mapping, which nobody else knows.
         unsafe { mapping.base().write(1) };

@@ -5,12 +5,13 @@
 //! ENTRIES  every arena the thread has used    gives the slots back when the thread ends
 //! ```
 //!
-//! `FAST` is a cache of `ENTRIES` in which each arena has one place, the same on every thread, which it shares with no other
-//! while there are no more arenas than places. It holds the arena's number as the arena's [stamp](crate::stamp) shows it, so a
-//! hit means at once: this thread has a slot of its own there, and this is not a forked child.
+//! `FAST` is a cache of `ENTRIES` in which each arena has one place, the same on every thread,
+//! which it shares with no other while there are no more arenas than places. It holds the arena's
+//! number as the arena's [stamp](crate::stamp) shows it, so a hit means at once: this thread has a
+//! slot of its own there, and this is not a forked child.
 //!
-//! A thread whose thread-local storage is gone already (a destructor that drops frames) works as a guest of a shared
-//! CPU for that one call.
+//! A thread whose thread-local storage is gone already (a destructor that drops frames) works as a
+//! guest of a shared CPU for that one call.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -29,7 +30,8 @@ const NOBODY: u64 = u64::MAX;
 thread_local! {
     static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(NonNull::dangling()) } }; WAYS] };
     static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
-    /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it has a destructor.
+    /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it
+    /// has a destructor.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -60,7 +62,8 @@ impl Entry {
     fn take_exclusive(&mut self) -> bool {
         let core = &self.core;
         let Some(cpu) = core.slots.take(&core.engine) else { return false };
-        // SAFETY: the handle stays in this entry, which drops it before its `Arc<Core>`; see `Drop`.
+        // SAFETY: the handle stays in this entry, which drops it before its `Arc<Core>`; see
+        // `Drop`.
         let Ok(owned) = (unsafe { core.own(cpu) }) else {
             core.slots.give(&core.engine, cpu);
             return false;
@@ -91,7 +94,8 @@ impl Drop for Entry {
         let core = &self.core;
         let place = std::mem::replace(&mut self.place, Place::GivenUp);
         if core.stamp.is_forked() {
-            // The slot is the parent's; a lock here may be held by a thread that does not exist in this process.
+            // The slot is the parent's; a lock here may be held by a thread that does not exist in
+            // this process.
             std::mem::forget(place);
             return;
         }
@@ -119,9 +123,10 @@ pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
         if fast.id.get() != id {
             return None;
         }
-        // SAFETY: where the number is an arena's, the pointer is to the boxed handle of this thread's entry for it,
-        // which clears the cell before it drops the handle. An entry goes when its thread ends or when its arena is
-        // closed, which cannot be while somebody has a reference to the arena.
+        // SAFETY: where the number is an arena's, the pointer is to the boxed handle of this
+        // thread's entry for it, which clears the cell before it drops the handle. An entry goes
+        // when its thread ends or when its arena is closed, which cannot be while somebody has a
+        // reference to the arena.
         Some(unsafe { fast.cpu.get().as_ref() })
     })
 }
@@ -176,9 +181,9 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
     })
 }
 
-/// Runs `f`, which frees, on a CPU that takes no waiting to find: the calling thread's own or the one it shares, or else
-/// nobody's. A thread that has none here is not given one: making a CPU's slot ready takes locks, whose holder may be doing
-/// whatever.
+/// Runs `f`, which frees, on a CPU that takes no waiting to find: the calling thread's own or the
+/// one it shares, or else nobody's. A thread that has none here is not given one: making a CPU's
+/// slot ready takes locks, whose holder may be doing whatever.
 #[inline(always)]
 pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     match fast(&core.key()) {
@@ -229,7 +234,8 @@ impl Drop for Guest<'_> {
 /// Lets go of what the calling thread has in an arena that is being dropped.
 pub(crate) fn forget(core: &Core) {
     let id = core.stamp.id();
-    // Where the storage is gone, so is the entry. In a forked child the number is 0 and no entry has it.
+    // Where the storage is gone, so is the entry. In a forked child the number is 0 and no entry
+    // has it.
     let gone = ENTRIES.try_with(|entries| {
         let mut entries = entries.borrow_mut();
         let at = entries.iter().position(|entry| entry.id == id)?;
@@ -242,7 +248,8 @@ pub(crate) fn forget(core: &Core) {
 mod tests {
     use crate::Arena;
 
-    /// Also where others came and went in between. Tests beside this one have arenas too, so this is tried until they have few.
+    /// Also where others came and went in between. Tests beside this one have arenas too, so this
+    /// is tried until they have few.
     #[test]
     fn arenas_that_one_thread_uses_in_turn_do_not_take_each_others_place() {
         let alone = (0..200).any(|_| {

@@ -1,5 +1,5 @@
-//! `userfaultfd(2)` with write protection: the kernel's structures and request numbers, which neither rustix nor libc
-//! has, each behind a function.
+//! `userfaultfd(2)` with write protection: the kernel's structures and request numbers, which
+//! neither rustix nor libc has, each behind a function.
 //!
 //! ```text
 //!   api         which features the kernel has          protect     a range: writes fault, or do not any more
@@ -28,13 +28,15 @@ const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const FEATURE_WRITE_PROTECT: u64 = 1 << 0;
 const FEATURE_THREAD_ID: u64 = 1 << 8;
-/// Protection holds for pages that are not there yet, too (Linux 6.4). Without it, the first write to a page that was
-/// advised before it was ever used would go unseen.
+/// Protection holds for pages that are not there yet, too (Linux 6.4). Without it, the first write
+/// to a page that was advised before it was ever used would go unseen.
 const FEATURE_UNPOPULATED: u64 = 1 << 13;
-/// Leave faults that the kernel itself takes, in `read(2)` for example, out: what is allowed to everybody.
+/// Leave faults that the kernel itself takes, in `read(2)` for example, out: what is allowed to
+/// everybody.
 const USER_MODE_ONLY: u32 = 1;
 
-const HINT: &str = "needs Linux 6.4 with CONFIG_USERFAULTFD, and a process that may use it (no seccomp filter)";
+const HINT: &str =
+    "needs Linux 6.4 with CONFIG_USERFAULTFD, and a process that may use it (no seccomp filter)";
 
 #[repr(C)]
 struct Range {
@@ -59,8 +61,8 @@ impl Fault {
 
 /// One `userfaultfd`.
 ///
-/// In a forked child the descriptor is still the parent's: what is asked of it happens to the parent's memory. So there
-/// nothing is.
+/// In a forked child the descriptor is still the parent's: what is asked of it happens to the
+/// parent's memory. So there nothing is.
 pub(crate) struct Userfault {
     fd: OwnedFd,
     kernel_faults: bool,
@@ -74,26 +76,31 @@ fn range(bytes: Bytes) -> Range {
 impl Userfault {
     pub(crate) fn new() -> Result<Self, Error> {
         let open = |flags: u32| {
-            let flags =
-                UserfaultfdFlags::from_bits_retain(flags) | UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+            let flags = UserfaultfdFlags::from_bits_retain(flags)
+                | UserfaultfdFlags::CLOEXEC
+                | UserfaultfdFlags::NONBLOCK;
             // SAFETY: the descriptor stays in this type, which says what may be done with it.
             unsafe { rustix::mm::userfaultfd(flags) }
         };
         let (fd, kernel_faults) = match open(0) {
             Ok(fd) => (fd, true),
-            Err(Errno::PERM) => {
-                (open(USER_MODE_ONLY).map_err(|errno| Error::os("userfaultfd", errno, 0, HINT))?, false)
-            }
+            Err(Errno::PERM) => (
+                open(USER_MODE_ONLY).map_err(|errno| Error::os("userfaultfd", errno, 0, HINT))?,
+                false,
+            ),
             Err(errno) => return Err(Error::os("userfaultfd", errno, 0, HINT)),
         };
-        let mut api = [UFFD_API, FEATURE_WRITE_PROTECT | FEATURE_THREAD_ID | FEATURE_UNPOPULATED, 0];
+        let mut api =
+            [UFFD_API, FEATURE_WRITE_PROTECT | FEATURE_THREAD_ID | FEATURE_UNPOPULATED, 0];
         let this = Self { fd, kernel_faults, stamp: Stamp::new()? };
         // SAFETY: the structure is three words.
-        unsafe { this.ioctl(UFFDIO_API, &mut api) }.map_err(|errno| Error::os("UFFDIO_API", errno, 0, HINT))?;
+        unsafe { this.ioctl(UFFDIO_API, &mut api) }
+            .map_err(|errno| Error::os("UFFDIO_API", errno, 0, HINT))?;
         Ok(this)
     }
 
-    /// Whether writes that the kernel makes for a thread, as in `read(2)`, are seen too. If not, they fail with `EFAULT`.
+    /// Whether writes that the kernel makes for a thread, as in `read(2)`, are seen too. If not,
+    /// they fail with `EFAULT`.
     pub(crate) fn sees_kernel_faults(&self) -> bool {
         self.kernel_faults
     }
@@ -112,7 +119,9 @@ impl Userfault {
         }
         loop {
             // SAFETY: the caller's promise; the structure outlives the call.
-            let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as libc::Ioctl, std::ptr::from_mut(arg)) };
+            let done = unsafe {
+                libc::ioctl(self.fd.as_raw_fd(), request as libc::Ioctl, std::ptr::from_mut(arg))
+            };
             match done {
                 0 => return Ok(()),
                 _ => match last_errno() {
@@ -139,7 +148,8 @@ impl Userfault {
         let _ = unsafe { self.ioctl(UFFDIO_UNREGISTER, &mut range(bytes)) };
     }
 
-    /// From its return on every write to these pages faults; or, with `on` false, none does, and whoever waits goes on.
+    /// From its return on every write to these pages faults; or, with `on` false, none does, and
+    /// whoever waits goes on.
     pub(crate) fn protect(&self, bytes: Bytes, on: bool) -> Result<(), Errno> {
         let Range { start, len } = range(bytes);
         let mut protect = [start, len, if on { WRITEPROTECT_MODE_WP } else { 0 }];
@@ -149,8 +159,8 @@ impl Userfault {
 
     /// Whoever waits for these pages tries again.
     pub(crate) fn wake(&self, bytes: Bytes) {
-        // It fails only where nothing is registered; but whoever waits would wait for ever, so that is tried more than once.
-        // SAFETY: the structure is two words.
+        // It fails only where nothing is registered; but whoever waits would wait for ever, so that
+        // is tried more than once. SAFETY: the structure is two words.
         let woken = || unsafe { self.ioctl(UFFDIO_WAKE, &mut range(bytes)) }.is_ok();
         let _ = (0..100).any(|_| woken());
     }
@@ -176,7 +186,8 @@ impl Userfault {
         }
     }
 
-    /// What a wrong access deserves: the signal that it gets on an ordinary page. It goes to the thread that made it.
+    /// What a wrong access deserves: the signal that it gets on an ordinary page. It goes to the
+    /// thread that made it.
     pub(crate) fn refuse(&self, fault: Fault) {
         // SAFETY: a signal to a thread of this process, which waits for this fault.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), fault.thread, libc::SIGSEGV) };

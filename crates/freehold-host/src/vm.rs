@@ -1,10 +1,12 @@
-//! A ready [`Vm`] on real memory: everything that [`Vm::new`] wants to be given, owned in one place.
+//! A ready [`Vm`] on real memory: everything that [`Vm::new`] wants to be given, owned in one
+//! place.
 
 use std::ptr::NonNull;
 
 use freehold::FRAME_SIZE;
 use freehold_vm::{
-    Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn, VpnRange,
+    Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn,
+    VpnRange,
 };
 use rustix::io::Errno;
 
@@ -66,7 +68,8 @@ impl<T> Owned<T> {
 
     /// # Safety
     ///
-    /// It must be dropped after the last use of the reference, and nobody may have an exclusive one.
+    /// It must be dropped after the last use of the reference, and nobody may have an exclusive
+    /// one.
     unsafe fn shared(&self) -> &'static [T] {
         // SAFETY: a box's, which lives until this is dropped; the rest is the caller's promise.
         unsafe { self.0.as_ref() }
@@ -86,8 +89,9 @@ impl HostVm {
     /// The first page: the start of a page table.
     const FIRST: Vpn = Vpn::new(TABLE_ENTRIES);
 
-    /// At least that many bytes of pages, with as many frames, in one area that may be read and written. Memory comes with
-    /// the first touch of a page; what is kept about each page takes some 150 bytes from the start.
+    /// At least that many bytes of pages, with as many frames, in one area that may be read and
+    /// written. Memory comes with the first touch of a page; what is kept about each page takes
+    /// some 150 bytes from the start.
     ///
     /// # Errors
     ///
@@ -100,41 +104,52 @@ impl HostVm {
             value: bytes,
             allowed: "within the address space",
         })?;
-        // Frames by number: the pages have memory of their own, so that the arena's is never touched.
+        // Frames by number: the pages have memory of their own, so that the arena's is never
+        // touched.
         let arena = Arena::with_size(pages.saturating_mul(FRAME_SIZE))?;
         let mmu = HostMmu::new(1, range)?;
         let frames = Owned::new(pages as usize, Frame::new)?;
         let mappings = Owned::new(pages as usize, Mapping::new)?;
         let page_tables = Owned::new(tables as usize, PageTable::new)?;
         let mut vmas = Owned::new(VMAS, IntervalNode::new)?;
-        // SAFETY: the tables are dropped after the space, which is dropped after `vm`; the nodes as well, and nobody else
-        // refers to them.
+        // SAFETY: the tables are dropped after the space, which is dropped after `vm`; the nodes as
+        // well, and nobody else refers to them.
         let (tables, nodes) = unsafe { (page_tables.shared(), vmas.0.as_mut()) };
         let mut space = Some(Space::new(Self::SPACE, Self::FIRST, tables, nodes));
         let spaces = Owned::new(1, || space.take().expect("there is one space"))?;
         // SAFETY: all three are dropped after `vm`, and nobody has an exclusive reference.
-        let vm = unsafe { Vm::new(mmu, arena.range().start, frames.shared(), mappings.shared(), spaces.shared()) };
+        let vm = unsafe {
+            Vm::new(mmu, arena.range().start, frames.shared(), mappings.shared(), spaces.shared())
+        };
         let all = Vma { access: Access::ReadWrite, droppable: false };
         if vm.add_vma(Self::SPACE, range, all).is_err() {
-            // An empty space has room for one; nothing else is wrong with a range that its own tables cover.
-            return Err(Error::Knob { knob: "bytes", value: bytes, allowed: "within the address space" });
+            // An empty space has room for one; nothing else is wrong with a range that its own
+            // tables cover.
+            return Err(Error::Knob {
+                knob: "bytes",
+                value: bytes,
+                allowed: "within the address space",
+            });
         }
-        let (_frames, _mappings, _spaces, _tables, _vmas) = (frames, mappings, spaces, page_tables, vmas);
+        let (_frames, _mappings, _spaces, _tables, _vmas) =
+            (frames, mappings, spaces, page_tables, vmas);
         Ok(Self { vm, _frames, _mappings, _spaces, _tables, _vmas, arena })
     }
 
     /// The mechanisms.
     #[must_use]
     pub fn vm(&self) -> &Vm<'_, HostMmu> {
-        // SAFETY: only the lifetime of what `vm` refers to is made shorter, down to that of `self`, which keeps it. No call
-        // of `Vm` stores a reference that it is given, so nothing shorter-lived can get in.
+        // SAFETY: only the lifetime of what `vm` refers to is made shorter, down to that of `self`,
+        // which keeps it. No call of `Vm` stores a reference that it is given, so nothing
+        // shorter-lived can get in.
         unsafe { std::mem::transmute::<&Vm<'static, HostMmu>, &Vm<'_, HostMmu>>(&self.vm) }
     }
 
     /// Where its frames come from, for the calls that want to be told.
     #[must_use]
     pub fn frames(&self) -> ArenaFrames<'_> {
-        // SAFETY: nobody else can get at the arena, and frames by number are all that is used of it.
+        // SAFETY: nobody else can get at the arena, and frames by number are all that is used of
+        // it.
         unsafe { self.arena.frame_allocator() }
     }
 

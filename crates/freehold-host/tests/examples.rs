@@ -1,4 +1,5 @@
-//! The examples are programs that people copy: each is run here, short, and its exact counts are checked.
+//! The examples are programs that people copy: each is run here, short, and its exact counts are
+//! checked.
 
 #[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
 #[path = "../examples/buffer-pool.rs"]
@@ -19,13 +20,21 @@ mod packet_pipeline;
 #[test]
 fn the_buffer_pool_loses_no_write_and_keeps_to_its_frames() {
     for threads in [1, 2] {
-        let options = buffer_pool::Options { accesses: 6000, pages: 800, arena_bytes: 4 << 20, threads };
+        let options =
+            buffer_pool::Options { accesses: 6000, pages: 800, arena_bytes: 4 << 20, threads };
         let report = buffer_pool::run(&options).unwrap();
-        assert_eq!(report.hits + report.misses, 12_000, "each access fetches two pages: {report:?}");
+        assert_eq!(
+            report.hits + report.misses,
+            12_000,
+            "each access fetches two pages: {report:?}"
+        );
         assert_eq!((report.writes, report.writes_found), (2000, 2000), "{report:?}");
         // 800 pages need 1850 frames and there are 1024: it must have evicted, and been full.
         assert!(report.evictions > 0 && report.evictions < report.misses, "{report:?}");
-        assert!(report.write_backs > 0 && report.most_frames > 1000 && report.most_frames <= 1024, "{report:?}");
+        assert!(
+            report.write_backs > 0 && report.most_frames > 1000 && report.most_frames <= 1024,
+            "{report:?}"
+        );
         assert!(report.hits > report.misses / 2, "the accesses are skewed: {report:?}");
         assert_eq!(report.frames_left, 0);
     }
@@ -33,9 +42,15 @@ fn the_buffer_pool_loses_no_write_and_keeps_to_its_frames() {
 
 #[test]
 fn the_cache_of_pages_keeps_what_is_in_use_and_what_was_written_to_in_time() {
-    match freehold_host::HostMmu::new(1, freehold_host::freehold_vm::VpnRange::new(Default::default(), 512).unwrap()) {
+    match freehold_host::HostMmu::new(
+        1,
+        freehold_host::freehold_vm::VpnRange::new(Default::default(), 512).unwrap(),
+    ) {
         Ok(_) => assert_eq!(cache_of_pages::run().unwrap(), (51, 49, 1)),
-        Err(error) => drop(std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("SKIPPED: {error}\n"))),
+        Err(error) => drop(std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("SKIPPED: {error}\n"),
+        )),
     }
 }
 

@@ -23,11 +23,17 @@ fn frames_grow_in_place_until_something_is_in_the_way() {
         assert_eq!((frames.frame_count(), frames.as_ptr(), frames.pfn()), (expected, at, start));
     }
     assert!(frames[..3 * 4096].iter().all(|&byte| byte == 7));
-    assert_eq!(frames.try_extend(arena.stats().frames), Err(Error::OutsideArena { pfn: arena.range().end }));
+    assert_eq!(
+        frames.try_extend(arena.stats().frames),
+        Err(Error::OutsideArena { pfn: arena.range().end })
+    );
     assert_eq!(frames.try_extend(0), Err(Error::Alloc(AllocError::ZeroLength)));
     let (mut head, tail) = frames.split(1000).unwrap();
     let busy = head.try_extend(1);
-    assert!(matches!(busy, Err(Error::Alloc(AllocError::Busy { pfn })) if pfn == tail.pfn()), "{busy:?}");
+    assert!(
+        matches!(busy, Err(Error::Alloc(AllocError::Busy { pfn })) if pfn == tail.pfn()),
+        "{busy:?}"
+    );
     assert_eq!(head.frame_count(), 1000);
     drop(tail);
     head.try_extend(1).unwrap();
@@ -49,12 +55,13 @@ fn what_frames_grow_by_is_zero_where_that_is_asked_for() {
     assert!(frames[5 * 4096..].iter().all(|&byte| byte == 0));
 }
 
-/// One thread takes and gives back a run of blocks for which the allocator has to isolate them; the others need no more than
-/// what is free beside it.
+/// One thread takes and gives back a run of blocks for which the allocator has to isolate them; the
+/// others need no more than what is free beside it.
 #[test]
 fn allocations_do_not_fail_while_others_look_for_runs() {
     let arena = Arena::builder(8 * MIB).slots(4).build().unwrap();
-    // All but 300 frames of one block are in use; the rest of its neighbours is nobody's for moments only.
+    // All but 300 frames of one block are in use; the rest of its neighbours is nobody's for
+    // moments only.
     let all = arena.frames(arena.stats().frames).unwrap();
     let (head, rest) = all.split(100).unwrap();
     let (free, _rest) = rest.split(300).unwrap();
@@ -85,7 +92,8 @@ fn allocations_do_not_fail_while_others_look_for_runs() {
     });
 }
 
-/// What `Arena::frames` says of powers of two: an aligned chunk or nothing, and never a search of the arena.
+/// What `Arena::frames` says of powers of two: an aligned chunk or nothing, and never a search of
+/// the arena.
 #[test]
 fn a_power_of_two_of_frames_is_an_aligned_chunk_and_any_other_number_a_run() {
     let arena = Arena::with_size(8 * MIB).unwrap();
@@ -96,9 +104,16 @@ fn a_power_of_two_of_frames_is_an_aligned_chunk_and_any_other_number_a_run() {
         let run = free.range();
         drop(free);
         let fewer = arena.frames(count - 1).map(|frames| run.contains(frames.pfn()));
-        assert_eq!(fewer, Ok(true), "{} of {count} free frames, {before} into the arena", count - 1);
+        assert_eq!(
+            fewer,
+            Ok(true),
+            "{} of {count} free frames, {before} into the arena",
+            count - 1
+        );
         let refused = arena.frames(count).err();
-        assert!(matches!(refused, Some(Error::Alloc(AllocError::NoMemory { order })) if order.frames() == count));
+        assert!(
+            matches!(refused, Some(Error::Alloc(AllocError::NoMemory { order })) if order.frames() == count)
+        );
         drop((head, tail));
         assert_eq!(arena.frames(count).unwrap().pfn().get() % count, 0, "of {count}");
     }

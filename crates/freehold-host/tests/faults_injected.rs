@@ -1,11 +1,14 @@
-//! Every system call fails once: a run of everything that the crate does is made over and over, and each time the next
-//! system call of it is refused. What comes back is an error or a documented lesser way, never a panic, and nothing is lost.
+//! Every system call fails once: a run of everything that the crate does is made over and over, and
+//! each time the next system call of it is refused. What comes back is an error or a documented
+//! lesser way, never a panic, and nothing is lost.
 //!
-//! A seccomp filter hands the calls that the crate makes to a second thread, which says for each whether the kernel is to do
-//! it. The allocator of the C library is left alone: what it cannot get ends a Rust program.
+//! A seccomp filter hands the calls that the crate makes to a second thread, which says for each
+//! whether the kernel is to do it. The allocator of the C library is left alone: what it cannot get
+//! ends a Rust program.
 //!
-//! Not under valgrind, which has no seccomp(2): the tests skip there. Not under AddressSanitizer in CI: its heap is made by calls
-//! that look like the crate's own, and the walk has not come to its end there.
+//! Not under valgrind, which has no seccomp(2): the tests skip there. Not under AddressSanitizer in
+//! CI: its heap is made by calls that look like the crate's own, and the walk has not come to its
+//! end there.
 
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -19,9 +22,11 @@ use freehold_host::{Arena, Backing, Error, HostAreas, HostVm, Numa, OnFork, Topo
 
 /// The calls that are refused, and with what in turn: all that the crate makes, but for
 ///
-/// - what the standard library and the C library do around threads and files: `exit`, `futex`, `prctl`, `sigaltstack`, `rseq`,
-///   `set_robust_list`, `gettid`, `rt_sigaction`, `statx`, `lseek`, `fcntl`, and `close`, whose failure nobody can act upon;
-/// - `rt_sigprocmask`, which the C library makes for each thread as well, and `getpid`, which cannot fail;
+/// - what the standard library and the C library do around threads and files: `exit`, `futex`,
+///   `prctl`, `sigaltstack`, `rseq`, `set_robust_list`, `gettid`, `rt_sigaction`, `statx`, `lseek`,
+///   `fcntl`, and `close`, whose failure nobody can act upon;
+/// - `rt_sigprocmask`, which the C library makes for each thread as well, and `getpid`, which
+///   cannot fail;
 /// - `sched_yield`, which is a hint, and `tgkill`, which comes after a hundred failures of another.
 const CALLS: [libc::c_long; 22] = [
     libc::SYS_mmap,
@@ -83,20 +88,33 @@ struct Answer {
 const RECEIVE: libc::c_ulong = 0xc050_2100;
 const SEND: libc::c_ulong = 0xc018_2101;
 
-/// Has the calling thread's calls, and those of threads that it starts, decided by who has the descriptor.
+/// Has the calling thread's calls, and those of threads that it starts, decided by who has the
+/// descriptor.
 fn watch() -> Result<OwnedFd, std::io::Error> {
-    let one = |code: u32, k: u32, yes: u8, no: u8| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
+    let one = |code: u32, k: u32, yes: u8, no: u8| libc::sock_filter {
+        code: code as u16,
+        jt: yes,
+        jf: no,
+        k,
+    };
     let (load, equal, back) =
         (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
     let mut filter = vec![one(load, 0, 0, 0)];
-    filter.extend(CALLS.iter().enumerate().map(|(i, &call)| one(equal, call as u32, (CALLS.len() - i) as u8, 0)));
+    filter.extend(
+        CALLS
+            .iter()
+            .enumerate()
+            .map(|(i, &call)| one(equal, call as u32, (CALLS.len() - i) as u8, 0)),
+    );
     filter.push(one(back, libc::SECCOMP_RET_ALLOW, 0, 0));
     filter.push(one(back, libc::SECCOMP_RET_USER_NOTIF, 0, 0));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program outlives the call, which changes what this thread's calls do; the descriptor is new.
+    // SAFETY: the program outlives the call, which changes what this thread's calls do; the
+    // descriptor is new.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        let (set, listener) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
+        let (set, listener) =
+            (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
         match libc::syscall(libc::SYS_seccomp, set, listener, &raw const program) {
             -1 => Err(std::io::Error::last_os_error()),
             fd => Ok(OwnedFd::from_raw_fd(fd as i32)),
@@ -108,7 +126,8 @@ fn watch() -> Result<OwnedFd, std::io::Error> {
 fn c_library() -> std::ops::Range<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut parts = maps.lines().filter(|line| line.contains("/libc.so") && line.contains("r-xp"));
-    let line = parts.next_back().expect("a C library").split(' ').next().unwrap().split_once('-').unwrap();
+    let line =
+        parts.next_back().expect("a C library").split(' ').next().unwrap().split_once('-').unwrap();
     u64::from_str_radix(line.0, 16).unwrap()..u64::from_str_radix(line.1, 16).unwrap()
 }
 
@@ -139,7 +158,10 @@ fn a_node_that_is_only_preferred_is_no_reason_to_fail() {
         let thread = std::thread::spawn(move || {
             if !refuse(libc::SYS_mbind, error) {
                 let error = std::io::Error::last_os_error();
-                return drop(writeln!(std::io::stderr(), "SKIPPED a node that is only preferred: {error}"));
+                return drop(writeln!(
+                    std::io::stderr(),
+                    "SKIPPED a node that is only preferred: {error}"
+                ));
             }
             let builder = Arena::builder(8 << 20).topology(two);
             builder.build().unwrap().frames(700).unwrap().fill(1);
@@ -163,9 +185,11 @@ struct Plan {
 const MADV_GUARD_INSTALL: u64 = 102;
 
 /// The calls by which programs get their heap.
-const HEAP: [libc::c_long; 4] = [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise];
+const HEAP: [libc::c_long; 4] =
+    [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise];
 
-/// Whether this is an AddressSanitizer's program, whose heap is made by calls that look like the crate's own.
+/// Whether this is an AddressSanitizer's program, whose heap is made by calls that look like the
+/// crate's own.
 fn sanitized() -> bool {
     // SAFETY: a name, ended by a zero.
     !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__asan_init".as_ptr()) }.is_null()
@@ -185,7 +209,8 @@ fn decide(listener: &OwnedFd, plan: &Plan, library: &std::ops::Range<u64>) {
         }
         let call = libc::c_long::from(notice.call);
         let guard = call == libc::SYS_madvise && notice.arguments[2] == MADV_GUARD_INSTALL;
-        let exempt = (sanitized || library.contains(&notice.instruction)) && HEAP.contains(&call) && !guard;
+        let exempt =
+            (sanitized || library.contains(&notice.instruction)) && HEAP.contains(&call) && !guard;
         let mut answer = Answer { id: notice.id, flags: 1, ..Answer::default() }; // CONTINUE
         if !exempt && plan.seen.fetch_add(1, SeqCst) == plan.refuse.load(SeqCst) {
             plan.refused.store(notice.call, SeqCst);
@@ -247,7 +272,10 @@ fn arena(builder: &freehold_host::Builder) {
 }
 
 fn areas() {
-    let Some(arena) = fine(Arena::builder(8 << 20).backing(Backing::Memfd).build()).map(Arc::new) else { return };
+    let Some(arena) = fine(Arena::builder(8 << 20).backing(Backing::Memfd).build()).map(Arc::new)
+    else {
+        return;
+    };
     // SAFETY: nobody else uses this arena.
     let frames = unsafe { arena.frame_allocator() };
     let Some(areas) = fine(HostAreas::new(Arc::clone(&arena), 1 << 12)) else { return };
@@ -256,8 +284,10 @@ fn areas() {
     let vm = Vmalloc::new(areas, SpaceId::new(0), range, &mut nodes, &mut runs);
     for lazy in [0, 1000] {
         vm.set_lazy_max(lazy);
-        let made: Vec<_> =
-            [3, 600, 5].iter().filter_map(|&pages| fine(vm.vmalloc(&frames, Layout::pages(pages)))).collect();
+        let made: Vec<_> = [3, 600, 5]
+            .iter()
+            .filter_map(|&pages| fine(vm.vmalloc(&frames, Layout::pages(pages))))
+            .collect();
         for area in made {
             // Refused once; the second time nothing is in the way.
             if fine(vm.vfree(&frames, area)).is_none() && lazy == 0 {
@@ -294,13 +324,17 @@ fn pages() {
     if fine(vm.map_new(&frames, HostVm::SPACE, read_only.start, single, Access::Read)).is_some() {
         let at = vm.mmu().words(HostVm::SPACE, read_only.start).unwrap()[0].as_ptr();
         // SAFETY: the kernel says that it may not write there.
-        assert_eq!(unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&*ZEROS), at.cast(), 8) }, -1);
+        assert_eq!(
+            unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&*ZEROS), at.cast(), 8) },
+            -1
+        );
         vm.unmap(&frames, HostVm::SPACE, read_only).unwrap();
     }
     assert_eq!(host.free_frames(), before, "frames lost");
 }
 
-/// Each is run over and over by itself: of all in one run, the calls would be refused as often and take the square of the time.
+/// Each is run over and over by itself: of all in one run, the calls would be refused as often and
+/// take the square of the time.
 const PARTS: [fn(); 7] = [
     || arena(&Arena::builder(8 << 20).reserve(16 << 20)),
     || arena(&Arena::builder(8 << 20).reserve(16 << 20).backing(Backing::Memfd).batch(1)),
@@ -309,7 +343,8 @@ const PARTS: [fn(); 7] = [
         arena(&huge.on_fork(OnFork::Unmapped).slots(0).reserve(16 << 20));
     },
     || {
-        let two = Topology::parse("0-1", |node| Some(["0", "1"][node as usize].to_string())).unwrap();
+        let two =
+            Topology::parse("0-1", |node| Some(["0", "1"][node as usize].to_string())).unwrap();
         let two = Arena::builder(8 << 20).topology(two).numa(Numa::Prefer).reserve(16 << 20);
         arena(&two.background(true).populate(true));
     },
@@ -335,10 +370,17 @@ fn every_system_call_may_fail() {
     });
     let listener = match receive.recv().unwrap() {
         Ok(listener) => listener,
-        Err(error) => return drop(writeln!(std::io::stderr(), "SKIPPED every system call may fail: {error}")),
+        Err(error) => {
+            return drop(writeln!(
+                std::io::stderr(),
+                "SKIPPED every system call may fail: {error}"
+            ));
+        }
     };
-    let (plan, library) =
-        (Arc::new(Plan { refuse: 0.into(), error: 0.into(), seen: 0.into(), refused: 0.into() }), c_library());
+    let (plan, library) = (
+        Arc::new(Plan { refuse: 0.into(), error: 0.into(), seen: 0.into(), refused: 0.into() }),
+        c_library(),
+    );
     let theirs = Arc::clone(&plan);
     std::thread::spawn(move || decide(&listener, &theirs, &library));
     let mut of_each = [0u32; CALLS.len()];
@@ -359,7 +401,12 @@ fn every_system_call_may_fail() {
                 next.send(part).unwrap();
                 let call = || plan.refused.load(SeqCst);
                 let ok = ended.recv_timeout(Duration::from_secs(60));
-                assert_eq!(ok, Ok(true), "part {number} with error {error} from call {} (the {at}th)", call());
+                assert_eq!(
+                    ok,
+                    Ok(true),
+                    "part {number} with error {error} from call {} (the {at}th)",
+                    call()
+                );
                 if let Some(i) = CALLS.iter().position(|&known| known == call().into()) {
                     of_each[i] += 1;
                     refused_any = true;
@@ -373,7 +420,10 @@ fn every_system_call_may_fail() {
     }
     drop(next);
     victim.join().unwrap();
-    let never = CALLS.iter().zip(of_each).filter(|(call, n)| *n == 0 && !(sanitized() && HEAP.contains(call)));
+    let never = CALLS
+        .iter()
+        .zip(of_each)
+        .filter(|(call, n)| *n == 0 && !(sanitized() && HEAP.contains(call)));
     let never: Vec<_> = never.map(|(call, _)| call).collect();
     assert!(never.is_empty(), "these calls were never made, so never refused: {never:?}");
     assert!(calls > 100, "only {calls} system calls");

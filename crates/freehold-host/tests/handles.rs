@@ -32,7 +32,11 @@ fn any_number_of_frames_is_aligned_exclusive_memory() {
         assert_eq!((frames.frame_count(), frames.len() as u64), (count, count * 4096));
         let order = Order::fitting(count.next_power_of_two()).unwrap();
         assert!(frames.pfn().is_aligned(order));
-        assert_eq!(frames.as_ptr().addr() as u64 % (order.frames() * 4096), 0, "aligned in memory too");
+        assert_eq!(
+            frames.as_ptr().addr() as u64 % (order.frames() * 4096),
+            0,
+            "aligned in memory too"
+        );
         assert_eq!(arena.pfn_of(frames.as_ptr()), Some(frames.pfn()));
         frames.fill(count as u8);
         kept.push((count as u8, frames));
@@ -137,11 +141,16 @@ fn raw_frames_come_from_a_handle_and_go_back_into_one() {
 fn requests_say_order_type_and_alignment() {
     let arena = Arena::with_size(64 * MIB).unwrap();
     let order = Order::new(2).unwrap();
-    let request = FrameRequest::new(order).migratetype(Migratetype::Unmovable).align(Order::PAGEBLOCK);
+    let request =
+        FrameRequest::new(order).migratetype(Migratetype::Unmovable).align(Order::PAGEBLOCK);
     let frames = Frames::from_request(&arena, request).unwrap();
     assert!(frames.frame_count() == 4 && frames.pfn().is_aligned(Order::PAGEBLOCK));
     let movable = arena.frames(4).unwrap();
-    assert_ne!(movable.pfn().pageblock(), frames.pfn().pageblock(), "types are kept apart by block");
+    assert_ne!(
+        movable.pfn().pageblock(),
+        frames.pfn().pageblock(),
+        "types are kept apart by block"
+    );
     drop((frames, movable));
     all_free(&arena);
 }
@@ -161,7 +170,10 @@ fn every_wrong_free_is_an_error_value_and_changes_nothing() {
         assert_eq!(free(inside, order), Error::Free(FreeError::Misaligned { pfn: inside, order }));
         let foreign = other.range().start;
         assert_eq!(free(foreign, Order::ZERO), Error::Free(FreeError::OutOfZone { pfn: foreign }));
-        assert_eq!(free(Pfn::new(0), Order::ZERO), Error::Free(FreeError::OutOfZone { pfn: Pfn::new(0) }));
+        assert_eq!(
+            free(Pfn::new(0), Order::ZERO),
+            Error::Free(FreeError::OutOfZone { pfn: Pfn::new(0) })
+        );
         let past = FrameRange::new(pfn, arena.range().len() + 1).unwrap();
         assert!(matches!(arena.free_range(past), Err(Error::Free(_))));
         let nothing = FrameRange::new(pfn, 0).unwrap();
@@ -177,7 +189,10 @@ fn every_wrong_free_is_an_error_value_and_changes_nothing() {
     assert_eq!(arena.frames(0).unwrap_err(), Error::Alloc(AllocError::ZeroLength));
     assert!(arena.alloc(Order::ZERO, Migratetype::Isolate).is_err());
     assert_eq!(arena.pointer(other.range().start), None);
-    assert_eq!(arena.populate(other.range()), Err(Error::OutsideArena { pfn: other.range().start }));
+    assert_eq!(
+        arena.populate(other.range()),
+        Err(Error::OutsideArena { pfn: other.range().start })
+    );
     arena.validate().unwrap();
     assert_eq!(arena.free_frames(), arena.stats().frames);
 }
@@ -199,11 +214,16 @@ fn a_full_arena_is_an_error_and_every_frame_of_it_can_be_had() {
     assert_eq!(sorted.len(), pfns.len(), "no frame twice");
     // SAFETY: allocated above, used by nobody.
     unsafe { arena.free_bulk(&pfns) }.unwrap();
-    assert_eq!(arena.frames(arena.stats().frames).unwrap().frame_count(), 16384, "the whole arena as one");
+    assert_eq!(
+        arena.frames(arena.stats().frames).unwrap().frame_count(),
+        16384,
+        "the whole arena as one"
+    );
     all_free(&arena);
 }
 
-/// A cache that is full hears so for each page that it takes in: the allocator's look at everything is had once.
+/// A cache that is full hears so for each page that it takes in: the allocator's look at everything
+/// is had once.
 #[test]
 fn an_allocation_that_fails_looks_once() {
     let arena = Arena::with_size(8 << 20).unwrap();
@@ -217,7 +237,11 @@ fn an_allocation_that_fails_looks_once() {
     for order in [0, 1, 4, 6, 9].map(|order| Order::new(order).unwrap()) {
         assert_eq!(looks(&|| arena.frames(order.frames()).is_err()), 1, "{order}, a handle");
         assert_eq!(looks(&|| arena.zeroed(order.frames()).is_err()), 1, "{order}, zeroed");
-        assert_eq!(looks(&|| arena.alloc(order, Migratetype::Movable).is_err()), 1, "{order}, by number");
+        assert_eq!(
+            looks(&|| arena.alloc(order, Migratetype::Movable).is_err()),
+            1,
+            "{order}, by number"
+        );
     }
     assert_eq!(looks(&|| arena.frames(3).is_err()), 1, "no chunk");
 }
@@ -243,7 +267,8 @@ fn a_memfd_frame_can_be_mapped_a_second_time() {
     frames[4096] = 42;
     let offset = arena.offset(Pfn::new(frames.pfn().get() + 1)).unwrap();
     let (prot, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
-    // SAFETY: the frames are ours; a fresh mapping replaces nothing, and is read before it is unmapped.
+    // SAFETY: the frames are ours; a fresh mapping replaces nothing, and is read before it is
+    // unmapped.
     let second = unsafe {
         let fd = arena.memfd().unwrap();
         let second = rustix::mm::mmap(std::ptr::null_mut(), 4096, prot, flags, fd, offset).unwrap();

@@ -1,4 +1,5 @@
-//! Attempts at breaking it: frees that race, budgets of nothing, limits of the process, machines made and dropped.
+//! Attempts at breaking it: frees that race, budgets of nothing, limits of the process, machines
+//! made and dropped.
 
 mod common;
 
@@ -8,7 +9,8 @@ use std::sync::{Arc, Barrier};
 use common::{child, skipped, space};
 use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::freehold_vm::{
-    Access, Frame, IntervalNode, MapError, Mapping, PageTable, Space, TABLE_ENTRIES, Vm, VmError, Vma, Vpn, VpnRange,
+    Access, Frame, IntervalNode, MapError, Mapping, PageTable, Space, TABLE_ENTRIES, Vm, VmError,
+    Vma, Vpn, VpnRange,
 };
 use freehold_host::{Arena, Backing, Error, Frames, HostAreas, HostMmu, HostVm, Lock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -29,8 +31,8 @@ fn all_free(arena: &Arena) {
     assert_eq!(arena.free_frames(), arena.stats().frames, "frames lost");
 }
 
-/// Two threads free the same frame at the same moment: one of them is refused, there and then or in the statistics, and
-/// the frame is free once.
+/// Two threads free the same frame at the same moment: one of them is refused, there and then or in
+/// the statistics, and the frame is free once.
 #[test]
 fn the_same_frame_freed_by_two_threads_at_once_is_free_once() {
     const ROUNDS: u64 = 3000;
@@ -44,7 +46,8 @@ fn the_same_frame_freed_by_two_threads_at_once_is_free_once() {
                     for _ in 0..ROUNDS {
                         start.wait();
                         let pfn = Pfn::new(frame.load(Ordering::Relaxed));
-                        // SAFETY: nobody uses the frame; that the second free is a mistake is the point.
+                        // SAFETY: nobody uses the frame; that the second free is a mistake is the
+                        // point.
                         let freed = unsafe { arena.free(pfn, Order::ZERO) };
                         match freed {
                             Ok(()) => drop(taken.fetch_add(1, Ordering::Relaxed)),
@@ -63,7 +66,11 @@ fn the_same_frame_freed_by_two_threads_at_once_is_free_once() {
                 end.wait();
                 arena.drain().unwrap();
                 let (ok, late) = (taken.load(Ordering::Relaxed), arena.stats().late_double_frees);
-                assert_eq!(ok - late, round + 1, "{lock:?}: {ok} frees were taken, {late} of them once too often");
+                assert_eq!(
+                    ok - late,
+                    round + 1,
+                    "{lock:?}: {ok} frees were taken, {late} of them once too often"
+                );
                 assert_eq!(arena.free_frames(), arena.stats().frames, "{lock:?}");
             }
         });
@@ -84,8 +91,8 @@ fn a_budget_of_nothing_gives_nothing_back_and_trim_all() {
     all_free(&arena);
 }
 
-/// Threads end with their frames still in use, beside more threads than there are slots; the frames outlive the threads,
-/// their contents with them, and the arena goes with the last of them.
+/// Threads end with their frames still in use, beside more threads than there are slots; the frames
+/// outlive the threads, their contents with them, and the arena goes with the last of them.
 #[test]
 fn frames_outlive_their_threads_and_keep_their_arena() {
     let arena = Arc::new(Arena::builder(64 * MIB).slots(2).shared_slots(1).build().unwrap());
@@ -95,7 +102,8 @@ fn frames_outlive_their_threads_and_keep_their_arena() {
         .map(|me| {
             let (arena, together) = (Arc::clone(&arena), Arc::clone(&together));
             std::thread::spawn(move || {
-                let mut kept: Vec<_> = (1..20).map(|n| Frames::new(Arc::clone(&arena), n * 7).unwrap()).collect();
+                let mut kept: Vec<_> =
+                    (1..20).map(|n| Frames::new(Arc::clone(&arena), n * 7).unwrap()).collect();
                 together.wait();
                 kept.iter_mut().for_each(|frames| frames.fill(me + 1));
                 kept.drain(..9);
@@ -104,7 +112,11 @@ fn frames_outlive_their_threads_and_keep_their_arena() {
         })
         .collect();
     let kept: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    assert_eq!((arena.stats().slots_taken, arena.stats().threads_sharing), (0, 0), "slots are given back");
+    assert_eq!(
+        (arena.stats().slots_taken, arena.stats().threads_sharing),
+        (0, 0),
+        "slots are given back"
+    );
     let in_use: u64 = kept.iter().flatten().map(Frames::frame_count).sum();
     assert_eq!(arena.free_frames(), arena.stats().frames - in_use);
     drop(arena);
@@ -126,19 +138,21 @@ fn all_free_but(arena: &Arena, used: u64) {
     assert_eq!(arena.free_frames(), arena.stats().frames - used);
 }
 
-/// No address space for the pages, or for what is kept about them: an error, not the end of the process.
+/// No address space for the pages, or for what is kept about them: an error, not the end of the
+/// process.
 #[test]
 fn a_machine_without_memory_is_an_error() {
     let status = child::fork(|| {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         let used: u64 = statm.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 4096;
         let before = getrlimit(Resource::As);
-        // 1 TiB of pages takes 2 GiB of entries. Room for neither, then for the pages alone (for a moment they take 1 GiB
-        // more, to be aligned).
+        // 1 TiB of pages takes 2 GiB of entries. Room for neither, then for the pages alone (for a
+        // moment they take 1 GiB more, to be aligned).
         let range = pages(0, 1 << 28);
         let mut ok = true;
         for room in [1 << 30, (1 << 40) + (1 << 30) + (8 << 20)] {
-            setrlimit(Resource::As, Rlimit { current: Some(used + room), maximum: before.maximum }).unwrap();
+            setrlimit(Resource::As, Rlimit { current: Some(used + room), maximum: before.maximum })
+                .unwrap();
             // Twice: nothing is left behind.
             for _ in 0..2 {
                 ok &= HostMmu::new(1, range).is_err_and(|error| error.is_out_of_memory());
@@ -191,8 +205,8 @@ fn machines_that_are_gone_leave_nothing_behind() {
     assert_eq!(status, 0);
 }
 
-/// A machine over an arena's own frames, which lie across the ends of page tables: each frame has one place, and what
-/// reclaim takes is free in the arena.
+/// A machine over an arena's own frames, which lie across the ends of page tables: each frame has
+/// one place, and what reclaim takes is free in the arena.
 #[test]
 fn a_machine_over_an_arena_maps_each_frame_at_its_own_page() {
     let arena = Arc::new(Arena::with_size(8 * MIB).unwrap());
@@ -201,13 +215,16 @@ fn a_machine_over_an_arena_maps_each_frame_at_its_own_page() {
     // SAFETY: nobody else uses this arena.
     let mmu = match unsafe { HostMmu::over(Arc::clone(&arena), first) } {
         Ok(mmu) => mmu,
-        Err(error) => return skipped("a_machine_over_an_arena_maps_each_frame_at_its_own_page", &error),
+        Err(error) => {
+            return skipped("a_machine_over_an_arena_maps_each_frame_at_its_own_page", &error);
+        }
     };
     // SAFETY: only through the machine.
     let frames = unsafe { arena.frame_allocator() };
     let records: Vec<Frame> = (0..total).map(|_| Frame::new()).collect();
     let mappings: Vec<Mapping> = (0..256).map(|_| Mapping::new()).collect();
-    let tables: Vec<PageTable> = (0..(509 + total).div_ceil(TABLE_ENTRIES)).map(|_| PageTable::new()).collect();
+    let tables: Vec<PageTable> =
+        (0..(509 + total).div_ceil(TABLE_ENTRIES)).map(|_| PageTable::new()).collect();
     let mut vmas = [IntervalNode::new(); 4];
     let spaces = [Space::new(space(0), vpn(0), &tables, &mut vmas)];
     let vm = Vm::new(mmu, arena.range().start, &records, &mappings, &spaces);
@@ -218,14 +235,22 @@ fn a_machine_over_an_arena_maps_each_frame_at_its_own_page() {
     for i in 0..40u64 {
         let folio = vm.folio_alloc(&frames, order).unwrap();
         let at = vm.mmu().page_of(folio.pfn()).unwrap();
-        assert_eq!(vm.mmu().pointer(space(0), at), arena.pointer(folio.pfn()), "the frame is the page");
+        assert_eq!(
+            vm.mmu().pointer(space(0), at),
+            arena.pointer(folio.pfn()),
+            "the frame is the page"
+        );
         let wrong = Vpn::new((at.get() + 32).min(first.get() + total - 16));
         let refused = vm.map(folio, (0, 16), space(0), wrong, Access::ReadWrite);
-        assert!(matches!(refused, Err(VmError::Map(MapError::Host(_)) | VmError::Occupied { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(VmError::Map(MapError::Host(_)) | VmError::Occupied { .. })),
+            "{refused:?}"
+        );
         vm.map(folio, (0, 16), space(0), at, Access::ReadWrite).unwrap();
         vm.put(&frames, folio.pfn()).unwrap();
         for page in 0..16 {
-            vm.mmu().words(space(0), vpn(at.get() + page)).unwrap()[page as usize].store(i + 1, Ordering::Relaxed);
+            vm.mmu().words(space(0), vpn(at.get() + page)).unwrap()[page as usize]
+                .store(i + 1, Ordering::Relaxed);
         }
         folios.push(at.get());
     }
@@ -237,7 +262,8 @@ fn a_machine_over_an_arena_maps_each_frame_at_its_own_page() {
     assert_eq!(arena.free_frames(), total - 160);
     for (i, at) in folios.iter().enumerate().step_by(4) {
         for page in 0..16 {
-            let held = vm.mmu().words(space(0), vpn(at + page)).unwrap()[page as usize].load(Ordering::Relaxed);
+            let held = vm.mmu().words(space(0), vpn(at + page)).unwrap()[page as usize]
+                .load(Ordering::Relaxed);
             assert_eq!(held, i as u64 + 1);
         }
     }
@@ -246,5 +272,8 @@ fn a_machine_over_an_arena_maps_each_frame_at_its_own_page() {
     all_free(&arena);
     let memfd = Arc::new(Arena::builder(8 * MIB).backing(Backing::Memfd).build().unwrap());
     // SAFETY: refused.
-    assert!(matches!(unsafe { HostMmu::over(memfd, first) }, Err(Error::Knob { knob: "backing", .. })));
+    assert!(matches!(
+        unsafe { HostMmu::over(memfd, first) },
+        Err(Error::Knob { knob: "backing", .. })
+    ));
 }

@@ -1,4 +1,5 @@
-//! Everything at `vm.max_map_count`: it works all the same, or is an error that names the limit, and nothing is lost.
+//! Everything at `vm.max_map_count`: it works all the same, or is an error that names the limit,
+//! and nothing is lost.
 
 mod common;
 
@@ -7,18 +8,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use common::{RW, child, frames, machine, machine_or_skip, order, pages, read_into, skipped, vpn};
 use freehold::{Migratetype, Pfn, SingleCpu};
 use freehold_host::freehold_vm::{
-    Access, Area, IntervalNode, Layout, MapError, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
+    Access, Area, IntervalNode, Layout, MapError, RunNode, SpaceId, Vmalloc, VmallocError, Vpn,
+    VpnRange,
 };
 use freehold_host::{Arena, Backing, Error, HostAreas, HostVm};
 
 const ID: SpaceId = SpaceId::new(0);
 
-/// One test at a time: the limit is the process's, and a child begins with as many mappings as its parent has.
+/// One test at a time: the limit is the process's, and a child begins with as many mappings as its
+/// parent has.
 static ONE: Mutex<()> = Mutex::new(());
 
 /// `None`, and says so, where the limit is so high that reaching it takes too long.
 fn limit_or_skip(test: &str) -> Option<MutexGuard<'static, ()>> {
-    let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
+    let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
     if limit.is_none_or(|limit: u64| limit > 100_000) {
         skipped(test, &format!("vm.max_map_count is {limit:?}"));
         return None;
@@ -41,10 +46,19 @@ fn exhaust() -> Vec<*mut libc::c_void> {
     let mut extra = Vec::with_capacity(1 << 17);
     loop {
         // Neighbours of different rights, which do not become one.
-        let rights = if extra.len() % 2 == 0 { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
+        let rights =
+            if extra.len() % 2 == 0 { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
         // SAFETY: a new page, used by nobody.
-        let page =
-            unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                rights,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
         if page == libc::MAP_FAILED {
             return extra;
         }
@@ -54,7 +68,10 @@ fn exhaust() -> Vec<*mut libc::c_void> {
 }
 
 fn limited<T: std::fmt::Debug>(result: &Result<T, VmallocError>) {
-    let Err(VmallocError::Unmap(MapError::Limit { limit }) | VmallocError::Map(MapError::Limit { limit })) = result
+    let Err(
+        VmallocError::Unmap(MapError::Limit { limit })
+        | VmallocError::Map(MapError::Limit { limit }),
+    ) = result
     else {
         panic!("{result:?}");
     };
@@ -81,8 +98,8 @@ fn areas_at_the_limit_of_mappings_lose_nothing() {
     for lazy in [0, 1 << 20] {
         vm.set_lazy_max(lazy);
         let extra = exhaust();
-        // A page out of the middle would cut a mapping in two. The kernel may have another way for it; if not, the area is
-        // as it was.
+        // A page out of the middle would cut a mapping in two. The kernel may have another way for
+        // it; if not, the area is as it was.
         let middle = VpnRange::new(Vpn::new(made[10].get() + 2), 1).unwrap();
         let punched = vm.unmap_part(&frames, made[10], middle);
         if punched.is_err() {
@@ -193,7 +210,8 @@ fn writes_that_are_not_allowed_end_at_the_limit_too() {
         }
         let extra = exhaust();
         let refused = |all: &[u64]| {
-            let wrong: Vec<_> = all.iter().filter(|&&page| read_into(&vm, page) != (-1, libc::EFAULT)).collect();
+            let wrong: Vec<_> =
+                all.iter().filter(|&&page| read_into(&vm, page) != (-1, libc::EFAULT)).collect();
             assert!(wrong.is_empty(), "written to: {wrong:?}");
         };
         (0..3).for_each(|_| refused(&read_only));

@@ -1,5 +1,6 @@
-//! Wrong calls that race: frees of the same frames by several threads at once, threads that end with frames still out,
-//! more threads than slots that all end together, arenas dropped while counted handles live.
+//! Wrong calls that race: frees of the same frames by several threads at once, threads that end
+//! with frames still out, more threads than slots that all end together, arenas dropped while
+//! counted handles live.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,15 +21,17 @@ fn both_locks(test: impl Fn(Lock)) {
     test(Lock::Ordinary);
 }
 
-/// Three threads free the same frames at the same moment. What a call cannot see it cannot refuse, so more than one may
-/// succeed; but it is found out about and counted when a hand and its word are put together, and no frame is free twice.
+/// Three threads free the same frames at the same moment. What a call cannot see it cannot refuse,
+/// so more than one may succeed; but it is found out about and counted when a hand and its word are
+/// put together, and no frame is free twice.
 #[test]
 fn racing_frees_of_the_same_frames_are_refused_or_counted_and_free_them_once() {
     both_locks(|lock| {
         let arena = Arena::builder(64 << 20).lock(lock).build().unwrap();
         const THREADS: usize = 3;
         const ROUNDS: u64 = 1_000;
-        // Not yet whole blocks: in about one round of 3,000 each of the racing calls is refused, which has to be understood.
+        // Not yet whole blocks: in about one round of 3,000 each of the racing calls is refused,
+        // which has to be understood.
         for order in [Order::ZERO, Order::new(3).unwrap()] {
             let (mut none, mut surplus) = (0, 0);
             let before = arena.stats().late_double_frees;
@@ -41,7 +44,8 @@ fn racing_frees_of_the_same_frames_are_refused_or_counted_and_free_them_once() {
                             start.wait();
                             // Relaxed, here and below: the barriers order everything.
                             let pfn = Pfn::new(pfn.load(Ordering::Relaxed));
-                            // SAFETY: nobody uses the frames; that they are freed more than once is what is tried.
+                            // SAFETY: nobody uses the frames; that they are freed more than once is
+                            // what is tried.
                             let done = unsafe { arena.free(pfn, order) }.is_ok();
                             freed.fetch_add(u64::from(done), Ordering::Relaxed);
                             end.wait();
@@ -60,11 +64,18 @@ fn racing_frees_of_the_same_frames_are_refused_or_counted_and_free_them_once() {
                     }
                 }
             });
-            assert_eq!(none, 0, "{lock:?} {order:?}: rounds in which nobody could free what was allocated");
+            assert_eq!(
+                none, 0,
+                "{lock:?} {order:?}: rounds in which nobody could free what was allocated"
+            );
             arena.drain().unwrap();
             all_free(&arena);
             let late = arena.stats().late_double_frees - before;
-            assert_eq!(late, surplus * order.frames(), "{lock:?} {order:?}: accepted, and not found out about");
+            assert_eq!(
+                late,
+                surplus * order.frames(),
+                "{lock:?} {order:?}: accepted, and not found out about"
+            );
             // And really: everything can be had, once.
             let mut seen = HashSet::new();
             while let Ok(pfn) = arena.alloc(Order::ZERO, Migratetype::Movable) {
@@ -80,7 +91,8 @@ fn racing_frees_of_the_same_frames_are_refused_or_counted_and_free_them_once() {
     });
 }
 
-/// Threads end with handles still out, which others drop, while the slots they had go to new threads.
+/// Threads end with handles still out, which others drop, while the slots they had go to new
+/// threads.
 #[test]
 fn frames_outlive_their_threads_and_slots() {
     both_locks(|lock| {
@@ -92,7 +104,8 @@ fn frames_outlive_their_threads_and_slots() {
                     .map(|i| {
                         let (arena, barrier) = (&arena, &barrier);
                         scope.spawn(move || {
-                            let mut mine: Vec<_> = (1..20).map(|n| arena.frames(n).unwrap()).collect();
+                            let mut mine: Vec<_> =
+                                (1..20).map(|n| arena.frames(n).unwrap()).collect();
                             mine.iter_mut().for_each(|frames| frames.fill(round ^ i));
                             // All of them are there at once, three to a slot.
                             barrier.wait();
@@ -112,12 +125,14 @@ fn frames_outlive_their_threads_and_slots() {
     });
 }
 
-/// The last counted handle takes the arena with it, on whichever thread and in whatever order they go.
+/// The last counted handle takes the arena with it, on whichever thread and in whatever order they
+/// go.
 #[test]
 fn an_arena_that_is_let_go_lives_until_its_last_frames_do() {
     both_locks(|lock| {
         for round in 0..20 {
-            let arena = Arc::new(Arena::builder(8 << 20).lock(lock).background(true).build().unwrap());
+            let arena =
+                Arc::new(Arena::builder(8 << 20).lock(lock).background(true).build().unwrap());
             let mut handles: Vec<Frames<Arc<Arena>>> =
                 (0..12).map(|n| Frames::new(Arc::clone(&arena), n % 5 + 1).unwrap()).collect();
             let weak = Arc::downgrade(&arena);
@@ -139,10 +154,12 @@ fn an_arena_that_is_let_go_lives_until_its_last_frames_do() {
     });
 }
 
-/// Knobs at nothing: no budget gives nothing back, no decay does not spin or lose anything, and trimming heeds neither.
+/// Knobs at nothing: no budget gives nothing back, no decay does not spin or lose anything, and
+/// trimming heeds neither.
 #[test]
 fn a_budget_or_a_decay_of_nothing_is_refused_or_harmless() {
-    for (budget, decay) in [(0, Duration::from_secs(1)), (0, Duration::ZERO), (512, Duration::ZERO)] {
+    for (budget, decay) in [(0, Duration::from_secs(1)), (0, Duration::ZERO), (512, Duration::ZERO)]
+    {
         let built = Arena::builder(32 << 20).budget(budget).decay(decay).background(true).build();
         let arena = match built {
             Ok(arena) => arena,

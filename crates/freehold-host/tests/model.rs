@@ -1,4 +1,5 @@
-//! Random steps on real memory against a model: every frame is where the model says, and holds what was written there.
+//! Random steps on real memory against a model: every frame is where the model says, and holds what
+//! was written there.
 
 use freehold_host::freehold::Pfn;
 use freehold_host::{Arena, Backing, Frames, Lock};
@@ -17,7 +18,8 @@ impl Random {
     }
 }
 
-/// What a frame holds: a mark at its start and its end, from its number and the step at which it was written.
+/// What a frame holds: a mark at its start and its end, from its number and the step at which it
+/// was written.
 fn write(frames: &mut Frames<&Arena>, step: u64) {
     let first = frames.pfn().get();
     for (i, frame) in frames.chunks_mut(4096).enumerate() {
@@ -31,7 +33,11 @@ fn check(frames: &Frames<&Arena>, step: u64) {
     let first = frames.pfn().get();
     for (i, frame) in frames.chunks(4096).enumerate() {
         let mark = ((first + i as u64) << 20 ^ step).to_le_bytes();
-        assert!(frame[..8] == mark && frame[4088..] == mark, "frame {i} of {:?}, step {step}", frames.range());
+        assert!(
+            frame[..8] == mark && frame[4088..] == mark,
+            "frame {i} of {:?}, step {step}",
+            frames.range()
+        );
     }
 }
 
@@ -61,7 +67,8 @@ fn run(arena: &Arena, seed: u64, steps: u64) {
                     }
                     // Fragmentation may be in the way of several frames, never of one.
                     Err(error) => assert!(
-                        error.is_out_of_memory() && (count > 1 || frames_held == arena.stats().frames),
+                        error.is_out_of_memory()
+                            && (count > 1 || frames_held == arena.stats().frames),
                         "step {step}: {error} with {frames_held} frames held"
                     ),
                 }
@@ -121,7 +128,8 @@ fn random_steps_on_every_kind_of_memory_and_lock() {
         (3, Backing::Memfd, Lock::Biased, 4),
         (4, Backing::Private, Lock::Biased, 0),
     ] {
-        let arena = Arena::builder(32 * MIB).backing(backing).lock(lock).slots(slots).budget(3).batch(2);
+        let arena =
+            Arena::builder(32 * MIB).backing(backing).lock(lock).slots(slots).budget(3).batch(2);
         run(&arena.build().unwrap(), seed, 6_000);
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use freehold_host::{Arena, HostVm};
 
-/// What a thread of this process whose name begins so blocks, signal `n` as bit `n - 1`; waits until there is one.
+/// What a thread of this process whose name begins so blocks, signal `n` as bit `n - 1`; waits
+/// until there is one.
 fn blocked(name: &str) -> u64 {
     let start = Instant::now();
     loop {
@@ -14,7 +15,9 @@ fn blocked(name: &str) -> u64 {
             let path = task.unwrap().path();
             // It may have ended since.
             let Ok(status) = std::fs::read_to_string(path.join("status")) else { continue };
-            let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_owned();
+            let field = |key: &str| {
+                status.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_owned()
+            };
             if field("Name:").starts_with(name) {
                 return u64::from_str_radix(&field("SigBlk:"), 16).unwrap();
             }
@@ -37,11 +40,22 @@ fn bits(signals: &[libc::c_int]) -> u64 {
 
 fn takes_none(name: &str) {
     let blocked = blocked(name);
-    let programs =
-        [libc::SIGHUP, libc::SIGINT, libc::SIGUSR1, libc::SIGALRM, libc::SIGTERM, libc::SIGCHLD, libc::SIGPROF];
+    let programs = [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGUSR1,
+        libc::SIGALRM,
+        libc::SIGTERM,
+        libc::SIGCHLD,
+        libc::SIGPROF,
+    ];
     assert_eq!(blocked & bits(&programs), bits(&programs), "{name} blocks {blocked:x}");
     // A mistake of its own ends the program as it should.
-    assert_eq!(blocked & bits(&[libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT]), 0, "{name} blocks {blocked:x}");
+    assert_eq!(
+        blocked & bits(&[libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT]),
+        0,
+        "{name} blocks {blocked:x}"
+    );
 }
 
 #[test]

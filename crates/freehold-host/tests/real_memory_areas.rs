@@ -1,8 +1,10 @@
-//! Virtual areas of real memory: what is in them is what was written, at random sizes and alignments against a model;
-//! and what is not theirs cannot be used: after `vfree`, on the guard page, where part of an area was unmapped.
+//! Virtual areas of real memory: what is in them is what was written, at random sizes and
+//! alignments against a model; and what is not theirs cannot be used: after `vfree`, on the guard
+//! page, where part of an area was unmapped.
 //!
-//! Whether a page can be used is asked in two ways: of the kernel, which answers `EFAULT` to a system call that would
-//! read or write there (cheap, so after every step); and by really doing it, in a forked child.
+//! Whether a page can be used is asked in two ways: of the kernel, which answers `EFAULT` to a
+//! system call that would read or write there (cheap, so after every step); and by really doing it,
+//! in a forked child.
 
 mod common;
 
@@ -14,7 +16,8 @@ use std::sync::Arc;
 use common::*;
 use freehold::{Migratetype, Pfn};
 use freehold_host::freehold_vm::{
-    Access, FrameAllocator, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
+    Access, FrameAllocator, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn,
+    VpnRange,
 };
 use freehold_host::{Arena, Backing, HostAreas};
 
@@ -39,11 +42,14 @@ impl World {
         let arena = Arc::new(Arena::builder(BYTES).backing(Backing::Memfd).build().unwrap());
         let areas = HostAreas::new(Arc::clone(&arena), ADDRESSES).unwrap();
         let range = areas.range();
-        let (nodes, runs) = (vec![IntervalNode::new(); 512].leak(), vec![RunNode::new(); 1 << 15].leak());
+        let (nodes, runs) =
+            (vec![IntervalNode::new(); 512].leak(), vec![RunNode::new(); 1 << 15].leak());
         Self {
             arena,
             areas: Vmalloc::new(areas, SpaceId::new(0), range, nodes, runs),
-            file: rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into(),
+            file: rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::CLOEXEC)
+                .unwrap()
+                .into(),
         }
     }
 
@@ -60,7 +66,8 @@ impl World {
     fn stamp(&self, at: Vpn, value: u64) {
         let page = self.pointer(at);
         for (i, value) in Self::words(value) {
-            // SAFETY: the page is an area's of this test, which says that it can be written to, and one thread's.
+            // SAFETY: the page is an area's of this test, which says that it can be written to, and
+            // one thread's.
             unsafe { page.add(i).write_volatile(value) }
         }
     }
@@ -85,8 +92,10 @@ impl World {
 
     /// Whether the kernel would write there for us; what is there stays.
     fn writable(&self, at: Vpn) -> bool {
-        // SAFETY: the kernel writes what was there just before to a page that only this thread uses, or refuses.
-        self.readable(at) && unsafe { libc::pread(self.file.as_raw_fd(), self.pointer(at).cast(), 8, 0) == 8 }
+        // SAFETY: the kernel writes what was there just before to a page that only this thread
+        // uses, or refuses.
+        self.readable(at)
+            && unsafe { libc::pread(self.file.as_raw_fd(), self.pointer(at).cast(), 8, 0) == 8 }
     }
 
     fn assert_all_free(&self) {
@@ -142,7 +151,10 @@ impl Model {
         assert!(all.start.get() <= start && start + len <= all.end.get());
         let before = self.live.range(..start).next_back();
         if let Some((&at, area)) = before {
-            assert!(at + area.pages.len() as u64 + u64::from(area.guard) <= start, "over the area at {at:#x}");
+            assert!(
+                at + area.pages.len() as u64 + u64::from(area.guard) <= start,
+                "over the area at {at:#x}"
+            );
         }
         if let Some((&at, _)) = self.live.range(start..).next() {
             assert!(start + len <= at, "over the area at {at:#x}");
@@ -165,16 +177,22 @@ impl Model {
         let start = match made {
             Ok(start) => start,
             Err(VmallocError::Alloc(_)) => return self.saw("no memory"),
-            Err(VmallocError::NoSpace { .. } | VmallocError::NoNodes) => return self.saw("no space"),
+            Err(VmallocError::NoSpace { .. } | VmallocError::NoNodes) => {
+                return self.saw("no space");
+            }
             Err(error) => panic!("{error}"),
         };
         assert_eq!(start.get() % align, 0, "aligned to {align}");
         let range = self.world.areas.find_area(start).unwrap();
         let len = range.len();
-        assert!(len == pages || huge && pages >= 512 && len == pages.next_multiple_of(512), "{len} for {pages}");
+        assert!(
+            len == pages || huge && pages >= 512 && len == pages.next_multiple_of(512),
+            "{len} for {pages}"
+        );
         self.check_place(start.get(), len + u64::from(guard));
         let mut stamps = vec![None; len as usize];
-        // By the frames' own addresses for every third area and where it is read-only: the area must show the same.
+        // By the frames' own addresses for every third area and where it is read-only: the area
+        // must show the same.
         let by_frames = access == Access::Read || self.random(3) == 0;
         let mut places = vec![Pfn::new(0); len as usize];
         let placed = self.world.areas.for_each_run(start, |at, run| {
@@ -222,7 +240,11 @@ impl Model {
             1 => (Access::ReadWrite, true),
             _ => (Access::ReadWrite, false),
         };
-        let made = if guard { self.world.areas.vmap(&frames, access) } else { self.world.areas.vm_map_ram(&frames) };
+        let made = if guard {
+            self.world.areas.vmap(&frames, access)
+        } else {
+            self.world.areas.vm_map_ram(&frames)
+        };
         let start = match made {
             Ok(start) => start,
             Err(VmallocError::NoSpace { .. } | VmallocError::NoNodes) => {
@@ -238,7 +260,8 @@ impl Model {
             self.stamp_frame(*pfn, value);
             stamps.push(Some(value));
         }
-        self.live.insert(start.get(), Area { guard, access, pages: stamps, borrowed: Some(frames) });
+        self.live
+            .insert(start.get(), Area { guard, access, pages: stamps, borrowed: Some(frames) });
         self.check_area(start.get());
         self.saw("vmap");
     }
@@ -272,11 +295,17 @@ impl Model {
         let (frames, at) = (self.world.frames(), Vpn::new(start));
         let last = Vpn::new(start + area.pages.len() as u64 - 1);
         if last > at {
-            assert_eq!(self.world.areas.vfree(&frames, last), Err(VmallocError::NotAnArea { start: last }));
+            assert_eq!(
+                self.world.areas.vfree(&frames, last),
+                Err(VmallocError::NotAnArea { start: last })
+            );
         }
         match &area.borrowed {
             Some(pfns) => {
-                assert_eq!(self.world.areas.vfree(&frames, at), Err(VmallocError::WrongKind { start: at }));
+                assert_eq!(
+                    self.world.areas.vfree(&frames, at),
+                    Err(VmallocError::WrongKind { start: at })
+                );
                 self.world.areas.vunmap(at).unwrap();
                 pfns.iter().for_each(|pfn| frames.free(*pfn, order(0)).unwrap());
             }
@@ -292,7 +321,10 @@ impl Model {
     /// Each page of a small area, and some of a large one, the first and the last among them.
     fn check_freed(&self, start: Vpn, len: u64) {
         for i in (0..len).step_by(1 + len as usize / 16).chain([len - 1]) {
-            assert!(!self.world.readable(plus(start, i)), "page {i} of a freed area at {start} can be read");
+            assert!(
+                !self.world.readable(plus(start, i)),
+                "page {i} of a freed area at {start} can be read"
+            );
         }
     }
 
@@ -324,14 +356,17 @@ impl Model {
         match unmapped {
             _ if self.live[&start].borrowed.is_some() => assert!(unmapped.is_err()),
             Ok(()) => {
-                self.live.get_mut(&start).unwrap().pages[from as usize..(from + n) as usize].fill(None);
+                self.live.get_mut(&start).unwrap().pages[from as usize..(from + n) as usize]
+                    .fill(None);
                 self.saw("partly unmapped");
             }
             Err(VmallocError::NoNodes) => self.saw("no space"),
             Err(error) => panic!("{error}"),
         }
         let outside = VpnRange::new(Vpn::new(start + from), len + 1).unwrap();
-        assert!(self.world.areas.unmap_part(&self.world.frames(), Vpn::new(start), outside).is_err());
+        assert!(
+            self.world.areas.unmap_part(&self.world.frames(), Vpn::new(start), outside).is_err()
+        );
         self.check_area(start);
     }
 
@@ -364,8 +399,13 @@ impl Model {
 
 #[test]
 fn random_areas_hold_what_was_written_and_nothing_else_can_be_used() {
-    let mut model =
-        Model { world: World::new(), live: BTreeMap::new(), rng: Random::new(0), next: 0, seen: BTreeMap::new() };
+    let mut model = Model {
+        world: World::new(),
+        live: BTreeMap::new(),
+        rng: Random::new(0),
+        next: 0,
+        seen: BTreeMap::new(),
+    };
     for step in 0..STEPS {
         // Up to where there is no more, and down to little.
         model.step(step / 1_000 % 2 == 0);
@@ -378,7 +418,9 @@ fn random_areas_hold_what_was_written_and_nothing_else_can_be_used() {
     let all: Vec<_> = model.live.keys().copied().collect();
     all.into_iter().for_each(|start| model.free(start));
     model.world.assert_all_free();
-    for what in ["made", "huge", "vmap", "freed together", "partly unmapped", "no memory", "no space"] {
+    for what in
+        ["made", "huge", "vmap", "freed together", "partly unmapped", "no memory", "no space"]
+    {
         assert!(model.seen.get(what).is_some_and(|n| *n > 20), "{what}: {:?}", model.seen);
     }
     let (stats, host) = (model.world.areas.stats(), model.world.areas.mmu().stats());
@@ -397,20 +439,26 @@ fn areas_of_several_threads_hold_what_each_has_written() {
                 let mut random = thread;
                 let mut live = Vec::new();
                 for n in 0..3_000u64 {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(thread | 1);
+                    random =
+                        random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(thread | 1);
                     if live.len() < 12 && random >> 63 == 0 {
                         let pages = 1 + (random >> 40) % 70;
-                        let start = world.areas.vmalloc(&world.frames(), Layout::pages(pages)).unwrap();
-                        (0..pages).for_each(|i| world.stamp(plus(start, i), thread << 60 | n << 20 | i));
+                        let start =
+                            world.areas.vmalloc(&world.frames(), Layout::pages(pages)).unwrap();
+                        (0..pages)
+                            .for_each(|i| world.stamp(plus(start, i), thread << 60 | n << 20 | i));
                         live.push((start, pages, n));
                     } else if !live.is_empty() {
-                        let (start, pages, n) = live.swap_remove((random >> 33) as usize % live.len());
-                        (0..pages).for_each(|i| world.check(plus(start, i), thread << 60 | n << 20 | i));
+                        let (start, pages, n) =
+                            live.swap_remove((random >> 33) as usize % live.len());
+                        (0..pages)
+                            .for_each(|i| world.check(plus(start, i), thread << 60 | n << 20 | i));
                         world.areas.vfree(&world.frames(), start).unwrap();
                     }
                 }
                 for (start, pages, n) in live {
-                    (0..pages).for_each(|i| world.check(plus(start, i), thread << 60 | n << 20 | i));
+                    (0..pages)
+                        .for_each(|i| world.check(plus(start, i), thread << 60 | n << 20 | i));
                     world.areas.vfree(&world.frames(), start).unwrap();
                 }
             });
@@ -465,7 +513,8 @@ fn what_is_not_an_areas_cannot_be_touched_and_its_neighbours_survive() {
     for (huge, pages) in [(false, 1), (false, 100), (true, 512), (true, 1024)] {
         let layout = Layout::pages(pages).huge(huge);
         let nothing = |_: &World, _: [Vpn; 3]| {};
-        let free = |world: &World, areas: [Vpn; 3]| world.areas.vfree(&world.frames(), areas[1]).unwrap();
+        let free =
+            |world: &World, areas: [Vpn; 3]| world.areas.vfree(&world.frames(), areas[1]).unwrap();
         for write in [false, true] {
             let touch = |prepare: &dyn Fn(&World, [Vpn; 3]), page: &dyn Fn([Vpn; 3]) -> Vpn| {
                 touch_in_a_child(layout, prepare, page, write)
@@ -475,7 +524,11 @@ fn what_is_not_an_areas_cannot_be_touched_and_its_neighbours_survive() {
             assert_eq!(touch(&nothing, &|areas| plus(areas[0], pages)), FAULT, "A's guard page");
             assert_eq!(touch(&nothing, &|areas| plus(areas[2], pages)), FAULT, "C's guard page");
             assert_eq!(touch(&free, &|areas| areas[1]), FAULT, "B's first page, freed");
-            assert_eq!(touch(&free, &|areas| plus(areas[1], pages - 1)), FAULT, "B's last page, freed");
+            assert_eq!(
+                touch(&free, &|areas| plus(areas[1], pages - 1)),
+                FAULT,
+                "B's last page, freed"
+            );
         }
     }
     // A part that was unmapped, and what is beside it.
@@ -485,7 +538,11 @@ fn what_is_not_an_areas_cannot_be_touched_and_its_neighbours_survive() {
         world.areas.unmap_part(&world.frames(), areas[1], range).unwrap();
     };
     for (page, ended) in [(39, Ended::Survived), (40, FAULT), (59, FAULT), (60, Ended::Survived)] {
-        assert_eq!(touch_in_a_child(layout, part, |areas| plus(areas[1], page), true), ended, "page {page}");
+        assert_eq!(
+            touch_in_a_child(layout, part, |areas| plus(areas[1], page), true),
+            ended,
+            "page {page}"
+        );
     }
 }
 
@@ -523,17 +580,22 @@ fn a_forked_child_has_no_areas() {
     assert_eq!(touched, Ended::Signal(libc::SIGSEGV));
     // What the child has put there since stays.
     let kept = try_in_a_child(|trying| {
-        let (place, flags) =
-            (world.pointer(start), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
+        let (place, flags) = (
+            world.pointer(start),
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+        );
         // SAFETY: a hole of the child's address space.
-        let page = unsafe { libc::mmap(place.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let page = unsafe {
+            libc::mmap(place.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
         assert_eq!(page, place.cast());
         trying.now();
         // SAFETY: the page made just now.
         unsafe { place.write(7) };
         assert!(world.areas.vfree(&world.frames(), start).is_err());
         assert!(world.areas.vmalloc(&world.frames(), Layout::pages(1)).is_err());
-        // SAFETY: the child's copy, which it does not use any more; it leaves without running destructors.
+        // SAFETY: the child's copy, which it does not use any more; it leaves without running
+        // destructors.
         drop(unsafe { std::ptr::read(world.areas.mmu()) });
         // SAFETY: as above.
         assert_eq!(unsafe { place.read() }, 7);

@@ -1,8 +1,9 @@
-//! A regression test on real memory for each defect that Linux's batched unmapping of lazyfree folios has had
-//! (`try_to_unmap_one`, 6.15 to 7.0). The same ones on the software Mmu are `freehold-vm`'s `tests/suite/lazyfree.rs`.
+//! A regression test on real memory for each defect that Linux's batched unmapping of lazyfree
+//! folios has had (`try_to_unmap_one`, 6.15 to 7.0). The same ones on the software Mmu are
+//! `freehold-vm`'s `tests/suite/lazyfree.rs`.
 //!
-//! A write that must not be allowed ends its process with `SIGSEGV`: those are tried in a forked child, which makes its
-//! own machine, since a userfaultfd and its thread do not come along.
+//! A write that must not be allowed ends its process with `SIGSEGV`: those are tried in a forked
+//! child, which makes its own machine, since a userfaultfd and its thread do not come along.
 
 mod common;
 
@@ -57,11 +58,13 @@ fn assert_gone(vm: &Machine, pages: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// The reader of a batch ran past the end of the page table (fixed in 6.16). The folio's third page is its table's last,
-/// and there are others' pages before and behind it.
+/// The reader of a batch ran past the end of the page table (fixed in 6.16). The folio's third page
+/// is its table's last, and there are others' pages before and behind it.
 #[test]
 fn a_folio_across_a_page_tables_end_goes_in_two_batches_and_leaves_its_neighbours() {
-    let Some((fh, vm)) = empty("a_folio_across_a_page_tables_end_goes_in_two_batches_and_leaves_its_neighbours") else {
+    let Some((fh, vm)) =
+        empty("a_folio_across_a_page_tables_end_goes_in_two_batches_and_leaves_its_neighbours")
+    else {
         return;
     };
     let first = TABLE_ENTRIES - 3;
@@ -73,13 +76,20 @@ fn a_folio_across_a_page_tables_end_goes_in_two_batches_and_leaves_its_neighbour
     stamp(&vm, ID, vpn(first + 9), first + 10);
     assert_eq!(vm.madvise_pageout(&fh, ID, pages(first, 16)), Ok(0));
     assert_held(&vm, first - 1..first + 17);
-    assert_eq!(vm.stats().batches_cleared, 0, "the whole folio is looked at before anything is taken");
+    assert_eq!(
+        vm.stats().batches_cleared,
+        0,
+        "the whole folio is looked at before anything is taken"
+    );
     lazyfree(&fh, &vm, first, 16);
     let before = vm.mmu().stats();
     assert_eq!(vm.madvise_pageout(&fh, ID, pages(first, 16)), Ok(16));
     assert_eq!(vm.stats().batches_cleared, 2);
     let after = vm.mmu().stats();
-    assert_eq!((after.release_calls - before.release_calls, after.pages_released - before.pages_released), (1, 16));
+    assert_eq!(
+        (after.release_calls - before.release_calls, after.pages_released - before.pages_released),
+        (1, 16)
+    );
     assert_gone(&vm, first..first + 16);
     assert_held(&vm, [first - 1, first + 16]);
     assert_eq!(vm.stats().deferred_queued, 0);
@@ -87,11 +97,14 @@ fn a_folio_across_a_page_tables_end_goes_in_two_batches_and_leaves_its_neighbour
     assert_all_free(&fh);
 }
 
-/// The same at the end of the last table of an address space: behind it, in memory, the next space's entries begin. The
-/// folio has more pages than fit before the end, and the next space shows frames of its own there.
+/// The same at the end of the last table of an address space: behind it, in memory, the next
+/// space's entries begin. The folio has more pages than fit before the end, and the next space
+/// shows frames of its own there.
 #[test]
 fn a_folio_at_the_end_of_the_last_page_table_leaves_the_next_address_space_alone() {
-    let Some((fh, vm)) = empty("a_folio_at_the_end_of_the_last_page_table_leaves_the_next_address_space_alone") else {
+    let Some((fh, vm)) =
+        empty("a_folio_at_the_end_of_the_last_page_table_leaves_the_next_address_space_alone")
+    else {
         return;
     };
     let last = TABLES * TABLE_ENTRIES - 3;
@@ -122,8 +135,9 @@ fn a_folio_at_the_end_of_the_last_page_table_leaves_the_next_address_space_alone
     assert_all_free(&fh);
 }
 
-/// A lazyfree folio at 32 whose odd pages are read-only in a VMA that may be written to, as after a fork whose child is
-/// gone, and that a pin has kept from reclaim. Returns the entries before and after.
+/// A lazyfree folio at 32 whose odd pages are read-only in a VMA that may be written to, as after a
+/// fork whose child is gone, and that a pin has kept from reclaim. Returns the entries before and
+/// after.
 fn restored_mixed(fh: &Frames, vm: &Machine, dirty: bool) -> (Vec<Entry>, Vec<Entry>) {
     folio(fh, vm, 4, 32);
     lazyfree(fh, vm, 32, 16);
@@ -141,12 +155,14 @@ fn restored_mixed(fh: &Frames, vm: &Machine, dirty: bool) -> (Vec<Entry>, Vec<En
     (before, entries(vm, 32, 16))
 }
 
-/// CVE-2026-31398: a batch that mixed writable and read-only entries was restored all writable. What the entries say is
-/// compared, and what the memory allows is tried.
+/// CVE-2026-31398: a batch that mixed writable and read-only entries was restored all writable.
+/// What the entries say is compared, and what the memory allows is tried.
 #[test]
 fn restored_entries_keep_their_own_write_permission() {
     for dirty in [false, true] {
-        let Some((fh, vm)) = empty("restored_entries_keep_their_own_write_permission") else { return };
+        let Some((fh, vm)) = empty("restored_entries_keep_their_own_write_permission") else {
+            return;
+        };
         let (before, after) = restored_mixed(&fh, &vm, dirty);
         assert_eq!(after, before);
         assert!(!after[1].is_writable() && after[2].is_writable());
@@ -173,10 +189,15 @@ fn hooked(test: &str) -> Option<(&'static Frames, &'static Vm<'static, Hooked>)>
     Some((Box::leak(Box::new(frames(FRAMES, 1, SingleCpu))), Box::leak(Box::new(vm))))
 }
 
-/// The CVE by its real way: the write comes in the middle of the walk, when the first batches have been taken already.
+/// The CVE by its real way: the write comes in the middle of the walk, when the first batches have
+/// been taken already.
 #[test]
 fn a_write_in_the_middle_of_the_walk_keeps_each_later_page_as_it_was() {
-    let Some((fh, vm)) = hooked("a_write_in_the_middle_of_the_walk_keeps_each_later_page_as_it_was") else { return };
+    let Some((fh, vm)) =
+        hooked("a_write_in_the_middle_of_the_walk_keeps_each_later_page_as_it_was")
+    else {
+        return;
+    };
     let words = |page: u64| vm.mmu().0.words(ID, vpn(page)).unwrap();
     let entry = |page: u64| vm.mmu().0.entry(ID, vpn(page));
     vm.map_new(fh, ID, vpn(0), order(4), Access::ReadWrite).unwrap();
@@ -190,7 +211,8 @@ fn a_write_in_the_middle_of_the_walk_keeps_each_later_page_as_it_was() {
         calls += u64::from(when == When::BeforeClearing);
         if when == When::BeforeClearing && calls == 2 {
             assert!(!entry(3).is_mapped() && entry(4).is_mapped(), "the first batch is 0..4");
-            // Somebody who has page 6 pinned says that they wrote to it; somebody else writes to page 12.
+            // Somebody who has page 6 pinned says that they wrote to it; somebody else writes to
+            // page 12.
             let pin = vm.pin(fh, ID, vpn(6), false).unwrap();
             vm.unpin(fh, pin, true).unwrap();
             words(12)[9].store(112, Relaxed);
@@ -203,7 +225,10 @@ fn a_write_in_the_middle_of_the_walk_keeps_each_later_page_as_it_was() {
         match page {
             // Taken before anybody wrote: gone, as they may be, and really so.
             0..4 => assert_eq!((found, entry), (0, Entry::NONE)),
-            4..8 => assert!(found == page + 1 && entry.is_present() && !entry.is_writable(), "{page}: {entry:?}"),
+            4..8 => assert!(
+                found == page + 1 && entry.is_present() && !entry.is_writable(),
+                "{page}: {entry:?}"
+            ),
             12 => assert!(found == 112 && entry.is_writable() && entry.is_dirty(), "{entry:?}"),
             _ => assert!(found == page + 1 && entry.is_writable(), "{page}: {found} {entry:?}"),
         }
@@ -216,8 +241,8 @@ fn a_write_in_the_middle_of_the_walk_keeps_each_later_page_as_it_was() {
     assert_all_free(fh);
 }
 
-/// Reclaims a folio while somebody else works on the deferred-split queue. How many frames were freed, how many pages
-/// are still mapped, how often the queue had something.
+/// Reclaims a folio while somebody else works on the deferred-split queue. How many frames were
+/// freed, how many pages are still mapped, how often the queue had something.
 fn deferred_split_race(path: UnmapPath) -> Option<(u64, usize, usize)> {
     let (fh, vm) = hooked("batched_unmapping_queues_no_split_for_anybody_to_find")?;
     vm.set_unmap_path(path);
@@ -244,7 +269,8 @@ fn deferred_split_race(path: UnmapPath) -> Option<(u64, usize, usize)> {
     Some((freed, mapped, found))
 }
 
-/// The deferred-split race: page by page the queue finds the folio half-way, takes a reference, and the unmapping stops.
+/// The deferred-split race: page by page the queue finds the folio half-way, takes a reference, and
+/// the unmapping stops.
 #[test]
 fn batched_unmapping_queues_no_split_for_anybody_to_find() {
     let Some((freed, mapped, found)) = deferred_split_race(UnmapPath::PageByPage) else { return };
@@ -253,11 +279,15 @@ fn batched_unmapping_queues_no_split_for_anybody_to_find() {
     assert_eq!(deferred_split_race(UnmapPath::Batched), Some((16, 0, 0)));
 }
 
-/// The thread's benchmark in small: of the folios' real pages nothing is queued, and everything goes in few calls.
+/// The thread's benchmark in small: of the folios' real pages nothing is queued, and everything
+/// goes in few calls.
 #[test]
 fn deferred_splits_are_one_a_folio_page_by_page_and_none_batched() {
     for (path, queued) in [(UnmapPath::PageByPage, 64), (UnmapPath::Batched, 0)] {
-        let Some((fh, vm)) = empty("deferred_splits_are_one_a_folio_page_by_page_and_none_batched") else { return };
+        let Some((fh, vm)) = empty("deferred_splits_are_one_a_folio_page_by_page_and_none_batched")
+        else {
+            return;
+        };
         vm.set_unmap_path(path);
         (0..64).for_each(|i| _ = folio(&fh, &vm, 4, i * 16));
         lazyfree(&fh, &vm, 0, 1024);
@@ -270,10 +300,13 @@ fn deferred_splits_are_one_a_folio_page_by_page_and_none_batched() {
     }
 }
 
-/// A folio of 512 pages in one table, which Linux split before it could be reclaimed (until 6.15): one batch.
+/// A folio of 512 pages in one table, which Linux split before it could be reclaimed (until 6.15):
+/// one batch.
 #[test]
 fn a_folio_of_a_whole_page_table_is_reclaimed_without_a_split() {
-    let Some((fh, vm)) = empty("a_folio_of_a_whole_page_table_is_reclaimed_without_a_split") else { return };
+    let Some((fh, vm)) = empty("a_folio_of_a_whole_page_table_is_reclaimed_without_a_split") else {
+        return;
+    };
     folio(&fh, &vm, 9, TABLE_ENTRIES);
     lazyfree(&fh, &vm, TABLE_ENTRIES, 512);
     assert_eq!(vm.madvise_pageout(&fh, ID, pages(TABLE_ENTRIES, 512)), Ok(512));
@@ -284,7 +317,8 @@ fn a_folio_of_a_whole_page_table_is_reclaimed_without_a_split() {
     assert_all_free(&fh);
 }
 
-/// A lazyfree folio at 0 whose first four pages are PROT_NONE in a VMA that is not, as NUMA hinting makes them.
+/// A lazyfree folio at 0 whose first four pages are PROT_NONE in a VMA that is not, as NUMA hinting
+/// makes them.
 fn with_prot_none(fh: &Frames, vm: &Machine) -> Pfn {
     let folio = vm.folio_alloc(fh, order(4)).unwrap();
     vm.map(folio, (0, 4), ID, vpn(0), Access::None).unwrap();
@@ -295,10 +329,13 @@ fn with_prot_none(fh: &Frames, vm: &Machine) -> Pfn {
     folio.pfn()
 }
 
-/// PROT_NONE entries: a batch ends where they begin; put back they are PROT_NONE still; and they keep writes out.
+/// PROT_NONE entries: a batch ends where they begin; put back they are PROT_NONE still; and they
+/// keep writes out.
 #[test]
 fn prot_none_entries_are_restored_as_such_and_keep_writes_out() {
-    let Some((fh, vm)) = empty("prot_none_entries_are_restored_as_such_and_keep_writes_out") else { return };
+    let Some((fh, vm)) = empty("prot_none_entries_are_restored_as_such_and_keep_writes_out") else {
+        return;
+    };
     with_prot_none(&fh, &vm);
     let before = entries(&vm, 0, 16);
     let pin = vm.pin(&fh, ID, vpn(9), false).unwrap();

@@ -1,5 +1,6 @@
-//! A machine on real memory in a forked child: the child has a copy of the pages and of the entries, but not the thread
-//! that sees writes, and the userfaultfd it inherits is still the parent's.
+//! A machine on real memory in a forked child: the child has a copy of the pages and of the
+//! entries, but not the thread that sees writes, and the userfaultfd it inherits is still the
+//! parent's.
 
 mod common;
 
@@ -13,8 +14,8 @@ use freehold_host::freehold_vm::{Access, SpaceId, VmError, Vpn};
 const ID: SpaceId = SpaceId::new(0);
 const FRAMES: u64 = 512;
 
-/// A child has only the thread that forked: locks that another test's thread holds at that moment, the heap's among them,
-/// stay held in it for ever.
+/// A child has only the thread that forked: locks that another test's thread holds at that moment,
+/// the heap's among them, stay held in it for ever.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -35,11 +36,13 @@ fn a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent() {
         let ended = try_in_a_child(|trying| {
             trying.now();
             if drops {
-                // SAFETY: the child's copy, which it does not use any more; it leaves without running destructors.
+                // SAFETY: the child's copy, which it does not use any more; it leaves without
+                // running destructors.
                 drop(unsafe { std::ptr::read(&raw const vm) });
                 return;
             }
-            // Nothing sees writes here, so nothing may be dropped: what the child has written since, above all.
+            // Nothing sees writes here, so nothing may be dropped: what the child has written
+            // since, above all.
             word(5).store(77, Relaxed);
             // Not "again", which would be so for ever.
             assert_eq!(vm.mmu().stored(ID, vpn(5)), freehold_host::Stored::Kept);
@@ -58,7 +61,11 @@ fn a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent() {
             assert!(matches!(read_only, Err(VmError::Map(_))), "{read_only:?}");
         });
         assert_eq!(ended, Ended::Survived);
-        assert_eq!(vm.mmu().stats().write_faults, before.write_faults, "the parent's pages are as they were");
+        assert_eq!(
+            vm.mmu().stats().write_faults,
+            before.write_faults,
+            "the parent's pages are as they were"
+        );
         // The parent's writes are still seen, so that nothing is lost.
         word(5).store(500, Relaxed);
         assert_eq!(vm.mmu().stored(ID, vpn(5)), freehold_host::Stored::Kept);
@@ -76,7 +83,8 @@ fn a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent() {
     }
 }
 
-/// Process IDs tell nothing where there are PID namespaces: the parent is 1 in its own, the child 1 in the next.
+/// Process IDs tell nothing where there are PID namespaces: the parent is 1 in its own, the child 1
+/// in the next.
 #[test]
 fn a_child_with_its_parents_process_id_leaves_the_parents_handler_alone() {
     let _one = ONE_AT_A_TIME.lock();
@@ -93,7 +101,8 @@ fn a_child_with_its_parents_process_id_leaves_the_parents_handler_alone() {
         (0..16).for_each(|page| word(page).store(page + 1, Relaxed));
         assert_eq!(vm.madvise_free(&fh, ID, pages(0, 16)), Ok(16));
         let child = in_a_pid_namespace(|| {
-            // SAFETY: the child's copy, which it does not use any more; it leaves without running destructors.
+            // SAFETY: the child's copy, which it does not use any more; it leaves without running
+            // destructors.
             drop(unsafe { std::ptr::read(&raw const vm) });
             true
         });
@@ -122,8 +131,8 @@ fn a_child_with_its_parents_process_id_leaves_the_parents_handler_alone() {
     }
 }
 
-/// Runs `body` in a child that is process 1 of a new PID namespace; whether it returned true, `None` where there is no
-/// such namespace to be had.
+/// Runs `body` in a child that is process 1 of a new PID namespace; whether it returned true,
+/// `None` where there is no such namespace to be had.
 fn in_a_pid_namespace(body: impl FnOnce() -> bool) -> Option<bool> {
     let body = std::mem::ManuallyDrop::new(body);
     let flags = (libc::CLONE_NEWPID | libc::SIGCHLD) as libc::c_ulong;

@@ -1,4 +1,5 @@
-//! A million random steps on real memory against a model: not one byte may be lost, and none may be stale.
+//! A million random steps on real memory against a model: not one byte may be lost, and none may be
+//! stale.
 //!
 //! The model is as plain as can be. Of each page it knows:
 //!
@@ -8,9 +9,9 @@
 //!                 what somebody wrote there though nothing is mapped
 //! ```
 //!
-//! Whatever takes pages away is followed by a look at every entry: what is gone must have been allowed to go and not be
-//! pinned. Now and then every word of every page is compared, and the kernel is asked whether each page that can be
-//! written to without a fault has a dirty entry.
+//! Whatever takes pages away is followed by a look at every entry: what is gone must have been
+//! allowed to go and not be pinned. Now and then every word of every page is compared, and the
+//! kernel is asked whether each page that can be written to without a fault has a dirty entry.
 
 mod common;
 
@@ -93,7 +94,9 @@ impl Actor {
             pages: std::array::from_fn(|_| vec![Page::Empty(ZEROES); PAGES as usize]),
             access: std::array::from_fn(|_| vec![Access::ReadWrite; PAGES as usize]),
             pins: Vec::new(),
-            file: rustix::fs::memfd_create("stamps", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into(),
+            file: rustix::fs::memfd_create("stamps", rustix::fs::MemfdFlags::CLOEXEC)
+                .unwrap()
+                .into(),
             pagemap: File::open("/proc/self/pagemap").ok(),
             rng: Random::new(seed),
             next: 0,
@@ -132,7 +135,10 @@ impl Actor {
         let entry = self.vm.mmu().entry(space(s as u16), at(page));
         match *self.page(s, page) {
             Page::Mapped(held) => {
-                assert_eq!(found, held.value, "page {page} of space {s} holds {found:#x}, not {held:#x?}");
+                assert_eq!(
+                    found, held.value,
+                    "page {page} of space {s} holds {found:#x}, not {held:#x?}"
+                );
                 assert!(entry.is_mapped(), "page {page} of space {s} is not mapped");
                 assert_eq!(entry.pfn(), held.pfn);
                 let access = self.access[s][page as usize];
@@ -141,7 +147,10 @@ impl Actor {
             }
             Page::Empty(left) => {
                 let right = found == left.value || left.or_zero && found == 0;
-                assert!(right, "page {page} of space {s}, not mapped, holds {found:#x}, not {left:x?}");
+                assert!(
+                    right,
+                    "page {page} of space {s}, not mapped, holds {found:#x}, not {left:x?}"
+                );
                 assert!(!entry.is_mapped(), "page {page} of space {s} is mapped");
             }
         }
@@ -154,7 +163,9 @@ impl Actor {
         if self.vm.mmu().entry(id, at(page)).is_writable() {
             return true;
         }
-        let resolved = self.vm.write_fault(&self.frames, id, at(page), |_, _| panic!("nobody else shows the page"));
+        let resolved = self
+            .vm
+            .write_fault(&self.frames, id, at(page), |_, _| panic!("nobody else shows the page"));
         match resolved {
             Ok(WriteFault::Reused(_)) => {
                 self.saw("made writable");
@@ -208,7 +219,8 @@ impl Actor {
                         self.saw("written again");
                     }
                     let may_be_gone = false;
-                    *self.page(s, page) = Page::Mapped(Held { value, may_be_gone, writable: true, ..held });
+                    *self.page(s, page) =
+                        Page::Mapped(Held { value, may_be_gone, writable: true, ..held });
                     assert_eq!(self.vm.mmu().stored(space(s as u16), at(page)), Stored::Kept);
                 }
             }
@@ -240,7 +252,11 @@ impl Actor {
             // Mapping changes nothing of what is there.
             let Page::Empty(left) = *self.page(s, page + i) else { unreachable!() };
             let found = read_stamp(&self.vm, space(s as u16), at(page + i)).unwrap();
-            assert!(found == left.value || left.or_zero && found == 0, "page {}: {found:#x}, {left:x?}", page + i);
+            assert!(
+                found == left.value || left.or_zero && found == 0,
+                "page {}: {found:#x}, {left:x?}",
+                page + i
+            );
             let pfn = Pfn::new(first + i);
             let writable = access == Access::ReadWrite;
             let mut held = Held { value: found, pfn, writable, may_be_gone: false };
@@ -267,7 +283,8 @@ impl Actor {
         let (page, n) = self.range();
         self.vm.unmap(&self.frames, space(s as u16), pages(START + page, n)).unwrap();
         (page..page + n).for_each(|page| self.gone(s, page));
-        let gone = |pin: &Pin| pin.place.is_some_and(|(t, p)| t == s && (page..page + n).contains(&p));
+        let gone =
+            |pin: &Pin| pin.place.is_some_and(|(t, p)| t == s && (page..page + n).contains(&p));
         let mut unmapped = 0;
         for pin in self.pins.iter_mut().filter(|pin| gone(pin)) {
             pin.place = None;
@@ -312,7 +329,8 @@ impl Actor {
     fn madvise_free(&mut self) {
         let s = self.random(2) as usize;
         let (page, n) = self.range();
-        let done = self.vm.madvise_free(&self.frames, space(s as u16), pages(START + page, n)).unwrap();
+        let done =
+            self.vm.madvise_free(&self.frames, space(s as u16), pages(START + page, n)).unwrap();
         *self.seen.entry("lazyfree").or_default() += done;
         for page in &mut self.pages[s][page as usize..(page + n) as usize] {
             if let Page::Mapped(held) = page {
@@ -330,7 +348,9 @@ impl Actor {
         let pinned = self.vm.pin(&self.frames, space(s as u16), at(page), write);
         match (*self.page(s, page), self.access[s][page as usize]) {
             (Page::Empty(_), _) => assert_eq!(pinned, Err(VmError::Fault(Fault::NotMapped))),
-            (Page::Mapped(_), Access::None) => assert_eq!(pinned, Err(VmError::Fault(Fault::AccessDenied))),
+            (Page::Mapped(_), Access::None) => {
+                assert_eq!(pinned, Err(VmError::Fault(Fault::AccessDenied)))
+            }
             (Page::Mapped(_), _) if write && !entry.is_writable() => {
                 assert_eq!(pinned, Err(VmError::Fault(Fault::WriteProtected)));
             }
@@ -368,7 +388,8 @@ impl Actor {
 
     /// Runs something that takes pages away, and looks at every entry afterwards.
     fn taking(&mut self, what: &'static str, take: impl FnOnce(&Self) -> u64) {
-        let pinned: Vec<_> = self.pins.iter().map(|pin| self.vm.folio_of(pin.pfn).unwrap()).collect();
+        let pinned: Vec<_> =
+            self.pins.iter().map(|pin| self.vm.folio_of(pin.pfn).unwrap()).collect();
         let freed = take(self);
         *self.seen.entry(what).or_default() += freed;
         let mut dropped = 0;
@@ -382,7 +403,10 @@ impl Actor {
                 let folio = |(folio, pages): &(freehold_host::freehold_vm::Folio, u64)| {
                     (folio.pfn().get()..folio.pfn().get() + pages).contains(&held.pfn.get())
                 };
-                assert!(!pinned.iter().any(folio), "page {page} of space {s} is gone, but its folio is pinned");
+                assert!(
+                    !pinned.iter().any(folio),
+                    "page {page} of space {s} is gone, but its folio is pinned"
+                );
                 self.gone(s, page);
                 dropped += 1;
                 // What is gone reads as zero, now.
@@ -408,7 +432,9 @@ impl Actor {
             93..95 => {
                 let (page, n) = self.range();
                 self.taking("paged out", |this| {
-                    this.vm.madvise_pageout(&this.frames, space(s as u16), pages(START + page, n)).unwrap()
+                    this.vm
+                        .madvise_pageout(&this.frames, space(s as u16), pages(START + page, n))
+                        .unwrap()
                 });
             }
             95 => {
@@ -437,7 +463,8 @@ impl Actor {
         }
     }
 
-    /// The rule that everything rests on: a page that can be written to without a fault has a dirty entry.
+    /// The rule that everything rests on: a page that can be written to without a fault has a dirty
+    /// entry.
     fn check_protection(&mut self, s: usize, page: u64) {
         const PRESENT: u64 = 1 << 63;
         const WRITE_PROTECTED: u64 = 1 << 57;
@@ -449,7 +476,10 @@ impl Actor {
         pagemap.read_exact_at(&mut bytes, address / 4096 * 8).unwrap();
         let bits = u64::from_ne_bytes(bytes);
         if bits & PRESENT != 0 && bits & WRITE_PROTECTED == 0 {
-            assert!(entry.is_writable() && entry.is_dirty(), "page {page} of space {s} can be written to: {entry:?}");
+            assert!(
+                entry.is_writable() && entry.is_dirty(),
+                "page {page} of space {s} can be written to: {entry:?}"
+            );
             self.saw("seen writable");
         } else {
             self.saw("seen protected");
@@ -473,7 +503,9 @@ impl Actor {
 
 #[test]
 fn a_million_random_steps_on_real_memory_lose_nothing() {
-    let Some(vm) = machine_or_skip("a_million_random_steps_on_real_memory_lose_nothing", FRAMES, 2, TABLES) else {
+    let Some(vm) =
+        machine_or_skip("a_million_random_steps_on_real_memory_lose_nothing", FRAMES, 2, TABLES)
+    else {
         return;
     };
     let mut actor = Actor::new(vm, 0);
@@ -504,11 +536,21 @@ fn a_million_random_steps_on_real_memory_lose_nothing() {
         assert!(actor.seen.get(what).is_some_and(|n| *n > 100), "{what}: {:?}", actor.seen);
     }
     if actor.pagemap.is_some() {
-        assert!(actor.seen["seen protected"] > 100 && actor.seen["seen writable"] > 100, "{:?}", actor.seen);
+        assert!(
+            actor.seen["seen protected"] > 100 && actor.seen["seen writable"] > 100,
+            "{:?}",
+            actor.seen
+        );
     }
     let (stats, host) = (actor.vm.stats(), actor.vm.mmu().stats());
-    assert!(stats.redirtied > 100 && stats.kept_busy > 100 && stats.batches_restored > 100, "{stats:?}");
+    assert!(
+        stats.redirtied > 100 && stats.kept_busy > 100 && stats.batches_restored > 100,
+        "{stats:?}"
+    );
     assert_eq!(stats.folios, stats.folios_freed);
-    assert!(host.write_faults > 100 && host.late_writes > 0 && host.pages_released > 100, "{host:?}");
+    assert!(
+        host.write_faults > 100 && host.late_writes > 0 && host.pages_released > 100,
+        "{host:?}"
+    );
     assert_eq!((host.refused_writes, host.release_refused), (0, 0));
 }

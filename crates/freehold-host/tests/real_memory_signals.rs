@@ -1,4 +1,5 @@
-//! Writes that are not allowed end as they do on ordinary memory, whatever the thread has done about its signals.
+//! Writes that are not allowed end as they do on ordinary memory, whatever the thread has done
+//! about its signals.
 
 mod common;
 
@@ -10,7 +11,8 @@ use freehold_host::freehold_vm::{Access, SpaceId};
 
 const ID: SpaceId = SpaceId::new(0);
 
-/// A machine with a read-only page at 0, in a child that does `body` with it; the child's wait status.
+/// A machine with a read-only page at 0, in a child that does `body` with it; the child's wait
+/// status.
 fn in_a_child(body: impl FnOnce(&Machine, &freehold::Freehold<'static, SingleCpu>) -> bool) -> i32 {
     child::fork(|| {
         let vm = machine(512, 1, 1).unwrap();
@@ -59,8 +61,12 @@ fn a_store_to_a_read_only_page_kills_also_where_the_signal_is_blocked_or_ignored
         let status = in_a_child(|vm, _| {
             // SAFETY: signals of this child only.
             unsafe {
-                // The run-time's own handler says something about stacks, and returns; not what this is about.
-                libc::signal(libc::SIGSEGV, if how == "ignored" { libc::SIG_IGN } else { libc::SIG_DFL });
+                // The run-time's own handler says something about stacks, and returns; not what
+                // this is about.
+                libc::signal(
+                    libc::SIGSEGV,
+                    if how == "ignored" { libc::SIG_IGN } else { libc::SIG_DFL },
+                );
                 if how == "blocked" {
                     let mut set: libc::sigset_t = std::mem::zeroed();
                     libc::sigaddset(&raw mut set, libc::SIGSEGV);
@@ -83,7 +89,9 @@ fn the_signal_names_the_page() {
     }
     extern "C" fn caught(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
         // SAFETY: the kernel's own structure, and the end of this process.
-        unsafe { libc::_exit(if (*info).si_addr().addr() == EXPECTED.load(Relaxed) { 0 } else { 4 }) }
+        unsafe {
+            libc::_exit(if (*info).si_addr().addr() == EXPECTED.load(Relaxed) { 0 } else { 4 })
+        }
     }
     static EXPECTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let status = in_a_child(|vm, _| {

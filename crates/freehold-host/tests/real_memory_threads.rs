@@ -1,5 +1,6 @@
-//! Threads that write, write again, pin, protect and unmap their own pages on real memory while another thread reclaims
-//! and splits and one more pins everybody's: every word of every page is compared, and not one byte may be lost.
+//! Threads that write, write again, pin, protect and unmap their own pages on real memory while
+//! another thread reclaims and splits and one more pins everybody's: every word of every page is
+//! compared, and not one byte may be lost.
 //!
 //! What a thread may say of a page of its own that it has advised and then stored to:
 //!
@@ -8,7 +9,8 @@
 //!                    Gone    reclaim came first: nothing is mapped, and what memory there is belongs to nobody
 //! ```
 //!
-//! and of one that it has advised and not stored to: it holds what it held, or it is gone and reads as zero.
+//! and of one that it has advised and not stored to: it holds what it held, or it is gone and reads
+//! as zero.
 
 mod common;
 
@@ -94,7 +96,8 @@ impl<'a> Worker<'a> {
         (self.random(PAGES - n), n)
     }
 
-    /// Compares all of a page. What is compared was read before the look at the entry, which waits for reclaim.
+    /// Compares all of a page. What is compared was read before the look at the entry, which waits
+    /// for reclaim.
     fn check(&mut self, page: u64) {
         let found = read_stamp(self.vm, ID, self.at(page));
         let stored = self.vm.mmu().stored(ID, self.at(page));
@@ -112,7 +115,12 @@ impl<'a> Worker<'a> {
             }
             (Page::Empty(left), Stored::Gone) => {
                 if let Some(left) = left {
-                    assert_eq!(found, Ok(left), "page {page} of worker {}, where nothing is mapped", self.number);
+                    assert_eq!(
+                        found,
+                        Ok(left),
+                        "page {page} of worker {}, where nothing is mapped",
+                        self.number
+                    );
                 }
             }
             (Page::Empty(_), stored) => panic!("{stored:?}: nothing was mapped at page {page}"),
@@ -122,7 +130,9 @@ impl<'a> Worker<'a> {
     fn write(&mut self, page: u64) {
         let at = self.at(page);
         let value = self.value(page);
-        let Page::Mapped { may_be_gone, .. } = self.pages[page as usize] else { return self.check(page) };
+        let Page::Mapped { may_be_gone, .. } = self.pages[page as usize] else {
+            return self.check(page);
+        };
         loop {
             let entry = self.vm.mmu().entry(ID, at);
             if !entry.is_mapped() && self.vm.mmu().stored(ID, at) != Stored::Gone {
@@ -130,7 +140,10 @@ impl<'a> Worker<'a> {
                 continue;
             }
             if entry.is_mapped() && !entry.is_writable() {
-                match self.vm.write_fault(self.frames, ID, at, |_, _| panic!("nobody else shows the page")) {
+                match self
+                    .vm
+                    .write_fault(self.frames, ID, at, |_, _| panic!("nobody else shows the page"))
+                {
                     Ok(WriteFault::Reused(_) | WriteFault::Spurious) => self.saw("made writable"),
                     // Gone, or in reclaim's hands: look again.
                     Err(VmError::Fault(Fault::NotMapped)) => {}
@@ -154,7 +167,9 @@ impl<'a> Worker<'a> {
                 self.pages[page as usize] = Page::Empty(None);
                 self.saw("written too late");
             }
-            Stored::Again => panic!("nobody else advises page {page}, but it is clean after a store"),
+            Stored::Again => {
+                panic!("nobody else advises page {page}, but it is clean after a store")
+            }
         }
     }
 
@@ -180,7 +195,12 @@ impl<'a> Worker<'a> {
         for page in page..page + n {
             let Page::Empty(left) = self.pages[page as usize] else { unreachable!() };
             if let Some(left) = left {
-                assert_eq!(read_stamp(self.vm, ID, self.at(page)), Ok(left), "page {page} of worker {}", self.number);
+                assert_eq!(
+                    read_stamp(self.vm, ID, self.at(page)),
+                    Ok(left),
+                    "page {page} of worker {}",
+                    self.number
+                );
             }
             let value = self.value(page);
             stamp(self.vm, ID, self.at(page), value);
@@ -217,19 +237,27 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// While it is pinned a page stays, advised or not; and what is written meanwhile stays afterwards.
+    /// While it is pinned a page stays, advised or not; and what is written meanwhile stays
+    /// afterwards.
     fn pin(&mut self) {
         let page = self.random(PAGES);
-        let Ok(pfn) = self.vm.pin(self.frames, ID, self.at(page), false) else { return self.check(page) };
+        let Ok(pfn) = self.vm.pin(self.frames, ID, self.at(page), false) else {
+            return self.check(page);
+        };
         let Page::Mapped { value, may_be_gone } = self.pages[page as usize] else {
             panic!("pinned page {page}, where nothing is mapped")
         };
-        // Pinned: from now on nothing takes it away. Reclaim may still find out about that, and put it back.
+        // Pinned: from now on nothing takes it away. Reclaim may still find out about that, and put
+        // it back.
         for _ in 0..8 {
             assert_eq!(read_stamp(self.vm, ID, self.at(page)), Ok(value), "pinned page {page}");
             std::thread::yield_now();
         }
-        assert_ne!(self.vm.mmu().stored(ID, self.at(page)), Stored::Gone, "page {page} is pinned, and gone");
+        assert_ne!(
+            self.vm.mmu().stored(ID, self.at(page)),
+            Stored::Gone,
+            "page {page} is pinned, and gone"
+        );
         if self.random(2) == 0 {
             self.write(page);
             // A word more than the owner knows of would be found.
@@ -279,7 +307,10 @@ impl<'a> Worker<'a> {
             }
             let stats = self.vm.stats();
             let met = stats.redirtied > 10 && stats.kept_busy > 10 && stats.reclaimed_folios > 100;
-            if step >= STEPS && met && self.seen.get("written again in time").is_some_and(|n| *n > 10) {
+            if step >= STEPS
+                && met
+                && self.seen.get("written again in time").is_some_and(|n| *n > 10)
+            {
                 break;
             }
         }
@@ -348,9 +379,15 @@ fn run(test: &str, path: UnmapPath) {
     });
     assert_all_free(&fh);
     let (stats, host) = (vm.stats(), vm.mmu().stats());
-    for what in
-        ["mapped", "lazyfree", "dropped", "written again in time", "made writable", "pinned", "written while pinned"]
-    {
+    for what in [
+        "mapped",
+        "lazyfree",
+        "dropped",
+        "written again in time",
+        "made writable",
+        "pinned",
+        "written while pinned",
+    ] {
         assert!(seen.get(what).is_some_and(|n| *n > 0), "{what}: {seen:?}");
     }
     assert!(stats.reclaimed_folios > 0 && stats.redirtied > 0 && stats.kept_busy > 0, "{stats:?}");
@@ -369,12 +406,17 @@ fn page_by_page_reclaim_beside_threads_that_use_their_pages() {
     run("page_by_page_reclaim_beside_threads_that_use_their_pages", UnmapPath::PageByPage);
 }
 
-/// A thread's store comes exactly when reclaim has taken the page's entry and not decided: it waits. Where the folio
-/// turns out to be pinned it goes through and stays; where the page goes it comes too late, and says so.
+/// A thread's store comes exactly when reclaim has taken the page's entry and not decided: it
+/// waits. Where the folio turns out to be pinned it goes through and stays; where the page goes it
+/// comes too late, and says so.
 #[test]
 fn a_store_in_the_middle_of_reclaim_waits_for_the_decision() {
     for kept in [true, false] {
-        let Some(vm) = hooked_or_skip("a_store_in_the_middle_of_reclaim_waits_for_the_decision", FRAMES, TABLES) else {
+        let Some(vm) = hooked_or_skip(
+            "a_store_in_the_middle_of_reclaim_waits_for_the_decision",
+            FRAMES,
+            TABLES,
+        ) else {
             return;
         };
         let vm: &'static Vm<'static, Hooked> = Box::leak(Box::new(vm));
@@ -429,7 +471,10 @@ fn a_store_in_the_middle_of_reclaim_waits_for_the_decision() {
             std::thread::yield_now();
         }
         let host = vm.mmu().0.stats();
-        assert_eq!((host.waits, host.write_faults, host.late_writes), (1, u64::from(kept), u64::from(!kept)));
+        assert_eq!(
+            (host.waits, host.write_faults, host.late_writes),
+            (1, u64::from(kept), u64::from(!kept))
+        );
         if let Some(pin) = pinned.lock().unwrap().take() {
             vm.unpin(fh, pin, false).unwrap();
             // Written to: it stays, every page of it.

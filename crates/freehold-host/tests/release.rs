@@ -1,4 +1,5 @@
-//! Giving memory back: what goes, what stays, what is counted, and that nothing in use is ever touched.
+//! Giving memory back: what goes, what stays, what is counted, and that nothing in use is ever
+//! touched.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,8 @@ fn build(backing: Backing, builder: &Builder) -> Option<Arena> {
     match builder.build() {
         Ok(arena) => Some(arena),
         Err(error) if backing == Backing::HugePages => {
-            // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
+            // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to
+            // be seen.
             let _ = writeln!(std::io::stderr(), "SKIPPED: {error}");
             None
         }
@@ -56,24 +58,34 @@ fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
         );
         assert_eq!(arena.stats().blocks_resident, 5);
         // Of what is left of a huge page the kernel may make one again, whenever it comes to it.
-        let (left, may_grow) = (arena.frames_in_memory(arena.range()).unwrap(), backing == Backing::HugePages);
+        let (left, may_grow) =
+            (arena.frames_in_memory(arena.range()).unwrap(), backing == Backing::HugePages);
         assert!(left == 5 * BLOCK - part || may_grow && left == 5 * BLOCK, "{backing:?}: {left}");
-        assert!(one.iter().all(|&byte| byte == 1) && blocks.iter().all(|block| block.iter().all(|&byte| byte == 1)));
+        assert!(
+            one.iter().all(|&byte| byte == 1)
+                && blocks.iter().all(|block| block.iter().all(|&byte| byte == 1))
+        );
         if may_grow {
             let block = one.as_ptr().map_addr(|at| at & !(2 * MIB as usize - 1)).cast_mut();
-            // SAFETY: MADV_COLLAPSE (25) makes a huge page of the block of `one` and leaves what is in it. Where the kernel
-            // does not know it, or has no huge page, it is refused.
+            // SAFETY: MADV_COLLAPSE (25) makes a huge page of the block of `one` and leaves what is
+            // in it. Where the kernel does not know it, or has no huge page, it is refused.
             let _ = unsafe { libc::madvise(block.cast(), 2 * MIB as usize, 25) };
         }
         // Nothing is given back twice, but for that.
         let again = arena.trim().unwrap();
-        assert!(again.blocks == 0 && (again.frames == 0 || may_grow && again.frames == part), "{backing:?}: {again:?}");
+        assert!(
+            again.blocks == 0 && (again.frames == 0 || may_grow && again.frames == part),
+            "{backing:?}: {again:?}"
+        );
         drop((one, blocks));
         assert_eq!(arena.trim().unwrap().blocks, 5);
         assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
         let stats = arena.stats();
         let bytes = 16 * MIB + (part + again.frames) * 4096;
-        assert_eq!((stats.blocks_released, stats.bytes_released, stats.release_refused), (8, bytes, 0));
+        assert_eq!(
+            (stats.blocks_released, stats.bytes_released, stats.release_refused),
+            (8, bytes, 0)
+        );
         assert_eq!(stats.passes, 3);
         // What was given back can be had again, and is zero.
         let again = arena.zeroed(4096).unwrap();
@@ -141,8 +153,13 @@ fn memory_that_is_free_is_used_again_before_memory_that_was_never_touched() {
         let (a, b) = arena.frames(16 * BLOCK).unwrap().split(5 * BLOCK).unwrap();
         thread::scope(|scope| scope.spawn(|| drop((a, b))).join().unwrap());
     }
-    // 16 blocks for the largest, 4 for the smaller sizes that a CPU may hold blocks for, 16 in between.
-    assert!(arena.stats().blocks_resident <= 36, "{} blocks were touched", arena.stats().blocks_resident);
+    // 16 blocks for the largest, 4 for the smaller sizes that a CPU may hold blocks for, 16 in
+    // between.
+    assert!(
+        arena.stats().blocks_resident <= 36,
+        "{} blocks were touched",
+        arena.stats().blocks_resident
+    );
     all_free(&arena);
 }
 
@@ -160,28 +177,42 @@ fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
                 arena.free(pfn, order).unwrap();
             }
         }
-        assert!(arena.stats().blocks_resident <= 3 * one, "{} blocks touched", arena.stats().blocks_resident);
+        assert!(
+            arena.stats().blocks_resident <= 3 * one,
+            "{} blocks touched",
+            arena.stats().blocks_resident
+        );
         // One frame after the other.
         for _ in 0..1024 / 2 / one {
             let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
             // SAFETY: as above.
-            (0..order.frames())
-                .for_each(|frame| unsafe { arena.free(Pfn::new(pfn.get() + frame), Order::ZERO) }.unwrap());
+            (0..order.frames()).for_each(|frame| {
+                unsafe { arena.free(Pfn::new(pfn.get() + frame), Order::ZERO) }.unwrap()
+            });
         }
-        assert!(arena.stats().blocks_resident <= 3 * one, "{} blocks touched", arena.stats().blocks_resident);
+        assert!(
+            arena.stats().blocks_resident <= 3 * one,
+            "{} blocks touched",
+            arena.stats().blocks_resident
+        );
         // What is aligned to more than a block is cut from such a run.
         for _ in 0..1024 / 2 / one {
             let request = FrameRequest::new(Order::PAGEBLOCK).align(order);
             drop(Frames::from_request(&arena, request).unwrap());
         }
-        assert!(arena.stats().blocks_resident <= 3 * one, "{} blocks touched", arena.stats().blocks_resident);
+        assert!(
+            arena.stats().blocks_resident <= 3 * one,
+            "{} blocks touched",
+            arena.stats().blocks_resident
+        );
         all_free(&arena);
     }
 }
 
 #[test]
 fn the_background_thread_gives_back_what_is_free_and_ends_with_the_arena() {
-    let arena = Arena::builder(64 * MIB).decay(Duration::from_millis(1)).background(true).build().unwrap();
+    let arena =
+        Arena::builder(64 * MIB).decay(Duration::from_millis(1)).background(true).build().unwrap();
     drop(arena.frames(8 * BLOCK).unwrap());
     // Counted at the end of a pass; a thread that never does it hangs here.
     while arena.stats().blocks_released != 8 {
@@ -208,7 +239,8 @@ fn trimming_under_load_never_touches_what_is_in_use() {
                         for i in 0..200u64 {
                             let count = [1, 3, 64, 512, 700][(i * u64::from(t) % 5) as usize];
                             let zero = i % 3 == 0;
-                            let frames = if zero { arena.zeroed(count) } else { arena.frames(count) };
+                            let frames =
+                                if zero { arena.zeroed(count) } else { arena.frames(count) };
                             let mut frames = frames.unwrap();
                             if zero {
                                 assert!(frames.iter().all(|&byte| byte == 0), "not zero");
@@ -271,7 +303,11 @@ fn locked_memory_stays_and_is_an_error_not_a_loss() {
     let (pointer, range) = (frames.as_mut_ptr(), frames.range());
     // SAFETY: locking changes nothing in it.
     if unsafe { libc::mlock(pointer.cast(), 4096) } != 0 {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: mlock is not allowed here: {}", std::io::Error::last_os_error());
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: mlock is not allowed here: {}",
+            std::io::Error::last_os_error()
+        );
         return;
     }
     drop(frames);
@@ -291,7 +327,8 @@ fn locked_memory_stays_and_is_an_error_not_a_loss() {
 fn free_runs_within_blocks_in_use_are_given_back_once_and_are_zero_again() {
     for backing in [Backing::Private, Backing::Memfd] {
         let arena = Arena::builder(256 * MIB).backing(backing).build().unwrap();
-        let mut all: Vec<_> = (0..arena.stats().frames).map(|_| Some(arena.frames(1).unwrap())).collect();
+        let mut all: Vec<_> =
+            (0..arena.stats().frames).map(|_| Some(arena.frames(1).unwrap())).collect();
         for frame in all.iter_mut().flatten() {
             frame[0] = 1;
         }
@@ -395,7 +432,11 @@ fn what_was_populated_and_is_free_is_given_back() {
 #[test]
 fn a_huge_page_that_comes_back_is_given_back_again() {
     const MADV_COLLAPSE: i32 = 25;
-    let Some(arena) = build(Backing::HugePages, &Arena::builder(16 * MIB).backing(Backing::HugePages)) else { return };
+    let Some(arena) =
+        build(Backing::HugePages, &Arena::builder(16 * MIB).backing(Backing::HugePages))
+    else {
+        return;
+    };
     let mut block = arena.frames(BLOCK).unwrap();
     block.fill(1);
     let (mut kept, rest) = block.split(1).unwrap();

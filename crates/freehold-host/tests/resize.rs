@@ -38,7 +38,11 @@ fn an_arena_grows_into_what_was_reserved_and_no_further() {
         let first = arena.frames(1024).unwrap();
         assert!(arena.frames(1).is_err(), "it is full");
         let end = arena.range().end;
-        assert_eq!(arena.pfn_of(first.as_ptr().wrapping_add(first.len())), None, "no frame of the arena yet");
+        assert_eq!(
+            arena.pfn_of(first.as_ptr().wrapping_add(first.len())),
+            None,
+            "no frame of the arena yet"
+        );
 
         let added = arena.grow(5 * MIB).unwrap();
         assert_eq!((added.start, added.len()), (end, 3 * 512), "whole blocks, right behind");
@@ -92,7 +96,11 @@ fn an_arena_shrinks_by_what_is_free_and_says_how_much_that_is() {
         let gone = arena.shrink(24 * MIB).unwrap();
         assert_eq!((gone.len(), gone.end.get()), (24 * 256, arena.range().start.get() + 16384));
         assert_eq!(arena.range().end, gone.start);
-        assert!(resident() + 23 * MIB < before, "its memory is the system's: {before}, {}", resident());
+        assert!(
+            resident() + 23 * MIB < before,
+            "its memory is the system's: {before}, {}",
+            resident()
+        );
         assert_eq!(arena.free_frames(), 40 * 256 - 1);
         consistent(&arena);
         assert_eq!(arena.shrink(2 * MIB), Err(Error::InUse { bytes: 0 }));
@@ -117,7 +125,8 @@ fn an_arena_shrinks_by_what_is_free_and_says_how_much_that_is() {
 fn on_several_nodes_the_last_one_grows_and_shrinks() {
     let _alone = alone();
     let topology = Topology::parse("0-1\n", |node| Some(format!("{node}\n"))).unwrap();
-    let builder = Arena::builder(32 * MIB).reserve(64 * MIB).topology(topology).numa(Numa::ZonesOnly);
+    let builder =
+        Arena::builder(32 * MIB).reserve(64 * MIB).topology(topology).numa(Numa::ZonesOnly);
     let arena = builder.build().unwrap();
     let frames = |zone: usize| arena.zone_stats(zone).unwrap().managed;
     assert_eq!((frames(0), frames(1)), (4096, 4096));
@@ -176,14 +185,20 @@ fn an_arena_that_nobody_uses_costs_next_to_nothing() {
     let _alone = alone();
     // What the first of all arenas brings into memory is the program's own.
     drop(Arena::with_size(TIB).unwrap());
-    // The allocator has four bytes for each 128 MiB of addresses: of 60 TiB that is 2 MiB by itself.
-    for (bytes, reserve, most) in [(TIB, 0, MIB), (16 * TIB, 0, MIB), (MIB, 16 * TIB, MIB), (60 * TIB, 0, 3 * MIB)] {
+    // The allocator has four bytes for each 128 MiB of addresses: of 60 TiB that is 2 MiB by
+    // itself.
+    for (bytes, reserve, most) in
+        [(TIB, 0, MIB), (16 * TIB, 0, MIB), (MIB, 16 * TIB, MIB), (60 * TIB, 0, 3 * MIB)]
+    {
         let before = resident();
         let arena = match Arena::builder(bytes).reserve(reserve).build() {
             Ok(arena) => arena,
             // Address space may be limited.
             Err(error) => {
-                let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("SKIPPED: {error}\n"));
+                let _ = std::io::Write::write_fmt(
+                    &mut std::io::stderr(),
+                    format_args!("SKIPPED: {error}\n"),
+                );
                 return;
             }
         };
@@ -220,7 +235,9 @@ fn an_arena_of_several_tib_has_all_of_its_frames() {
     // Frames at the end are there as soon as they are named.
     let arena = Arena::with_size(3 * TIB).unwrap();
     let end = arena.range().end.get();
-    let last = freehold_host::freehold::FrameRange::new(freehold_host::freehold::Pfn::new(end - 512), 512).unwrap();
+    let last =
+        freehold_host::freehold::FrameRange::new(freehold_host::freehold::Pfn::new(end - 512), 512)
+            .unwrap();
     assert_eq!(arena.shrink(TIB / 2).unwrap().len(), TIB / 8192);
     assert_eq!(arena.shrink(2 * TIB).unwrap().len(), TIB / 2048);
     assert_eq!(arena.free_frames(), TIB / 8192);

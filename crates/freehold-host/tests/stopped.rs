@@ -1,5 +1,5 @@
-//! Frees never wait for another thread: threads are stopped in the middle of each call that changes an arena, wherever they
-//! happen to be, and others free beside them.
+//! Frees never wait for another thread: threads are stopped in the middle of each call that changes
+//! an arena, wherever they happen to be, and others free beside them.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -63,7 +63,9 @@ fn work(call: usize, arena: &'static Arena, end: &AtomicBool) {
             6 => drop((arena.validate(), arena.drain())),
             7 => drop((arena.grow(8 << 20), arena.frames(3), arena.shrink(8 << 20))),
             8 => {
-                let extended = arena.frames(10).map(|mut frames| (frames.try_extend(90), frames.try_extend(1000)));
+                let extended = arena
+                    .frames(10)
+                    .map(|mut frames| (frames.try_extend(90), frames.try_extend(1000)));
                 let _ = extended;
             }
             9 => drop((arena.frames(257), arena.frames(257))),
@@ -123,7 +125,9 @@ fn free(kind: usize, arena: &'static Arena) -> Free {
             if let Some(range) = range {
                 let half = Pfn::new(range.start.get() + 40);
                 arena.free(range.start, Order::ZERO).unwrap();
-                arena.free_range(FrameRange { start: Pfn::new(range.start.get() + 1), end: half }).unwrap();
+                arena
+                    .free_range(FrameRange { start: Pfn::new(range.start.get() + 1), end: half })
+                    .unwrap();
                 arena.free_range(FrameRange { start: half, end: range.end }).unwrap();
             }
             if kind == 6 {
@@ -139,7 +143,12 @@ fn free(kind: usize, arena: &'static Arena) -> Free {
     Free { state, thread }
 }
 
-fn spawn(call: usize, arena: &'static Arena, id: &'static AtomicU64, end: &'static AtomicBool) -> JoinHandle<()> {
+fn spawn(
+    call: usize,
+    arena: &'static Arena,
+    id: &'static AtomicU64,
+    end: &'static AtomicBool,
+) -> JoinHandle<()> {
     std::thread::spawn(move || {
         // SAFETY: who this is.
         id.store(unsafe { libc::pthread_self() } as u64, SeqCst);
@@ -152,7 +161,12 @@ fn spawn(call: usize, arena: &'static Arena, id: &'static AtomicU64, end: &'stat
 }
 
 /// Stops a thread somewhere in that call; it goes on once `HOLD` is cleared.
-fn stopped_in(call: usize, round: u64, arena: &'static Arena, end: &'static AtomicBool) -> Vec<JoinHandle<()>> {
+fn stopped_in(
+    call: usize,
+    round: u64,
+    arena: &'static Arena,
+    end: &'static AtomicBool,
+) -> Vec<JoinHandle<()>> {
     let id: &'static AtomicU64 = Box::leak(Box::default());
     let mut threads = vec![spawn(call, arena, id, end)];
     loop {
@@ -160,7 +174,8 @@ fn stopped_in(call: usize, round: u64, arena: &'static Arena, end: &'static Atom
         (0..round * 7919 % 3000).for_each(|_| std::hint::spin_loop());
         let thread = id.swap(0, SeqCst);
         if thread != 0 {
-            // SAFETY: a thread that has not ended: it waits for its number to come back before it does.
+            // SAFETY: a thread that has not ended: it waits for its number to come back before it
+            // does.
             assert_eq!(unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGUSR1) }, 0);
             while STOPPED.load(SeqCst) == 0 {
                 std::thread::yield_now();
@@ -196,7 +211,8 @@ fn rounds(slots: u16, lock: Lock, time: Duration) {
         }
         let stopped = stopped_in(call, round, arena, end);
         frees.iter().for_each(|free| free.state.store(GO, SeqCst));
-        // A free takes microseconds; this long only where it waits, or where the machine is very busy.
+        // A free takes microseconds; this long only where it waits, or where the machine is very
+        // busy.
         let waited = Instant::now();
         let late = || (0..FREES.len()).find(|&kind| frees[kind].state.load(SeqCst) != DONE);
         while late().is_some() && waited.elapsed() < Duration::from_secs(5) {

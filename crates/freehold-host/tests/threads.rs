@@ -1,4 +1,5 @@
-//! Threads as CPUs: slots, death, sharing, both flavours of the lock, contents that must survive all of it.
+//! Threads as CPUs: slots, death, sharing, both flavours of the lock, contents that must survive
+//! all of it.
 
 use std::io::Write;
 use std::sync::mpsc;
@@ -15,8 +16,12 @@ fn both_locks(test: impl Fn(Lock)) {
         let arena = Arena::builder(2 * MIB).lock(lock).build().unwrap();
         match (lock, arena.stats().biased) {
             (Lock::Biased, false) => {
-                // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
-                let _ = writeln!(std::io::stderr(), "SKIPPED: no membarrier(2) here, the biased lock is not tested");
+                // Not `eprintln!`, which the test harness swallows when the test passes: a skip has
+                // to be seen.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "SKIPPED: no membarrier(2) here, the biased lock is not tested"
+                );
             }
             (Lock::Ordinary, true) => panic!("the ordinary lock was asked for"),
             _ => test(lock),
@@ -67,7 +72,10 @@ fn allocated_here_freed_there_with_stamped_memory() {
                 scope.spawn(move || {
                     let mut kept = Vec::new();
                     for (owner, frames) in receive {
-                        assert!(is_stamped(&frames, owner), "somebody wrote into frames that were not theirs");
+                        assert!(
+                            is_stamped(&frames, owner),
+                            "somebody wrote into frames that were not theirs"
+                        );
                         // Some live longer, and part of them goes first.
                         if owner % 16 == 0 {
                             kept.push((owner, frames));
@@ -94,7 +102,8 @@ fn a_thread_that_ends_loses_nothing() {
             let dying = scope.spawn(|| {
                 assert_ne!(arena.current_cpu().unwrap(), cpu);
                 assert_eq!(arena.stats().slots_taken, 2);
-                // Frees into another thread's blocks wait in a buffer of this one; frames of its own stay behind.
+                // Frees into another thread's blocks wait in a buffer of this one; frames of its
+                // own stay behind.
                 let (kept, gone) = before.split(100).unwrap();
                 drop(gone);
                 let mut mine = arena.frames(77).unwrap();
@@ -135,7 +144,10 @@ fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
                         if i == 0 {
                             all.wait();
                             let stats = arena.stats();
-                            assert_eq!((stats.slots_taken, stats.threads_sharing), (2, THREADS as u64 - 2));
+                            assert_eq!(
+                                (stats.slots_taken, stats.threads_sharing),
+                                (2, THREADS as u64 - 2)
+                            );
                             done.wait();
                         }
                         if i % 3 == 2 {
@@ -143,7 +155,9 @@ fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
                             assert!(is_stamped(&frames, (t as u64) << 16 | i));
                         }
                     }
-                    assert!(kept.iter().all(|(i, frames)| is_stamped(frames, (t as u64) << 16 | i)));
+                    assert!(
+                        kept.iter().all(|(i, frames)| is_stamped(frames, (t as u64) << 16 | i))
+                    );
                 });
             }
         });
@@ -152,7 +166,8 @@ fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
         }
         all_free(&arena);
 
-        // Two slots taken, a third thread shares; when one ends, the third moves up at its next call.
+        // Two slots taken, a third thread shares; when one ends, the third moves up at its next
+        // call.
         let (up, down) = (Barrier::new(3), Barrier::new(3));
         thread::scope(|scope| {
             let first = scope.spawn(|| {
@@ -313,12 +328,14 @@ fn raw_calls_from_both_sides_and_in_bulk() {
     });
 }
 
-/// mimalloc's issue 1364: producers, each of which keeps as much as before, and one thread that frees what they are done with
-/// and never allocates. What it frees has to come back to them, so that the process does not grow.
+/// mimalloc's issue 1364: producers, each of which keeps as much as before, and one thread that
+/// frees what they are done with and never allocates. What it frees has to come back to them, so
+/// that the process does not grow.
 #[test]
 fn what_a_thread_that_never_allocates_frees_is_used_again() {
     const PRODUCERS: usize = 4;
-    // Frames of a message, messages that a producer keeps, rounds of one message each between two looks.
+    // Frames of a message, messages that a producer keeps, rounds of one message each between two
+    // looks.
     const MESSAGE: u64 = 64;
     const KEPT: usize = 64;
     const ROUNDS: usize = 500;
@@ -338,8 +355,11 @@ fn what_a_thread_that_never_allocates_frees_is_used_again() {
                     let mut kept = std::collections::VecDeque::new();
                     for round in 1..=ROUNDS * LOOKS {
                         let count = if round % 2 == 0 { 1 } else { 4 };
-                        let mut message: Vec<_> = (0..MESSAGE / count).map(|_| arena.frames(count).unwrap()).collect();
-                        message.iter_mut().for_each(|frames| frames.chunks_mut(4096).for_each(|frame| frame[0] = 1));
+                        let mut message: Vec<_> =
+                            (0..MESSAGE / count).map(|_| arena.frames(count).unwrap()).collect();
+                        message.iter_mut().for_each(|frames| {
+                            frames.chunks_mut(4096).for_each(|frame| frame[0] = 1)
+                        });
                         kept.push_back(message);
                         if kept.len() > KEPT {
                             send.send(kept.pop_front().unwrap()).unwrap();
@@ -359,25 +379,30 @@ fn what_a_thread_that_never_allocates_frees_is_used_again() {
                 meet.wait();
             }
         });
-        // What is kept, and what is on its way: in the channel, in each producer's hands and in the freer's. Between two looks
-        // eight times as much is freed. A block for each thread may be in its CPU's hands besides.
+        // What is kept, and what is on its way: in the channel, in each producer's hands and in the
+        // freer's. Between two looks eight times as much is freed. A block for each thread may be
+        // in its CPU's hands besides.
         let most = (PRODUCERS * (KEPT + 1) + 2 * PRODUCERS + 1) as u64 * MESSAGE;
         let blocks = (PRODUCERS as u64 + 1) * 512;
-        assert!(looks[0] <= most + blocks, "frames in memory at each look: {looks:?}, for {most} in use");
+        assert!(
+            looks[0] <= most + blocks,
+            "frames in memory at each look: {looks:?}, for {most} in use"
+        );
         assert!(looks[LOOKS - 1] <= looks[0] + blocks, "frames in memory at each look: {looks:?}");
         all_free(&arena);
     });
 }
 
-/// Threads that only free, and one that only allocates: what is freed is used again, so that no more memory is touched than
-/// was ever in use, but for what a CPU may hold.
+/// Threads that only free, and one that only allocates: what is freed is used again, so that no
+/// more memory is touched than was ever in use, but for what a CPU may hold.
 #[test]
 fn threads_that_only_free_do_not_make_the_arena_grow() {
     both_locks(|lock| {
         let arena = Arena::builder(256 * MIB).lock(lock).build().unwrap();
         thread::scope(|scope| {
             let arena = &arena;
-            let free = |receive: mpsc::Receiver<Vec<Frames<&Arena>>>| receive.into_iter().for_each(drop);
+            let free =
+                |receive: mpsc::Receiver<Vec<Frames<&Arena>>>| receive.into_iter().for_each(drop);
             let (first, theirs) = mpsc::sync_channel(2);
             scope.spawn(move || free(theirs));
             let (second, theirs) = mpsc::sync_channel(2);

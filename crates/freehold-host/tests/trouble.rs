@@ -1,7 +1,7 @@
 //! What the machine does to an arena: fork, no address space, no memory, more arena than memory.
 //!
-//! Whatever needs a process of its own (limits, fork) runs in one: this test program starts itself again with the name
-//! of one test and `FREEHOLD_CHILD` set.
+//! Whatever needs a process of its own (limits, fork) runs in one: this test program starts itself
+//! again with the name of one test and `FREEHOLD_CHILD` set.
 
 #[path = "common/child.rs"]
 mod child;
@@ -39,7 +39,8 @@ fn in_a_process_of_its_own(test: &str) -> bool {
         .env("FREEHOLD_CHILD", test)
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
     false
 }
@@ -84,8 +85,10 @@ fn fork_with_private_memory() {
                     // SAFETY: refused.
                     ok &= unsafe { arena.free_range(range) } == Err(Error::Forked);
                     ok &= arena.trim() == Err(Error::Forked) && arena.pass() == Err(Error::Forked);
-                    ok &= arena.validate() == Err(Error::Forked) && arena.flush() == Err(Error::Forked);
-                    ok &= arena.drain() == Err(Error::Forked) && arena.populate(range) == Err(Error::Forked);
+                    ok &= arena.validate() == Err(Error::Forked)
+                        && arena.flush() == Err(Error::Forked);
+                    ok &= arena.drain() == Err(Error::Forked)
+                        && arena.populate(range) == Err(Error::Forked);
                     ok &= arena.stats().refused_drops == 0;
                     drop(frames);
                     ok &= arena.stats().refused_drops == 0;
@@ -99,9 +102,13 @@ fn fork_with_private_memory() {
                     ok
                 });
                 assert_eq!(status, 0, "round {round}");
-                // SAFETY: the closure that had the frames ran in the child only: here they were forgotten with it.
+                // SAFETY: the closure that had the frames ran in the child only: here they were
+                // forgotten with it.
                 let frames = unsafe { Frames::from_raw(&arena, range) }.unwrap();
-                assert!(frames.iter().all(|&byte| byte == 7), "the child wrote into the parent's frames");
+                assert!(
+                    frames.iter().all(|&byte| byte == 7),
+                    "the child wrote into the parent's frames"
+                );
             }
         });
         all_free(&arena);
@@ -122,16 +129,21 @@ fn a_forked_child_may_drop_its_arena_and_exit() {
     if !in_a_process_of_its_own("a_forked_child_may_drop_its_arena_and_exit") {
         return;
     }
-    for (backing, on_fork) in
-        [(Backing::Private, OnFork::Copy), (Backing::Private, OnFork::Unmapped), (Backing::Memfd, OnFork::Copy)]
-    {
+    for (backing, on_fork) in [
+        (Backing::Private, OnFork::Copy),
+        (Backing::Private, OnFork::Unmapped),
+        (Backing::Memfd, OnFork::Copy),
+    ] {
         let builder = Arena::builder(64 * MIB).backing(backing).on_fork(on_fork).background(true);
         let mut arena = Some(builder.build().unwrap());
         drop(arena.as_ref().unwrap().frames(5).unwrap());
         let status = fork(|| {
             drop(arena.take());
-            // Ends this thread's thread-local storage too: in a thread, since the child leaves by `_exit`.
-            thread::spawn(|| drop(Arena::with_size(4 * MIB).unwrap().frames(1).unwrap())).join().is_ok()
+            // Ends this thread's thread-local storage too: in a thread, since the child leaves by
+            // `_exit`.
+            thread::spawn(|| drop(Arena::with_size(4 * MIB).unwrap().frames(1).unwrap()))
+                .join()
+                .is_ok()
         });
         assert_eq!(status, 0, "{backing:?}");
         // The child's taking was the child's.
@@ -152,11 +164,15 @@ fn shared_memory_is_not_there_in_a_forked_child() {
     frames.fill(3);
     let pointer = frames.as_mut_ptr();
     let status = fork(|| {
-        // SAFETY: the frame is this handle's. The child has no such mapping, which is what this is about.
+        // SAFETY: the frame is this handle's. The child has no such mapping, which is what this is
+        // about.
         unsafe { pointer.write_volatile(9) };
         true
     });
-    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "status {status:#x}");
+    assert!(
+        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV,
+        "status {status:#x}"
+    );
     assert!(frames.iter().all(|&byte| byte == 3));
     drop(frames);
     all_free(&arena);
@@ -212,7 +228,8 @@ fn knobs_out_of_range_are_errors() {
 #[test]
 fn groups_are_as_large_as_asked_for() {
     let arena = || Arena::builder(64 * MIB).slots(30).shared_slots(1);
-    let metadata = |builder: freehold_host::Builder| builder.build().unwrap().stats().metadata_bytes;
+    let metadata =
+        |builder: freehold_host::Builder| builder.build().unwrap().stats().metadata_bytes;
     let (one, each) = (metadata(arena().group(32)), metadata(arena().group(1)));
     assert!(each >= one + 31 * 1024, "32 groups in place of one: {one} {each}");
     assert_eq!(metadata(arena()), one, "an arena of 32 blocks has one group, whatever the machine");
@@ -224,8 +241,8 @@ fn population_that_fails_is_an_error_and_loses_nothing() {
     let frames = arena.frames(4).unwrap();
     frames.populate().unwrap();
     assert_eq!(arena.frames_in_memory(frames.range()).unwrap(), 4);
-    // A file that is too short is the one thing that makes population fail on any machine; touching would be a SIGBUS.
-    // SAFETY: none of these frames is touched while the file is short.
+    // A file that is too short is the one thing that makes population fail on any machine; touching
+    // would be a SIGBUS. SAFETY: none of these frames is touched while the file is short.
     unsafe {
         rustix::fs::ftruncate(arena.memfd().unwrap(), 0).unwrap();
         let error = frames.populate().unwrap_err();
@@ -253,7 +270,13 @@ fn an_arena_larger_than_the_machine() {
     // More than any machine these tests run on has.
     let bytes: u64 = 256 << 30;
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let kib: u64 = memory.lines().next().and_then(|line| line.split_whitespace().nth(1)).unwrap().parse().unwrap();
+    let kib: u64 = memory
+        .lines()
+        .next()
+        .and_then(|line| line.split_whitespace().nth(1))
+        .unwrap()
+        .parse()
+        .unwrap();
     if kib << 10 >= bytes {
         skipped(format_args!("SKIPPED: this machine has {} GiB", kib >> 20));
         return;
@@ -261,7 +284,10 @@ fn an_arena_larger_than_the_machine() {
     for backing in [Backing::Private, Backing::Memfd] {
         let arena = Arena::builder(bytes).backing(backing).build().unwrap();
         let metadata = arena.stats().metadata_bytes as f64 / bytes as f64;
-        assert!(metadata < 0.000_16, "{metadata}: 0.0053 % for the allocator and 0.0031 % for the notes");
+        assert!(
+            metadata < 0.000_16,
+            "{metadata}: 0.0053 % for the allocator and 0.0031 % for the notes"
+        );
         let mut low = arena.frames(1).unwrap();
         let mut all: Vec<_> = (0..255).map(|_| arena.frames(1 << 18).unwrap()).collect();
         all.sort_by_key(Frames::pfn);
@@ -298,9 +324,16 @@ fn hugetlb_is_backed_or_a_clear_error() {
 fn each_node_has_a_zone_and_threads_start_at_their_own() {
     // A machine with two nodes whose CPUs are all on the second.
     let cpus = "0-1023\n";
-    let machine = Topology::parse("0-1\n", |node| Some(if node == 1 { cpus } else { "\n" }.into())).unwrap();
-    let arena = Arena::builder(129 * 2 * MIB).numa(Numa::ZonesOnly).topology(machine.clone()).slots(4).build().unwrap();
-    let (first, second) = (arena.zone_stats(0).unwrap().managed, arena.zone_stats(1).unwrap().managed);
+    let machine =
+        Topology::parse("0-1\n", |node| Some(if node == 1 { cpus } else { "\n" }.into())).unwrap();
+    let arena = Arena::builder(129 * 2 * MIB)
+        .numa(Numa::ZonesOnly)
+        .topology(machine.clone())
+        .slots(4)
+        .build()
+        .unwrap();
+    let (first, second) =
+        (arena.zone_stats(0).unwrap().managed, arena.zone_stats(1).unwrap().managed);
     assert_eq!((first, second), (65 * 512, 64 * 512));
     let frames = arena.frames(1).unwrap();
     assert_eq!(arena.current_cpu().unwrap().get() % 2, 1, "a slot of the second node");
@@ -315,13 +348,18 @@ fn each_node_has_a_zone_and_threads_start_at_their_own() {
     all_free(&arena);
     // Binding to a node that this machine does not have is an error.
     if Topology::detect().node_count() == 1 {
-        let error = Arena::builder(64 * MIB).numa(Numa::Bind).topology(machine.clone()).build().unwrap_err();
+        let error = Arena::builder(64 * MIB)
+            .numa(Numa::Bind)
+            .topology(machine.clone())
+            .build()
+            .unwrap_err();
         assert!(matches!(error, Error::Os { call: "mbind", .. }), "{error}");
         // Preferring it is not, and as good as not asking.
         let preferred = Arena::builder(64 * MIB).topology(machine.clone()).build().unwrap();
         preferred.frames(700).unwrap().fill(1);
         all_free(&preferred);
-        let ignored = Arena::builder(64 * MIB).numa(Numa::Ignore).topology(machine).build().unwrap();
+        let ignored =
+            Arena::builder(64 * MIB).numa(Numa::Ignore).topology(machine).build().unwrap();
         assert!(ignored.zone_stats(1).is_none());
     }
     let here = Arena::builder(64 * MIB).numa(Numa::Bind).build().unwrap();
@@ -331,7 +369,9 @@ fn each_node_has_a_zone_and_threads_start_at_their_own() {
 
 #[test]
 fn a_memfd_longer_than_the_process_may_write_is_an_error_and_not_a_signal() {
-    if !in_a_process_of_its_own("a_memfd_longer_than_the_process_may_write_is_an_error_and_not_a_signal") {
+    if !in_a_process_of_its_own(
+        "a_memfd_longer_than_the_process_may_write_is_an_error_and_not_a_signal",
+    ) {
         return;
     }
     let before = getrlimit(Resource::Fsize);
@@ -345,7 +385,8 @@ fn a_memfd_longer_than_the_process_may_write_is_an_error_and_not_a_signal() {
 
 #[test]
 fn a_background_thread_without_decay_still_rests() {
-    let arena = Arena::builder(1 << 30).background(true).decay(std::time::Duration::ZERO).build().unwrap();
+    let arena =
+        Arena::builder(1 << 30).background(true).decay(std::time::Duration::ZERO).build().unwrap();
     thread::sleep(std::time::Duration::from_millis(500));
     // One for each 100 ms; without the rest it makes thousands.
     assert!(arena.stats().passes <= 6, "{} passes in half a second", arena.stats().passes);

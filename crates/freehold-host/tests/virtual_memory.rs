@@ -1,4 +1,5 @@
-//! Virtual memory on real pages: what reclaim gives back, what it must not, and areas that really hold what was written.
+//! Virtual memory on real pages: what reclaim gives back, what it must not, and areas that really
+//! hold what was written.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -6,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
 use freehold_host::freehold_vm::{
-    Access, Frame, IntervalNode, Layout, Mapping, PageTable, RunNode, Space, SpaceId, TABLE_ENTRIES, UnmapPath, Vm,
-    Vma, Vmalloc, Vpn, VpnRange,
+    Access, Frame, IntervalNode, Layout, Mapping, PageTable, RunNode, Space, SpaceId,
+    TABLE_ENTRIES, UnmapPath, Vm, Vma, Vmalloc, Vpn, VpnRange,
 };
 use freehold_host::{Arena, Backing, HostAreas, HostMmu};
 
@@ -47,7 +48,8 @@ fn with_folios(mmu: HostMmu, path: UnmapPath, test: impl FnOnce(&Vm<'_, HostMmu>
     vm.set_unmap_path(path);
     vm.add_vma(ID, all(), Vma { access: Access::ReadWrite, droppable: false }).unwrap();
     for folio in 0..FOLIOS {
-        vm.map_new(&frames, ID, Vpn::new(folio * ORDER.frames()), ORDER, Access::ReadWrite).unwrap();
+        vm.map_new(&frames, ID, Vpn::new(folio * ORDER.frames()), ORDER, Access::ReadWrite)
+            .unwrap();
     }
     for page in 0..PAGES {
         store(&vm, page, page + 1);
@@ -68,12 +70,17 @@ fn load(vm: &Vm<'_, HostMmu>, page: u64) -> u64 {
 #[test]
 fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
     for path in [UnmapPath::PageByPage, UnmapPath::Batched] {
-        let Some(mmu) = machine("what_was_written_to_again_stays_and_the_rest_goes_in_few_calls") else { return };
+        let Some(mmu) = machine("what_was_written_to_again_stays_and_the_rest_goes_in_few_calls")
+        else {
+            return;
+        };
         with_folios(mmu, path, |vm, frames| {
             assert_eq!(vm.madvise_free(frames, ID, all()).unwrap(), PAGES);
             // Every eighth folio is written to again, in one page, by a plain store.
             let again = |folio: u64| folio % 8 == 0;
-            (0..FOLIOS).filter(|&folio| again(folio)).for_each(|folio| store(vm, folio * 16 + 3, 1_000_000 + folio));
+            (0..FOLIOS)
+                .filter(|&folio| again(folio))
+                .for_each(|folio| store(vm, folio * 16 + 3, 1_000_000 + folio));
             let before = vm.mmu().stats();
             assert_eq!(vm.madvise_pageout(frames, ID, all()).unwrap(), PAGES / 8 * 7);
             if path == UnmapPath::Batched {
@@ -86,8 +93,11 @@ fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
             let calls = vm.mmu().stats().release_calls - before.release_calls;
             match path {
                 // Deferring the flush does not gather what is given back.
-                UnmapPath::PageByPage | UnmapPath::PageByPageDeferred => assert!(calls >= PAGES / 8 * 7, "{calls}"),
-                // Seven neighbouring folios are one range; where vectors are to be had, all ranges are one call.
+                UnmapPath::PageByPage | UnmapPath::PageByPageDeferred => {
+                    assert!(calls >= PAGES / 8 * 7, "{calls}")
+                }
+                // Seven neighbouring folios are one range; where vectors are to be had, all ranges
+                // are one call.
                 UnmapPath::Batched => assert!(calls <= FOLIOS / 8, "{calls}"),
             }
             for page in 0..PAGES {
@@ -96,10 +106,13 @@ fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
                 match (again(folio), page % 16) {
                     (false, _) => held(0),
                     (true, 3) => held(1_000_000 + folio),
-                    // Nobody wrote to it since, so it may go. Page by page, those before the written one do; the batched
-                    // path looks at all entries first and keeps the folio as it was.
+                    // Nobody wrote to it since, so it may go. Page by page, those before the
+                    // written one do; the batched path looks at all entries first and keeps the
+                    // folio as it was.
                     (true, _) if path == UnmapPath::Batched => held(page + 1),
-                    (true, _) => assert!(found == 0 || found == page + 1, "page {page} holds {found}"),
+                    (true, _) => {
+                        assert!(found == 0 || found == page + 1, "page {page} holds {found}")
+                    }
                 }
             }
             assert_eq!(vm.stats().redirtied, FOLIOS / 8);
@@ -132,8 +145,12 @@ fn a_writer_beside_reclaim_loses_nothing() {
                         store(vm, page, value);
                         let entry = vm.mmu().entry(ID, Vpn::new(page));
                         if entry.is_mapped() {
-                            // Mapped after the write: reclaim must find it dirty, so the write stays for good.
-                            assert!(entry.is_dirty(), "page {page} was written to without anybody noticing");
+                            // Mapped after the write: reclaim must find it dirty, so the write
+                            // stays for good.
+                            assert!(
+                                entry.is_dirty(),
+                                "page {page} was written to without anybody noticing"
+                            );
                             kept[page as usize] = Some(value);
                         }
                     }
@@ -157,7 +174,10 @@ fn a_writer_beside_reclaim_loses_nothing() {
                 if vm.mmu().entry(ID, Vpn::new(page)).is_mapped()
                     && (first..first + 16).any(|page| kept[page as usize].is_some())
                 {
-                    assert!(load(vm, page) == page + 1 || load(vm, page) >> 40 == 1, "page {page}, round {round}");
+                    assert!(
+                        load(vm, page) == page + 1 || load(vm, page) >> 40 == 1,
+                        "page {page}, round {round}"
+                    );
                 }
             }
             assert!(compared > 0 || vm.stats().reclaimed_folios > 0);
@@ -178,8 +198,10 @@ fn areas_hold_what_is_written_and_every_frame_comes_back() {
     for contig in [true, false] {
         vmalloc.set_contig_free(contig);
         let sizes = [1u64, 2, 7, 100, 512, 700];
-        let areas: Vec<_> =
-            sizes.iter().map(|&pages| vmalloc.vmalloc(&frames, Layout::pages(pages)).unwrap()).collect();
+        let areas: Vec<_> = sizes
+            .iter()
+            .map(|&pages| vmalloc.vmalloc(&frames, Layout::pages(pages)).unwrap())
+            .collect();
         for (i, (&area, pages)) in areas.iter().zip(sizes).enumerate() {
             let at = vmalloc.mmu().pointer(area).unwrap();
             for page in 0..pages as usize {
@@ -191,7 +213,10 @@ fn areas_hold_what_is_written_and_every_frame_comes_back() {
             let at = vmalloc.mmu().pointer(area).unwrap();
             for page in 0..pages as usize {
                 // SAFETY: as above.
-                assert_eq!(unsafe { at.add(page * 4096).cast::<u64>().read() }, (i as u64) << 32 | page as u64);
+                assert_eq!(
+                    unsafe { at.add(page * 4096).cast::<u64>().read() },
+                    (i as u64) << 32 | page as u64
+                );
             }
         }
         areas.into_iter().for_each(|area| vmalloc.vfree(&frames, area).unwrap());

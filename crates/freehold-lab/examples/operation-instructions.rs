@@ -5,10 +5,10 @@
 //! operation-instructions --list     every row, with the two numbers to count it with
 //! ```
 //!
-//! Whatever a run costs before its operations is the same for every N, so the difference of two runs is what the
-//! operations cost, loop included. `scripts/count-operations` does that under callgrind. The process has one thread,
-//! which plays both CPUs of the remote frees; nobody else runs, so their owners need no `membarrier(2)`, which callgrind
-//! may not know.
+//! Whatever a run costs before its operations is the same for every N, so the difference of two
+//! runs is what the operations cost, loop included. `scripts/count-operations` does that under
+//! callgrind. The process has one thread, which plays both CPUs of the remote frees; nobody else
+//! runs, so their owners need no `membarrier(2)`, which callgrind may not know.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -67,7 +67,8 @@ enum Row {
 
 /// Every row with its name.
 fn rows() -> Vec<(String, Row)> {
-    let mut rows: Vec<(String, Row)> = (0..=9).map(|order| (format!("pair-order{order}"), Row::Pair(order))).collect();
+    let mut rows: Vec<(String, Row)> =
+        (0..=9).map(|order| (format!("pair-order{order}"), Row::Pair(order))).collect();
     let mut add = |name: &str, row| rows.push((name.to_owned(), row));
     (0..=9).for_each(|order| add(&format!("held-order{order}"), Row::Held(order)));
     add("pair-any-order", Row::PairAnyOrder);
@@ -110,19 +111,25 @@ impl Row {
             Self::RangeFree => (0, 512),
             // Whole rounds of every depth.
             Self::Depth(..) => (1 << 16, 1 << 17),
-            Self::Pair(_) | Self::PairAnyOrder | Self::PairOn | Self::PairNoBarrier => (50_000, 100_000),
+            Self::Pair(_) | Self::PairAnyOrder | Self::PairOn | Self::PairNoBarrier => {
+                (50_000, 100_000)
+            }
             Self::Held(_) | Self::Churn(_) | Self::Mixed(_) => (100_000, 200_000),
         }
     }
 
     fn run(self, n: u64) -> Result<(), String> {
         match self {
-            Self::Churn(_) | Self::Mixed(_) => self.run_on(&FreeholdMachine::new(1, GIB, InitialThread)?, n),
+            Self::Churn(_) | Self::Mixed(_) => {
+                self.run_on(&FreeholdMachine::new(1, GIB, InitialThread)?, n)
+            }
             Self::PairNoBarrier => self.run_on(&FreeholdMachine::new(1, GIB, SingleCpu)?, n),
             Self::PairOn => {
                 let machine = FreeholdMachine::new(1, GIB, InitialThread)?;
                 let mut cpu = machine.on(CpuId::new(0));
-                used(&mut cpu).and_then(|()| pairs::<_, 0>(&mut cpu, n)).map_err(|refused| refused.to_string())
+                used(&mut cpu)
+                    .and_then(|()| pairs::<_, 0>(&mut cpu, n))
+                    .map_err(|refused| refused.to_string())
             }
             _ => self.run_on(&FreeholdMachine::new(2, LARGE, InitialThread)?, n),
         }
@@ -133,20 +140,31 @@ impl Row {
         let other = || machine.cpu(CpuId::new(1));
         let done = match self {
             Self::Pair(order) => used(&mut cpu).and_then(|()| pairs_of(&mut cpu, order, n)),
-            Self::PairAnyOrder => used(&mut cpu).and_then(|()| pairs_of_any_order(&mut cpu, black_box(Order::ZERO), n)),
-            Self::PairOn | Self::PairNoBarrier => used(&mut cpu).and_then(|()| pairs::<_, 0>(&mut cpu, n)),
+            Self::PairAnyOrder => used(&mut cpu)
+                .and_then(|()| pairs_of_any_order(&mut cpu, black_box(Order::ZERO), n)),
+            Self::PairOn | Self::PairNoBarrier => {
+                used(&mut cpu).and_then(|()| pairs::<_, 0>(&mut cpu, n))
+            }
             Self::Depth(depth, freed) => {
                 let mut held = Depth::new(depth, freed, SEED);
                 used(&mut cpu).and_then(|()| held.rounds(&mut cpu, n / u64::from(depth)))
             }
-            Self::Fill => alloc_all(&mut cpu, &mut vec![Pfn::default(); GIB as usize][..n as usize]),
+            Self::Fill => {
+                alloc_all(&mut cpu, &mut vec![Pfn::default(); GIB as usize][..n as usize])
+            }
             Self::BulkAlloc => {
                 let mut frames = vec![Pfn::default(); GIB as usize];
                 frames[..n as usize].chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(chunk))
             }
-            Self::FreeInOrder => filled(&mut cpu, false).and_then(|f| free_all(&mut cpu, f[..n as usize].iter())),
-            Self::FreeAtRandom => filled(&mut cpu, true).and_then(|f| free_all(&mut cpu, f[..n as usize].iter())),
-            Self::BulkFree => filled(&mut cpu, false).and_then(|f| free_in_bulk(&mut cpu, &f[..n as usize])),
+            Self::FreeInOrder => {
+                filled(&mut cpu, false).and_then(|f| free_all(&mut cpu, f[..n as usize].iter()))
+            }
+            Self::FreeAtRandom => {
+                filled(&mut cpu, true).and_then(|f| free_all(&mut cpu, f[..n as usize].iter()))
+            }
+            Self::BulkFree => {
+                filled(&mut cpu, false).and_then(|f| free_in_bulk(&mut cpu, &f[..n as usize]))
+            }
             Self::RangeFree => free_ranges(&mut cpu, n as usize),
             Self::Held(order) => used(&mut cpu).and_then(|()| steps_of(&mut cpu, order, n)),
             Self::Churn(percent) => steps::<_, 0>(&mut cpu, GIB * percent / 100, n),
@@ -194,7 +212,10 @@ fn free_ranges<C: Calls>(cpu: &mut C, n: usize) -> Result<(), Refused> {
         *block = cpu.alloc(Order::PAGEBLOCK)?;
         cpu.split(*block, Order::PAGEBLOCK)?;
     }
-    let range = |first: Pfn| FrameRange { start: first, end: Pfn::new(first.get() + Order::PAGEBLOCK.frames()) };
+    let range = |first: Pfn| FrameRange {
+        start: first,
+        end: Pfn::new(first.get() + Order::PAGEBLOCK.frames()),
+    };
     blocks[..n].iter().try_for_each(|&block| cpu.free_range(range(block)))
 }
 
@@ -206,7 +227,8 @@ fn pairs_of_any_order<C: Calls>(cpu: &mut C, order: Order, n: u64) -> Result<(),
     })
 }
 
-/// That loop for each order from 0 to 9: the order is a constant in each, as it is where kernels call their allocators.
+/// That loop for each order from 0 to 9: the order is a constant in each, as it is where kernels
+/// call their allocators.
 macro_rules! of_each_order {
     ($of:ident::<$calls:ty>) => {
         of_each_order!($of::<$calls>: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
@@ -249,7 +271,9 @@ fn main() -> ExitCode {
         _ => None,
     };
     let Some((row, n)) = wanted else {
-        eprintln!("usage: operation-instructions ROW N, or --list; no more operations than it says");
+        eprintln!(
+            "usage: operation-instructions ROW N, or --list; no more operations than it says"
+        );
         return ExitCode::from(2);
     };
     match row.run(n) {

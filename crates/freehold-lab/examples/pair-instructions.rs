@@ -4,21 +4,25 @@
 //! pair-instructions N [ENGINE]
 //! ```
 //!
-//! Whatever a run costs before its loop is the same for every N, so the difference of two runs is what the pairs cost.
-//! `scripts/count-instructions` does that under callgrind. This process has one thread and its engine one CPU, whose
-//! owner therefore needs no `membarrier(2)`, which callgrind may not know; the owner's path is the same.
+//! Whatever a run costs before its loop is the same for every N, so the difference of two runs is
+//! what the pairs cost. `scripts/count-instructions` does that under callgrind. This process has
+//! one thread and its engine one CPU, whose owner therefore needs no `membarrier(2)`, which
+//! callgrind may not know; the owner's path is the same.
 
 use std::process::ExitCode;
 
 use freehold::{CpuId, Order, Pfn};
 use freehold_lab::bench::calls::{Calls, Machine, Refused};
-use freehold_lab::bench::engines::{BuddySystem, ClassicMachine, FreeholdCpu, FreeholdMachine, InitialThread};
+use freehold_lab::bench::engines::{
+    BuddySystem, ClassicMachine, FreeholdCpu, FreeholdMachine, InitialThread,
+};
 use freehold_lab::bench::loops::{alloc_all, free_all, pairs_inlined};
 
 /// 1 GiB.
 const FRAMES: u64 = 1 << 18;
 
-/// By this name the loop is found in the program: `scripts/count-instructions` looks for locked instructions in it.
+/// By this name the loop is found in the program: `scripts/count-instructions` looks for locked
+/// instructions in it.
 #[inline(never)]
 fn freehold_pairs(cpu: &mut FreeholdCpu<'_, InitialThread>, n: u64) -> Result<(), Refused> {
     pairs_inlined::<_, 0>(cpu, n)
@@ -52,11 +56,12 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let done = match engine.as_str() {
-        "freehold" => {
-            FreeholdMachine::new(1, FRAMES, InitialThread).and_then(|machine| run(&machine, n, freehold_pairs))
-        }
+        "freehold" => FreeholdMachine::new(1, FRAMES, InitialThread)
+            .and_then(|machine| run(&machine, n, freehold_pairs)),
         "buddy_system_allocator" => run(&BuddySystem::new(FRAMES), n, other_pairs),
-        name => ClassicMachine::new(name, 1, FRAMES).and_then(|machine| run(&machine, n, other_pairs)),
+        name => {
+            ClassicMachine::new(name, 1, FRAMES).and_then(|machine| run(&machine, n, other_pairs))
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

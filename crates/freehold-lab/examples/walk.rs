@@ -1,5 +1,5 @@
-//! Follows one pageblock out, split, freed on another CPU, and home again, in several designs, and prints what each
-//! step cost under the zone lock and under a CPU's own lock.
+//! Follows one pageblock out, split, freed on another CPU, and home again, in several designs, and
+//! prints what each step cost under the zone lock and under a CPU's own lock.
 //!
 //! ```sh
 //! cargo run --release -p freehold-lab --example walk
@@ -10,7 +10,9 @@
 use std::error::Error;
 use std::mem::MaybeUninit;
 
-use freehold::{CpuId, FrameRange, Freehold, Migratetype, NodeId, Order, PAGEBLOCK_FRAMES, Pfn, SingleCpu};
+use freehold::{
+    CpuId, FrameRange, Freehold, Migratetype, NodeId, Order, PAGEBLOCK_FRAMES, Pfn, SingleCpu,
+};
 use freehold_classic::{Classic, Design};
 
 const DESIGNS: [&str; 5] = ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"];
@@ -107,7 +109,9 @@ fn walk(walker: &dyn Walker) -> Result<Vec<(&'static str, Cost)>, Box<dyn Error>
     walker.split(block)?;
     step("it is split into 512 frames");
 
-    walker.free_range(FrameRange::new(block, PAGEBLOCK_FRAMES).ok_or("the block ends where numbers do")?)?;
+    walker.free_range(
+        FrameRange::new(block, PAGEBLOCK_FRAMES).ok_or("the block ends where numbers do")?,
+    )?;
     step("CPU 1 frees the range");
 
     // As many at once as the kernel's batches of folios hold.
@@ -146,14 +150,22 @@ fn walk_design(design: &str) -> Result<Vec<(&'static str, Cost)>, Box<dyn Error>
         spare_sections: 0,
         watermarks: freehold::Watermarks::Kernel,
     };
-    let config = freehold::Config { cpus: 2, online: 2, cpu_nodes: &[], zones: &[zone], extra_ranges: 0, group: None };
+    let config = freehold::Config {
+        cpus: 2,
+        online: 2,
+        cpu_nodes: &[],
+        zones: &[zone],
+        extra_ranges: 0,
+        group: None,
+    };
     let mut metadata = vec![MaybeUninit::uninit(); Freehold::<SingleCpu>::metadata_size(&config)?];
     walk(&Freehold::new(&config, &mut metadata, SingleCpu)?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let markdown = std::env::args().any(|argument| argument == "--markdown");
-    let walks: Vec<Vec<(&str, Cost)>> = DESIGNS.iter().map(|design| walk_design(design)).collect::<Result<_, _>>()?;
+    let walks: Vec<Vec<(&str, Cost)>> =
+        DESIGNS.iter().map(|design| walk_design(design)).collect::<Result<_, _>>()?;
     let cell = |[holds, work, zone, pcp]: Cost| format!("{holds} / {work} / {zone} / {pcp}");
     if markdown {
         println!("| step | {} |\n|---|{}", DESIGNS.join(" | "), "---|".repeat(DESIGNS.len()));

@@ -16,7 +16,8 @@ pub enum Better {
 }
 
 impl Better {
-    /// Of a figure that is less, or more, than what it is compared with: green is better, red worse.
+    /// Of a figure that is less, or more, than what it is compared with: green is better, red
+    /// worse.
     pub(crate) fn color(self, less: bool) -> Option<Color> {
         match (self, less) {
             (Self::Neither, _) => None,

@@ -1,7 +1,8 @@
 //! What every design under test looks like to the lab.
 //!
-//! All calls name the CPU they are made on, so that a replay is deterministic and a simulated machine may have more
-//! CPUs than the real one. All take `&self`: engines use real locks and may be driven by real threads as well.
+//! All calls name the CPU they are made on, so that a replay is deterministic and a simulated
+//! machine may have more CPUs than the real one. All take `&self`: engines use real locks and may
+//! be driven by real threads as well.
 
 mod cma;
 mod count;
@@ -20,8 +21,9 @@ pub use simulated::{Family, Marks, Simulated};
 
 /// A design under test.
 pub trait Engine: Send + Sync {
-    /// Ends the set-up: called once, after allocations that stand for memory in use before the first event. What was
-    /// counted so far is forgotten, and an engine that was given a recorded state of the CPUs' lists takes it on.
+    /// Ends the set-up: called once, after allocations that stand for memory in use before the
+    /// first event. What was counted so far is forgotten, and an engine that was given a recorded
+    /// state of the CPUs' lists takes it on.
     fn start(&self) {}
 
     /// Allocates one chunk.
@@ -30,13 +32,15 @@ pub trait Engine: Send + Sync {
     /// Frees one chunk with the order it was allocated with or last split to.
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError>;
 
-    /// Frees one chunk in an interrupt that arrives while `cpu` is inside another call of the engine, and so has its own
-    /// state in use. An engine for which that makes no difference frees it as it is.
+    /// Frees one chunk in an interrupt that arrives while `cpu` is inside another call of the
+    /// engine, and so has its own state in use. An engine for which that makes no difference frees
+    /// it as it is.
     fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.free(cpu, pfn, order)
     }
 
-    /// Frees a batch of chunks as reclaim and exit do (the kernel's batch of folios, at most 31 of them).
+    /// Frees a batch of chunks as reclaim and exit do (the kernel's batch of folios, at most 31 of
+    /// them).
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError>;
 
     /// Turns one allocated chunk into `2^(from - to)` chunks that can be freed on their own.
@@ -54,26 +58,30 @@ pub trait Engine: Send + Sync {
     /// The state of free memory now.
     fn memory(&self) -> Memory;
 
-    /// Every pageblock, by rising address: what a picture of memory is made of. Empty where an engine cannot say.
+    /// Every pageblock, by rising address: what a picture of memory is made of. Empty where an
+    /// engine cannot say.
     ///
     /// Walks all of memory.
     fn blocks(&self) -> Vec<Block> {
         Vec::new()
     }
 
-    /// Holds of zone locks since [`Engine::start`], by the steps of work done in them: the fewest and the most steps that an
-    /// entry stands for, and how many holds. Empty where an engine does not count them; otherwise they add up to
+    /// Holds of zone locks since [`Engine::start`], by the steps of work done in them: the fewest
+    /// and the most steps that an entry stands for, and how many holds. Empty where an engine does
+    /// not count them; otherwise they add up to
     /// [`Counters::zone_lock_acquisitions`].
     fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
         Vec::new()
     }
 
-    /// Frames between the zone and the CPUs' lists since [`Engine::start`], by list. `None` where an engine has no lists.
+    /// Frames between the zone and the CPUs' lists since [`Engine::start`], by list. `None` where
+    /// an engine has no lists.
     fn list_flow(&self) -> Option<ListFlow> {
         None
     }
 
-    /// How often each of its ways was taken since [`Engine::start`]. `None` where an engine does not say.
+    /// How often each of its ways was taken since [`Engine::start`]. `None` where an engine does
+    /// not say.
     fn paths(&self) -> Option<Paths> {
         None
     }
@@ -83,15 +91,17 @@ pub trait Engine: Send + Sync {
         Contention::default()
     }
 
-    /// Checks every invariant of the engine's data structures; an error says which frame breaks which one.
+    /// Checks every invariant of the engine's data structures; an error says which frame breaks
+    /// which one.
     fn validate(&self) -> Result<(), String>;
 }
 
-/// Locks that calls found held. All 0 while one thread makes all calls, but for frees inside another call.
+/// Locks that calls found held. All 0 while one thread makes all calls, but for frees inside
+/// another call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Contention {
-    /// Waits for a lock that all CPUs share: the zone's; of Freehold for any lock, which are the zone's, its groups' and
-    /// the door of a CPU that somebody else asked.
+    /// Waits for a lock that all CPUs share: the zone's; of Freehold for any lock, which are the
+    /// zone's, its groups' and the door of a CPU that somebody else asked.
     pub shared_lock_waits: u64,
     /// Nanoseconds of them. Noisy.
     pub shared_lock_wait_ns: u64,
@@ -99,8 +109,8 @@ pub struct Contention {
     pub pcp_lock_waits: u64,
     /// Nanoseconds of them. Noisy.
     pub pcp_lock_wait_ns: u64,
-    /// Of the waits for a PCP lock, those of a free for the lock of another CPU, whose holder may itself be waiting for
-    /// the zone: the inversion of order that comes with owners.
+    /// Of the waits for a PCP lock, those of a free for the lock of another CPU, whose holder may
+    /// itself be waiting for the zone: the inversion of order that comes with owners.
     pub remote_pcp_lock_waits: u64,
     /// Times a CPU's own state was tried and found in use.
     pub trylock_failures: u64,
@@ -130,16 +140,17 @@ pub struct ListFlow {
     pub refilled: [[u64; 3]; 11],
     /// Back to the zone.
     pub drained: [[u64; 3]; 11],
-    /// Allocations that took memory of another type, by order and type of the request and by the type taken from.
+    /// Allocations that took memory of another type, by order and type of the request and by the
+    /// type taken from.
     pub fallbacks: FallbackTable,
 }
 
 /// Fallbacks by order and type of the request, and by the type taken from.
 pub type FallbackTable = [[[u64; 3]; 3]; 11];
 
-/// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock is held: a list
-/// link or unlink, a split or merge step, a list looked at, a bitmap word, a block moved. The names of the fields are those of
-/// `--json` and stay.
+/// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock
+/// is held: a list link or unlink, a split or merge step, a list looked at, a bitmap word, a block
+/// moved. The names of the fields are those of `--json` and stay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counters {
     /// Chunks allocated.
@@ -158,8 +169,8 @@ pub struct Counters {
     pub zone_lock_work_max: u64,
     /// 99 % of holds did at most this many steps (upper bound of the histogram's bucket).
     pub zone_lock_work_p99: u64,
-    /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups. Where one group has all CPUs, it is
-    /// as much everybody's as the zone's.
+    /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups. Where one
+    /// group has all CPUs, it is as much everybody's as the zone's.
     pub group_lock_acquisitions: u64,
     /// Pairs of buddies merged under a zone lock.
     pub merges_zone: u64,
@@ -202,39 +213,47 @@ pub struct Memory {
     pub free_frames: u64,
     /// Free frames held by CPUs.
     pub pcp_frames: u64,
-    /// Free frames by the largest aligned chunks that free neighbours make, whoever holds them (index = order, up to
-    /// order 10): the same quantity of every engine.
+    /// Free frames by the largest aligned chunks that free neighbours make, whoever holds them
+    /// (index = order, up to order 10): the same quantity of every engine.
     pub free_runs: [u64; 11],
-    /// Free chunks by order as the engine has them apart on its lists. Of an engine without lists of chunks the same as
-    /// `free_runs`.
+    /// Free chunks by order as the engine has them apart on its lists. Of an engine without lists
+    /// of chunks the same as `free_runs`.
     pub free_chunks: [u64; 11],
     /// Pageblocks with no frame in use.
     pub free_blocks: u64,
-    /// Pageblocks in which allocations of more than one migratetype live, as far as the engine can tell.
+    /// Pageblocks in which allocations of more than one migratetype live, as far as the engine can
+    /// tell.
     pub mixed_blocks: u64,
     /// Pageblocks by migratetype.
     pub blocks_by_type: [u64; 6],
-    /// The largest order of which a chunk is free: the kernel's designs have chunks of up to order 10, Freehold of up to 18.
+    /// The largest order of which a chunk is free: the kernel's designs have chunks of up to order
+    /// 10, Freehold of up to 18.
     pub largest_free_order: Option<u8>,
 }
 
 impl Memory {
-    /// Whether the frames that are free and `live` ones in use are all there are; an error says how many there are of each.
+    /// Whether the frames that are free and `live` ones in use are all there are; an error says how
+    /// many there are of each.
     pub(crate) fn accounted(&self, live: u64) -> Result<(), String> {
         let (free, all) = (self.free_frames, self.managed_frames);
-        if free + live == all { Ok(()) } else { Err(format!("{free} frames are free and {live} in use, of {all}")) }
+        if free + live == all {
+            Ok(())
+        } else {
+            Err(format!("{free} frames are free and {live} in use, of {all}"))
+        }
     }
 
-    /// The share of free memory that cannot serve a request of `order`: the unusable-free-space index (Gorman and
-    /// Whitcroft, 2006), 0 when all of it can, 1 when none can, 0 when nothing is free. By frames that are free next to each
-    /// other, whoever holds them: what a CPU keeps on its lists is not lost for being there.
+    /// The share of free memory that cannot serve a request of `order`: the unusable-free-space
+    /// index (Gorman and Whitcroft, 2006), 0 when all of it can, 1 when none can, 0 when nothing is
+    /// free. By frames that are free next to each other, whoever holds them: what a CPU keeps on
+    /// its lists is not lost for being there.
     #[must_use]
     pub fn unusable_index(&self, order: Order) -> f64 {
         self.unusable(&self.free_runs, order)
     }
 
-    /// The same by chunks as they lie on the engine's lists: what could be had without merging anything, which is how the
-    /// kernel's own index counts.
+    /// The same by chunks as they lie on the engine's lists: what could be had without merging
+    /// anything, which is how the kernel's own index counts.
     #[must_use]
     pub fn unusable_index_of_lists(&self, order: Order) -> f64 {
         self.unusable(&self.free_chunks, order)

@@ -1,7 +1,7 @@
 //! Kinds of work that a command can do: listed, described, and known by name on the command line.
 
-/// An enum of kinds from a table of their names, in the order in which they are listed and run, and names back and forth.
-/// `$what` is what a reader calls one, `$command` what lists them.
+/// An enum of kinds from a table of their names, in the order in which they are listed and run, and
+/// names back and forth. `$what` is what a reader calls one, `$command` what lists them.
 macro_rules! names {
     ($(#[$meta:meta])* $Kind:ident, ($what:literal, $command:literal): $($kind:ident: $name:expr,)*) => {
         $(#[$meta])*

@@ -6,7 +6,10 @@ const ALIKE: f64 = 0.7;
 /// The name most like `name`, unless none is much like it.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let rated = known.into_iter().map(|known| (strsim::jaro_winkler(name, known), known));
-    rated.filter(|(alike, _)| *alike > ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
+    rated
+        .filter(|(alike, _)| *alike > ALIKE)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known)
 }
 
 /// What an error says of it, behind what is wrong.

@@ -12,7 +12,10 @@ impl<T: Serialize> Serialize for OneLine<T> {
 }
 
 /// The same, for `serialize_with`.
-pub(crate) fn one_line<S: Serializer>(numbers: &impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn one_line<S: Serializer>(
+    numbers: &impl Serialize,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     let text = serde_json::to_string(numbers).map_err(S::Error::custom)?;
     serde_json::value::RawValue::from_string(text).map_err(S::Error::custom)?.serialize(serializer)
 }

@@ -1,4 +1,5 @@
-//! Judges a history that a machine wrote down: `cargo xtask qemu --history FILE`, then this with FILE.
+//! Judges a history that a machine wrote down: `cargo xtask qemu --history FILE`, then this with
+//! FILE.
 //!
 //! ```text
 //! judge-history FILE           says how many steps were accepted; exit status 1 where one is refused
@@ -19,7 +20,8 @@ const BEGINNING: usize = 300_000;
 fn read(bytes: &[u8]) -> Result<(Shape, Vec<Event>), usize> {
     let mut shape = Shape { cpus: 0, zones: Vec::new(), memory: Vec::new(), sections: (0, 0) };
     let mut events = Vec::new();
-    let word = |record: &[u8], n: usize| u64::from_le_bytes(std::array::from_fn(|i| record[n * 8 + i]));
+    let word =
+        |record: &[u8], n: usize| u64::from_le_bytes(std::array::from_fn(|i| record[n * 8 + i]));
     for (at, record) in bytes.chunks(WORDS * 8).enumerate() {
         if record.len() != WORDS * 8 {
             return Err(at);
@@ -28,40 +30,44 @@ fn read(bytes: &[u8]) -> Result<(Shape, Vec<Event>), usize> {
             0 => Vec::new(),
             len => vec![(range.start.get(), len)],
         };
-        let (who, what) = match Record::decode(std::array::from_fn(|n| word(record, n))).ok_or(at)? {
-            Record::Machine(cpus, first, blocks) => {
-                (shape.cpus, shape.sections) = (cpus, (first, blocks));
-                continue;
-            }
-            Record::Zone(span, first, groups) => {
-                shape.zones.push((span, first, groups));
-                continue;
-            }
-            Record::Memory(range) => {
-                shape.memory.push(range);
-                continue;
-            }
-            Record::Step(who, step) => (who, What::Step(step)),
-            Record::Begin(who, range) => {
-                let task = if range.is_empty() { Task::Alloc } else { Task::Free };
-                (who, What::Begin(Call { task, frames: frames(range) }))
-            }
-            Record::End(who, ok, got) => (who, What::End(ok, frames(got))),
-            Record::Quiet(who) => (who, What::Quiet),
-        };
+        let (who, what) =
+            match Record::decode(std::array::from_fn(|n| word(record, n))).ok_or(at)? {
+                Record::Machine(cpus, first, blocks) => {
+                    (shape.cpus, shape.sections) = (cpus, (first, blocks));
+                    continue;
+                }
+                Record::Zone(span, first, groups) => {
+                    shape.zones.push((span, first, groups));
+                    continue;
+                }
+                Record::Memory(range) => {
+                    shape.memory.push(range);
+                    continue;
+                }
+                Record::Step(who, step) => (who, What::Step(step)),
+                Record::Begin(who, range) => {
+                    let task = if range.is_empty() { Task::Alloc } else { Task::Free };
+                    (who, What::Begin(Call { task, frames: frames(range) }))
+                }
+                Record::End(who, ok, got) => (who, What::End(ok, frames(got))),
+                Record::Quiet(who) => (who, What::Quiet),
+            };
         events.push(Event { who, what });
     }
     Ok((shape, events))
 }
 
-/// Steps that change a word, a lease, a hand or a tag, spread over the history; each is altered in turn. How many of those
-/// histories are accepted.
+/// Steps that change a word, a lease, a hand or a tag, spread over the history; each is altered in
+/// turn. How many of those histories are accepted.
 fn altered(shape: &Shape, events: &mut [Event]) -> usize {
     let beginning = events.len().min(BEGINNING);
     let events = &mut events[..beginning];
     let changes = |event: &Event| match &event.what {
         What::Step(step) => {
-            let told = matches!(step.cell, Cell::Word(..) | Cell::Lease(..) | Cell::Mask(..) | Cell::Tag(_));
+            let told = matches!(
+                step.cell,
+                Cell::Word(..) | Cell::Lease(..) | Cell::Mask(..) | Cell::Tag(_)
+            );
             told && step.old != step.new && step.op != Op::Initial
         }
         _ => false,
@@ -82,7 +88,10 @@ fn altered(shape: &Shape, events: &mut [Event]) -> usize {
         }
         events[at] = before;
     }
-    println!("{} histories with one step altered, {accepted} of them accepted", ALTERED.min(places.len()));
+    println!(
+        "{} histories with one step altered, {accepted} of them accepted",
+        ALTERED.min(places.len())
+    );
     accepted
 }
 

@@ -1,12 +1,15 @@
-//! Steps that are made together with the one before or after them, since nobody else can tell: fewer worlds to search.
+//! Steps that are made together with the one before or after them, since nobody else can tell:
+//! fewer worlds to search.
 //!
-//! Whoever takes a lock, or enters its own CPU's state, could as well have done so just before its next step: until then others
-//! only wait for it. Whoever gives one back could as well have done so right after its last step. A step that looks only at
-//! what nobody else may change now can be made at any time. (Reduction, after Lipton.) A CPU that is entered by another is
-//! different: a free there goes past its state, which it would not have done a moment before.
+//! Whoever takes a lock, or enters its own CPU's state, could as well have done so just before its
+//! next step: until then others only wait for it. Whoever gives one back could as well have done so
+//! right after its last step. A step that looks only at what nobody else may change now can be made
+//! at any time. (Reduction, after Lipton.) A CPU that is entered by another is different: a free
+//! there goes past its state, which it would not have done a moment before.
 //!
-//! And where no preemption is left and a thread does not wait, nobody else may make a step: its steps are made to where it waits,
-//! or its call ends. Each world on the way is checked, and not kept.
+//! And where no preemption is left and a thread does not wait, nobody else may make a step: its
+//! steps are made to where it waits, or its call ends. Each world on the way is checked, and not
+//! kept.
 
 use crate::Kind::*;
 use crate::protocol::*;
@@ -18,7 +21,8 @@ use crate::{Defect, Settings};
 const ENDLESS: usize = 500;
 
 impl Settings {
-    /// Adds the worlds after the next step of thread `t`, which is made if it does not wait, with what can be made together with it.
+    /// Adds the worlds after the next step of thread `t`, which is made if it does not wait, with
+    /// what can be made together with it.
     pub(crate) fn ahead(&self, s: World, t: u8, out: &mut Vec<World>) {
         self.on(s, t, true, 0, out);
     }
@@ -35,7 +39,8 @@ impl Settings {
                 s.broken = s.check().err().unwrap_or("");
             }
             if steps == ENDLESS {
-                // It asks again and again for what somebody else is about to do, who may do it now; or nobody is.
+                // It asks again and again for what somebody else is about to do, who may do it now;
+                // or nobody is.
                 let others = (0..s.todo.len() as u8).any(|other| other != t && !s.rests(other));
                 s.must(others, "a call never ends");
                 s.last = NONE;
@@ -46,7 +51,9 @@ impl Settings {
             }
             joins = d.kind == Lock || d.kind == Enter && d.c == t;
             steps += 1;
-            std::mem::take(&mut others).into_iter().for_each(|other| self.on(other, t, joins, steps, out));
+            std::mem::take(&mut others)
+                .into_iter()
+                .for_each(|other| self.on(other, t, joins, steps, out));
         }
         out.push(s);
     }
@@ -66,11 +73,17 @@ impl Settings {
             Recall => usize::from(d.w) == s.cpus.len(),
             CollectAll => d.n >= 2 * (s.groups() + 1),
             FreeHand => {
-                no_slot() || hand(usize::from(d.w)) == 0 && s.blocks[usize::from(d.b)].leases[usize::from(d.w)] != d.c
+                no_slot()
+                    || hand(usize::from(d.w)) == 0
+                        && s.blocks[usize::from(d.b)].leases[usize::from(d.w)] != d.c
             }
             FreeEmpty => no_slot(),
             Lease => hand(usize::from(d.w)) != NONE,
-            Alloc => self.defect != Some(Defect::OfflineWithoutLook) && !self.hints && s.slots(t).is_empty(),
+            Alloc => {
+                self.defect != Some(Defect::OfflineWithoutLook)
+                    && !self.hints
+                    && s.slots(t).is_empty()
+            }
             AllocBlock | GiveBack => !kept,
             Tell => d.bits == 0,
             GroupGone | GiveAll | EndIsolatedLeases => true,

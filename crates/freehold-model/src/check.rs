@@ -4,7 +4,8 @@ use crate::Kind::*;
 use crate::protocol::*;
 
 impl World {
-    /// Every frame is in exactly one place; whoever has frames in hand has the lease; what is listed is its holder's.
+    /// Every frame is in exactly one place; whoever has frames in hand has the lease; what is
+    /// listed is its holder's.
     pub fn check(&self) -> Result<(), &'static str> {
         if !self.broken.is_empty() {
             return Err(self.broken);
@@ -58,7 +59,9 @@ impl World {
                 Fill => filled[b] = filled[b].max(d.w.into()),
                 Close => closing[b][usize::from(d.c)] |= 1 << d.w,
                 Look | LeaseBack | PutBack | HintLook => is_in(b, d.w.into(), d.bits),
-                RetireLease | RetireTake | RetireEnd => (0..WORDS).for_each(|w| is_in(b, w, d.transit(d.b, w as u8))),
+                RetireLease | RetireTake | RetireEnd => {
+                    (0..WORDS).for_each(|w| is_in(b, w, d.transit(d.b, w as u8)))
+                }
                 _ => {}
             }
         }
@@ -91,10 +94,13 @@ impl World {
         Ok(places)
     }
 
-    /// While no call runs, whoever looks for frames finds them: the lists know of no smaller runs than there are.
+    /// While no call runs, whoever looks for frames finds them: the lists know of no smaller runs
+    /// than there are.
     pub fn check_places(&self) -> Result<(), &'static str> {
-        for block in self.blocks.iter().filter(|block| block.tag.0 == State::Split && !block.tag.2) {
-            let open = std::array::from_fn(|w| if leased(block.leases[w]) { 0 } else { block.words[w] });
+        for block in self.blocks.iter().filter(|block| block.tag.0 == State::Split && !block.tag.2)
+        {
+            let open =
+                std::array::from_fn(|w| if leased(block.leases[w]) { 0 } else { block.words[w] });
             let class = class_of(open).min(CLASS_WHOLE - 1);
             if class > block.class.max(block.known) {
                 return Err("the class of a block is too low");

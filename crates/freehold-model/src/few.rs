@@ -1,4 +1,5 @@
-//! A short list in place: a world is copied at every step of the search, and must not be spread over the heap.
+//! A short list in place: a world is copied at every step of the search, and must not be spread
+//! over the heap.
 
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
@@ -17,13 +18,19 @@ impl<T: Copy, const N: usize> Few<T, N> {
     }
     /// So many of the same.
     pub fn of(item: T, n: usize) -> Self {
-        assert!(n <= N, "{n} are more than {N}: the constant beside the field says how many there may be");
+        assert!(
+            n <= N,
+            "{n} are more than {N}: the constant beside the field says how many there may be"
+        );
         Self { len: n as u8, all: [item; N] }
     }
     /// One more, as the last one.
     pub fn push(&mut self, item: T) {
         let at = usize::from(self.len);
-        assert!(at < N, "there are {N} already: the constant beside the field says how many there may be");
+        assert!(
+            at < N,
+            "there are {N} already: the constant beside the field says how many there may be"
+        );
         self.all[at] = item;
         self.len += 1;
     }

@@ -1,4 +1,5 @@
-//! A model of the allocator's protocol, of which every interleaving of a few CPUs on a little memory is searched.
+//! A model of the allocator's protocol, of which every interleaving of a few CPUs on a little
+//! memory is searched.
 //!
 //! | file | what |
 //! |---|---|
@@ -76,7 +77,8 @@ pub enum Defect {
     OthersKeepWholeBlocks,
     /// Memory goes without every CPU having left its state once.
     NoPassThroughTheDoors,
-    /// A whole block that was announced is not isolated before its holder has looked, which may have no reason to.
+    /// A whole block that was announced is not isolated before its holder has looked, which may
+    /// have no reason to.
     IsolationWaitsForALook,
     /// Who has marked a block that nobody is to be told of does not look whether that has changed.
     AnnounceLooksOnce,
@@ -89,7 +91,8 @@ pub struct Settings {
     pub cpus: u8,
     /// Blocks: 1 or 2.
     pub blocks: u8,
-    /// Wrong frees, hotplugs of CPUs, isolations of memory, preemptions that may happen; 255 preemptions are any number.
+    /// Wrong frees, hotplugs of CPUs, isolations of memory, preemptions that may happen; 255
+    /// preemptions are any number.
     pub budget: [u8; 4],
     /// Words that a CPU may lease at a time.
     pub leases: u8,

@@ -4,13 +4,16 @@ use crate::Kind::*;
 use crate::protocol::*;
 
 impl World {
-    /// The same world with its frames, words and blocks in an order of its own: what differs only in their names is one.
+    /// The same world with its frames, words and blocks in an order of its own: what differs only
+    /// in their names is one.
     pub fn named_anew(mut self) -> Self {
         for b in 0..self.blocks.len() as u8 {
             for w in 0..WORDS as u8 {
                 let (low, high) = self.columns(b, w);
                 if high < low {
-                    self.bits(b, w, |bits| if bits & 0b11 == bits { bits >> 1 | (bits & 1) << 1 } else { bits });
+                    self.bits(b, w, |bits| {
+                        if bits & 0b11 == bits { bits >> 1 | (bits & 1) << 1 } else { bits }
+                    });
                 }
             }
             if self.word_key(b, 1) < self.word_key(b, 0) {
@@ -56,7 +59,8 @@ impl World {
     fn word_key(&self, b: u8, w: u8) -> impl Ord + use<> {
         let (bi, wi) = (usize::from(b), usize::from(w));
         let block = &self.blocks[bi];
-        let hands: [u8; 3] = std::array::from_fn(|c| self.cpus.get(c).map_or(0, |cpu| cpu.hand[bi][wi]));
+        let hands: [u8; 3] =
+            std::array::from_fn(|c| self.cpus.get(c).map_or(0, |cpu| cpu.hand[bi][wi]));
         let todo = self.todo().fold(0, |said, d| said << 1 | u128::from((d.b, d.w) == (b, w)));
         (block.words[wi], block.used[wi], block.leases[wi], hands, todo)
     }
@@ -80,8 +84,11 @@ impl World {
     }
 
     fn block_key(&self, b: u8) -> impl Ord + use<> {
-        let of =
-            |c: usize| self.cpus.get(c).map_or(([0; WORDS], false), |cpu| (cpu.hand[usize::from(b)], cpu.kept == b));
+        let of = |c: usize| {
+            self.cpus
+                .get(c)
+                .map_or(([0; WORDS], false), |cpu| (cpu.hand[usize::from(b)], cpu.kept == b))
+        };
         let hands: [([u8; WORDS], bool); 3] = std::array::from_fn(of);
         let todo = self.todo().fold(0, |said, d| said << 1 | u128::from(d.b == b));
         (self.blocks[usize::from(b)], hands, todo)

@@ -7,9 +7,9 @@
 //! shadow  which frames are in use, and which were freed once too often without the call seeing it
 //! ```
 //!
-//! A step is one access to what others change without a lock, or a stretch of accesses to what a lock or a door protects.
-//! Where the code chooses (the best word, the fullest block, a hint), the model lets every choice happen. `docs/model.md`
-//! says what is left out.
+//! A step is one access to what others change without a lock, or a stretch of accesses to what a
+//! lock or a door protects. Where the code chooses (the best word, the fullest block, a hint), the
+//! model lets every choice happen. `docs/model.md` says what is left out.
 
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
@@ -42,16 +42,17 @@ pub struct Block {
     pub tag: (State, u8, bool), // state, holder, isolated
     pub words: [u8; WORDS],     // bits of free frames
     pub leases: [u8; WORDS],    // who leases each word
-    pub class: u8,              // 0 nothing, 1 a frame, 2 a word, 3 all, QUEUED; 0 of the zone's own
-    pub known: u8,              // shadow: the class by which the zone has listed it
-    pub listed: bool,           // on a list of its holder: partly free ones, whole ones, or the zone's bitmap
-    pub inbox: u8,              // the holder in whose inbox it is
-    pub used: [u8; WORDS],      // shadow: frames in use
-    pub owed: [u8; WORDS],      // shadow: frames freed once too often
+    pub class: u8, // 0 nothing, 1 a frame, 2 a word, 3 all, QUEUED; 0 of the zone's own
+    pub known: u8, // shadow: the class by which the zone has listed it
+    pub listed: bool, // on a list of its holder: partly free ones, whole ones, or the zone's bitmap
+    pub inbox: u8, // the holder in whose inbox it is
+    pub used: [u8; WORDS], // shadow: frames in use
+    pub owed: [u8; WORDS], // shadow: frames freed once too often
 }
 
 impl Block {
-    /// It has been listed with that class. The zone's own blocks tell of none: any free into one announces it.
+    /// It has been listed with that class. The zone's own blocks tell of none: any free into one
+    /// announces it.
     pub fn tell(&mut self, class: u8) {
         (self.class, self.known) = if self.tag.1 == ZONE { (0, class) } else { (class, 0) };
     }
@@ -94,12 +95,12 @@ pub struct World {
 pub struct Memory {
     pub blocks: Few<Block, 2>,
     pub cpus: Few<Cpu, 3>,
-    pub locks: [u8; 4],       // who has the lock of the zone and of each group, and the hotplug lock
-    pub left: [u8; 4],        // wrong frees, hotplugs, isolations and preemptions that may still happen
-    pub wronged: bool,        // a wrong free has been made: a call may be refused
-    pub last: u8,             // whose step was the last one, while its call is not over
+    pub locks: [u8; 4], // who has the lock of the zone and of each group, and the hotplug lock
+    pub left: [u8; 4],  // wrong frees, hotplugs, isolations and preemptions that may still happen
+    pub wronged: bool,  // a wrong free has been made: a call may be refused
+    pub last: u8,       // whose step was the last one, while its call is not over
     pub broken: &'static str, // what must not be; empty while all is well
-    pub beyond: bool,         // not judged: see `hand_out` and `accept`
+    pub beyond: bool,   // not judged: see `hand_out` and `accept`
 }
 
 impl Deref for World {
@@ -236,7 +237,8 @@ impl World {
     /// Words that a CPU has a slot for, as the step that ends their lease.
     pub fn slots(&self, c: u8) -> Few<Do, 4> {
         let hand = &self.cpus[usize::from(c)].hand;
-        let words = (0..self.blocks.len() as u8).flat_map(|b| Do { c, ..Do::block(EndLease, b) }.words());
+        let words =
+            (0..self.blocks.len() as u8).flat_map(|b| Do { c, ..Do::block(EndLease, b) }.words());
         let mut slots = Few::new(just(EndLease));
         slots.extend(words.filter(|d| hand[usize::from(d.b)][usize::from(d.w)] != NONE));
         slots
@@ -266,21 +268,26 @@ impl World {
 
     /// These frames of a word are their caller's.
     pub fn hand_out(&mut self, d: Do, bits: u8) {
-        let being_freed = self.todo().any(|other| (other.b, other.w) == (d.b, d.w) && other.freed & bits != 0);
+        let being_freed =
+            self.todo().any(|other| (other.b, other.w) == (d.b, d.w) && other.freed & bits != 0);
         self.beyond |= being_freed;
         let (block, w) = (*self.b(d.b), usize::from(d.w));
         self.must(block.used[w] & bits == 0 || being_freed, "a frame is handed out twice");
-        self.must(block.owed[w] & bits == 0 || being_freed, "a frame is handed out that is free in another place too");
+        self.must(
+            block.owed[w] & bits == 0 || being_freed,
+            "a frame is handed out that is free in another place too",
+        );
         self.must(block.tag.0 != State::Absent, "a frame is handed out of memory that is gone");
         self.b(d.b).used[w] |= bits;
     }
 
     /// A free of these frames was accepted.
     pub fn accept(&mut self, d: Do, bits: u8) {
-        // Nobody can see that a frame is free which is on its way from its word into a whole block; and one that is
-        // on its way to a caller is as good as handed out.
+        // Nobody can see that a frame is free which is on its way from its word into a whole block;
+        // and one that is on its way to a caller is as good as handed out.
         let hidden = [HintLook, RetireLease, RetireTake, RetireEnd];
-        let on_its_way = |other: &Do| hidden.contains(&other.kind) && other.transit(d.b, d.w) & bits != 0;
+        let on_its_way =
+            |other: &Do| hidden.contains(&other.kind) && other.transit(d.b, d.w) & bits != 0;
         let unseen = self.todo().any(on_its_way);
         self.beyond |= unseen;
         let (wronged, w) = (self.wronged, usize::from(d.w));

@@ -50,9 +50,9 @@ impl Settings {
         }
         for (b, block) in (0..).zip(s.blocks.iter()) {
             let freeing = |w: u8| {
-                let of = s
-                    .todo()
-                    .filter(|d| d.b == b && (d.w == w || matches!((d.kind, d.w), (FreeEnter | FreeBlock, NONE))));
+                let of = s.todo().filter(|d| {
+                    d.b == b && (d.w == w || matches!((d.kind, d.w), (FreeEnter | FreeBlock, NONE)))
+                });
                 of.fold(0, |bits, d| bits | if d.w == w { d.freed } else { FULL })
             };
             for w in 0..WORDS as u8 {
@@ -60,7 +60,11 @@ impl Settings {
                     let used = block.used[usize::from(w)] & bits != 0;
                     let right = used && freeing(w) & bits == 0;
                     if right || s.left[WRONG] > 0 && block.tag.0 != State::Absent {
-                        out.push(Do { freed: bits, n: u8::from(!right), ..Do::at(FreeEnter, b, w) });
+                        out.push(Do {
+                            freed: bits,
+                            n: u8::from(!right),
+                            ..Do::at(FreeEnter, b, w)
+                        });
                     }
                 }
             }
@@ -98,7 +102,10 @@ impl Settings {
                 let gone = Do::held(GroupGone, World::group(call.c));
                 match call.n {
                     1 => s.begin(t, &[hot[0], enter, call, leave, hot[1]]),
-                    _ => s.begin(t, &[hot[0], enter, call, Do::cpu(GiveBack, call.c), leave, gone, hot[1]]),
+                    _ => s.begin(
+                        t,
+                        &[hot[0], enter, call, Do::cpu(GiveBack, call.c), leave, gone, hot[1]],
+                    ),
                 }
             }
             _ => {
@@ -114,7 +121,8 @@ impl Settings {
         next
     }
 
-    /// Counts a preemption where thread `t` goes on while the last one could have; `None` where there is none left.
+    /// Counts a preemption where thread `t` goes on while the last one could have; `None` where
+    /// there is none left.
     fn switched(&self, s: &World, t: u8) -> Option<World> {
         let mut next = *s;
         let last = s.last;
@@ -125,7 +133,8 @@ impl Settings {
         Some(next)
     }
 
-    /// Adds the worlds that may come next where thread `t` goes on: by the call that it begins, or by its next step.
+    /// Adds the worlds that may come next where thread `t` goes on: by the call that it begins, or
+    /// by its next step.
     fn after(&self, s: &World, t: u8, call: Option<Do>, out: &mut Vec<World>) {
         let Some(s) = self.switched(s, t) else { return };
         let first = out.len();
@@ -172,20 +181,26 @@ impl Settings {
         None
     }
 
-    /// From a world in which no call runs: each call that may begin ends with nobody else there who does anything, a request has
-    /// what is free, and if nothing is in use a drain brings everything home.
+    /// From a world in which no call runs: each call that may begin ends with nobody else there who
+    /// does anything, a request has what is free, and if nothing is in use a drain brings
+    /// everything home.
     ///
-    /// That every CPU can have *all* that is free, and that all comes home from everywhere, follows: the world after such a
-    /// request, and after such a free, is searched too.
+    /// That every CPU can have *all* that is free, and that all comes home from everywhere,
+    /// follows: the world after such a request, and after such a free, is searched too.
     fn each_call_ends(&self, s: &World) -> Result<(), &'static str> {
-        let used = |s: &World| s.blocks.iter().flat_map(|b| b.used).map(u8::count_ones).sum::<u32>();
+        let used =
+            |s: &World| s.blocks.iter().flat_map(|b| b.used).map(u8::count_ones).sum::<u32>();
         let (before, frames) = (used(s), (s.blocks.len() * WORDS * 2) as u32);
         let mut calls = Vec::new();
         for t in 0..s.cpus.len() as u8 {
             self.calls(s, t, &mut calls);
             // Without preemptions the search itself runs each call alone: see `ahead`.
-            for call in calls.drain(..).filter(|call| s.left[PREEMPTIONS] != 0 || call.kind == Alloc) {
-                let after = self.run(self.begun(s, t, call), t).ok_or("a call waits for what nobody is about to do")?;
+            for call in
+                calls.drain(..).filter(|call| s.left[PREEMPTIONS] != 0 || call.kind == Alloc)
+            {
+                let after = self
+                    .run(self.begun(s, t, call), t)
+                    .ok_or("a call waits for what nobody is about to do")?;
                 if call.kind == Alloc && used(&after) == before && before < frames {
                     return Err("a request fails although memory is free");
                 }
@@ -204,7 +219,8 @@ impl Settings {
             home = self.run(home.begin(t, &[Do::held(GiveAll, h).n(0)]), t).ok_or(endless)?;
         }
         home.check()?;
-        let whole = |b: &Block| b.tag == (State::Whole, ZONE, false) && b.listed && b.owed == [0; WORDS];
+        let whole =
+            |b: &Block| b.tag == (State::Whole, ZONE, false) && b.listed && b.owed == [0; WORDS];
         if home.blocks.iter().all(whole) { Ok(()) } else { Err("not everything comes home") }
     }
 
@@ -242,7 +258,13 @@ impl Settings {
             (what, steps)
         });
         let (states, unique) = (checker.state_count(), checker.unique_state_count());
-        Found { states, unique, depth: checker.max_depth(), seconds: start.elapsed().as_secs_f64(), wrong }
+        Found {
+            states,
+            unique,
+            depth: checker.max_depth(),
+            seconds: start.elapsed().as_secs_f64(),
+            wrong,
+        }
     }
 }
 
@@ -296,7 +318,8 @@ impl Model for Settings {
     }
 }
 
-/// Every defect that the search finds. One more can be planted that it does not: see `docs/model.md`.
+/// Every defect that the search finds. One more can be planted that it does not: see
+/// `docs/model.md`.
 pub const DEFECTS: [Defect; 14] = [
     Defect::OfflineWithoutLook,
     Defect::ThiefKeepsTheLease,

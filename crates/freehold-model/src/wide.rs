@@ -1,7 +1,9 @@
-//! The same search where there are too many worlds to keep: breadth first, and of each world only a fingerprint is remembered.
+//! The same search where there are too many worlds to keep: breadth first, and of each world only a
+//! fingerprint is remembered.
 //!
-//! Two different worlds have the same fingerprint of 64 bits with a probability of 2^-64; of `n` worlds about `n * n / 2^65`
-//! are taken for one that was seen before and are left out: 0.03 of them in a thousand million.
+//! Two different worlds have the same fingerprint of 64 bits with a probability of 2^-64; of `n`
+//! worlds about `n * n / 2^65` are taken for one that was seen before and are left out: 0.03 of
+//! them in a thousand million.
 
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
@@ -32,10 +34,12 @@ impl Breadth {
 }
 
 impl Settings {
-    /// Searches on one thread, as far as `depth` steps and about so many different worlds, of which it is told layer by layer.
+    /// Searches on one thread, as far as `depth` steps and about so many different worlds, of which
+    /// it is told layer by layer.
     pub fn search_wide(&self, most: u64, mut told: impl FnMut(&Breadth)) -> Breadth {
         let start = Instant::now();
-        let mut found = Breadth { states: 1, layers: vec![1], ended: false, seconds: 0.0, wrong: None };
+        let mut found =
+            Breadth { states: 1, layers: vec![1], ended: false, seconds: 0.0, wrong: None };
         let mut seen = Seen::new();
         let (mut layer, mut next, mut after) = (Layer::default(), Layer::default(), Vec::new());
         let first = World::new(self.cpus, self.blocks, self.budget);

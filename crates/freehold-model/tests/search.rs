@@ -1,4 +1,5 @@
-//! The search finds nothing wrong with the protocol as it is, and each defect that is planted in it.
+//! The search finds nothing wrong with the protocol as it is, and each defect that is planted in
+//! it.
 //!
 //! `docs/model.md` says what the settings mean, and what the long searches came to.
 
@@ -29,7 +30,10 @@ fn every_order_of_calls() {
     sound("allocations and frees", &Settings { hints: true, ..plain.clone() });
     sound("with wrong frees", &Settings { hints: true, budget: [1, 0, 0, 0], ..plain.clone() });
     sound("with a CPU that goes", &Settings { budget: [0, 1, 0, 0], ..plain.clone() });
-    sound("with memory that goes", &Settings { hints: true, budget: [0, 0, 1, 0], ..plain.clone() });
+    sound(
+        "with memory that goes",
+        &Settings { hints: true, budget: [0, 0, 1, 0], ..plain.clone() },
+    );
     sound("with whole blocks", &Settings { whole: true, ..plain.clone() });
     sound("three CPUs in two groups", &Settings { cpus: 3, ..plain });
 }
@@ -38,37 +42,45 @@ fn every_order_of_calls() {
 #[test]
 fn every_interleaving_of_everything_for_a_while() {
     let budget = [1, 1, 1, 255];
-    let settings = Settings { cpus: 3, blocks: 2, budget, whole: true, depth: 9, ..Settings::small() };
+    let settings =
+        Settings { cpus: 3, blocks: 2, budget, whole: true, depth: 9, ..Settings::small() };
     sound("three CPUs, two groups, two blocks", &settings);
     sound("two CPUs, a block", &Settings { budget, whole: true, depth: 16, ..Settings::small() });
 }
 
-/// One call may be interrupted anywhere, once, by any number of calls of the other CPU; some minutes.
+/// One call may be interrupted anywhere, once, by any number of calls of the other CPU; some
+/// minutes.
 #[test]
 #[ignore = "takes minutes"]
 fn every_order_of_calls_with_a_preemption() {
-    sound("allocations and frees", &Settings { hints: false, budget: [0, 0, 0, 1], ..Settings::small() });
+    sound(
+        "allocations and frees",
+        &Settings { hints: false, budget: [0, 0, 0, 1], ..Settings::small() },
+    );
 }
 
 /// The search that remembers fingerprints only comes by the same worlds.
 #[test]
 fn both_searches_find_the_same_worlds() {
     let budget = [1, 1, 1, 0];
-    for settings in
-        [Settings { budget: [0; 4], ..Settings::small() }, Settings { budget, whole: true, ..Settings::small() }]
-    {
+    for settings in [
+        Settings { budget: [0; 4], ..Settings::small() },
+        Settings { budget, whole: true, ..Settings::small() },
+    ] {
         let (all, wide) = (settings.search(threads()), settings.search_wide(u64::MAX, |_| ()));
         assert!(wide.ended && wide.wrong.is_none(), "{wide:?}");
         assert_eq!(all.unique as u64, wide.unique());
     }
 }
 
-/// What `FREEHOLD_MODEL` asks for: CPUs, blocks, wrong frees, hotplugs, isolations, preemptions, hints, whole blocks, depth; all
-/// numbers. `FREEHOLD_DEFECT` plants one.
+/// What `FREEHOLD_MODEL` asks for: CPUs, blocks, wrong frees, hotplugs, isolations, preemptions,
+/// hints, whole blocks, depth; all numbers. `FREEHOLD_DEFECT` plants one.
 fn asked() -> (String, Settings) {
     let asked = std::env::var("FREEHOLD_MODEL").expect("FREEHOLD_MODEL says what to search");
     let n: Vec<usize> = asked.split_whitespace().map(|n| n.parse().unwrap()).collect();
-    let &[cpus, blocks, wrong, hotplugs, isolations, preemptions, hints, whole, depth] = n.as_slice() else {
+    let &[cpus, blocks, wrong, hotplugs, isolations, preemptions, hints, whole, depth] =
+        n.as_slice()
+    else {
         panic!("FREEHOLD_MODEL has {} numbers, and should have nine", n.len())
     };
     let budget = [wrong, hotplugs, isolations, preemptions].map(|n| n as u8);
@@ -87,12 +99,14 @@ fn as_asked() {
     sound(&name, &settings);
 }
 
-/// Three CPUs in two groups, two blocks, robbing, whole blocks and a CPU that goes: to the end. CI runs it.
+/// Three CPUs in two groups, two blocks, robbing, whole blocks and a CPU that goes: to the end. CI
+/// runs it.
 #[test]
 #[ignore = "takes a minute or two"]
 fn every_order_of_calls_of_three_cpus() {
     let budget = [0, 1, 0, 0];
-    let settings = Settings { cpus: 3, blocks: 2, budget, hints: false, whole: true, ..Settings::small() };
+    let settings =
+        Settings { cpus: 3, blocks: 2, budget, hints: false, whole: true, ..Settings::small() };
     assert!(
         wide("three CPUs, two groups, two blocks", &settings, u64::MAX).ended,
         "the search did not come to its end"
@@ -104,8 +118,8 @@ fn every_order_of_calls_of_three_cpus() {
 #[ignore = "for long searches by hand"]
 fn as_asked_wide() {
     let (name, settings) = asked();
-    let most =
-        std::env::var("FREEHOLD_WORLDS").map_or(400_000_000, |n| n.parse().expect("FREEHOLD_WORLDS is a number"));
+    let most = std::env::var("FREEHOLD_WORLDS")
+        .map_or(400_000_000, |n| n.parse().expect("FREEHOLD_WORLDS is a number"));
     wide(&name, &settings, most);
 }
 
@@ -113,7 +127,11 @@ fn as_asked_wide() {
 fn wide(name: &str, settings: &Settings, most: u64) -> Breadth {
     let found = settings.search_wide(most, |so_far| {
         let (unique, last) = (so_far.unique(), so_far.layers.last().unwrap());
-        println!("  {:4} steps: {last} worlds, {unique} in all, {:.0} s", so_far.layers.len() - 1, so_far.seconds);
+        println!(
+            "  {:4} steps: {last} worlds, {unique} in all, {:.0} s",
+            so_far.layers.len() - 1,
+            so_far.seconds
+        );
     });
     println!(
         "{name}: {} worlds, {} different, {} steps deep, {:.1} s, {}",
@@ -133,8 +151,15 @@ fn wide(name: &str, settings: &Settings, most: u64) -> Breadth {
 fn each_planted_defect_is_found() {
     for defect in DEFECTS {
         let found = smallest_that_shows(defect).search(threads());
-        let Some((what, steps)) = found.wrong else { panic!("{defect:?} is not found in {} worlds", found.unique) };
-        println!("{defect:?}: {what}, after {} steps, {} worlds, {:.1} s", steps.len(), found.unique, found.seconds);
+        let Some((what, steps)) = found.wrong else {
+            panic!("{defect:?} is not found in {} worlds", found.unique)
+        };
+        println!(
+            "{defect:?}: {what}, after {} steps, {} worlds, {:.1} s",
+            steps.len(),
+            found.unique,
+            found.seconds
+        );
     }
 }
 
@@ -148,10 +173,15 @@ fn smallest_that_shows(defect: Defect) -> Settings {
         Defect::HintWithoutLook => Settings { hints: true, ..plain },
         Defect::OthersKeepWholeBlocks => Settings { cpus: 3, budget: [0; 4], whole: true, ..plain },
         Defect::NoPassThroughTheDoors => Settings { budget: [0, 0, 1, 2], hints: true, ..plain },
-        Defect::IsolationWaitsForALook => Settings { cpus: 3, budget: [0, 0, 2, 0], whole: true, ..plain },
+        Defect::IsolationWaitsForALook => {
+            Settings { cpus: 3, budget: [0, 0, 2, 0], whole: true, ..plain }
+        }
         Defect::AnnounceLooksOnce => Settings { budget: [0, 0, 0, 2], whole: true, ..plain },
-        Defect::AnnounceBeforePut | Defect::ClassAfterWords => Settings { budget: [0, 0, 0, 1], ..plain },
-        // One leases a word while its block is being split, and a third frees what it got before the tag says so.
+        Defect::AnnounceBeforePut | Defect::ClassAfterWords => {
+            Settings { budget: [0, 0, 0, 1], ..plain }
+        }
+        // One leases a word while its block is being split, and a third frees what it got before
+        // the tag says so.
         Defect::LeaseWithoutLook => Settings { cpus: 3, budget: [0, 0, 0, 2], ..plain },
         _ => plain,
     }

@@ -46,7 +46,9 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, Strin
         match word.as_str() {
             "--rows" => {
                 let range = words.next().ok_or("--rows needs A..B")?;
-                let ends = range.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
+                let ends = range
+                    .split_once("..")
+                    .and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
                 rows = Some(ends.ok_or_else(|| format!("`{range}` is not of the form A..B"))?);
             }
             "--name" => name = Some(words.next().ok_or("--name needs a name")?),
@@ -65,7 +67,8 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, Strin
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let mut reader = TraceReader::open(&Source::from_arg(&arguments.input), OpenOptions::default())?;
+    let mut reader =
+        TraceReader::open(&Source::from_arg(&arguments.input), OpenOptions::default())?;
     let Some(output) = &arguments.output else { return time(reader) };
     let info = reader.info().clone();
     let mut extra = serde_json::Map::new();

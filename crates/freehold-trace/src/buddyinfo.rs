@@ -1,5 +1,5 @@
-//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: the free chunks of each zone by order, and by migratetype; the
-//! pageblocks by migratetype.
+//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: the free chunks of each zone by order, and by
+//! migratetype; the pageblocks by migratetype.
 //!
 //! ```text
 //!  buddyinfo     Node 0, zone   Normal   6376   1860    689 ...            <- chunks of order 0, 1, 2, ...
@@ -45,7 +45,8 @@ pub struct TypeFree {
     pub migratetype: Migratetype,
     /// Chunks by order.
     pub chunks: Vec<u64>,
-    /// Whether a count is a lower bound: the kernel stops counting a list at 100,000 and prints `>100000`.
+    /// Whether a count is a lower bound: the kernel stops counting a list at 100,000 and prints
+    /// `>100000`.
     pub at_least: bool,
 }
 
@@ -96,12 +97,17 @@ pub fn parse_buddyinfo(text: &str) -> Result<Vec<ZoneFree>, StateError> {
         zones.push(ZoneFree { node, zone: zone.to_owned(), chunks });
     }
     if zones.is_empty() {
-        return Err(StateError::BadLine { file: "buddyinfo".into(), line: 1, why: "no zone in it".into() });
+        return Err(StateError::BadLine {
+            file: "buddyinfo".into(),
+            line: 1,
+            why: "no zone in it".into(),
+        });
     }
     Ok(zones)
 }
 
-/// Parses the text of `/proc/pagetypeinfo`. A section on mixed blocks (`page_owner`) is passed over.
+/// Parses the text of `/proc/pagetypeinfo`. A section on mixed blocks (`page_owner`) is passed
+/// over.
 ///
 /// # Errors
 ///
@@ -114,7 +120,8 @@ pub fn parse_pagetypeinfo(text: &str) -> Result<PageTypeInfo, StateError> {
     let mut header: Option<Vec<Migratetype>> = None;
     let mut last = 1;
     for (number, line) in (1u64..).zip(text.lines()) {
-        let bad = |why: String| StateError::BadLine { file: "pagetypeinfo".into(), line: number, why };
+        let bad =
+            |why: String| StateError::BadLine { file: "pagetypeinfo".into(), line: number, why };
         last = number;
         let line = line.trim();
         if let Some(value) = line.strip_prefix("Page block order:") {
@@ -122,12 +129,15 @@ pub fn parse_pagetypeinfo(text: &str) -> Result<PageTypeInfo, StateError> {
             let parsed = value.parse().ok().and_then(Order::new);
             order = Some(parsed.ok_or_else(|| bad(format!("`{value}` is no order (0 to 18)")))?);
         } else if let Some(names) = line.strip_prefix("Number of blocks type") {
-            header = Some(names.split_whitespace().map(type_named).collect::<Result<_, _>>().map_err(bad)?);
+            header = Some(
+                names.split_whitespace().map(type_named).collect::<Result<_, _>>().map_err(bad)?,
+            );
         } else if line.starts_with("Number of mixed blocks") {
             break;
         } else if line.starts_with("Node") {
             if let Some((place, rest)) = line.split_once(", type") {
-                let (node, zone, rest_of_name) = zone_line(place).ok_or_else(|| bad(unexpected(line)))?;
+                let (node, zone, rest_of_name) =
+                    zone_line(place).ok_or_else(|| bad(unexpected(line)))?;
                 let rest = rest.trim_start();
                 let (name, numbers) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 if !rest_of_name.is_empty() {
@@ -138,12 +148,15 @@ pub fn parse_pagetypeinfo(text: &str) -> Result<PageTypeInfo, StateError> {
                 free.push(TypeFree { node, zone: zone.to_owned(), migratetype, chunks, at_least });
             } else {
                 let (node, zone, numbers) = zone_line(line).ok_or_else(|| bad(unexpected(line)))?;
-                let types = header.as_ref().ok_or_else(|| bad("counts before `Number of blocks type`".into()))?;
+                let types = header
+                    .as_ref()
+                    .ok_or_else(|| bad("counts before `Number of blocks type`".into()))?;
                 let (values, _) = counts(numbers).map_err(bad)?;
                 if values.len() != types.len() {
                     return Err(bad(format!("{} counts for {} types", values.len(), types.len())));
                 }
-                let mut of_zone = TypeBlocks { node, zone: zone.to_owned(), blocks: [0; Migratetype::ALL.len()] };
+                let mut of_zone =
+                    TypeBlocks { node, zone: zone.to_owned(), blocks: [0; Migratetype::ALL.len()] };
                 for (migratetype, value) in types.iter().zip(values) {
                     of_zone.blocks[migratetype.index()] = value;
                 }
@@ -156,7 +169,9 @@ pub fn parse_pagetypeinfo(text: &str) -> Result<PageTypeInfo, StateError> {
             Ok(PageTypeInfo { pageblock_order, free, blocks })
         }
         _ => {
-            let why = "the pageblock order, the free counts or the blocks are missing: is the file cut?".into();
+            let why =
+                "the pageblock order, the free counts or the blocks are missing: is the file cut?"
+                    .into();
             Err(StateError::BadLine { file: "pagetypeinfo".into(), line: last, why })
         }
     }
@@ -181,7 +196,10 @@ pub fn read_pagetypeinfo(path: &Path) -> Result<PageTypeInfo, StateError> {
 }
 
 fn frames(chunks: &[u64]) -> u64 {
-    chunks.iter().enumerate().fold(0, |all, (order, &n)| all.saturating_add(n.saturating_mul(1 << order)))
+    chunks
+        .iter()
+        .enumerate()
+        .fold(0, |all, (order, &n)| all.saturating_add(n.saturating_mul(1 << order)))
 }
 
 /// The node, the zone's name, and what follows it.
@@ -201,7 +219,9 @@ fn counts(text: &str) -> Result<(Vec<u64>, bool), String> {
     }
     match values.len() {
         0 => Err("no counts".into()),
-        n if n > Order::MAX.index() + 1 => Err(format!("{n} counts; there are {} orders", Order::MAX.index() + 1)),
+        n if n > Order::MAX.index() + 1 => {
+            Err(format!("{n} counts; there are {} orders", Order::MAX.index() + 1))
+        }
         _ => Ok((values, at_least)),
     }
 }
@@ -227,8 +247,14 @@ mod tests {
 
     #[test]
     fn buddyinfo_by_order() {
-        let zones = parse_buddyinfo("Node 0, zone      DMA      1      0      2 \nNode 1, zone   Normal 5\n").unwrap();
-        assert_eq!(zones[0], ZoneFree { node: NodeId::new(0), zone: "DMA".into(), chunks: vec![1, 0, 2] });
+        let zones = parse_buddyinfo(
+            "Node 0, zone      DMA      1      0      2 \nNode 1, zone   Normal 5\n",
+        )
+        .unwrap();
+        assert_eq!(
+            zones[0],
+            ZoneFree { node: NodeId::new(0), zone: "DMA".into(), chunks: vec![1, 0, 2] }
+        );
         assert_eq!(zones[0].frames(), 9);
         assert_eq!(zones[1].node, NodeId::new(1));
     }
@@ -246,8 +272,14 @@ mod tests {
     #[test]
     fn errors_name_the_line() {
         let message = |text: &str| parse_pagetypeinfo(text).unwrap_err().to_string();
-        assert_eq!(message(&TYPES.replace("   4130", "   many")), "pagetypeinfo: line 9: `many` is not a count");
-        assert_eq!(message(&TYPES.replace("CMA", "Odd")), "pagetypeinfo: line 8: `Odd` is no migratetype");
+        assert_eq!(
+            message(&TYPES.replace("   4130", "   many")),
+            "pagetypeinfo: line 9: `many` is not a count"
+        );
+        assert_eq!(
+            message(&TYPES.replace("CMA", "Odd")),
+            "pagetypeinfo: line 8: `Odd` is no migratetype"
+        );
         assert_eq!(
             message(&TYPES.replace("order: 9", "order: 99")),
             "pagetypeinfo: line 1: `99` is no order (0 to 18)"

@@ -1,13 +1,15 @@
 //! Whether a trace's times are those of one recording: they run forwards, and nothing lies far off.
 //!
-//! Recorders merge the buffers of several CPUs, so a small step back is nothing. A larger one is an error in every
-//! format, for no recording has it: the lines were never sorted (bpftrace), two recordings lie in one file, a stamp is
-//! damaged. A replay of it would count frees before their allocations, and its clock would be wrong: what depends on
-//! time (the periodic work, samples) is then wrong as well, and no figure shows it.
+//! Recorders merge the buffers of several CPUs, so a small step back is nothing. A larger one is an
+//! error in every format, for no recording has it: the lines were never sorted (bpftrace), two
+//! recordings lie in one file, a stamp is damaged. A replay of it would count frees before their
+//! allocations, and its clock would be wrong: what depends on time (the periodic work, samples) is
+//! then wrong as well, and no figure shows it.
 
 /// What one CPU's events may lie behind another's: 1 ms.
 const MERGED_NS: u64 = 1_000_000;
-/// The longest silence that is taken for one: an hour. A machine at work has thousands of events a second.
+/// The longest silence that is taken for one: an hour. A machine at work has thousands of events a
+/// second.
 const SILENCE_NS: u64 = 3_600_000_000_000;
 
 /// An event that lies so far before the latest one: nanoseconds.
@@ -31,9 +33,14 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// One event's time; `place` says where it stands. An event that is refused leaves nothing behind.
+    /// One event's time; `place` says where it stands. An event that is refused leaves nothing
+    /// behind.
     #[inline]
-    pub(super) fn see(&mut self, ts_ns: u64, place: impl FnOnce() -> String) -> Result<(), StepBack> {
+    pub(super) fn see(
+        &mut self,
+        ts_ns: u64,
+        place: impl FnOnce() -> String,
+    ) -> Result<(), StepBack> {
         let latest = self.latest_ns.unwrap_or(ts_ns);
         if ts_ns.saturating_add(MERGED_NS) < latest {
             return Err(StepBack(latest - ts_ns));
@@ -82,8 +89,15 @@ mod tests {
         let (second, day) = (1_000_000_000, 24 * SILENCE_NS);
         let later = "line 2: 86400.000 s later than the event before it";
         assert_eq!(seen(&[second, second + day]), (vec![], 1, Some(later.to_owned())));
-        assert_eq!(seen(&[day, 0, day + 1]), (vec![StepBack(day)], 0, None), "what is refused moves no clock");
-        assert_eq!(StepBack(day).to_string(), "86400.000 s earlier than the latest event before it");
+        assert_eq!(
+            seen(&[day, 0, day + 1]),
+            (vec![StepBack(day)], 0, None),
+            "what is refused moves no clock"
+        );
+        assert_eq!(
+            StepBack(day).to_string(),
+            "86400.000 s earlier than the latest event before it"
+        );
         assert_eq!(seen(&[0, u64::MAX, 0]).0, [StepBack(u64::MAX)]);
     }
 }

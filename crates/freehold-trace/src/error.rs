@@ -1,8 +1,9 @@
-//! Everything that can be wrong with a trace, with the place, the offending value and what to do about it.
+//! Everything that can be wrong with a trace, with the place, the offending value and what to do
+//! about it.
 //!
-//! Every message is one readable line; where there is something the reader of it can do, a second line starting with
-//! `hint: ` says what. Nothing in this module is ever a panic: traces come from other machines, half-finished copies
-//! and full disks.
+//! Every message is one readable line; where there is something the reader of it can do, a second
+//! line starting with `hint: ` says what. Nothing in this module is ever a panic: traces come from
+//! other machines, half-finished copies and full disks.
 
 use std::fmt;
 use std::io;
@@ -41,7 +42,8 @@ pub enum TraceError {
         path: PathBuf,
         /// What it looks like.
         looks_like: String,
-        /// What to do with that kind of file, where there is something better than the list of accepted formats.
+        /// What to do with that kind of file, where there is something better than the list of
+        /// accepted formats.
         hint: Option<String>,
     },
 
@@ -230,9 +232,12 @@ impl StateError {
         path: &std::path::Path,
         parse: impl FnOnce(&str) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
-        let bytes = std::fs::read(path).map_err(|source| Self::Io { path: path.to_owned(), source })?;
+        let bytes =
+            std::fs::read(path).map_err(|source| Self::Io { path: path.to_owned(), source })?;
         parse(&String::from_utf8_lossy(&bytes)).map_err(|error| match error {
-            Self::BadLine { line, why, .. } => Self::BadLine { file: path.display().to_string(), line, why },
+            Self::BadLine { line, why, .. } => {
+                Self::BadLine { file: path.display().to_string(), line, why }
+            }
             error => error,
         })
     }
@@ -252,7 +257,8 @@ const SNIPPET: usize = 120;
 pub(super) fn snippet(line: &[u8]) -> String {
     let cut = line.len() > SNIPPET;
     let shown = String::from_utf8_lossy(&line[..line.len().min(SNIPPET)]);
-    let mut text: String = shown.trim().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let mut text: String =
+        shown.trim().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if cut {
         text.push_str("...");
     }
@@ -300,11 +306,30 @@ mod tests {
     fn messages_are_one_line_and_perhaps_a_hint() {
         let all = [
             TraceError::Empty { path: "t".into(), what: "the file is empty".into() },
-            TraceError::NotATrace { path: "t".into(), looks_like: "an ELF program".into(), hint: None },
-            TraceError::BadLine { path: "t".into(), line: 7, text: "x".into(), why: "no CPU".into() },
+            TraceError::NotATrace {
+                path: "t".into(),
+                looks_like: "an ELF program".into(),
+                hint: None,
+            },
+            TraceError::BadLine {
+                path: "t".into(),
+                line: 7,
+                text: "x".into(),
+                why: "no CPU".into(),
+            },
             TraceError::UnknownFlag { path: "t".into(), line: 7, flag: "__GFP_X".into() },
-            TraceError::BadRow { path: "t".into(), row: 9, column: "order", value: "77".into(), why: "is too large" },
-            TraceError::TimeGoesBack { path: "t".into(), place: "row 9".into(), how_far: "1 s earlier".into() },
+            TraceError::BadRow {
+                path: "t".into(),
+                row: 9,
+                column: "order",
+                value: "77".into(),
+                why: "is too large",
+            },
+            TraceError::TimeGoesBack {
+                path: "t".into(),
+                place: "row 9".into(),
+                how_far: "1 s earlier".into(),
+            },
             TraceError::UnknownCodec { path: "t".into(), column: "pfn", codec: "brotli" },
             TraceError::MissingColumn { path: "t".into(), column: "pfn", found: "a, b".into() },
             TraceError::Io { path: "t".into(), source: io::Error::other("no") },

@@ -36,8 +36,8 @@ pub enum EventKind {
         /// How much.
         order: Order,
     },
-    /// `mm_page_free_batched`: the frame of an earlier `Free` of this CPU went through a batch of folios. Not a
-    /// second free, and without the real order.
+    /// `mm_page_free_batched`: the frame of an earlier `Free` of this CPU went through a batch of
+    /// folios. Not a second free, and without the real order.
     FreeBatched {
         /// The first frame.
         pfn: Pfn,

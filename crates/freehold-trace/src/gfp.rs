@@ -1,9 +1,9 @@
 //! GFP flags: what a request said about itself, as the tracepoint `mm_page_alloc` reports it.
 //!
-//! A trace carries them as a number (Parquet, perf) or as names (tracefs). Names mean the same in every kernel,
-//! numbers do not: bits have been renumbered several times. [`Event`](super::Event) holds numbers of Linux 6.18, so
-//! names are looked up in that kernel's table, and numbers from a Parquet file of another kernel are translated with
-//! the table in the file's own metadata.
+//! A trace carries them as a number (Parquet, perf) or as names (tracefs). Names mean the same in
+//! every kernel, numbers do not: bits have been renumbered several times. [`Event`](super::Event)
+//! holds numbers of Linux 6.18, so names are looked up in that kernel's table, and numbers from a
+//! Parquet file of another kernel are translated with the table in the file's own metadata.
 //!
 //! ```text
 //!  bit  0..3   zone: DMA, HIGHMEM, DMA32, MOVABLE
@@ -46,7 +46,8 @@ pub const GFP_NOMEMALLOC: u32 = 1 << 19;
 /// `GFP_KERNEL`: both kinds of reclaim, I/O and filesystems.
 pub const GFP_KERNEL: u32 = GFP_DIRECT_RECLAIM | GFP_KSWAPD_RECLAIM | GFP_IO | GFP_FS;
 
-/// Names and numbers of Linux 6.18, as the kernel prints them: combinations first, then single bits.
+/// Names and numbers of Linux 6.18, as the kernel prints them: combinations first, then single
+/// bits.
 pub const NAMES: &[(&str, u32)] = &[
     ("GFP_TRANSHUGE", 0x1c_24ca),
     ("GFP_TRANSHUGE_LIGHT", 0x1c_20ca),
@@ -89,8 +90,9 @@ pub const NAMES: &[(&str, u32)] = &[
     ("none", 0),
 ];
 
-/// Names that other kernels print and 6.18 has no bit for (or not in the configuration whose numbers are used here),
-/// with the nearest 6.18 meaning; 0 where the page allocator's free lists never see a difference.
+/// Names that other kernels print and 6.18 has no bit for (or not in the configuration whose
+/// numbers are used here), with the nearest 6.18 meaning; 0 where the page allocator's free lists
+/// never see a difference.
 const ELSEWHERE: &[(&str, u32)] = &[
     ("GFP_TEMPORARY", GFP_KERNEL | GFP_RECLAIMABLE),
     ("GFP_NOWAIT_MOVABLE", 0x2808),
@@ -132,7 +134,8 @@ fn one(part: &str) -> Option<u32> {
     NAMES.iter().chain(ELSEWHERE).find(|(name, _)| *name == part).map(|&(_, bits)| bits)
 }
 
-/// Prints flags the way the kernel does: the largest combinations first, left-over bits in hexadecimal.
+/// Prints flags the way the kernel does: the largest combinations first, left-over bits in
+/// hexadecimal.
 #[must_use]
 pub fn format(gfp: u32) -> String {
     if gfp == 0 {
@@ -154,7 +157,8 @@ pub fn format(gfp: u32) -> String {
 
 /// What kind of memory a request is for: `gfp_migratetype()` of the kernel.
 ///
-/// Both bits together are a bug in the caller that the kernel only warns of; it is served as Movable here.
+/// Both bits together are a bug in the caller that the kernel only warns of; it is served as
+/// Movable here.
 #[inline]
 #[must_use]
 pub const fn migratetype(gfp: u32) -> Migratetype {
@@ -167,15 +171,16 @@ pub const fn migratetype(gfp: u32) -> Migratetype {
     }
 }
 
-/// How far a request may go: what `gfp_to_alloc_flags()` and `__gfp_pfmemalloc_flags()` of Linux 6.18 derive from the
-/// flags alone.
+/// How far a request may go: what `gfp_to_alloc_flags()` and `__gfp_pfmemalloc_flags()` of Linux
+/// 6.18 derive from the flags alone.
 ///
-/// Three inputs of the kernel are not in a trace: whether the task is a real-time one or being killed (more reserve),
-/// whether the zone has a DMA32 zone below it (`NO_FRAGMENT`, which the caller adds for zone Normal), and whether the
-/// call came through `alloc_pages_nolock` (`NO_LOCK`).
+/// Three inputs of the kernel are not in a trace: whether the task is a real-time one or being
+/// killed (more reserve), whether the zone has a DMA32 zone below it (`NO_FRAGMENT`, which the
+/// caller adds for zone Normal), and whether the call came through `alloc_pages_nolock`
+/// (`NO_LOCK`).
 ///
-/// - may not wait (no `__GFP_DIRECT_RECLAIM`) and not `__GFP_NOMEMALLOC`: `NON_BLOCK`, and with `__GFP_HIGH` above
-///   order 0 also `HIGH_ATOMIC`;
+/// - may not wait (no `__GFP_DIRECT_RECLAIM`) and not `__GFP_NOMEMALLOC`: `NON_BLOCK`, and with
+///   `__GFP_HIGH` above order 0 also `HIGH_ATOMIC`;
 /// - `__GFP_HIGH`: `MIN_RESERVE`;
 /// - movable: `CMA`;
 /// - `__GFP_MEMALLOC` without `__GFP_NOMEMALLOC`: `NO_WATERMARKS`.
@@ -206,7 +211,10 @@ impl Translation {
     pub(super) fn from_names<'a>(names: impl Iterator<Item = (&'a str, u64)>) -> Option<Self> {
         let mut bits: [u32; 32] = std::array::from_fn(|bit| 1 << bit);
         for (name, there) in names {
-            if !name.starts_with("__GFP_") || !there.is_power_of_two() || there > u64::from(u32::MAX) {
+            if !name.starts_with("__GFP_")
+                || !there.is_power_of_two()
+                || there > u64::from(u32::MAX)
+            {
                 continue;
             }
             if let Some(here) = one(name) {
@@ -228,7 +236,10 @@ mod tests {
 
     #[test]
     fn names_numbers_and_mixtures() {
-        assert_eq!(parse("GFP_HIGHUSER_MOVABLE|__GFP_ZERO|__GFP_COMP"), Ok(1_051_850 | 256 | 262_144));
+        assert_eq!(
+            parse("GFP_HIGHUSER_MOVABLE|__GFP_ZERO|__GFP_COMP"),
+            Ok(1_051_850 | 256 | 262_144)
+        );
         assert_eq!(parse("0xcc0"), Ok(GFP_KERNEL));
         assert_eq!(parse("3264"), Ok(GFP_KERNEL));
         assert_eq!(parse("GFP_KERNEL|0x80000000"), Ok(GFP_KERNEL | 1 << 31));
@@ -266,7 +277,9 @@ mod tests {
     #[test]
     fn what_is_printed_parses_to_the_same() {
         for bit in 0..32 {
-            for gfp in [1 << bit, GFP_KERNEL | 1 << bit, 0x14_0cca ^ (1 << bit), u32::MAX ^ (1 << bit)] {
+            for gfp in
+                [1 << bit, GFP_KERNEL | 1 << bit, 0x14_0cca ^ (1 << bit), u32::MAX ^ (1 << bit)]
+            {
                 assert_eq!(parse(&format(gfp)), Ok(gfp), "{gfp:#x}");
             }
         }
@@ -282,13 +295,18 @@ mod tests {
 
     #[test]
     fn alloc_flags_restate_the_kernel_rules() {
-        let flags = |text: &str, order| alloc_flags(parse(text).unwrap(), Order::new(order).unwrap());
+        let flags =
+            |text: &str, order| alloc_flags(parse(text).unwrap(), Order::new(order).unwrap());
         assert_eq!(flags("GFP_KERNEL", 3), AllocFlags::empty());
         assert_eq!(flags("GFP_HIGHUSER_MOVABLE", 0), AllocFlags::CMA);
         assert_eq!(flags("GFP_NOWAIT", 3), AllocFlags::NON_BLOCK);
         assert_eq!(flags("GFP_ATOMIC", 0), AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
-        assert_eq!(flags("GFP_ATOMIC", 1), AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE | AllocFlags::HIGH_ATOMIC);
-        // __GFP_NOMEMALLOC takes the atomic reserves away, but not the share that __GFP_HIGH alone gives.
+        assert_eq!(
+            flags("GFP_ATOMIC", 1),
+            AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE | AllocFlags::HIGH_ATOMIC
+        );
+        // __GFP_NOMEMALLOC takes the atomic reserves away, but not the share that __GFP_HIGH alone
+        // gives.
         assert_eq!(flags("GFP_ATOMIC|__GFP_NOMEMALLOC", 1), AllocFlags::MIN_RESERVE);
         assert_eq!(flags("GFP_KERNEL|__GFP_MEMALLOC", 0), AllocFlags::NO_WATERMARKS);
         assert_eq!(flags("GFP_KERNEL|__GFP_MEMALLOC|__GFP_NOMEMALLOC", 0), AllocFlags::empty());
@@ -296,8 +314,10 @@ mod tests {
 
     #[test]
     fn numbers_of_another_kernel_are_translated_by_name() {
-        // Linux 5.10: __GFP_ATOMIC was bit 9 and __GFP_ZERO bit 8; here __GFP_COMP is moved for the test.
-        let there = [("__GFP_COMP", 1u64 << 20), ("__GFP_HARDWALL", 1 << 18), ("__GFP_ATOMIC", 1 << 9)];
+        // Linux 5.10: __GFP_ATOMIC was bit 9 and __GFP_ZERO bit 8; here __GFP_COMP is moved for the
+        // test.
+        let there =
+            [("__GFP_COMP", 1u64 << 20), ("__GFP_HARDWALL", 1 << 18), ("__GFP_ATOMIC", 1 << 9)];
         let translation = Translation::from_names(there.into_iter()).unwrap();
         assert_eq!(translation.apply(1 << 20 | 1 << 9 | 0xcc0), GFP_COMP | 0xcc0);
         assert_eq!(translation.apply(1 << 18), 1 << 20);

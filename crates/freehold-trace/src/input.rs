@@ -1,5 +1,5 @@
-//! The file under a Parquet reader, and the fence around the `parquet` crate: every range is checked before it is read,
-//! and a panic in the crate becomes an error.
+//! The file under a Parquet reader, and the fence around the `parquet` crate: every range is
+//! checked before it is read, and a panic in the crate becomes an error.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -16,8 +16,11 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs code of the `parquet` crate; a panic in it becomes an error, without a message of its own on stderr.
-pub(super) fn guarded<T>(code: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+/// Runs code of the `parquet` crate; a panic in it becomes an error, without a message of its own
+/// on stderr.
+pub(super) fn guarded<T>(
+    code: impl FnOnce() -> Result<T, ParquetError>,
+) -> Result<T, ParquetError> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();

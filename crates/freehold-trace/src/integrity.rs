@@ -1,4 +1,5 @@
-//! Whether a Parquet trace is what was written: what the file says of its own contents, held against what is read.
+//! Whether a Parquet trace is what was written: what the file says of its own contents, held
+//! against what is read.
 //!
 //! ```text
 //!  pages     CRC-32 each            a damaged page; verified by the `parquet` crate where there is one
@@ -6,8 +7,9 @@
 //!  pagetrace CRC-32 of the JSON     a damaged description: CPUs, GFP bits, the sums themselves
 //! ```
 //!
-//! Files by others have some of this or nothing. Without any sums a damaged page may still decode, so what else the file
-//! says is checked: least and greatest value of each column chunk, the counts of events, CPUs, the order of time.
+//! Files by others have some of this or nothing. Without any sums a damaged page may still decode,
+//! so what else the file says is checked: least and greatest value of each column chunk, the counts
+//! of events, CPUs, the order of time.
 
 use parquet::file::metadata::{ColumnChunkMetaData, KeyValue};
 use parquet::file::statistics::Statistics;
@@ -47,7 +49,8 @@ impl ColumnSum {
         let rows = values.len() as u64;
         let mut row = self.rows.wrapping_mul(ROW);
         for value in values {
-            // Odd factors and a shift: one changed value always changes the sum, several do but by chance in 2^64.
+            // Odd factors and a shift: one changed value always changes the sum, several do but by
+            // chance in 2^64.
             let mixed = (value ^ row).wrapping_mul(VALUE);
             self.sum = self.sum.wrapping_add((mixed ^ mixed >> 29).wrapping_mul(VALUE));
             row = row.wrapping_add(ROW);
@@ -61,7 +64,10 @@ const VALUE: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// The sums as the description has them.
 pub(super) fn described(sums: &[ColumnSum]) -> Value {
-    sums.iter().zip(&COLUMNS).map(|(sum, def)| (def.name.to_owned(), json!(format!("{:016x}", sum.sum)))).collect()
+    sums.iter()
+        .zip(&COLUMNS)
+        .map(|(sum, def)| (def.name.to_owned(), json!(format!("{:016x}", sum.sum))))
+        .collect()
 }
 
 /// The name of the field that has them.
@@ -98,18 +104,31 @@ struct Bounds {
 }
 
 impl Integrity {
-    /// What the description (and the checksum beside it) promises; `pages`: whether all pages have checksums.
-    pub(super) fn new(description: Option<&str>, check: Option<&str>, pages: bool) -> Result<Self, String> {
-        let json: Value = description.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    /// What the description (and the checksum beside it) promises; `pages`: whether all pages have
+    /// checksums.
+    pub(super) fn new(
+        description: Option<&str>,
+        check: Option<&str>,
+        pages: bool,
+    ) -> Result<Self, String> {
+        let json: Value =
+            description.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let sums = json.get(SUMS);
         match (description, check) {
             (Some(text), Some(check)) if check_of(text).value.as_deref() != Some(check) => {
-                return Err("its description of itself does not have the checksum that stands beside it".into());
+                return Err(
+                    "its description of itself does not have the checksum that stands beside it"
+                        .into(),
+                );
             }
             (None, Some(_)) => {
-                return Err("its description of itself is missing, only the checksum of it is left".into());
+                return Err(
+                    "its description of itself is missing, only the checksum of it is left".into(),
+                );
             }
-            (_, None) if sums.is_some() => return Err("the checksum of its description of itself is missing".into()),
+            (_, None) if sums.is_some() => {
+                return Err("the checksum of its description of itself is missing".into());
+            }
             _ => {}
         }
         let promised = sums.map(|sums| {
@@ -137,7 +156,9 @@ impl Integrity {
             promised: promised.transpose()?,
             sums: [ColumnSum::default(); COLUMNS.len()],
             // Some recorders count what they saw, not what they wrote into this file.
-            counts: counts.filter(|counts| json.get("rows").and_then(Value::as_u64) == Some(counts.iter().sum())),
+            counts: counts.filter(|counts| {
+                json.get("rows").and_then(Value::as_u64) == Some(counts.iter().sum())
+            }),
             rows: json.get("rows").and_then(Value::as_u64),
             seen: [0; EVENTS.len()],
             cpus: json.get("cpus").and_then(Value::as_u64).filter(|cpus| *cpus > 0),
@@ -187,7 +208,9 @@ impl Integrity {
     /// The column chunks end.
     pub(super) fn group_ends(&mut self) -> Result<(), String> {
         for (bounds, def) in self.bounds.iter_mut().zip(&COLUMNS) {
-            if let Some(Bounds { said, read }) = bounds.take().filter(|bounds| bounds.read != bounds.said) {
+            if let Some(Bounds { said, read }) =
+                bounds.take().filter(|bounds| bounds.read != bounds.said)
+            {
                 return Err(format!(
                     "column `{}` has values from {} to {}, not {} to {} as it is said to have",
                     def.name, read.0, read.1, said.0, said.1
@@ -197,7 +220,8 @@ impl Integrity {
         Ok(())
     }
 
-    /// Whether a row's CPU is one that the machine has, as far as the file says; for files that have no sums.
+    /// Whether a row's CPU is one that the machine has, as far as the file says; for files that
+    /// have no sums.
     #[inline]
     pub(super) fn has_cpu(&self, cpu: u64) -> bool {
         self.promised.is_some() || self.cpus.is_none_or(|cpus| cpu < cpus)
@@ -216,7 +240,10 @@ impl Integrity {
         if let Some(promised) = &self.promised {
             for ((sum, promised), def) in self.sums.iter().zip(promised).zip(&COLUMNS) {
                 if sum.sum != *promised {
-                    return Err(format!("column `{}` does not have the sum that it was written with", def.name));
+                    return Err(format!(
+                        "column `{}` does not have the sum that it was written with",
+                        def.name
+                    ));
                 }
             }
         }
@@ -241,7 +268,8 @@ impl Integrity {
 
 /// The least and the greatest value of a column chunk that has no nulls, widened as its values are.
 fn said(statistics: &Statistics, unsigned: bool) -> Option<(u64, u64)> {
-    let widen = |value: i32| if unsigned { u64::from(value as u32) } else { i64::from(value) as u64 };
+    let widen =
+        |value: i32| if unsigned { u64::from(value as u32) } else { i64::from(value) as u64 };
     let (min, max) = match statistics {
         _ if statistics.null_count_opt().is_some_and(|nulls| nulls > 0) => return None,
         _ if !statistics.min_is_exact() || !statistics.max_is_exact() => return None,

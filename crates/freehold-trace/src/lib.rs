@@ -7,13 +7,14 @@
 //!   stdin      (gzip, zstd)
 //! ```
 //!
-//! Formats are recognised by content. Nothing here panics on any input: every problem is a [`TraceError`] that says
-//! where it is, what the offending value is and what to do; [`OpenOptions::skip_bad`] leaves bad lines and rows out and
-//! counts them.
+//! Formats are recognised by content. Nothing here panics on any input: every problem is a
+//! [`TraceError`] that says where it is, what the offending value is and what to do;
+//! [`OpenOptions::skip_bad`] leaves bad lines and rows out and counts them.
 //!
-//! Beside a trace there may be descriptions of the machine's memory at its beginning, copies of `/proc/zoneinfo`,
-//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`] and [`buddyinfo`], and when the kernel's periodic work
-//! ran: see [`ticks`]. [`record`] makes all of them.
+//! Beside a trace there may be descriptions of the machine's memory at its beginning, copies of
+//! `/proc/zoneinfo`, `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`] and
+//! [`buddyinfo`], and when the kernel's periodic work ran: see [`ticks`]. [`record`] makes all of
+//! them.
 
 #![forbid(unsafe_code)]
 

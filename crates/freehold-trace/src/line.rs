@@ -1,4 +1,5 @@
-//! The grammar of one line of kernel trace text: tracefs, `trace-cmd report` and `perf script` share it.
+//! The grammar of one line of kernel trace text: tracefs, `trace-cmd report` and `perf script`
+//! share it.
 //!
 //! ```text
 //!  tracefs     kworker/1:2-1234    [001] d..2.  7992.399333: mm_page_free: page=00000000f81a pfn=0x1c2ab3 order=0
@@ -8,9 +9,10 @@
 //!                 task     thread CPU  flags  seconds               event      fields, `name=value`
 //! ```
 //!
-//! A task's name may hold anything: spaces, dashes, brackets, colons. It is at most 15 bytes and the kernel pads it
-//! to 16, so on a padded line the search for `[CPU]` starts behind it. On lines that lost their padding the first
-//! `[digits]` wins that has a thread id before it and a time and an event after it.
+//! A task's name may hold anything: spaces, dashes, brackets, colons. It is at most 15 bytes and
+//! the kernel pads it to 16, so on a padded line the search for `[CPU]` starts behind it. On lines
+//! that lost their padding the first `[digits]` wins that has a thread id before it and a time and
+//! an event after it.
 
 mod fields;
 mod prefix;
@@ -39,7 +41,8 @@ pub(super) enum Line {
     Lost(u64),
 }
 
-/// Parses lines; keeps the last few GFP strings, because a real trace has a dozen of them in millions of lines.
+/// Parses lines; keeps the last few GFP strings, because a real trace has a dozen of them in
+/// millions of lines.
 #[derive(Debug, Default)]
 pub(super) struct LineParser {
     gfp_seen: Vec<(Vec<u8>, u32)>,
@@ -48,7 +51,8 @@ pub(super) struct LineParser {
 impl LineParser {
     /// Parses one line, without its line end.
     pub(super) fn parse(&mut self, line: &[u8]) -> Result<Line, Bad> {
-        // No kernel prints one: a block of the file was never written, and what it held may have been an event of ours.
+        // No kernel prints one: a block of the file was never written, and what it held may have
+        // been an event of ours.
         if line.contains(&0) {
             return Err(Bad::because("it holds NUL bytes: a part of the file is missing"));
         }
@@ -59,7 +63,9 @@ impl LineParser {
         }
         let prefix = match prefix(line) {
             Ok(prefix) => prefix,
-            Err(_) if trimmed.len() < line.len() && is_call_chain(trimmed) => return Ok(Line::Other),
+            Err(_) if trimmed.len() < line.len() && is_call_chain(trimmed) => {
+                return Ok(Line::Other);
+            }
             Err(why) => return Err(why),
         };
         if prefix.event == b"PERF_RECORD_LOST" {
@@ -173,7 +179,8 @@ pub(super) fn header_cpus(line: &[u8]) -> Option<u16> {
     u16::try_from(decimal(line.strip_prefix(b"cpus=")?)?).ok()
 }
 
-/// `CPU:1 [LOST 12 EVENTS]`, `CPU:1 [12 EVENTS DROPPED]`, or the same without a number, which is at least one.
+/// `CPU:1 [LOST 12 EVENTS]`, `CPU:1 [12 EVENTS DROPPED]`, or the same without a number, which is at
+/// least one.
 fn lost(line: &[u8]) -> Option<u64> {
     let rest = line.strip_prefix(b"CPU:")?;
     let rest = rest.trim_ascii_start();
@@ -205,10 +212,13 @@ fn lost_by_bpftrace(line: &[u8]) -> Option<u64> {
     decimal(line.strip_prefix(b"Lost ")?.strip_suffix(b" events")?)
 }
 
-/// A line of the call chain that `perf script` prints below an event: an address, a symbol and an object.
+/// A line of the call chain that `perf script` prints below an event: an address, a symbol and an
+/// object.
 fn is_call_chain(trimmed: &[u8]) -> bool {
     let digits = trimmed.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-    digits >= 4 && trimmed.get(digits).is_some_and(u8::is_ascii_whitespace) && trimmed.ends_with(b")")
+    digits >= 4
+        && trimmed.get(digits).is_some_and(u8::is_ascii_whitespace)
+        && trimmed.ends_with(b")")
 }
 
 fn trailing_number(text: &[u8]) -> Option<u64> {
@@ -237,7 +247,12 @@ mod tests {
 
     #[test]
     fn the_three_dialects() {
-        let expected = Event { ts_ns: 2_319_000_857_000, cpu: CpuId::new(4), pid: 16810, kind: free(0x1347a7) };
+        let expected = Event {
+            ts_ns: 2_319_000_857_000,
+            cpu: CpuId::new(4),
+            pid: 16810,
+            kind: free(0x1347a7),
+        };
         for line in [
             "            make-16810   [004] .....  2319.000857: mm_page_free: page=00000000f81a pfn=0x1347a7 order=0",
             "            make-16810   [004] 2319.000857: mm_page_free: page=00000000f81a pfn=1263527 order=0",
@@ -254,13 +269,28 @@ mod tests {
 
     #[test]
     fn task_names_may_hold_anything() {
-        for name in
-            ["a b", "kworker/u8:2-ev", "[x] 1", "a-1 [000] 1: b:", "x: [003]", "-", "Web Content", "7 [0]-3 (4)"]
-        {
-            let line = format!("{name:>16}-4242    [001] d..2.  1.000002: mm_page_free: page=0 pfn=0x10 order=0");
+        for name in [
+            "a b",
+            "kworker/u8:2-ev",
+            "[x] 1",
+            "a-1 [000] 1: b:",
+            "x: [003]",
+            "-",
+            "Web Content",
+            "7 [0]-3 (4)",
+        ] {
+            let line = format!(
+                "{name:>16}-4242    [001] d..2.  1.000002: mm_page_free: page=0 pfn=0x10 order=0"
+            );
             let got = event(&line);
-            assert_eq!((got.pid, got.cpu, got.ts_ns), (4242, CpuId::new(1), 1_000_002_000), "{line}");
-            let line = format!("{name:>16}  4242 [001]     1.000002: kmem:mm_page_free: page=0 pfn=0x10 order=0");
+            assert_eq!(
+                (got.pid, got.cpu, got.ts_ns),
+                (4242, CpuId::new(1), 1_000_002_000),
+                "{line}"
+            );
+            let line = format!(
+                "{name:>16}  4242 [001]     1.000002: kmem:mm_page_free: page=0 pfn=0x10 order=0"
+            );
             assert_eq!(event(&line).pid, 4242, "{line}");
         }
         // Without the padding, a name with brackets still works unless it imitates a whole prefix.
@@ -272,7 +302,9 @@ mod tests {
         let kind = |fields: &str| event(&format!("t-1 [000] ..... 1.0: {fields}")).kind;
         let pfn = Pfn::new(0x22);
         assert_eq!(
-            kind("mm_page_alloc: page=00ab pfn=0x22 order=3 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE|__GFP_COMP"),
+            kind(
+                "mm_page_alloc: page=00ab pfn=0x22 order=3 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE|__GFP_COMP"
+            ),
             EventKind::Alloc {
                 pfn: Some(pfn),
                 order: Order::COSTLY,
@@ -280,14 +312,24 @@ mod tests {
                 gfp_flags: 1_051_850 | gfp::GFP_COMP
             }
         );
-        assert_eq!(kind("mm_page_free_batched: page=00ab pfn=34 order=0 cold=0"), EventKind::FreeBatched { pfn });
+        assert_eq!(
+            kind("mm_page_free_batched: page=00ab pfn=34 order=0 cold=0"),
+            EventKind::FreeBatched { pfn }
+        );
         assert_eq!(
             kind("mm_page_pcpu_drain: page=00ab pfn=0x22 order=9 migratetype=Movable"),
             EventKind::PcpuDrain { pfn, order: Order::PAGEBLOCK, migratetype: 1 }
         );
         assert_eq!(
-            kind("mm_page_alloc_zone_locked: page=00ab pfn=0x22 order=4 migratetype=2 percpu_refill=0"),
-            EventKind::ZoneLocked { pfn, order: Order::new(4).unwrap(), migratetype: 2, percpu_refill: false }
+            kind(
+                "mm_page_alloc_zone_locked: page=00ab pfn=0x22 order=4 migratetype=2 percpu_refill=0"
+            ),
+            EventKind::ZoneLocked {
+                pfn,
+                order: Order::new(4).unwrap(),
+                migratetype: 2,
+                percpu_refill: false
+            }
         );
         assert_eq!(
             kind(
@@ -315,7 +357,9 @@ mod tests {
             "pfn=18446744073709551615",
             "pfn=-1",
         ] {
-            let line = format!("t-1 [000] 1.0: mm_page_alloc: {fields} order=9 migratetype=1 gfp_flags=0xcc0");
+            let line = format!(
+                "t-1 [000] 1.0: mm_page_alloc: {fields} order=9 migratetype=1 gfp_flags=0xcc0"
+            );
             assert!(matches!(event(&line).kind, EventKind::Alloc { pfn: None, .. }), "{line}");
         }
     }
@@ -362,7 +406,10 @@ mod tests {
             with("mm_page_free: pfn=1c2ab3 order=0"),
             "pfn `1c2ab3` is no decimal number; hexadecimal ones begin with 0x"
         );
-        assert_eq!(with("mm_page_free: pfn=0xffffffffffffffff order=0"), "pfn `0xffffffffffffffff` is no frame number");
+        assert_eq!(
+            with("mm_page_free: pfn=0xffffffffffffffff order=0"),
+            "pfn `0xffffffffffffffff` is no frame number"
+        );
         assert_eq!(
             with("mm_page_alloc: pfn=0x1 order=0 migratetype=7 gfp_flags=0"),
             "migratetype `7` is no type (0 to 2)"
@@ -371,9 +418,15 @@ mod tests {
             with("mm_page_alloc: pfn=0x1 order=0 migratetype=1 gfp_flags=__GFP_NEW"),
             "unknown GFP flag `__GFP_NEW`"
         );
-        assert_eq!(with("mm_page_free: pfn=0x1 order=0 pfn=0x2"), "`pfn` is given twice: two lines run together?");
+        assert_eq!(
+            with("mm_page_free: pfn=0x1 order=0 pfn=0x2"),
+            "`pfn` is given twice: two lines run together?"
+        );
         assert_eq!(bad("t-1 [5000] 1.0: mm_page_free: pfn=1 order=0"), "CPU 5000 is above 4095");
-        assert_eq!(bad("t-1 [000] .... soon: mm_page_free: pfn=1 order=0"), "no time after [CPU]: `soon:`");
+        assert_eq!(
+            bad("t-1 [000] .... soon: mm_page_free: pfn=1 order=0"),
+            "no time after [CPU]: `soon:`"
+        );
         assert_eq!(bad("t-1 [000] ...."), "no time after [CPU]: `....`");
         assert_eq!(bad("t [000] 1.0: mm_page_free: pfn=1 order=0"), "no thread id before [CPU]");
         assert_eq!(

@@ -1,13 +1,14 @@
-//! Pages with checksums: the CRC-32 of the Parquet format, which its header has a place for and the `parquet` crate
-//! verifies but does not write.
+//! Pages with checksums: the CRC-32 of the Parquet format, which its header has a place for and the
+//! `parquet` crate verifies but does not write.
 //!
 //! ```text
 //!  page header (Thrift, compact)   type 15 ..  size 15 ..  compressed size 15 ..  | crc 15 .. |  the rest
 //!                                  field 1     field 2     field 3                | field 4   |  field 5, 7 or 8
 //! ```
 //!
-//! The crate writes a page as ever, into memory; the checksum is put into its header behind the third field. A field is
-//! written with its distance from the one before, so that of the next shrinks by one.
+//! The crate writes a page as ever, into memory; the checksum is put into its header behind the
+//! third field. A field is written with its distance from the one before, so that of the next
+//! shrinks by one.
 
 use std::io::Write;
 
@@ -39,7 +40,8 @@ impl PageWriter for ChecksummedPages<'_> {
         written.flush()?;
         let plain = written.into_inner()?;
         let header = &plain[..plain.len() - data];
-        let at = behind_sizes(header).ok_or_else(|| ParquetError::General("a page header of another form".into()))?;
+        let at = behind_sizes(header)
+            .ok_or_else(|| ParquetError::General("a page header of another form".into()))?;
 
         let start = self.out.len();
         self.out.extend_from_slice(&header[..at]);
@@ -61,7 +63,8 @@ impl PageWriter for ChecksummedPages<'_> {
     }
 }
 
-/// Where the field behind the first three (type and sizes) begins, if it is none that a checksum would follow.
+/// Where the field behind the first three (type and sizes) begins, if it is none that a checksum
+/// would follow.
 fn behind_sizes(header: &[u8]) -> Option<usize> {
     let mut at = 0;
     for _ in 0..3 {
@@ -80,7 +83,9 @@ pub(super) fn has_checksum(bytes: &Bytes) -> bool {
         if bytes.get(at) != Some(&NEXT_I32) {
             return false;
         }
-        let Some(length) = bytes[at + 1..].iter().position(|byte| byte & 0x80 == 0) else { return false };
+        let Some(length) = bytes[at + 1..].iter().position(|byte| byte & 0x80 == 0) else {
+            return false;
+        };
         at += length + 2;
     }
     bytes.get(at) == Some(&NEXT_I32)
@@ -102,9 +107,13 @@ mod tests {
 
     #[test]
     fn numbers_are_zigzag_varints() {
-        for (value, bytes) in
-            [(0, &[0][..]), (-1, &[1]), (1, &[2]), (64, &[0x80, 1]), (i32::MIN, &[0xff, 0xff, 0xff, 0xff, 0x0f])]
-        {
+        for (value, bytes) in [
+            (0, &[0][..]),
+            (-1, &[1]),
+            (1, &[2]),
+            (64, &[0x80, 1]),
+            (i32::MIN, &[0xff, 0xff, 0xff, 0xff, 0x0f]),
+        ] {
             let mut out = Vec::new();
             push_i32(&mut out, value);
             assert_eq!(out, bytes, "{value}");

@@ -44,8 +44,8 @@ enum Kind {
 impl TraceReader {
     /// Opens a trace and finds out what it is by its content.
     ///
-    /// The standard input is read in a stream where it is text; Parquet has its index at the end and is copied to a
-    /// temporary file first.
+    /// The standard input is read in a stream where it is text; Parquet has its index at the end
+    /// and is copied to a temporary file first.
     ///
     /// # Errors
     ///
@@ -63,7 +63,13 @@ impl TraceReader {
             }
             Opened::Text { input, head, format, compression, consumed } => (
                 text::info(source.name(), &head, format, compression),
-                Kind::Text(Box::new(TextReader::new(source.shown(), compression, input, consumed, total))),
+                Kind::Text(Box::new(TextReader::new(
+                    source.shown(),
+                    compression,
+                    input,
+                    consumed,
+                    total,
+                ))),
             ),
         };
         let tally = Tally { skip_bad: options.skip_bad, ..Tally::default() };
@@ -76,12 +82,13 @@ impl TraceReader {
         &self.info
     }
 
-    /// Replaces the content of `out` by the next events, about 65,000 of them; `false` at the end of the trace, with
-    /// `out` empty.
+    /// Replaces the content of `out` by the next events, about 65,000 of them; `false` at the end
+    /// of the trace, with `out` empty.
     ///
-    /// Events come in the order of the file. Times may be equal, and between CPUs go back by up to 1 ms, which the merging
-    /// of CPUs' buffers explains; more is an error, whatever the format. Sums can be verified only at the end: until
-    /// `false` is returned, nothing that was read is certain.
+    /// Events come in the order of the file. Times may be equal, and between CPUs go back by up to
+    /// 1 ms, which the merging of CPUs' buffers explains; more is an error, whatever the format.
+    /// Sums can be verified only at the end: until `false` is returned, nothing that was read is
+    /// certain.
     ///
     /// # Errors
     ///
@@ -112,13 +119,15 @@ impl TraceReader {
         self.tally.ignored
     }
 
-    /// Events that the recorder says it lost: what the header says, and lines like `CPU:1 [LOST 12 EVENTS]` so far.
+    /// Events that the recorder says it lost: what the header says, and lines like
+    /// `CPU:1 [LOST 12 EVENTS]` so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.tally.lost.saturating_add(self.info.lost_events.unwrap_or(0))
     }
 
-    /// Events so far that come more than an hour after the one before them: no silence of a machine at work.
+    /// Events so far that come more than an hour after the one before them: no silence of a machine
+    /// at work.
     #[must_use]
     pub fn long_gaps(&self) -> u64 {
         self.tally.clock.long_gaps
@@ -130,7 +139,8 @@ impl TraceReader {
         self.tally.clock.first.clone()
     }
 
-    /// How far it is: done and total, in rows (Parquet) or bytes of the file (text). A total of 0 is unknown.
+    /// How far it is: done and total, in rows (Parquet) or bytes of the file (text). A total of 0
+    /// is unknown.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         match &self.kind {
@@ -142,7 +152,10 @@ impl TraceReader {
 
 impl fmt::Debug for TraceReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TraceReader").field("info", &self.info).field("tally", &self.tally).finish_non_exhaustive()
+        f.debug_struct("TraceReader")
+            .field("info", &self.info)
+            .field("tally", &self.tally)
+            .finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! One row is one event; what an event does not have is 255 (types and orders) or 0.
 
-/// The columns, in the order in which they are written; [`COLUMNS`] says which of them a trace must have.
+/// The columns, in the order in which they are written; [`COLUMNS`] says which of them a trace must
+/// have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(super) enum Column {
@@ -24,7 +25,8 @@ pub(super) enum Column {
     Flag,
 }
 
-/// A column's name, its width in bits, whether a trace must have it, and what stands for "not given".
+/// A column's name, its width in bits, whether a trace must have it, and what stands for "not
+/// given".
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ColumnDef {
     pub(super) name: &'static str,
@@ -62,12 +64,13 @@ pub(super) const FLAG_NONE: u64 = 1 << 32;
 pub(super) const PFN_FAILED: u64 = u64::MAX;
 
 /// The names of the events, indexed by their number in the file.
-pub(super) const EVENTS: [&str; 6] = ["alloc", "free", "free_batched", "pcpu_drain", "extfrag", "zone_locked"];
+pub(super) const EVENTS: [&str; 6] =
+    ["alloc", "free", "free_batched", "pcpu_drain", "extfrag", "zone_locked"];
 
 /// The key under which a file's own description stands, as JSON.
 pub(super) const METADATA_KEY: &str = "pagetrace";
 /// The format's name and version in that description.
 pub(super) const FORMAT: &str = "page-allocator-trace/1";
-/// The name of the schema's root in a file whose description has the columns' sums. It stands far from the description:
-/// damage that makes a reader pass over that leaves this.
+/// The name of the schema's root in a file whose description has the columns' sums. It stands far
+/// from the description: damage that makes a reader pass over that leaves this.
 pub(super) const WITH_SUMS: &str = "page_allocator_trace_with_sums";

@@ -35,8 +35,8 @@ pub enum Source {
         /// The content, as it would be in a file.
         bytes: &'static [u8],
     },
-    /// The standard input. It can be opened once; [`Source::reopenable`] makes a source of it that can be opened
-    /// again.
+    /// The standard input. It can be opened once; [`Source::reopenable`] makes a source of it that
+    /// can be opened again.
     Stdin,
     /// A copy of something that could be read only once, removed with the last clone of this value.
     Spooled(Spooled),
@@ -58,14 +58,16 @@ impl Spooled {
 }
 
 impl Source {
-    /// The source that a command-line argument names: `-` is the standard input, everything else a file.
+    /// The source that a command-line argument names: `-` is the standard input, everything else a
+    /// file.
     #[must_use]
     pub fn from_arg(arg: impl Into<PathBuf>) -> Self {
         let path = arg.into();
         if path.as_os_str() == "-" { Self::Stdin } else { Self::Path(path) }
     }
 
-    /// Copies the standard input to a temporary file (in `TMPDIR`), so that it can be opened more than once.
+    /// Copies the standard input to a temporary file (in `TMPDIR`), so that it can be opened more
+    /// than once.
     ///
     /// # Errors
     ///
@@ -74,8 +76,9 @@ impl Source {
         spool("<stdin>", &mut io::stdin().lock())
     }
 
-    /// The same trace as a source that can be opened any number of times: the standard input, pipes and other
-    /// special files are copied to a temporary file, everything else is returned as it is.
+    /// The same trace as a source that can be opened any number of times: the standard input, pipes
+    /// and other special files are copied to a temporary file, everything else is returned as it
+    /// is.
     ///
     /// # Errors
     ///
@@ -155,8 +158,8 @@ impl<R: Read> Read for Counting<R> {
     }
 }
 
-/// A reader whose first bytes have been looked at already: they come first, then the rest, and an error that came up
-/// while looking is reported at its own place.
+/// A reader whose first bytes have been looked at already: they come first, then the rest, and an
+/// error that came up while looking is reported at its own place.
 pub(super) struct Peeked<R> {
     head: Vec<u8>,
     at: usize,
@@ -207,15 +210,23 @@ pub(super) enum Opened {
     /// The same in memory.
     ParquetBytes(&'static [u8]),
     /// A stream of text.
-    Text { input: Box<dyn Read + Send>, head: Vec<u8>, format: Format, compression: Compression, consumed: Consumed },
+    Text {
+        input: Box<dyn Read + Send>,
+        head: Vec<u8>,
+        format: Format,
+        compression: Compression,
+        consumed: Consumed,
+    },
 }
 
 /// Enough for the magic numbers of everything that is recognised.
 const MAGIC: usize = 4096;
-/// The kernel's own headers are below 2 KiB; more room for `perf script --header` and lines of other tracepoints.
+/// The kernel's own headers are below 2 KiB; more room for `perf script --header` and lines of
+/// other tracepoints.
 const TEXT_HEAD: usize = 64 * 1024;
 
-/// Opens a source, decompresses it and finds out what it is. Also returns the length of the file, 0 if unknown.
+/// Opens a source, decompresses it and finds out what it is. Also returns the length of the file, 0
+/// if unknown.
 pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     let path = source.shown();
     let fail = |source| TraceError::Io { path: path.clone(), source };
@@ -230,7 +241,8 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
             }
             .map_err(fail)?;
             let metadata = file.metadata().map_err(fail)?;
-            let again = if metadata.is_file() { Some(file.try_clone().map_err(fail)?) } else { None };
+            let again =
+                if metadata.is_file() { Some(file.try_clone().map_err(fail)?) } else { None };
             (Box::new(file), metadata.len(), again)
         }
     };
@@ -247,7 +259,8 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
             (Source::Bytes { bytes, .. }, _) => Opened::ParquetBytes(bytes),
             (_, Some(file)) => Opened::ParquetFile(file),
             (_, None) => {
-                // Parquet's index is at its end. The copy has no name, so it is gone however this process ends.
+                // Parquet's index is at its end. The copy has no name, so it is gone however this
+                // process ends.
                 let mut copy = tempfile::tempfile().map_err(fail)?;
                 io::copy(&mut raw, &mut copy).map_err(fail)?;
                 copy.seek(SeekFrom::Start(0)).map_err(fail)?;
@@ -271,7 +284,9 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     if text.head.is_empty() {
         return Err(match text.error.take() {
             Some(error) => stream_error(path, compression, error, 1),
-            None => TraceError::Empty { path, what: format!("the {compression} stream holds nothing") },
+            None => {
+                TraceError::Empty { path, what: format!("the {compression} stream holds nothing") }
+            }
         });
     }
     let format = match text_format(&text.head) {
@@ -286,7 +301,12 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
 }
 
 /// What an error of a possibly compressed stream means.
-pub(super) fn stream_error(path: PathBuf, compression: Compression, source: io::Error, line: u64) -> TraceError {
+pub(super) fn stream_error(
+    path: PathBuf,
+    compression: Compression,
+    source: io::Error,
+    line: u64,
+) -> TraceError {
     let what = match compression {
         Compression::None => return TraceError::Io { path, source },
         Compression::Gzip => "gzip",
@@ -305,7 +325,8 @@ pub(super) fn stream_error(path: PathBuf, compression: Compression, source: io::
     }
 }
 
-/// The dialect of a text, by the first line that only one of them has; `None` if no line is an event of any.
+/// The dialect of a text, by the first line that only one of them has; `None` if no line is an
+/// event of any.
 fn text_format(head: &[u8]) -> Option<Format> {
     let mut found = None;
     for text in head.split_inclusive(|&b| b == b'\n') {
@@ -344,9 +365,17 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
         other => format!("{other} data with "),
     };
     let known: &[(&[u8], &str, Option<&str>)] = &[
-        (b"PAR1", "a Parquet file inside", Some("decompress it first: Parquet is compressed inside already")),
+        (
+            b"PAR1",
+            "a Parquet file inside",
+            Some("decompress it first: Parquet is compressed inside already"),
+        ),
         (b"PARE", "an encrypted Parquet file", None),
-        (b"\x17\x08\x44tracing", "a trace-cmd recording", Some("turn it into text: trace-cmd report -i FILE")),
+        (
+            b"\x17\x08\x44tracing",
+            "a trace-cmd recording",
+            Some("turn it into text: trace-cmd report -i FILE"),
+        ),
         (b"PERFILE2", "a perf recording", Some("turn it into text: perf script -i FILE")),
         (b"\x1f\x8b", "another gzip stream inside", None),
         (b"\x28\xb5\x2f\xfd", "another zstd stream inside", None),
@@ -360,7 +389,11 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
         (b"ARROW1", "an Arrow file", None),
         (b"SQLite format 3", "an SQLite database", None),
         (b"{", "JSON", None),
-        (b"Node 0, zone", "a zone description of /proc", Some("give it as the zoneinfo beside a trace")),
+        (
+            b"Node 0, zone",
+            "a zone description of /proc",
+            Some("give it as the zoneinfo beside a trace"),
+        ),
     ];
     for (magic, what, hint) in known {
         if head.starts_with(magic) {
@@ -371,17 +404,27 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
     if sample.contains(&0) {
         return (format!("it looks like {inside}binary data"), None);
     }
-    let first = head.split(|&b| b == b'\n').map(snippet).find(|line| !line.is_empty()).unwrap_or_default();
+    let first =
+        head.split(|&b| b == b'\n').map(snippet).find(|line| !line.is_empty()).unwrap_or_default();
     if COLUMNS.iter().filter(|column| column.required).all(|column| first.contains(column.name)) {
-        return (format!("it looks like {inside}a table as text, beginning `{first}`"), Some(TABLE.into()));
+        return (
+            format!("it looks like {inside}a table as text, beginning `{first}`"),
+            Some(TABLE.into()),
+        );
     }
     if let Some((line, why)) = bad_event(head) {
-        return (format!("it looks like {inside}text whose events cannot be read, line {line} first: {why}"), None);
+        return (
+            format!(
+                "it looks like {inside}text whose events cannot be read, line {line} first: {why}"
+            ),
+            None,
+        );
     }
     (format!("it looks like {inside}text without an event in it, beginning `{first}`"), None)
 }
 
-/// The number of the first line that names an event of the page allocator, and why it cannot be read.
+/// The number of the first line that names an event of the page allocator, and why it cannot be
+/// read.
 fn bad_event(head: &[u8]) -> Option<(usize, String)> {
     let lines = head.split(|&b| b == b'\n').enumerate();
     lines.map(|(at, text)| (at + 1, text.trim_ascii_end())).find_map(|(number, text)| {
@@ -398,11 +441,23 @@ mod tests {
     fn dialects_by_content() {
         let of = |text: &str| text_format(text.as_bytes());
         assert_eq!(of("# tracer: nop\n#\n"), Some(Format::Tracefs));
-        assert_eq!(of(" a-1 [000] ..... 1.0: mm_page_free: pfn=1 order=0\n"), Some(Format::Tracefs));
-        assert_eq!(of(" a-1 [000] 1.0: mm_page_free:         pfn=1 order=0\n"), Some(Format::TraceCmd));
+        assert_eq!(
+            of(" a-1 [000] ..... 1.0: mm_page_free: pfn=1 order=0\n"),
+            Some(Format::Tracefs)
+        );
+        assert_eq!(
+            of(" a-1 [000] 1.0: mm_page_free:         pfn=1 order=0\n"),
+            Some(Format::TraceCmd)
+        );
         assert_eq!(of("cpus=2\n a-1 [000] 1.0: x: y\n"), Some(Format::TraceCmd));
-        assert_eq!(of(" a 1 [000] 1.0: kmem:mm_page_free: pfn=1 order=0\n"), Some(Format::PerfScript));
-        assert_eq!(of("# ========\n# captured on : Sat\n a 1 [000] 1.0: kmem:x: y\n"), Some(Format::PerfScript));
+        assert_eq!(
+            of(" a 1 [000] 1.0: kmem:mm_page_free: pfn=1 order=0\n"),
+            Some(Format::PerfScript)
+        );
+        assert_eq!(
+            of("# ========\n# captured on : Sat\n a 1 [000] 1.0: kmem:x: y\n"),
+            Some(Format::PerfScript)
+        );
         assert_eq!(of("rubbish\n a-1 [000] 1.0: x: y\n"), Some(Format::Tracefs));
         assert_eq!(of("once upon a time\n"), None);
     }

@@ -6,8 +6,8 @@ use super::Event;
 use super::clock::Clock;
 use super::error::TraceError;
 
-/// Events in a batch: 3 MiB of them, which is enough to make the cost of a call vanish and little enough to stay in
-/// a cache.
+/// Events in a batch: 3 MiB of them, which is enough to make the cost of a call vanish and little
+/// enough to stay in a cache.
 pub(super) const BATCH: usize = 64 * 1024;
 
 /// What was left out so far.

@@ -1,10 +1,11 @@
-//! Reading trace text line by line, in a stream: memory is one buffer, whatever the length of the trace.
+//! Reading trace text line by line, in a stream: memory is one buffer, whatever the length of the
+//! trace.
 //!
-//! A file that ends without a line end was cut: its last line may look complete and still be wrong (`order=1` of an
-//! `order=10`, `GFP_HIGHUSER` of a `GFP_HIGHUSER_MOVABLE`), so it is never used.
+//! A file that ends without a line end was cut: its last line may look complete and still be wrong
+//! (`order=1` of an `order=10`, `GFP_HIGHUSER` of a `GFP_HIGHUSER_MOVABLE`), so it is never used.
 //!
-//! The order of the lines is the order of events. Real traces have ties between CPUs and, depending on the trace clock,
-//! small steps back; larger ones are an error ([`super::clock`]).
+//! The order of the lines is the order of events. Real traces have ties between CPUs and, depending
+//! on the trace clock, small steps back; larger ones are an error ([`super::clock`]).
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -16,7 +17,8 @@ use super::line::{self, Line, LineParser};
 use super::source::{Consumed, stream_error};
 use super::tally::{BATCH, Tally};
 
-/// The kernel's longest line is about 1 KiB (a stack trace or a long file name); perf's symbols may be longer.
+/// The kernel's longest line is about 1 KiB (a stack trace or a long file name); perf's symbols may
+/// be longer.
 const LONGEST_LINE: usize = 64 * 1024;
 
 /// A text trace being read.
@@ -75,7 +77,11 @@ impl TextReader {
         (self.consumed.get(), self.total)
     }
 
-    pub(super) fn next_batch(&mut self, out: &mut Vec<Event>, tally: &mut Tally) -> Result<bool, TraceError> {
+    pub(super) fn next_batch(
+        &mut self,
+        out: &mut Vec<Event>,
+        tally: &mut Tally,
+    ) -> Result<bool, TraceError> {
         while out.len() < BATCH && !self.finished {
             match self.next_piece() {
                 Ok(piece) => self.read_piece(piece, out, tally)?,
@@ -104,7 +110,12 @@ impl TextReader {
         }
     }
 
-    fn read_piece(&mut self, piece: Piece, out: &mut Vec<Event>, tally: &mut Tally) -> Result<(), TraceError> {
+    fn read_piece(
+        &mut self,
+        piece: Piece,
+        out: &mut Vec<Event>,
+        tally: &mut Tally,
+    ) -> Result<(), TraceError> {
         self.line += u64::from(!matches!(piece, Piece::End));
         match piece {
             Piece::Buffered(len) => {
@@ -128,7 +139,9 @@ impl TextReader {
             Piece::Unfinished => {
                 self.finished = true;
                 let (line, text) = (self.line, snippet(&self.partial));
-                let at = format!("line {line} ends without a line end, so its last field may be cut: `{text}`");
+                let at = format!(
+                    "line {line} ends without a line end, so its last field may be cut: `{text}`"
+                );
                 if !tally.skip_bad {
                     let hint = "--skip-bad leaves that line out and counts it";
                     return Err(TraceError::Truncated { path: self.path.clone(), at, hint });
@@ -156,7 +169,9 @@ impl TextReader {
 
     fn take(&self, line: Line, out: &mut Vec<Event>, tally: &mut Tally) -> Result<(), TraceError> {
         match line {
-            Line::Event(event) => tally.take(event, out, &self.path, || format!("line {}", self.line))?,
+            Line::Event(event) => {
+                tally.take(event, out, &self.path, || format!("line {}", self.line))?
+            }
             Line::Other => tally.ignored += 1,
             Line::Lost(n) => tally.lost = tally.lost.saturating_add(n),
             Line::Note => {}
@@ -210,7 +225,12 @@ impl TextReader {
 }
 
 /// What the headers say about the recording.
-pub(super) fn info(name: String, head: &[u8], format: Format, compression: Compression) -> TraceInfo {
+pub(super) fn info(
+    name: String,
+    head: &[u8],
+    format: Format,
+    compression: Compression,
+) -> TraceInfo {
     let mut info = TraceInfo {
         name,
         recorded_as: None,
@@ -233,7 +253,9 @@ pub(super) fn info(name: String, head: &[u8], format: Format, compression: Compr
             // `kept/written   #P:cpus`: what was written and not kept was overwritten before it was read.
             let (counts, cpus) = counts.split_once("#P:").unwrap_or((counts, ""));
             info.cpus = cpus.trim().parse().ok().or(info.cpus);
-            let counts = counts.split_once('/').map(|(kept, written)| (kept.trim().parse(), written.trim().parse()));
+            let counts = counts
+                .split_once('/')
+                .map(|(kept, written)| (kept.trim().parse(), written.trim().parse()));
             if let Some((Ok::<u64, _>(kept), Ok::<u64, _>(written))) = counts {
                 info.lost_events = Some(written.saturating_sub(kept));
             }
@@ -256,7 +278,8 @@ mod tests {
     #[test]
     fn headers_say_what_they_know() {
         let of = |head: &str| info("t".into(), head.as_bytes(), Format::Tracefs, Compression::None);
-        let tracefs = of("# tracer: nop\n#\n# entries-in-buffer/entries-written: 90/100   #P:2\n#\n");
+        let tracefs =
+            of("# tracer: nop\n#\n# entries-in-buffer/entries-written: 90/100   #P:2\n#\n");
         assert_eq!((tracefs.cpus, tracefs.lost_events), (Some(2), Some(10)));
         let perf = of("# ========\n# os release : 6.18.1\n# nrcpus online : 8\n# ========\n");
         assert_eq!((perf.cpus, perf.kernel.as_deref()), (Some(8), Some("Linux 6.18.1")));

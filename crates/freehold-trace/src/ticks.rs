@@ -1,8 +1,9 @@
 //! When the periodic work of a CPU's page lists ran: a file beside a trace.
 //!
-//! About once a second the kernel's `vmstat_update` lowers the mark of a CPU's lists by an eighth and drains what is above
-//! it. Nothing in the events of memory says when: its timer does not wake an idle CPU, so that it comes late or not at
-//! all there, and sometimes twice. The file says it, a line for each time:
+//! About once a second the kernel's `vmstat_update` lowers the mark of a CPU's lists by an eighth
+//! and drains what is above it. Nothing in the events of memory says when: its timer does not wake
+//! an idle CPU, so that it comes late or not at all there, and sometimes twice. The file says it, a
+//! line for each time:
 //!
 //! ```text
 //! # ns of the trace's clock, CPU
@@ -39,7 +40,8 @@ pub fn parse(text: &str) -> Result<Vec<Tick>, StateError> {
     let mut ticks: Vec<Tick> = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with('#')) {
         let bad = |why: String| StateError::BadLine { file: KIND.into(), line: number, why };
-        let words = line.split_once(' ').and_then(|(ts, cpu)| Some((ts.parse().ok()?, cpu.parse().ok()?)));
+        let words =
+            line.split_once(' ').and_then(|(ts, cpu)| Some((ts.parse().ok()?, cpu.parse().ok()?)));
         let (ts_ns, cpu) = words.ok_or_else(|| bad(format!("'{line}' is no time and CPU")))?;
         if ticks.last().is_some_and(|last| last.ts_ns > ts_ns) {
             return Err(bad(format!("{ts_ns} is before the line above it")));
@@ -66,7 +68,9 @@ pub(crate) fn in_text(mut text: impl BufRead) -> std::io::Result<Vec<Tick>> {
     let (mut ticks, mut line) = (Vec::new(), Vec::new());
     while text.read_until(b'\n', &mut line)? > 0 {
         if let Some(at) = line.windows(EVENT.len()).position(|window| window == EVENT) {
-            ticks.extend(std::str::from_utf8(&line[..at]).ok().filter(|_| names_it(&line)).and_then(tick));
+            ticks.extend(
+                std::str::from_utf8(&line[..at]).ok().filter(|_| names_it(&line)).and_then(tick),
+            );
         }
         line.clear();
     }
@@ -76,7 +80,8 @@ pub(crate) fn in_text(mut text: impl BufRead) -> std::io::Result<Vec<Tick>> {
 }
 
 fn names_it(line: &[u8]) -> bool {
-    std::str::from_utf8(line).is_ok_and(|line| line.trim_end().ends_with(&format!("function {FUNCTION}")))
+    std::str::from_utf8(line)
+        .is_ok_and(|line| line.trim_end().ends_with(&format!("function {FUNCTION}")))
 }
 
 /// `kworker/1:0-19581   [001] ..... 66878.072050`

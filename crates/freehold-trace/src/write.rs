@@ -1,10 +1,11 @@
-//! Writing Parquet traces: the format that [`TraceReader`](super::TraceReader) reads fastest and that takes the least
-//! space (2 to 4 bytes an event).
+//! Writing Parquet traces: the format that [`TraceReader`](super::TraceReader) reads fastest and
+//! that takes the least space (2 to 4 bytes an event).
 //!
-//! Events are gathered by column until there are 2^20 of them, then written as one row group. Times are stored as
-//! differences; frame numbers byte by byte, which zstd finds more repetition in than in their differences; the rest
-//! has few distinct values and goes into dictionaries. Pages have checksums, columns sums, and the description of the
-//! whole a checksum of its own: see [`integrity`](super::integrity).
+//! Events are gathered by column until there are 2^20 of them, then written as one row group. Times
+//! are stored as differences; frame numbers byte by byte, which zstd finds more repetition in than
+//! in their differences; the rest has few distinct values and goes into dictionaries. Pages have
+//! checksums, columns sums, and the description of the whole a checksum of its own: see
+//! [`integrity`](super::integrity).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::{Compression, ConvertedType, Encoding, Repetition, Type as PhysicalType, ZstdLevel};
+use parquet::basic::{
+    Compression, ConvertedType, Encoding, Repetition, Type as PhysicalType, ZstdLevel,
+};
 use parquet::column::writer::{get_column_writer, get_typed_column_writer};
 use parquet::data_type::{Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -55,7 +58,8 @@ pub struct Written {
     pub event_counts: [u64; 6],
 }
 
-/// Writes a Parquet trace. Nothing is readable before [`TraceWriter::finish`]: the index is written last.
+/// Writes a Parquet trace. Nothing is readable before [`TraceWriter::finish`]: the index is written
+/// last.
 pub struct TraceWriter<W: Write + Send> {
     path: PathBuf,
     file: SerializedFileWriter<W>,
@@ -81,13 +85,15 @@ impl Values {
 }
 
 impl TraceWriter<BufWriter<File>> {
-    /// Creates (or replaces) a file. `zstd_level` is 1 to 22; 3 is quick, 19 is for files that are kept.
+    /// Creates (or replaces) a file. `zstd_level` is 1 to 22; 3 is quick, 19 is for files that are
+    /// kept.
     ///
     /// # Errors
     ///
     /// [`TraceError::Io`] where the file cannot be created, [`TraceError::Write`] for a level out of range.
     pub fn create(path: &Path, meta: TraceMeta, zstd_level: i32) -> Result<Self, TraceError> {
-        let file = File::create(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
+        let file = File::create(path)
+            .map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
         Self::new(BufWriter::new(file), path, meta, zstd_level)
     }
 }
@@ -98,14 +104,34 @@ impl<W: Write + Send> TraceWriter<W> {
     /// # Errors
     ///
     /// [`TraceError::Write`].
-    pub fn new(output: W, path: &Path, meta: TraceMeta, zstd_level: i32) -> Result<Self, TraceError> {
+    pub fn new(
+        output: W,
+        path: &Path,
+        meta: TraceMeta,
+        zstd_level: i32,
+    ) -> Result<Self, TraceError> {
         let file = start(output, zstd_level).map_err(|e| failed(path, &e))?;
-        let columns = COLUMNS
-            .iter()
-            .map(|def| if def.bits == 64 { Values::Wide(Vec::new()) } else { Values::Narrow(Vec::new()) })
-            .collect();
+        let columns =
+            COLUMNS
+                .iter()
+                .map(|def| {
+                    if def.bits == 64 {
+                        Values::Wide(Vec::new())
+                    } else {
+                        Values::Narrow(Vec::new())
+                    }
+                })
+                .collect();
         let sums = [ColumnSum::default(); COLUMNS.len()];
-        Ok(Self { path: path.to_owned(), file, meta, columns, sums, buffered: 0, written: Written::default() })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            meta,
+            columns,
+            sums,
+            buffered: 0,
+            written: Written::default(),
+        })
     }
 
     /// Appends events, in the order of time.
@@ -154,7 +180,9 @@ impl<W: Write + Send> TraceWriter<W> {
         }
         for (sum, values) in self.sums.iter_mut().zip(&self.columns) {
             match values {
-                Values::Narrow(values) => sum.add(values.iter().map(|&value| u64::from(value as u32))),
+                Values::Narrow(values) => {
+                    sum.add(values.iter().map(|&value| u64::from(value as u32)))
+                }
                 Values::Wide(values) => sum.add(values.iter().map(|&value| value as u64)),
             }
         }
@@ -165,10 +193,17 @@ impl<W: Write + Send> TraceWriter<W> {
 
     fn description(&self) -> Value {
         let numbered = |names: &[&str]| -> Map<String, Value> {
-            names.iter().enumerate().map(|(number, name)| (number.to_string(), json!(name))).collect()
+            names
+                .iter()
+                .enumerate()
+                .map(|(number, name)| (number.to_string(), json!(name)))
+                .collect()
         };
-        let counts: Map<String, Value> =
-            EVENTS.iter().zip(self.written.event_counts).map(|(name, n)| ((*name).to_owned(), json!(n))).collect();
+        let counts: Map<String, Value> = EVENTS
+            .iter()
+            .zip(self.written.event_counts)
+            .map(|(name, n)| ((*name).to_owned(), json!(n)))
+            .collect();
         let gfp_bits: Map<String, Value> =
             gfp::NAMES.iter().map(|(name, bits)| ((*name).to_owned(), json!(bits))).collect();
         let mut all = self.meta.extra.clone();
@@ -240,7 +275,14 @@ impl Row {
                 (row.event, row.pfn, row.order) = (3, pfn.get(), order.get().into());
                 row.migratetype = migratetype.into();
             }
-            EventKind::Extfrag { pfn, order, migratetype, fallback_order, fallback_migratetype, change_ownership } => {
+            EventKind::Extfrag {
+                pfn,
+                order,
+                migratetype,
+                fallback_order,
+                fallback_migratetype,
+                change_ownership,
+            } => {
                 (row.event, row.pfn, row.order) = (4, pfn.get(), order.get().into());
                 row.migratetype = migratetype.into();
                 row.fallback_order = fallback_order.get().into();
@@ -274,7 +316,10 @@ impl Row {
     }
 }
 
-fn start<W: Write + Send>(output: W, zstd_level: i32) -> Result<SerializedFileWriter<W>, ParquetError> {
+fn start<W: Write + Send>(
+    output: W,
+    zstd_level: i32,
+) -> Result<SerializedFileWriter<W>, ParquetError> {
     let mut fields = Vec::new();
     for def in &COLUMNS {
         let (physical, logical) = match def.bits {
@@ -283,10 +328,14 @@ fn start<W: Write + Send>(output: W, zstd_level: i32) -> Result<SerializedFileWr
             16 => (PhysicalType::INT32, ConvertedType::UINT_16),
             _ => (PhysicalType::INT32, ConvertedType::UINT_8),
         };
-        // Optional although never null: that is how Arrow writes them, and how the traces that exist are.
+        // Optional although never null: that is how Arrow writes them, and how the traces that
+        // exist are.
         let field = Type::primitive_type_builder(def.name, physical)
             .with_repetition(Repetition::OPTIONAL)
-            .with_logical_type(Some(parquet::basic::LogicalType::Integer { bit_width: def.bits, is_signed: false }))
+            .with_logical_type(Some(parquet::basic::LogicalType::Integer {
+                bit_width: def.bits,
+                is_signed: false,
+            }))
             .with_converted_type(logical)
             .build()?;
         fields.push(Arc::new(field));
@@ -308,7 +357,8 @@ fn write_group<W: Write + Send>(
     file: &mut SerializedFileWriter<W>,
     columns: &mut [Values],
 ) -> Result<(), ParquetError> {
-    let (descriptors, properties) = (file.schema_descr().columns().to_vec(), Arc::clone(file.properties()));
+    let (descriptors, properties) =
+        (file.schema_descr().columns().to_vec(), Arc::clone(file.properties()));
     let mut group = file.next_row_group()?;
     let mut levels = Vec::new();
     for (values, descriptor) in columns.iter_mut().zip(descriptors) {

@@ -12,8 +12,9 @@
 //!    start_pfn:           1048576
 //! ```
 //!
-//! Kernels differ in what they print: `cma`, `boost` and `promo` are younger than the rest, `high_min` and `high_max` came
-//! with 6.7; zones without memory end early. What is missing has a default; names not known are passed over.
+//! Kernels differ in what they print: `cma`, `boost` and `promo` are younger than the rest,
+//! `high_min` and `high_max` came with 6.7; zones without memory end early. What is missing has a
+//! default; names not known are passed over.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +48,8 @@ pub struct Zone {
     pub managed: u64,
     /// In CMA pageblocks.
     pub cma: u64,
-    /// Frames kept from requests that could use a higher zone (`lowmem_reserve`), by that zone's index.
+    /// Frames kept from requests that could use a higher zone (`lowmem_reserve`), by that zone's
+    /// index.
     pub protection: Vec<u64>,
     /// The first frame; unknown for zones without memory.
     pub start_pfn: Option<Pfn>,
@@ -96,7 +98,10 @@ pub fn parse(text: &str) -> Result<Vec<Zone>, StateError> {
             continue;
         }
         let Some(current) = zones.last_mut() else {
-            return Err(bad(format!("a zone was expected (`Node 0, zone ...`), not `{}`", clip(line))));
+            return Err(bad(format!(
+                "a zone was expected (`Node 0, zone ...`), not `{}`",
+                clip(line)
+            )));
         };
         current.line(line).map_err(bad)?;
     }
@@ -116,8 +121,9 @@ pub fn read(path: &Path) -> Result<Vec<Zone>, StateError> {
     StateError::in_file(path, parse)
 }
 
-/// The description that stands beside a trace, if there is one: for `DIR/NAME.parquet` and `what` = `zoneinfo` the
-/// first of `DIR/NAME.zoneinfo.before.txt`, `DIR/NAME.zoneinfo.txt` and `DIR/NAME.zoneinfo` that exists.
+/// The description that stands beside a trace, if there is one: for `DIR/NAME.parquet` and `what` =
+/// `zoneinfo` the first of `DIR/NAME.zoneinfo.before.txt`, `DIR/NAME.zoneinfo.txt` and
+/// `DIR/NAME.zoneinfo` that exists.
 #[must_use]
 pub fn beside(trace: &Path, what: &str) -> Option<PathBuf> {
     let name = Source::Path(trace.to_owned()).name();
@@ -159,7 +165,13 @@ const REQUIRED: [&str; 6] = ["pages free", "min", "low", "high", "spanned", "pre
 
 impl Partial {
     fn new(header_line: u64) -> Self {
-        Self { zone: Zone::default(), header_line, in_pagesets: false, managed: None, seen: [false; REQUIRED.len()] }
+        Self {
+            zone: Zone::default(),
+            header_line,
+            in_pagesets: false,
+            managed: None,
+            seen: [false; REQUIRED.len()],
+        }
     }
 
     fn line(&mut self, line: &str) -> Result<(), String> {
@@ -171,10 +183,15 @@ impl Partial {
             Some((key, value)) => (key.trim_end(), value),
             None => return Ok(()),
         };
-        let amount =
-            |key: &str| value.parse::<u64>().map_err(|_| format!("{key} is `{value}`, not a number of frames"));
-        if let Some(list) = line.strip_prefix("protection: (").and_then(|rest| rest.strip_suffix(')')) {
-            let parse = |part: &str| part.trim().parse().map_err(|_| format!("protection has `{}`", clip(part)));
+        let amount = |key: &str| {
+            value.parse::<u64>().map_err(|_| format!("{key} is `{value}`, not a number of frames"))
+        };
+        if let Some(list) =
+            line.strip_prefix("protection: (").and_then(|rest| rest.strip_suffix(')'))
+        {
+            let parse = |part: &str| {
+                part.trim().parse().map_err(|_| format!("protection has `{}`", clip(part)))
+            };
             self.zone.protection = list.split(',').map(parse).collect::<Result<_, _>>()?;
             return Ok(());
         }
@@ -184,7 +201,8 @@ impl Partial {
         }
         if self.in_pagesets {
             if key == "cpu:" {
-                let cpu = value.parse().map_err(|_| format!("cpu is `{value}`, not a CPU number"))?;
+                let cpu =
+                    value.parse().map_err(|_| format!("cpu is `{value}`, not a CPU number"))?;
                 self.zone.pagesets.push(Pageset { cpu: CpuId::new(cpu), ..Pageset::default() });
             } else if let Some(pageset) = self.zone.pagesets.last_mut() {
                 match key {
@@ -219,8 +237,15 @@ impl Partial {
 
     fn finish(self) -> Result<Zone, StateError> {
         if let Some(missing) = self.seen.iter().position(|seen| !seen) {
-            let why = format!("zone {} does not say `{}`: is the file cut?", self.zone.name, REQUIRED[missing]);
-            return Err(StateError::BadLine { file: "zoneinfo".into(), line: self.header_line, why });
+            let why = format!(
+                "zone {} does not say `{}`: is the file cut?",
+                self.zone.name, REQUIRED[missing]
+            );
+            return Err(StateError::BadLine {
+                file: "zoneinfo".into(),
+                line: self.header_line,
+                why,
+            });
         }
         let mut zone = self.zone;
         zone.managed = self.managed.unwrap_or(zone.present);
@@ -244,8 +269,18 @@ mod tests {
         let zone = &zones[0];
         assert_eq!((zone.free, zone.min, zone.low, zone.high), (100, 1, 2, 3));
         assert_eq!((zone.spanned, zone.present, zone.managed, zone.cma), (400, 300, 200, 0));
-        assert_eq!((zone.start_pfn, zone.protection.as_slice()), (Some(Pfn::new(256)), &[0, 7][..]));
-        let pageset = Pageset { cpu: CpuId::new(0), count: 11, high: 186, batch: 31, high_min: None, high_max: None };
+        assert_eq!(
+            (zone.start_pfn, zone.protection.as_slice()),
+            (Some(Pfn::new(256)), &[0, 7][..])
+        );
+        let pageset = Pageset {
+            cpu: CpuId::new(0),
+            count: 11,
+            high: 186,
+            batch: 31,
+            high_min: None,
+            high_max: None,
+        };
         assert_eq!(zone.pagesets, [pageset]);
     }
 

@@ -1,5 +1,6 @@
-//! The Parquet library panics on some damaged files. The reader turns that into an error without a message on stderr,
-//! and must leave every other panic's message alone. Alone in its file: the panic hook belongs to the process.
+//! The Parquet library panics on some damaged files. The reader turns that into an error without a
+//! message on stderr, and must leave every other panic's message alone. Alone in its file: the
+//! panic hook belongs to the process.
 
 use std::panic::catch_unwind;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! The proposal's microbenchmark in software, counted: 128 MiB of 64 KiB folios, written to, made lazyfree, reclaimed,
-//! page by page and batched; then the same with every eighth folio written to again.
+//! The proposal's microbenchmark in software, counted: 128 MiB of 64 KiB folios, written to, made
+//! lazyfree, reclaimed, page by page and batched; then the same with every eighth folio written to
+//! again.
 //!
 //! ```text
 //! cargo run --release -p freehold-vm --example lazyfree
@@ -7,8 +8,8 @@
 
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
 use freehold_vm::{
-    Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, TABLE_ENTRIES, UnmapPath, Vm, Vma, Vpn,
-    VpnRange,
+    Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, TABLE_ENTRIES,
+    UnmapPath, Vm, Vma, Vpn, VpnRange,
 };
 
 const FOLIOS: u64 = 2048;
@@ -21,7 +22,15 @@ const PAGES: u64 = FOLIOS * ORDER.frames();
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "{:<18} {:>9} {:>8} {:>9} {:>9} {:>8} {:>7} {:>15} {:>9}",
-        "path", "redirtied", "freed", "restored", "clears", "flushes", "frees", "deferred splits", "ns/folio"
+        "path",
+        "redirtied",
+        "freed",
+        "restored",
+        "clears",
+        "flushes",
+        "frees",
+        "deferred splits",
+        "ns/folio"
     );
     // One of the ways only, to be counted by callgrind.
     let only = std::env::args().nth(1);

@@ -1,6 +1,6 @@
-//! vmalloc and vfree of areas of some sizes, with contiguous freeing on and off: what each asks of the machine and of
-//! the page allocator. Nothing is mapped for real: the software Mmu only counts, so that the times are those of the
-//! bookkeeping and of the page allocator.
+//! vmalloc and vfree of areas of some sizes, with contiguous freeing on and off: what each asks of
+//! the machine and of the page allocator. Nothing is mapped for real: the software Mmu only counts,
+//! so that the times are those of the bookkeeping and of the page allocator.
 //!
 //! ```text
 //! cargo run --release -p freehold-vm --example vmalloc
@@ -26,7 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for contig in [true, false] {
             let mut areas = vec![IntervalNode::new(); 64];
             let mut runs = vec![RunNode::new(); 1024];
-            let vmalloc = Vmalloc::new(SoftMmu::<1>::new(), SpaceId::new(0), range, &mut areas, &mut runs);
+            let vmalloc =
+                Vmalloc::new(SoftMmu::<1>::new(), SpaceId::new(0), range, &mut areas, &mut runs);
             vmalloc.set_contig_free(contig);
             let start = std::time::Instant::now();
             for _ in 0..LOOPS {

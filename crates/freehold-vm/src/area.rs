@@ -1,4 +1,5 @@
-//! What virtual areas are asked for, what can go wrong, and what is counted. The mechanism is in `vmalloc.rs`.
+//! What virtual areas are asked for, what can go wrong, and what is counted. The mechanism is in
+//! `vmalloc.rs`.
 
 use core::fmt;
 
@@ -37,7 +38,8 @@ impl Layout {
         self
     }
 
-    /// Entries of 2 MiB may be used, where the area has 2 MiB or more; its size is rounded up to a multiple then.
+    /// Entries of 2 MiB may be used, where the area has 2 MiB or more; its size is rounded up to a
+    /// multiple then.
     #[must_use]
     pub const fn huge(mut self, huge: bool) -> Self {
         self.huge = huge;
@@ -67,15 +69,17 @@ pub enum VmallocError {
     Alloc(AllocError),
     /// The host could not map them.
     Map(MapError),
-    /// The host could not take pages away, and they are as they were: the area stays, or, where it was freed lazily or was
-    /// being made, waits for a [purge](Vmalloc::purge) with its frames. Nothing is lost; trying again later may work.
+    /// The host could not take pages away, and they are as they were: the area stays, or, where it
+    /// was freed lazily or was being made, waits for a [purge](Vmalloc::purge) with its frames.
+    /// Nothing is lost; trying again later may work.
     Unmap(MapError),
     /// No area starts at that page, or it is being freed.
     NotAnArea {
         /// The page.
         start: Vpn,
     },
-    /// The area shows frames that are its caller's ([`Vmalloc::vmap`]), or its own where it should be the caller's.
+    /// The area shows frames that are its caller's ([`Vmalloc::vmap`]), or its own where it should
+    /// be the caller's.
     WrongKind {
         /// The area's first page.
         start: Vpn,
@@ -85,8 +89,8 @@ pub enum VmallocError {
         /// The pages.
         range: VpnRange,
     },
-    /// The page allocator refused frames of the area: somebody else has freed them. The area is gone, and those of its
-    /// frames that could be freed are free.
+    /// The page allocator refused frames of the area: somebody else has freed them. The area is
+    /// gone, and those of its frames that could be freed are free.
     Free(FreeError),
 }
 
@@ -94,15 +98,26 @@ impl fmt::Display for VmallocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ZeroPages => f.write_str("an area of no pages was asked for"),
-            Self::BadAlign { align } => write!(f, "an alignment of {align} pages is not a power of two"),
-            Self::NoSpace { pages } => write!(f, "no gap of {pages} virtual pages with that alignment"),
-            Self::NoNodes => f.write_str("all nodes for areas or runs are in use; hand over larger slices"),
+            Self::BadAlign { align } => {
+                write!(f, "an alignment of {align} pages is not a power of two")
+            }
+            Self::NoSpace { pages } => {
+                write!(f, "no gap of {pages} virtual pages with that alignment")
+            }
+            Self::NoNodes => {
+                f.write_str("all nodes for areas or runs are in use; hand over larger slices")
+            }
             Self::Alloc(error) => write!(f, "{error}"),
             Self::Map(error) => write!(f, "{error}"),
             Self::Unmap(error) => write!(f, "pages could not be taken away, and stay: {error}"),
-            Self::NotAnArea { start } => write!(f, "no area starts at {start}, or it is being freed"),
+            Self::NotAnArea { start } => {
+                write!(f, "no area starts at {start}, or it is being freed")
+            }
             Self::WrongKind { start } => {
-                write!(f, "the area at {start} is of the other kind: vfree what vmalloc made, vunmap what vmap made")
+                write!(
+                    f,
+                    "the area at {start} is of the other kind: vfree what vmalloc made, vunmap what vmap made"
+                )
             }
             Self::OutOfArea { range } => write!(f, "{range} is not within the area"),
             Self::Free(error) => write!(f, "a frame of the area cannot be freed: {error}"),
@@ -128,7 +143,8 @@ pub struct VmallocStats {
     pub large_allocs: u64,
     /// Those that failed and lowered the cap.
     pub large_failures: u64,
-    /// Runs of frames freed, each with one call; or frames, where [`Vmalloc::set_contig_free`] is off.
+    /// Runs of frames freed, each with one call; or frames, where [`Vmalloc::set_contig_free`] is
+    /// off.
     pub frees: u64,
     /// Calls of [`Mmu::map`].
     pub maps: u64,

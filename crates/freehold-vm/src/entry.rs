@@ -1,4 +1,5 @@
-//! A page table entry: which frame a virtual page shows, what may be done with it, and what has been done.
+//! A page table entry: which frame a virtual page shows, what may be done with it, and what has
+//! been done.
 //!
 //! ```text
 //!  63 ........ 52 51 .............. 12 11         8         7      6      5      1         0
@@ -6,9 +7,10 @@
 //!                                       dirty     NONE
 //! ```
 //!
-//! The bits lie where x86-64 has them, so that a kernel's own entries can be used without translating. There, too, an
-//! entry without the present bit means nothing to the hardware, and the system uses the rest as it likes: PROT_NONE is
-//! such an entry, which keeps its frame but can cause no access and so sits in no TLB.
+//! The bits lie where x86-64 has them, so that a kernel's own entries can be used without
+//! translating. There, too, an entry without the present bit means nothing to the hardware, and the
+//! system uses the rest as it likes: PROT_NONE is such an entry, which keeps its frame but can
+//! cause no access and so sits in no TLB.
 
 use core::fmt;
 
@@ -31,15 +33,19 @@ impl Entry {
     pub const PRESENT: Self = Self(1 << 0);
     /// Writing is allowed.
     pub const WRITABLE: Self = Self(1 << 1);
-    /// Somebody has used the page since the bit was last cleared. Set by hardware, or by a software walk.
+    /// Somebody has used the page since the bit was last cleared. Set by hardware, or by a software
+    /// walk.
     pub const YOUNG: Self = Self(1 << 5);
-    /// Somebody has written to the page since the bit was last cleared. Set by hardware, or by a software walk.
+    /// Somebody has written to the page since the bit was last cleared. Set by hardware, or by a
+    /// software walk.
     pub const DIRTY: Self = Self(1 << 6);
-    /// The entry maps 512 frames. Only ever passed to [`Mmu::map`](crate::Mmu::map)'s implementations.
+    /// The entry maps 512 frames. Only ever passed to [`Mmu::map`](crate::Mmu::map)'s
+    /// implementations.
     pub const HUGE: Self = Self(1 << 7);
     /// The frame stays, but every access faults. Never together with PRESENT.
     pub const PROT_NONE: Self = Self(1 << 8);
-    /// The page was written to since a checkpointing tool last asked. Set by the system when it lets a write happen.
+    /// The page was written to since a checkpointing tool last asked. Set by the system when it
+    /// lets a write happen.
     pub const SOFT_DIRTY: Self = Self(1 << 11);
     /// What hardware changes by itself.
     pub const HARDWARE: Self = Self(Self::YOUNG.0 | Self::DIRTY.0);
@@ -133,12 +139,13 @@ impl Entry {
         Self(self.0 + (frames << PFN_SHIFT))
     }
 
-    /// Whether `other` may be cleared and restored together with this one, being the entry of the frame `distance`
-    /// further on: all bits agree but those that hardware changes by itself.
+    /// Whether `other` may be cleared and restored together with this one, being the entry of the
+    /// frame `distance` further on: all bits agree but those that hardware changes by itself.
     ///
-    /// That write and soft-dirty bits must agree is the correction of CVE-2026-31398: one value restores the whole
-    /// batch, so a batch that mixed writable and read-only entries would come back all writable. That the present and
-    /// PROT_NONE bits must agree makes the first entry's answer to "does this need a flush?" the answer for all.
+    /// That write and soft-dirty bits must agree is the correction of CVE-2026-31398: one value
+    /// restores the whole batch, so a batch that mixed writable and read-only entries would come
+    /// back all writable. That the present and PROT_NONE bits must agree makes the first entry's
+    /// answer to "does this need a flush?" the answer for all.
     #[must_use]
     pub const fn batches_with(self, other: Self, distance: u64) -> bool {
         self.advance(distance).without(Self::HARDWARE).0 == other.without(Self::HARDWARE).0

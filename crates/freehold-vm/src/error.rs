@@ -57,7 +57,8 @@ pub enum VmError {
         /// The folio's frames.
         pages: u32,
     },
-    /// Somebody else is using the folio: pinned, locked, or mapped where that does not go with the call.
+    /// Somebody else is using the folio: pinned, locked, or mapped where that does not go with the
+    /// call.
     Busy {
         /// The folio's first frame.
         pfn: Pfn,
@@ -78,16 +79,28 @@ impl fmt::Display for VmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSpace { space } => write!(f, "there is no {space}"),
-            Self::OutOfSpace { range } => write!(f, "{range} is empty or not covered by the page tables"),
+            Self::OutOfSpace { range } => {
+                write!(f, "{range} is empty or not covered by the page tables")
+            }
             Self::NoVma { vpn } => write!(f, "no VMA covers {vpn}"),
             Self::VmaOverlap { range } => write!(f, "another VMA lies in {range}"),
-            Self::RangesOverlap { from, to } => write!(f, "{from} cannot be moved to {to}, which overlaps it"),
-            Self::Occupied { vpn } => write!(f, "something is mapped at {vpn} already; unmap it first"),
+            Self::RangesOverlap { from, to } => {
+                write!(f, "{from} cannot be moved to {to}, which overlaps it")
+            }
+            Self::Occupied { vpn } => {
+                write!(f, "something is mapped at {vpn} already; unmap it first")
+            }
             Self::NotAFolio { pfn } => write!(f, "{pfn} is not part of a folio"),
-            Self::OrderTooLarge { order } => write!(f, "a folio cannot be of {order}: the largest is order 9"),
+            Self::OrderTooLarge { order } => {
+                write!(f, "a folio cannot be of {order}: the largest is order 9")
+            }
             Self::OutOfFolio { pages } => write!(f, "the folio has {pages} frames only"),
-            Self::Busy { pfn } => write!(f, "the folio at {pfn} is in use by somebody else; try again"),
-            Self::NoNodes => f.write_str("all nodes for VMAs or mappings are in use; hand over larger slices"),
+            Self::Busy { pfn } => {
+                write!(f, "the folio at {pfn} is in use by somebody else; try again")
+            }
+            Self::NoNodes => {
+                f.write_str("all nodes for VMAs or mappings are in use; hand over larger slices")
+            }
             Self::Fault(fault) => write!(f, "{fault}"),
             Self::Alloc(error) => write!(f, "{error}"),
             Self::Map(error) => write!(f, "{error}"),

@@ -1,7 +1,7 @@
 //! Folios: what is known about each frame, and about the folio it is part of.
 //!
-//! A **folio** is `2^order` frames (orders 0 to 9) that are allocated, counted, reclaimed and freed as one. Its first
-//! frame's record, the head's, speaks for all:
+//! A **folio** is `2^order` frames (orders 0 to 9) that are allocated, counted, reclaimed and freed
+//! as one. Its first frame's record, the head's, speaks for all:
 //!
 //! ```text
 //!   frame   | 0: head, order 2 | 1: tail, 1 back | 2: tail, 2 back | 3: tail, 3 back |
@@ -11,13 +11,14 @@
 //!   page_maps  1                2                 2                 1        entries that show this frame
 //! ```
 //!
-//! Every mapped entry has a reference; so has everybody who uses the folio otherwise: whoever allocated it, reclaim
-//! while it has the folio off its list, who pins it for I/O. A folio without a reference is free. So `refs` above
-//! `maps` plus one's own says that somebody else is using the contents behind the page tables' back.
+//! Every mapped entry has a reference; so has everybody who uses the folio otherwise: whoever
+//! allocated it, reclaim while it has the folio off its list, who pins it for I/O. A folio without
+//! a reference is free. So `refs` above `maps` plus one's own says that somebody else is using the
+//! contents behind the page tables' back.
 //!
-//! The **folio lock** guards everything but `refs` and the flags: the order, all map counts, the reverse map. Lock
-//! order: folio, then page table, then what is taken for a moment only (lists, VMAs, the pending flush). Who holds a
-//! page table may only *try* for a folio.
+//! The **folio lock** guards everything but `refs` and the flags: the order, all map counts, the
+//! reverse map. Lock order: folio, then page table, then what is taken for a moment only (lists,
+//! VMAs, the pending flush). Who holds a page table may only *try* for a folio.
 
 use freehold::{FrameRange, Order, Pfn};
 
@@ -41,7 +42,8 @@ pub(crate) mod flag {
     pub(crate) const DIRTY: u32 = 1 << 8;
     /// Found in use by reclaim the last time it looked.
     pub(crate) const REFERENCED: u32 = 1 << 9;
-    /// The contents matter. An anonymous folio without it is lazyfree: unless written to it may be dropped.
+    /// The contents matter. An anonymous folio without it is lazyfree: unless written to it may be
+    /// dropped.
     pub(crate) const SWAP_BACKED: u32 = 1 << 10;
     /// Not to be reclaimed.
     pub(crate) const MLOCKED: u32 = 1 << 11;
@@ -67,8 +69,8 @@ impl Links {
     }
 }
 
-/// The record of one frame: 44 bytes, so that a frame of 4 KiB costs 1.1 %. The caller hands over a slice of them, one
-/// for each frame that may become part of a folio.
+/// The record of one frame: 44 bytes, so that a frame of 4 KiB costs 1.1 %. The caller hands over a
+/// slice of them, one for each frame that may become part of a folio.
 pub struct Frame {
     /// Kind, order or distance to the head, flags.
     pub(crate) state: AtomicU32,
@@ -145,12 +147,12 @@ impl Frame {
         lock::release(&self.locked);
     }
 
-    /// Takes a reference unless there is none left. What follows must not assume anything about the folio before it has
-    /// looked again: the frame may have become part of another one.
+    /// Takes a reference unless there is none left. What follows must not assume anything about the
+    /// folio before it has looked again: the frame may have become part of another one.
     pub(crate) fn try_get(&self) -> bool {
         let up = |refs| if refs == 0 { None } else { Some(refs + 1) };
-        // Acquire: pairs with the Release of `freeze`'s undoing and of `publish`, whose stores make the folio what it
-        // is. Relaxed where it fails: nothing was learnt.
+        // Acquire: pairs with the Release of `freeze`'s undoing and of `publish`, whose stores make
+        // the folio what it is. Relaxed where it fails: nothing was learnt.
         self.refs.fetch_update(Ordering::Acquire, Ordering::Relaxed, up).is_ok()
     }
 
@@ -163,8 +165,8 @@ impl Frame {
     /// Gives references back; whether they were the last. Then the folio is the caller's alone.
     #[must_use]
     pub(crate) fn drop_refs(&self, n: u32) -> bool {
-        // Release: everything done with the folio comes before its being freed, and a DIRTY set before (by unpinning)
-        // is seen by whoever sees the count without this reference.
+        // Release: everything done with the folio comes before its being freed, and a DIRTY set
+        // before (by unpinning) is seen by whoever sees the count without this reference.
         let before = self.refs.fetch_sub(n, Ordering::Release);
         debug_assert!(before >= n, "more references dropped than there were");
         if before != n {
@@ -177,8 +179,8 @@ impl Frame {
 
     /// Takes all references at once, if there are exactly `expected`: nobody can get one any more.
     pub(crate) fn freeze(&self, expected: u32) -> bool {
-        // AcqRel: Acquire as in `drop_refs`; Release so that whoever fails to get a reference from now on and sees that
-        // sees all that was done before. Relaxed where it fails.
+        // AcqRel: Acquire as in `drop_refs`; Release so that whoever fails to get a reference from
+        // now on and sees that sees all that was done before. Relaxed where it fails.
         self.refs.compare_exchange(expected, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
@@ -222,7 +224,8 @@ impl<'m> Folios<'m> {
         }
     }
 
-    /// Locks the folio that a frame is part of, for someone with a reference to it, waiting. Its head.
+    /// Locks the folio that a frame is part of, for someone with a reference to it, waiting. Its
+    /// head.
     pub(crate) fn lock(&self, index: u32, relax: impl Fn()) -> u32 {
         loop {
             if let Some(head) = self.head(index) {
@@ -238,15 +241,17 @@ impl<'m> Folios<'m> {
         }
     }
 
-    /// Notes that a frame was written to, for someone with a reference to its folio but not its lock. Its head.
+    /// Notes that a frame was written to, for someone with a reference to its folio but not its
+    /// lock. Its head.
     pub(crate) fn set_dirty(&self, index: u32, relax: impl Fn()) -> u32 {
         loop {
             if let Some(head) = self.head(index) {
                 let frame = self.frame(head);
                 frame.set_flags(flag::DIRTY);
-                // SeqCst fence: pairs with the one in `Vm::split_locked`. There the references are frozen and then the
-                // flags are read; here a flag is set and then the references are looked at. At least one of the two sees
-                // the other. Acquire: who sees the first piece's references sees the other pieces.
+                // SeqCst fence: pairs with the one in `Vm::split_locked`. There the references are
+                // frozen and then the flags are read; here a flag is set and then the references
+                // are looked at. At least one of the two sees the other. Acquire: who sees the
+                // first piece's references sees the other pieces.
                 fence(Ordering::SeqCst);
                 if frame.refs.load(Ordering::Acquire) > 0 && self.head(index) == Some(head) {
                     return head;
@@ -262,7 +267,8 @@ impl<'m> Folios<'m> {
         for i in 1..order.frames() as u32 {
             let tail = self.frame(head + i);
             tail.page_maps.set(0);
-            // Release: pairs with `head`. A tail that is seen before its head finds a frame without references there.
+            // Release: pairs with `head`. A tail that is seen before its head finds a frame without
+            // references there.
             tail.state.store(KIND_TAIL | i << BACK_SHIFT, Ordering::Release);
         }
         let frame = self.frame(head);
@@ -271,26 +277,28 @@ impl<'m> Folios<'m> {
         frame.page_maps.set(0);
         frame.rmap.set(NIL);
         // Release, both: pairs with `head` and with `try_get`.
-        frame.state.store(KIND_HEAD | u32::from(order.get()) << ORDER_SHIFT | flags, Ordering::Release);
+        frame
+            .state
+            .store(KIND_HEAD | u32::from(order.get()) << ORDER_SHIFT | flags, Ordering::Release);
         frame.refs.store(refs, Ordering::Release);
     }
 
-    /// Makes one frame of a frozen folio, its `first` or another, a folio of its own, mapped as it was. Its reverse map
-    /// must be in place. The first keeps the flags that it has.
+    /// Makes one frame of a frozen folio, its `first` or another, a folio of its own, mapped as it
+    /// was. Its reverse map must be in place. The first keeps the flags that it has.
     pub(crate) fn publish_piece(&self, index: u32, first: bool, flags: u32, refs: u32) {
         let frame = self.frame(index);
         let maps = frame.page_maps.get();
         frame.maps.set(maps);
         frame.mapped_pages.set(maps.min(1));
         if first {
-            // Release, both: pairs with `try_get`. In this order: it is a head already, so whoever gets a reference must
-            // find it as small as it is.
+            // Release, both: pairs with `try_get`. In this order: it is a head already, so whoever
+            // gets a reference must find it as small as it is.
             frame.state.fetch_and(!(ORDER_MASK << ORDER_SHIFT), Ordering::Release);
             frame.refs.store(refs, Ordering::Release);
             return;
         }
-        // Release: pairs with `try_get`. Nobody looks for references in a tail, but those who have some give them back
-        // to whatever is a head: so this comes before the state.
+        // Release: pairs with `try_get`. Nobody looks for references in a tail, but those who have
+        // some give them back to whatever is a head: so this comes before the state.
         frame.refs.store(refs, Ordering::Release);
         // Release: pairs with `head`: who finds the piece finds it complete.
         frame.state.store(KIND_HEAD | flags, Ordering::Release);
@@ -304,7 +312,8 @@ impl<'m> Folios<'m> {
         }
     }
 
-    /// Counts `n` more entries that show the frames from number `first` of the folio on. Under the folio lock.
+    /// Counts `n` more entries that show the frames from number `first` of the folio on. Under the
+    /// folio lock.
     pub(crate) fn add_maps(&self, head: u32, first: u32, n: u32) {
         let frame = self.frame(head);
         let mut newly = 0;
@@ -317,8 +326,9 @@ impl<'m> Folios<'m> {
         frame.mapped_pages.set(frame.mapped_pages.get() + newly);
     }
 
-    /// Counts one entry less for each of these frames, in their own records only; returns how many are shown by no
-    /// entry any more. [`Folios::update_map_counts`] must follow before the folio lock is given back.
+    /// Counts one entry less for each of these frames, in their own records only; returns how many
+    /// are shown by no entry any more. [`Folios::update_map_counts`] must follow before the folio
+    /// lock is given back.
     pub(crate) fn remove_page_maps(&self, head: u32, first: u32, n: u32) -> u32 {
         let mut gone = 0;
         for i in first..first + n {

@@ -1,11 +1,15 @@
 //! Where frames come from and go to: the four calls of a page allocator that this crate needs.
 
-use freehold::{AllocError, FrameRange, FreeError, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request};
+use freehold::{
+    AllocError, FrameRange, FreeError, Freehold, Migratetype, On, Order, Owned, Pfn, Platform,
+    Request,
+};
 
 /// A page allocator, or one CPU's way into it.
 ///
 /// [`Freehold`] and its handles are such; so can be another engine, or a wrapper that counts. What was allocated in one
-/// piece must be freeable in parts, without being split first: freehold keeps no orders of allocated frames.
+/// piece must be freeable in parts, without being split first: freehold keeps no orders of
+/// allocated frames.
 pub trait FrameAllocator {
     /// `2^order` neighbouring, naturally aligned frames.
     ///
@@ -43,7 +47,11 @@ macro_rules! forward {
             fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
                 self.alloc(Request::new(order, migratetype))
             }
-            fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
+            fn alloc_bulk(
+                &self,
+                migratetype: Migratetype,
+                out: &mut [Pfn],
+            ) -> Result<usize, AllocError> {
                 self.alloc_bulk(Request::new(Order::ZERO, migratetype), out)
             }
             #[inline]
@@ -77,9 +85,12 @@ impl<A: FrameAllocator> FrameAllocator for &A {
     }
 }
 
-/// Frees all of a range that can be freed: where the allocator refuses the whole, which it does for one bad frame, each
-/// half by itself. The first error.
-pub(crate) fn free_what_can_be(frames: &impl FrameAllocator, range: FrameRange) -> Result<(), FreeError> {
+/// Frees all of a range that can be freed: where the allocator refuses the whole, which it does for
+/// one bad frame, each half by itself. The first error.
+pub(crate) fn free_what_can_be(
+    frames: &impl FrameAllocator,
+    range: FrameRange,
+) -> Result<(), FreeError> {
     match frames.free_range(range) {
         Err(_) if range.len() > 1 => {
             let middle = Pfn::new(range.start.get() + range.len() / 2);
@@ -90,13 +101,13 @@ pub(crate) fn free_what_can_be(frames: &impl FrameAllocator, range: FrameRange) 
     }
 }
 
-/// Frees an array of single frames, in whatever order they stand in it, as few ranges; returns how many. Leaves the
-/// array sorted. O(n log n), O(n) where it is sorted already.
+/// Frees an array of single frames, in whatever order they stand in it, as few ranges; returns how
+/// many. Leaves the array sorted. O(n log n), O(n) where it is sorted already.
 ///
 /// # Errors
 ///
-/// See [`FreeError`], for the first range that cannot be freed; ranges below it have been freed. A frame that stands in
-/// the array twice is a [`FreeError::DoubleFree`].
+/// See [`FreeError`], for the first range that cannot be freed; ranges below it have been freed. A
+/// frame that stands in the array twice is a [`FreeError::DoubleFree`].
 pub fn free_array(frames: &impl FrameAllocator, array: &mut [Pfn]) -> Result<u64, FreeError> {
     array.sort_unstable();
     let mut runs = 0;

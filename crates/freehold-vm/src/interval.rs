@@ -1,10 +1,11 @@
 //! Disjoint intervals in order: the virtual areas of vmalloc, the VMAs of an address space.
 //!
-//! A treap (a binary search tree by where an interval starts, a heap by a fixed pseudo-random number of its node) in the
-//! caller's nodes, which are named by index. Every node also knows, of the subtree below it, where its intervals start
-//! and end and the **largest gap** between two of them, so that the lowest gap of a size is found without looking into
-//! subtrees that have none. (Linux keeps the gaps themselves in a second tree. Here freeing an area merges gaps by
-//! being a removal.)
+//! A treap (a binary search tree by where an interval starts, a heap by a fixed pseudo-random
+//! number of its node) in the caller's nodes, which are named by index. Every node also knows, of
+//! the subtree below it, where its intervals start and end and the **largest gap** between two of
+//! them, so that the lowest gap of a size is found without looking into subtrees that have none.
+//! (Linux keeps the gaps themselves in a second tree. Here freeing an area merges gaps by being a
+//! removal.)
 //!
 //! ```text
 //!        [40,50)  covers 10..90, largest gap 20..40 = 20
@@ -12,7 +13,8 @@
 //!   [10,20)   [60,90)
 //! ```
 //!
-//! Expected depth is O(log n), whatever the order of insertion: no caller chooses nodes. Recursion goes as deep.
+//! Expected depth is O(log n), whatever the order of insertion: no caller chooses nodes. Recursion
+//! goes as deep.
 
 /// "No node".
 const NIL: u32 = u32::MAX;
@@ -210,8 +212,16 @@ impl<'m, T: Copy> IntervalTree<'m, T> {
         } else {
             return Err(InsertError::NoNode);
         };
-        *self.node_mut(new) =
-            IntervalNode { start, end, left: NIL, right: NIL, first: start, last: end, gap: 0, value: Some(value) };
+        *self.node_mut(new) = IntervalNode {
+            start,
+            end,
+            left: NIL,
+            right: NIL,
+            first: start,
+            last: end,
+            gap: 0,
+            value: Some(value),
+        };
         self.root = self.insert_below(self.root, new);
         Ok(())
     }
@@ -278,10 +288,12 @@ impl<'m, T: Copy> IntervalTree<'m, T> {
         Some(interval)
     }
 
-    /// The lowest place in `from..to` for an interval of `size` that starts at a multiple of `align`, a power of two.
+    /// The lowest place in `from..to` for an interval of `size` that starts at a multiple of
+    /// `align`, a power of two.
     ///
-    /// Expected O(log n) where the first gap of that size will do, as it always does without alignment; each gap that
-    /// is large enough but does not hold an aligned start costs another descent.
+    /// Expected O(log n) where the first gap of that size will do, as it always does without
+    /// alignment; each gap that is large enough but does not hold an aligned start costs another
+    /// descent.
     pub(crate) fn find_gap(&self, from: u64, to: u64, size: u64, align: u64) -> Option<u64> {
         self.find_gap_below(self.root, from, to, size, align)
     }
@@ -296,7 +308,8 @@ impl<'m, T: Copy> IntervalTree<'m, T> {
         }
         let node = self.node(n);
         // The gaps inside, the one before the first interval and the one behind the last.
-        let largest = node.gap.max(node.first.saturating_sub(from)).max(to.saturating_sub(node.last));
+        let largest =
+            node.gap.max(node.first.saturating_sub(from)).max(to.saturating_sub(node.last));
         if largest < size {
             return None;
         }
@@ -318,7 +331,10 @@ mod tests {
     fn check(tree: &IntervalTree<'_, u32>, model: &BTreeMap<u64, (u64, u32)>) {
         for point in 0..130 {
             let expected = model.range(..=point).next_back().filter(|(_, (end, _))| *end > point);
-            assert_eq!(tree.get(point).map(|i| (i.start, (i.end, i.value))), expected.map(|(s, v)| (*s, *v)));
+            assert_eq!(
+                tree.get(point).map(|i| (i.start, (i.end, i.value))),
+                expected.map(|(s, v)| (*s, *v))
+            );
             let next = model.iter().find(|(_, (end, _))| *end > point);
             assert_eq!(tree.next_from(point).map(|i| i.start), next.map(|(s, _)| *s));
         }
@@ -328,7 +344,11 @@ mod tests {
                     && s + size <= 128
                     && model.iter().all(|(start, (end, _))| s + size <= *start || *end <= s)
             };
-            assert_eq!(tree.find_gap(4, 128, size, align), (4..128).find(|s| fits(*s)), "{size} {align}");
+            assert_eq!(
+                tree.find_gap(4, 128, size, align),
+                (4..128).find(|s| fits(*s)),
+                "{size} {align}"
+            );
         }
     }
 
@@ -360,7 +380,11 @@ mod tests {
     #[test]
     fn a_tree_built_in_order_is_not_a_list() {
         fn depth(tree: &IntervalTree<'_, ()>, n: u32) -> u32 {
-            if n == NIL { 0 } else { 1 + depth(tree, tree.node(n).left).max(depth(tree, tree.node(n).right)) }
+            if n == NIL {
+                0
+            } else {
+                1 + depth(tree, tree.node(n).left).max(depth(tree, tree.node(n).right))
+            }
         }
         let mut nodes: Vec<_> = (0..65536).map(|_| IntervalNode::new()).collect();
         let mut tree = IntervalTree::new(&mut nodes);

@@ -1,10 +1,12 @@
-//! Virtual memory on top of [Freehold](freehold): vmalloc, folios in address spaces, and reclaim of lazyfree folios in
-//! batches, all over one trait, [`Mmu`], that says how translations are changed and forgotten.
+//! Virtual memory on top of [Freehold](freehold): vmalloc, folios in address spaces, and reclaim of
+//! lazyfree folios in batches, all over one trait, [`Mmu`], that says how translations are changed
+//! and forgotten.
 //!
-//! Two problems of Linux's memory management meet here. `vfree` gave back page by page what had been allocated in large
-//! chunks; and reclaim took the entries of a large folio away one by one, with a TLB flush and a change of state for
-//! each, so that the folio looked partly mapped to everybody who cared. In both the answer is to **see the run**: frames
-//! that are neighbours are mapped, unmapped, flushed and freed together. The work is in what that may not break.
+//! Two problems of Linux's memory management meet here. `vfree` gave back page by page what had
+//! been allocated in large chunks; and reclaim took the entries of a large folio away one by one,
+//! with a TLB flush and a change of state for each, so that the folio looked partly mapped to
+//! everybody who cared. In both the answer is to **see the run**: frames that are neighbours are
+//! mapped, unmapped, flushed and freed together. The work is in what that may not break.
 //!
 //! ```text
 //!            Vmalloc                        Vm
@@ -17,7 +19,8 @@
 //!                        (freehold)
 //! ```
 //!
-//! No heap: the caller hands over slices of records, whose sizes bound everything, and no unsafe code but a lock.
+//! No heap: the caller hands over slices of records, whose sizes bound everything, and no unsafe
+//! code but a lock.
 //!
 //! # vmalloc
 //!
@@ -46,9 +49,10 @@
 //!
 //! # Lazyfree folios
 //!
-//! `madvise_free` says of pages that their contents may be dropped, unless somebody writes to them again. Reclaim later
-//! takes the folio's entries away, and only then can it know whether somebody wrote, or holds a pin: if so, it puts them
-//! back exactly as they were. [`UnmapPath`] is the switch between the ways.
+//! `madvise_free` says of pages that their contents may be dropped, unless somebody writes to them
+//! again. Reclaim later takes the folio's entries away, and only then can it know whether somebody
+//! wrote, or holds a pin: if so, it puts them back exactly as they were. [`UnmapPath`] is the
+//! switch between the ways.
 //!
 //! ```
 //! # use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, ZoneConfig};
@@ -82,23 +86,28 @@
 //!
 //! # What holds
 //!
-//! - **Not a byte is lost.** What was written after `madvise_free` has returned, through an entry or through a pin, stays
-//!   until the page is unmapped or advised again. That rests on three properties of the machine, spelt out at [`Mmu`],
-//!   and on the order of four steps (clear, full barrier, count references, look at the dirty flag).
-//! - **No frame is freed while a CPU may reach it.** Flushes are collected, several ranges of several folios of several
-//!   address spaces, and done once, before the frames go. Whoever maps, unmaps or protects in an address space where
-//!   reclaim has a flush outstanding does that flush first.
-//! - **No half-way state.** A folio that one batch or several take apart is mapped until the last, then unmapped; the
-//!   deferred-split queue never sees it, unless somebody wrote to it in the middle of it.
-//! - **Restored entries have their own rights**, since entries that are cleared together agree on them.
+//! - **Not a byte is lost.** What was written after `madvise_free` has returned, through an entry
+//!   or through a pin, stays until the page is unmapped or advised again. That rests on three
+//!   properties of the machine, spelt out at [`Mmu`], and on the order of four steps (clear, full
+//!   barrier, count references, look at the dirty flag).
+//! - **No frame is freed while a CPU may reach it.** Flushes are collected, several ranges of
+//!   several folios of several address spaces, and done once, before the frames go. Whoever maps,
+//!   unmaps or protects in an address space where reclaim has a flush outstanding does that flush
+//!   first.
+//! - **No half-way state.** A folio that one batch or several take apart is mapped until the last,
+//!   then unmapped; the deferred-split queue never sees it, unless somebody wrote to it in the
+//!   middle of it.
+//! - **Restored entries have their own rights**, since entries that are cleared together agree on
+//!   them.
 //!
 //! # What is not here
 //!
-//! There is no swap: folios whose contents matter are left. Page tables are one level deep and as many as the caller
-//! gives; hardware tables are an [`Mmu`] implementation's. Lazyfree folios of a whole 2 MiB are mapped by 512 entries,
-//! not by one.
+//! There is no swap: folios whose contents matter are left. Page tables are one level deep and as
+//! many as the caller gives; hardware tables are an [`Mmu`] implementation's. Lazyfree folios of a
+//! whole 2 MiB are mapped by 512 entries, not by one.
 //!
-//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for the heart of reclaim; `vmalloc.rs`.
+//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for the heart of reclaim;
+//! `vmalloc.rs`.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]

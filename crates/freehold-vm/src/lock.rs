@@ -1,10 +1,14 @@
 //! A spin lock around a value: the only unsafe code of the crate.
 //!
-//! What lies behind it (a tree of areas, a batch of flushes, a free list) is touched for a few hundred nanoseconds at
-//! a time. The value is only reachable inside [`Spin::with`], so that a guard cannot be kept by mistake, and so that
-//! loom's cell, which watches for races, has the same shape as the real one.
+//! What lies behind it (a tree of areas, a batch of flushes, a free list) is touched for a few
+//! hundred nanoseconds at a time. The value is only reachable inside [`Spin::with`], so that a
+//! guard cannot be kept by mistake, and so that loom's cell, which watches for races, has the same
+//! shape as the real one.
 
-#![expect(unsafe_code, reason = "a lock is what turns shared access into exclusive access; see Spin::with")]
+#![expect(
+    unsafe_code,
+    reason = "a lock is what turns shared access into exclusive access; see Spin::with"
+)]
 
 use crate::primitive::{AtomicBool, Ordering};
 
@@ -34,8 +38,9 @@ pub(crate) struct Spin<T> {
     value: cell::Cell<T>,
 }
 
-// SAFETY: `value` is only reached in `with`, by whoever turned `locked` from false to true, and by one at a time; so
-// sharing the lock between threads does no more than sending the value from one to the next, which `T: Send` allows.
+// SAFETY: `value` is only reached in `with`, by whoever turned `locked` from false to true, and by
+// one at a time; so sharing the lock between threads does no more than sending the value from one
+// to the next, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
@@ -43,15 +48,16 @@ impl<T> Spin<T> {
         Self { locked: AtomicBool::new(false), value: cell::Cell::new(value) }
     }
 
-    /// Runs `f` with the value, after waiting for everybody else. `relax` is called in every turn of the wait. Not
-    /// reentrant: `f` must not come back here. Where `f` panics the lock stays taken, since nobody knows then what the
-    /// value is worth.
+    /// Runs `f` with the value, after waiting for everybody else. `relax` is called in every turn
+    /// of the wait. Not reentrant: `f` must not come back here. Where `f` panics the lock stays
+    /// taken, since nobody knows then what the value is worth.
     #[inline]
     pub(crate) fn with<R>(&self, relax: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
         acquire(&self.locked, relax);
         let result = self.value.with_mut(|value| {
-            // SAFETY: `acquire` has turned `locked` from false to true, and nobody does so again before it is false,
-            // so this is the only reference to the value. The pointer comes from a cell that lives as long as `self`.
+            // SAFETY: `acquire` has turned `locked` from false to true, and nobody does so again
+            // before it is false, so this is the only reference to the value. The pointer comes
+            // from a cell that lives as long as `self`.
             f(unsafe { &mut *value })
         });
         release(&self.locked);
@@ -70,7 +76,8 @@ pub(crate) fn acquire(locked: &AtomicBool, relax: impl Fn()) {
 /// Takes a lock that is a flag if nobody has it.
 #[inline]
 pub(crate) fn try_acquire(locked: &AtomicBool) -> bool {
-    // Acquire: what the last holder did comes before what this one does. Relaxed where it fails: nothing was learnt.
+    // Acquire: what the last holder did comes before what this one does. Relaxed where it fails:
+    // nothing was learnt.
     locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 

@@ -1,10 +1,10 @@
 //! Every interleaving of reclaim with those who use the folio meanwhile, run by loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p freehold-vm --lib --release loom_`.
 //!
-//! The models are the real calls on one real folio. Loom explores every schedule with at most [`PREEMPTIONS`]
-//! preemptions and every value that the orderings permit each load to see. The folio's contents are a cell that loom
-//! watches: whoever may use them does, and so does the allocator when it gets the frame back; if nothing orders the two,
-//! loom says so.
+//! The models are the real calls on one real folio. Loom explores every schedule with at most
+//! [`PREEMPTIONS`] preemptions and every value that the orderings permit each load to see. The
+//! folio's contents are a cell that loom watches: whoever may use them does, and so does the
+//! allocator when it gets the frame back; if nothing orders the two, loom says so.
 
 use std::vec::Vec;
 
@@ -14,8 +14,8 @@ use loom::thread;
 
 use crate::primitive::{AtomicU32, Ordering};
 use crate::{
-    Access, Entry, Frame, FrameAllocator, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, UnmapPath, Vm,
-    VmError, Vma, Vpn, VpnRange,
+    Access, Entry, Frame, FrameAllocator, IntervalNode, Mapping, PageTable, SoftMmu, Space,
+    SpaceId, UnmapPath, Vm, VmError, Vma, Vpn, VpnRange,
 };
 
 const PREEMPTIONS: usize = 3;
@@ -88,10 +88,23 @@ impl World {
     /// With this many address spaces, of which the first has the folio.
     fn with_spaces(spaces: u16, order: u8, path: UnmapPath) -> Arc<Self> {
         let order = Order::new(order).unwrap();
-        let space = |id| Space::new(SpaceId::new(id), Vpn::new(0), leak(1, PageTable::new), leak(2, IntervalNode::new));
+        let space = |id| {
+            Space::new(
+                SpaceId::new(id),
+                Vpn::new(0),
+                leak(1, PageTable::new),
+                leak(2, IntervalNode::new),
+            )
+        };
         let spaces: &'static [Space<'static>] = Vec::leak((0..spaces).map(space).collect());
         let world = Self {
-            vm: Vm::new(SoftMmu::new(), Pfn::new(0), leak(2, Frame::new), leak(4, Mapping::new), spaces),
+            vm: Vm::new(
+                SoftMmu::new(),
+                Pfn::new(0),
+                leak(2, Frame::new),
+                leak(4, Mapping::new),
+                spaces,
+            ),
             memory: Memory {
                 contents: core::array::from_fn(|_| loom::cell::UnsafeCell::new(0)),
                 freed: core::array::from_fn(|_| AtomicU32::new(0)),
@@ -133,8 +146,8 @@ fn together(world: &Arc<World>, roles: Vec<fn(&World)>) {
 
 /// Reference against entry: whoever gets a pin keeps the page, with the frame that it got.
 ///
-/// Fails without the fence in `Vm::get_at`, and without the one in `Vm::verdict`: each lets reclaim miss the reference
-/// that the pin took while the pin misses that the entry is gone. Tried.
+/// Fails without the fence in `Vm::get_at`, and without the one in `Vm::verdict`: each lets reclaim
+/// miss the reference that the pin took while the pin misses that the entry is gone. Tried.
 fn pin_against_reclaim(path: UnmapPath) {
     model(move || {
         let world = World::new(0, path);
@@ -152,11 +165,16 @@ fn pin_against_reclaim(path: UnmapPath) {
             world.vm.unpin(&world.memory, Pfn::new(0), false).unwrap();
         }
         world.reclaim();
-        assert_eq!((world.entry(), world.memory.freed()[0]), (Entry::NONE, 1), "the folio is stranded");
+        assert_eq!(
+            (world.entry(), world.memory.freed()[0]),
+            (Entry::NONE, 1),
+            "the folio is stranded"
+        );
     });
 }
 
-/// A pin ends while reclaim is at work: the frame is freed once, after its last use, whoever sees it off.
+/// A pin ends while reclaim is at work: the frame is freed once, after its last use, whoever sees
+/// it off.
 ///
 /// Fails where `Frame::drop_refs` is relaxed. Tried.
 #[test]
@@ -170,7 +188,11 @@ fn loom_unpin_against_reclaim() {
         };
         together(&world, std::vec![unpin, World::reclaim]);
         world.reclaim();
-        assert_eq!((world.entry(), world.memory.freed()[0]), (Entry::NONE, 1), "the folio is stranded");
+        assert_eq!(
+            (world.entry(), world.memory.freed()[0]),
+            (Entry::NONE, 1),
+            "the folio is stranded"
+        );
     });
 }
 
@@ -228,8 +250,8 @@ fn loom_write_against_page_by_page_reclaim_with_deferred_flushes() {
 
 /// What was written through a pin is never dropped, however the pin's end falls.
 ///
-/// Fails where `Vm::verdict` looks at the dirty flag before the references, where its Acquire fence is missing, and where
-/// `Vm::unpin` sets the flag after the reference is gone. Tried.
+/// Fails where `Vm::verdict` looks at the dirty flag before the references, where its Acquire fence
+/// is missing, and where `Vm::unpin` sets the flag after the reference is gone. Tried.
 #[test]
 fn loom_unpin_dirty_against_reclaim() {
     model(|| {
@@ -243,10 +265,11 @@ fn loom_unpin_dirty_against_reclaim() {
     });
 }
 
-/// A write fault while reclaim has the entry in hand: the page is pinned, so it comes back, and the fault is resolved.
+/// A write fault while reclaim has the entry in hand: the page is pinned, so it comes back, and the
+/// fault is resolved.
 ///
-/// Fails where `Vm::write_fault` takes a cleared entry for a page that is gone, as it did. Tried. One preemption less
-/// than elsewhere, since both sides are long.
+/// Fails where `Vm::write_fault` takes a cleared entry for a page that is gone, as it did. Tried.
+/// One preemption less than elsewhere, since both sides are long.
 #[test]
 fn loom_write_fault_against_reclaim() {
     model_with(PREEMPTIONS - 1, || {
@@ -254,7 +277,8 @@ fn loom_write_fault_against_reclaim() {
         world.vm.clear_soft_dirty(SPACE, VpnRange::new(PAGE, 1).unwrap()).unwrap();
         world.vm.pin(&world.memory, SPACE, PAGE, false).unwrap();
         let write = |w: &World| {
-            w.vm.write_fault(&w.memory, SPACE, PAGE, |_, _| unreachable!("nobody shares it")).unwrap();
+            w.vm.write_fault(&w.memory, SPACE, PAGE, |_, _| unreachable!("nobody shares it"))
+                .unwrap();
         };
         together(&world, std::vec![write, World::reclaim]);
         assert!(world.entry().is_writable() && world.entry().is_dirty());
@@ -275,8 +299,8 @@ fn loom_unmap_against_reclaim() {
     });
 }
 
-/// A folio is split while `unmap` takes pages of it away: every frame is freed once, whoever it belonged to by then, and
-/// none stays on a list.
+/// A folio is split while `unmap` takes pages of it away: every frame is freed once, whoever it
+/// belonged to by then, and none stays on a list.
 fn unmap_against_split(unmap: fn(&World)) {
     model(move || {
         let world = World::new(1, UnmapPath::Batched);
@@ -303,8 +327,8 @@ fn loom_unmap_against_split() {
 
 /// The second piece's last reference may go as soon as there is that piece.
 ///
-/// Fails where `Vm::split_locked` has no reference of its own to a piece while it puts it on the list, as it had not.
-/// Tried.
+/// Fails where `Vm::split_locked` has no reference of its own to a piece while it puts it on the
+/// list, as it had not. Tried.
 #[test]
 fn loom_unmap_of_the_second_page_against_split() {
     unmap_against_split(|w| {
@@ -314,7 +338,8 @@ fn loom_unmap_of_the_second_page_against_split() {
 
 /// Who has a reference to a folio finds it as large as it stays.
 ///
-/// Fails where `Folios::publish_piece` makes the first piece's references known before its size, as it did. Tried.
+/// Fails where `Folios::publish_piece` makes the first piece's references known before its size, as
+/// it did. Tried.
 #[test]
 fn loom_get_against_split() {
     model(|| {
@@ -339,7 +364,8 @@ fn loom_get_against_split() {
     });
 }
 
-/// Two pins of a page that is gone end at the same moment: the frame is freed after both uses of it, by whoever is last.
+/// Two pins of a page that is gone end at the same moment: the frame is freed after both uses of
+/// it, by whoever is last.
 ///
 /// Fails where `Frame::drop_refs` does without its Acquire fence. Tried.
 #[test]
@@ -360,7 +386,8 @@ fn loom_unpin_against_unpin() {
     });
 }
 
-/// A folio is split, which frees a frame that no page shows, while the last who used that frame lets go of it.
+/// A folio is split, which frees a frame that no page shows, while the last who used that frame
+/// lets go of it.
 ///
 /// Fails where `Frame::freeze` is relaxed. Tried.
 #[test]
@@ -386,10 +413,11 @@ fn loom_unpin_against_split() {
     });
 }
 
-/// Something new is mapped where reclaim has just cleared: no CPU may still see the old frame there.
+/// Something new is mapped where reclaim has just cleared: no CPU may still see the old frame
+/// there.
 ///
-/// Fails where `Vm::flush_now` clears the space's mark before it flushes, and where `Vm::with_table` does not look at the
-/// mark. Tried.
+/// Fails where `Vm::flush_now` clears the space's mark before it flushes, and where
+/// `Vm::with_table` does not look at the mark. Tried.
 #[test]
 fn loom_map_against_reclaim() {
     model(|| {
@@ -402,7 +430,8 @@ fn loom_map_against_reclaim() {
             let new = crate::Folio(Pfn::new(1));
             match w.vm.map(new, (0, 1), SPACE, PAGE, Access::ReadWrite) {
                 Ok(()) => {
-                    let seen = w.vm.mmu().access(0, w.vm.space(SPACE).unwrap(), PAGE, false, |pfn| pfn);
+                    let seen =
+                        w.vm.mmu().access(0, w.vm.space(SPACE).unwrap(), PAGE, false, |pfn| pfn);
                     assert_eq!(seen, Ok(new.pfn()), "an old translation hides what is mapped now");
                 }
                 Err(error) => assert_eq!(error, VmError::Occupied { vpn: PAGE }),
@@ -416,11 +445,11 @@ fn loom_map_against_reclaim() {
     });
 }
 
-/// A pin to write against sharing: a folio that is pinned is not shared, and what is shared cannot be written through a
-/// pin that comes later.
+/// A pin to write against sharing: a folio that is pinned is not shared, and what is shared cannot
+/// be written through a pin that comes later.
 ///
-/// Fails where `Vm::share_locked` counts the references before it write-protects the entry, as it did, and without its
-/// fence. Tried.
+/// Fails where `Vm::share_locked` counts the references before it write-protects the entry, as it
+/// did, and without its fence. Tried.
 #[test]
 fn loom_pin_against_share() {
     model_with(PREEMPTIONS - 1, || {
@@ -436,7 +465,10 @@ fn loom_pin_against_share() {
         together(&world, std::vec![pin, share]);
         let there = world.vm.space(OTHER).unwrap().entry_at(PAGE);
         if world.pinned.load(Ordering::Relaxed) == 1 {
-            assert!(world.entry().is_writable() && !there.is_mapped(), "pinned to be written to, and shared");
+            assert!(
+                world.entry().is_writable() && !there.is_mapped(),
+                "pinned to be written to, and shared"
+            );
         } else {
             assert_eq!(world.entry().is_writable(), !there.is_mapped());
         }

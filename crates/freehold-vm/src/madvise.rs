@@ -1,10 +1,14 @@
-//! `madvise_free`: the contents of these pages may be dropped, unless somebody writes to them again.
+//! `madvise_free`: the contents of these pages may be dropped, unless somebody writes to them
+//! again.
 
 use crate::folio::flag;
 use crate::primitive::{Ordering, Plain};
 use crate::rmap::Mapping;
 use crate::stats::count;
-use crate::{Entry, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vpn, VpnRange};
+use crate::{
+    Entry, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vpn,
+    VpnRange,
+};
 
 /// What was done about one folio.
 enum Advice {
@@ -15,18 +19,25 @@ enum Advice {
 }
 
 impl<'m, M: Mmu> Vm<'m, M> {
-    /// Makes the folios of a range lazyfree (`MADV_FREE`): their entries clean and old, the folios not swap-backed, on
-    /// the list that [`Vm::reclaim`] works on. From the call's return on, what a page holds stays or is gone, until the
-    /// page is written to; from then on it stays. Returns how many pages became lazyfree.
+    /// Makes the folios of a range lazyfree (`MADV_FREE`): their entries clean and old, the folios
+    /// not swap-backed, on the list that [`Vm::reclaim`] works on. From the call's return on, what
+    /// a page holds stays or is gone, until the page is written to; from then on it stays. Returns
+    /// how many pages became lazyfree.
     ///
-    /// A folio that lies in the range only in part is split first; it may lie across a page table's end. Left as they
-    /// are: folios that are mapped elsewhere, too; mlocked, poisoned, or locked by somebody else; and those that would
-    /// have to be split while pinned. One flush for up to [`BATCH`](crate::BATCH) ranges.
+    /// A folio that lies in the range only in part is split first; it may lie across a page table's
+    /// end. Left as they are: folios that are mapped elsewhere, too; mlocked, poisoned, or locked
+    /// by somebody else; and those that would have to be split while pinned. One flush for up to
+    /// [`BATCH`](crate::BATCH) ranges.
     ///
     /// # Errors
     ///
     /// [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::Free`] as in [`Vm::put`].
-    pub fn madvise_free(&self, frames: &impl FrameAllocator, space: SpaceId, range: VpnRange) -> Result<u64, VmError> {
+    pub fn madvise_free(
+        &self,
+        frames: &impl FrameAllocator,
+        space: SpaceId,
+        range: VpnRange,
+    ) -> Result<u64, VmError> {
         let space = self.space_with(space, range)?;
         // AcqRel: as in `unmap`.
         space.changing.fetch_add(1, Ordering::AcqRel);
@@ -42,7 +53,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     let rest = u64::from(frame.pages() - i).min(range.end.get() - vpn.get());
                     let shown = self.shown_from(space, vpn, entry, rest);
                     let advice = if frame.try_lock() {
-                        let advice = self.free_folio(frames, head, i, space, (vpn, range), &mut batch, &mut pages);
+                        let advice = self.free_folio(
+                            frames,
+                            head,
+                            i,
+                            space,
+                            (vpn, range),
+                            &mut batch,
+                            &mut pages,
+                        );
                         frame.unlock();
                         advice
                     } else {
@@ -66,7 +85,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
         result.map(|()| pages)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one step of the loop above, in a function for its early returns")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one step of the loop above, in a function for its early returns"
+    )]
     fn free_folio(
         &self,
         frames: &impl FrameAllocator,
@@ -86,8 +108,13 @@ impl<'m, M: Mmu> Vm<'m, M> {
             return skip;
         }
         let base = Vpn::new(vpn.get().wrapping_sub(u64::from(i)));
-        let Some(mapping) = self.mappings.find(&frame.rmap, space.id(), base, i) else { return skip };
-        if mapping.next_live(0).is_some_and(|first| first < i && range.contains(mapping.page(first))) {
+        let Some(mapping) = self.mappings.find(&frame.rmap, space.id(), base, i) else {
+            return skip;
+        };
+        if mapping
+            .next_live(0)
+            .is_some_and(|first| first < i && range.contains(mapping.page(first)))
+        {
             // Dealt with at its first page; since then came another folio's.
             return skip;
         }
@@ -106,8 +133,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             live = next + 1;
         }
-        // First the folio's flag, then the entries' bits: what was written before this call may go either way, what is
-        // written after it sets a bit that this does not clear.
+        // First the folio's flag, then the entries' bits: what was written before this call may go
+        // either way, what is written after it sets a bit that this does not clear.
         frame.clear_flags(flag::DIRTY | flag::REFERENCED | flag::SWAP_BACKED);
         *pages += self.clean_entries(space, head, mapping, batch);
         if frame.maps.get() > 0 {
@@ -117,8 +144,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
         skip
     }
 
-    /// Clears the hardware's bits of the entries that show a folio at one mapping; how many entries those are.
-    fn clean_entries(&self, space: &Space<'m>, head: u32, mapping: &Mapping, batch: &mut FlushBatch) -> u64 {
+    /// Clears the hardware's bits of the entries that show a folio at one mapping; how many entries
+    /// those are.
+    fn clean_entries(
+        &self,
+        space: &Space<'m>,
+        head: u32,
+        mapping: &Mapping,
+        batch: &mut FlushBatch,
+    ) -> u64 {
         let frame = self.folios.frame(head);
         let mut pages = 0;
         let mut at = 0;
@@ -127,8 +161,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let end = space.table_end(start).min(mapping.page(frame.pages()));
             at = self.with_table(space, start, || {
                 let mut at = first;
-                // The runs of entries that really show this folio: another folio's dirty bit must not be cleared.
-                while let Some(first) = mapping.next_live(at).filter(|first| mapping.page(*first) < end) {
+                // The runs of entries that really show this folio: another folio's dirty bit must
+                // not be cleared.
+                while let Some(first) =
+                    mapping.next_live(at).filter(|first| mapping.page(*first) < end)
+                {
                     let page = mapping.page(first);
                     let entry = self.mmu.load(space.slots(page, 1));
                     if !entry.is_mapped() || entry.pfn() != self.folios.pfn(head + first) {
@@ -139,7 +176,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     let slots = space.slots(page, len);
                     if self.mmu.clear_bits(slots, Entry::HARDWARE) != Entry::NONE {
                         let range = slots.range();
-                        self.add_flush(batch, Flush { space: space.id(), range, kind: FlushKind::Changed });
+                        self.add_flush(
+                            batch,
+                            Flush { space: space.id(), range, kind: FlushKind::Changed },
+                        );
                     }
                     pages += len;
                     at = first + len as u32;

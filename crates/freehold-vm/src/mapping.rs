@@ -1,9 +1,10 @@
 //! Putting folios into address spaces and taking them out: VMAs, map, unmap, remap.
 //!
-//! Unmapping goes as the kernel's `mmu_gather` does: entries are cleared under their table's lock and noted; then, with
-//! no table locked, the folios' counts are brought up to date; then one flush; then the references go, and with the
-//! last ones the folios. What of a folio is cleared but not yet taken off its counts still holds references, so nobody
-//! can take the folio for unused meanwhile.
+//! Unmapping goes as the kernel's `mmu_gather` does: entries are cleared under their table's lock
+//! and noted; then, with no table locked, the folios' counts are brought up to date; then one
+//! flush; then the references go, and with the last ones the folios. What of a folio is cleared but
+//! not yet taken off its counts still holds references, so nobody can take the folio for unused
+//! meanwhile.
 
 use freehold::{Order, Pfn};
 
@@ -12,8 +13,8 @@ use crate::interval::{InsertError, Interval};
 use crate::primitive::{Ordering, Plain};
 use crate::rmap::NoMapping;
 use crate::{
-    Access, Entry, Flush, FlushBatch, FlushKind, Folio, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vma, Vpn,
-    VpnRange,
+    Access, Entry, Flush, FlushBatch, FlushKind, Folio, FrameAllocator, Mmu, Space, SpaceId, Vm,
+    VmError, Vma, Vpn, VpnRange,
 };
 
 /// Pieces of folios unmapped between two flushes.
@@ -35,15 +36,17 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// [`VmError::VmaOverlap`], [`VmError::NoNodes`], [`VmError::OutOfSpace`], [`VmError::NoSpace`].
     pub fn add_vma(&self, space: SpaceId, range: VpnRange, vma: Vma) -> Result<(), VmError> {
         let space = self.space_with(space, range)?;
-        let inserted =
-            space.vmas.with(|| self.mmu.relax(), |vmas| vmas.insert(range.start.get(), range.end.get(), vma));
+        let inserted = space
+            .vmas
+            .with(|| self.mmu.relax(), |vmas| vmas.insert(range.start.get(), range.end.get(), vma));
         inserted.map_err(|error| match error {
             InsertError::NoNode => VmError::NoNodes,
             InsertError::Overlap => VmError::VmaOverlap { range },
         })
     }
 
-    /// Replaces what VMAs there are in a range by others made of them, or nothing; those at the ends are split.
+    /// Replaces what VMAs there are in a range by others made of them, or nothing; those at the
+    /// ends are split.
     pub(crate) fn change_vmas(
         &self,
         space: &Space<'m>,
@@ -58,9 +61,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let all = if new == Some(old.value) {
                 [(old.start, old.end, new), (0, 0, None), (0, 0, None)]
             } else {
-                [(old.start, from, Some(old.value)), (from, to, new), (to, old.end, Some(old.value))]
+                [
+                    (old.start, from, Some(old.value)),
+                    (from, to, new),
+                    (to, old.end, Some(old.value)),
+                ]
             };
-            all.into_iter().filter_map(|(from, to, value)| value.filter(|_| from < to).map(|value| (from, to, value)))
+            all.into_iter().filter_map(|(from, to, value)| {
+                value.filter(|_| from < to).map(|value| (from, to, value))
+            })
         };
         space.vmas.with(
             || self.mmu.relax(),
@@ -83,11 +92,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     }
                     at = old.end;
                 }
-                // What is alike and adjoins is one, so that batches of entries do not end where nothing does.
+                // What is alike and adjoins is one, so that batches of entries do not end where
+                // nothing does.
                 let mut at = start.saturating_sub(1);
                 while let Some(low) = vmas.next_from(at).filter(|low| low.end <= end) {
                     at = low.end;
-                    let Some(high) = vmas.get(low.end).filter(|high| high.value == low.value) else { continue };
+                    let Some(high) = vmas.get(low.end).filter(|high| high.value == low.value)
+                    else {
+                        continue;
+                    };
                     vmas.remove(low.start);
                     vmas.remove(high.start);
                     vmas.insert(low.start, high.end, low.value).map_err(|_| VmError::NoNodes)?;
@@ -103,21 +116,27 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// # Errors
     ///
     /// As [`Vm::unmap`], and [`VmError::NoNodes`] where a VMA would have to be split.
-    pub fn remove_vma(&self, frames: &impl FrameAllocator, space: SpaceId, range: VpnRange) -> Result<(), VmError> {
+    pub fn remove_vma(
+        &self,
+        frames: &impl FrameAllocator,
+        space: SpaceId,
+        range: VpnRange,
+    ) -> Result<(), VmError> {
         self.change_vmas(self.space_with(space, range)?, range, |_| None)?;
         self.unmap(frames, space, range).map(|_| ())
     }
 
-    /// Shows `pages` frames of a folio, from its frame number `first` on, at the pages from `at` on. The caller must
-    /// have a reference to the folio. Entries come out clean and old; writable where `access` and the VMA say so.
+    /// Shows `pages` frames of a folio, from its frame number `first` on, at the pages from `at`
+    /// on. The caller must have a reference to the folio. Entries come out clean and old; writable
+    /// where `access` and the VMA say so.
     ///
     /// One [`Mmu::map_entries`] for each page table.
     ///
     /// # Errors
     ///
     /// [`VmError::Busy`] where a frame of a lazyfree folio that is mapped already would become writable in a second
-    /// place: its clean entry here could be dropped while it is written to there. Otherwise see [`VmError`]. Nothing has changed
-    /// then.
+    /// place: its clean entry here could be dropped while it is written to there. Otherwise see
+    /// [`VmError`]. Nothing has changed then.
     pub fn map(
         &self,
         folio: Folio,
@@ -153,7 +172,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
             return Err(VmError::OutOfFolio { pages: frame.pages() });
         }
         let mut mine = (first..first + pages).map(|i| self.folios.frame(head + i));
-        if access.is_writable() && frame.is_lazyfree() && mine.any(|frame| frame.page_maps.get() > 0) {
+        if access.is_writable()
+            && frame.is_lazyfree()
+            && mine.any(|frame| frame.page_maps.get() > 0)
+        {
             return Err(VmError::Busy { pfn: self.folios.pfn(head) });
         }
         self.allowed(space, range, access)?;
@@ -170,8 +192,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let slots = space.slots(vpn, len);
             let entry = Entry::new(self.folios.pfn(head + first + done), access).with(bits);
             let mapped = self.with_table(space, vpn, || {
-                // Once more: who takes a VMA or a right away does that first, and then comes to this table. Either that
-                // is seen here, or what is mapped here is seen there.
+                // Once more: who takes a VMA or a right away does that first, and then comes to
+                // this table. Either that is seen here, or what is mapped here is seen there.
                 self.allowed(space, slots.range(), access)?;
                 for i in 0..len {
                     if self.mmu.load(space.slots(vpn.plus(i), 1)).is_mapped() {
@@ -194,7 +216,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         result
     }
 
-    /// Undoes the part of [`Vm::map_locked`] that was done. Whatever others have unmapped since is theirs.
+    /// Undoes the part of [`Vm::map_locked`] that was done. Whatever others have unmapped since is
+    /// theirs.
     fn unmap_locked(&self, head: u32, space: &Space<'m>, (at, first): (Vpn, u32), done: u32) {
         let frame = self.folios.frame(head);
         let base = Vpn::new(at.get().wrapping_sub(u64::from(first)));
@@ -226,7 +249,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// Whether VMAs cover a range and let it be used so.
-    pub(crate) fn allowed(&self, space: &Space<'m>, range: VpnRange, access: Access) -> Result<(), VmError> {
+    pub(crate) fn allowed(
+        &self,
+        space: &Space<'m>,
+        range: VpnRange,
+        access: Access,
+    ) -> Result<(), VmError> {
         let mut vpn = range.start;
         while vpn < range.end {
             let vma = space.vma(vpn, || self.mmu.relax()).ok_or(VmError::NoVma { vpn })?;
@@ -238,9 +266,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
         Ok(())
     }
 
-    /// Counts entries that are about to show frames of a folio, with their references and in its reverse map. Under the
-    /// folio lock, for someone with a reference.
-    pub(crate) fn count_in(&self, head: u32, space: SpaceId, base: Vpn, part: (u32, u32)) -> Result<(), VmError> {
+    /// Counts entries that are about to show frames of a folio, with their references and in its
+    /// reverse map. Under the folio lock, for someone with a reference.
+    pub(crate) fn count_in(
+        &self,
+        head: u32,
+        space: SpaceId,
+        base: Vpn,
+        part: (u32, u32),
+    ) -> Result<(), VmError> {
         let frame = self.folios.frame(head);
         let noted = self.mappings.add(&frame.rmap, space, base, part, || self.mmu.relax());
         noted.map_err(|NoMapping| VmError::NoNodes)?;
@@ -249,8 +283,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
         Ok(())
     }
 
-    /// Takes entries that are gone, or were never made, off a folio's counts and its reverse map; their references are
-    /// the caller's then. Returns how many frames no entry shows any more. Under the folio lock.
+    /// Takes entries that are gone, or were never made, off a folio's counts and its reverse map;
+    /// their references are the caller's then. Returns how many frames no entry shows any more.
+    /// Under the folio lock.
     pub(crate) fn count_out(&self, head: u32, space: SpaceId, base: Vpn, part: (u32, u32)) -> u32 {
         let (first, n) = part;
         self.mappings.remove(&self.folios.frame(head).rmap, space, base, part, || self.mmu.relax());
@@ -278,7 +313,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         result.map(|()| folio)
     }
 
-    /// Takes away whatever is mapped in a range; frees what nobody else uses. Returns how many pages there were.
+    /// Takes away whatever is mapped in a range; frees what nobody else uses. Returns how many
+    /// pages there were.
     ///
     /// One flush for every 64 pieces of folios.
     ///
@@ -286,9 +322,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::Free`] where somebody else has freed the frames of a
     /// folio.
-    pub fn unmap(&self, frames: &impl FrameAllocator, space: SpaceId, range: VpnRange) -> Result<u64, VmError> {
+    pub fn unmap(
+        &self,
+        frames: &impl FrameAllocator,
+        space: SpaceId,
+        range: VpnRange,
+    ) -> Result<u64, VmError> {
         let space = self.space_with(space, range)?;
-        // AcqRel: comes before the entries are changed, for whoever finds one changed; see `Space::needs_flush`.
+        // AcqRel: comes before the entries are changed, for whoever finds one changed; see
+        // `Space::needs_flush`.
         space.changing.fetch_add(1, Ordering::AcqRel);
         let mut result = Ok(0);
         let mut vpn = range.start;
@@ -298,12 +340,19 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let mut batch = FlushBatch::new();
             while vpn < range.end && n < GATHER {
                 let end = space.table_end(vpn).min(range.end);
-                vpn = self.with_table(space, vpn, || self.clear_table(space, vpn, end, &mut gathered, &mut n));
+                vpn = self.with_table(space, vpn, || {
+                    self.clear_table(space, vpn, end, &mut gathered, &mut n)
+                });
             }
             for piece in &gathered[..n] {
-                let flushed = VpnRange { start: piece.vpn, end: piece.vpn.plus(u64::from(piece.len)) };
+                let flushed =
+                    VpnRange { start: piece.vpn, end: piece.vpn.plus(u64::from(piece.len)) };
                 // As many ranges fit as pieces.
-                let _ = batch.add(Flush { space: space.id(), range: flushed, kind: FlushKind::Unmapped });
+                let _ = batch.add(Flush {
+                    space: space.id(),
+                    range: flushed,
+                    kind: FlushKind::Unmapped,
+                });
                 self.forget(space, piece);
             }
             self.flush(&mut batch);
@@ -317,8 +366,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         result
     }
 
-    /// Clears the entries of `vpn..end`, within one table that is locked, until there is no room to note more; where it
-    /// stopped.
+    /// Clears the entries of `vpn..end`, within one table that is locked, until there is no room to
+    /// note more; where it stopped.
     fn clear_table(
         &self,
         space: &Space<'m>,
@@ -345,8 +394,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
         vpn
     }
 
-    /// Notes what entries that have just been cleared say, in their folios. Still under the table's lock: reclaim, which may
-    /// be about to decide about another entry of the frame, passes that lock and then looks at the flag.
+    /// Notes what entries that have just been cleared say, in their folios. Still under the table's
+    /// lock: reclaim, which may be about to decide about another entry of the frame, passes that
+    /// lock and then looks at the flag.
     fn note_dirty(&self, pfn: Pfn, len: u32) {
         let Some(start) = self.folios.index(pfn) else { return };
         let mut i = 0;
@@ -357,7 +407,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
-    /// How many entries from a page on go together with its own, at most `limit`, which must not pass the table's end.
+    /// How many entries from a page on go together with its own, at most `limit`, which must not
+    /// pass the table's end.
     pub(crate) fn batch_len(&self, space: &Space<'m>, vpn: Vpn, entry: Entry, limit: u64) -> u64 {
         let alike = |i: &u64| entry.batches_with(self.mmu.load(space.slots(vpn.plus(*i), 1)), *i);
         1 + (1..limit).take_while(alike).count() as u64
@@ -368,7 +419,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let Some(start) = self.folios.index(piece.pfn) else { return };
         let mut i = 0;
         while i < piece.len {
-            // The entries' references are still there, so there is a folio; it may have been split meanwhile.
+            // The entries' references are still there, so there is a folio; it may have been split
+            // meanwhile.
             let head = self.folios.lock(start + i, || self.mmu.relax());
             let frame = self.folios.frame(head);
             let first = start + i - head;
@@ -398,14 +450,20 @@ impl<'m, M: Mmu> Vm<'m, M> {
         result
     }
 
-    /// Moves what is mapped in a range to the pages from `to` on, as far as there is anything (`mremap`). Entries come
-    /// out clean there; what was written before is noted in the folios.
+    /// Moves what is mapped in a range to the pages from `to` on, as far as there is anything
+    /// (`mremap`). Entries come out clean there; what was written before is noted in the folios.
     ///
     /// # Errors
     ///
     /// [`VmError::RangesOverlap`], and nothing has changed; otherwise see [`VmError`]. What was moved before stays moved;
     /// what could not be mapped at its new place is unmapped.
-    pub fn remap(&self, frames: &impl FrameAllocator, space: SpaceId, range: VpnRange, to: Vpn) -> Result<(), VmError> {
+    pub fn remap(
+        &self,
+        frames: &impl FrameAllocator,
+        space: SpaceId,
+        range: VpnRange,
+        to: Vpn,
+    ) -> Result<(), VmError> {
         let found = self.space_with(space, range)?;
         let target = VpnRange::new(to, range.len()).unwrap_or_default();
         self.space_with(space, target)?;
@@ -418,7 +476,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 vpn = vpn.plus(1);
                 continue;
             };
-            let most = u64::from(self.folios.frame(head).pages() - first).min(range.end.get() - vpn.get());
+            let most =
+                u64::from(self.folios.frame(head).pages() - first).min(range.end.get() - vpn.get());
             let most = most.min(found.table_end(vpn).get() - vpn.get());
             let pages = self.batch_len(found, vpn, entry, most);
             let access = match (entry.is_present(), entry.is_writable()) {

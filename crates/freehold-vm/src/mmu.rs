@@ -1,4 +1,5 @@
-//! What changes translations and makes CPUs forget old ones: the seam between the mechanisms and the machine. See [`Mmu`].
+//! What changes translations and makes CPUs forget old ones: the seam between the mechanisms and
+//! the machine. See [`Mmu`].
 
 use core::fmt;
 
@@ -36,12 +37,13 @@ impl core::error::Error for MapError {}
 /// What happened to the entries of a range that is to be flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlushKind {
-    /// They are gone. What reclaim unmaps so, nobody wants any more, and a host may give the memory back right here.
-    /// What [`Vm::unmap`](crate::Vm::unmap) does may be pinned or mapped elsewhere: a host where a page's memory *is*
-    /// its frame, with no second way to it, must not pin or share what it unmaps.
+    /// They are gone. What reclaim unmaps so, nobody wants any more, and a host may give the memory
+    /// back right here. What [`Vm::unmap`](crate::Vm::unmap) does may be pinned or mapped
+    /// elsewhere: a host where a page's memory *is* its frame, with no second way to it, must not
+    /// pin or share what it unmaps.
     Unmapped,
-    /// They are there still, but allow less, or are clean and old where they were dirty and young; or they are being
-    /// replaced by those of copies ([`Vm::write_fault`](crate::Vm::write_fault)).
+    /// They are there still, but allow less, or are clean and old where they were dirty and young;
+    /// or they are being replaced by those of copies ([`Vm::write_fault`](crate::Vm::write_fault)).
     Changed,
 }
 
@@ -68,43 +70,57 @@ pub struct Flush {
 ///
 /// # What everything rests on
 ///
-/// 1. **Entries are read and cleared in one atomic step** ([`Mmu::get_and_clear`]). A write through an entry either
-///    set its dirty bit before, and then the clearer sees the bit, or finds no entry, and faults.
-/// 2. **A cached translation that is clean cannot be written through without looking at the entry again.** x86-64 does
-///    that (the walk that sets the dirty bit fails where the entry is gone); a host does by write-protecting clean
-///    pages. So a page whose entry came out clean has no later writer, flushed or not.
-/// 3. **Frames are freed only after the flush.** Until then a CPU may still read through a translation that it cached.
-///    Flushes are collected and done once for a batch; see [`FlushBatch`].
+/// 1. **Entries are read and cleared in one atomic step** ([`Mmu::get_and_clear`]). A write through
+///    an entry either set its dirty bit before, and then the clearer sees the bit, or finds no
+///    entry, and faults.
+/// 2. **A cached translation that is clean cannot be written through without looking at the entry
+///    again.** x86-64 does that (the walk that sets the dirty bit fails where the entry is gone); a
+///    host does by write-protecting clean pages. So a page whose entry came out clean has no later
+///    writer, flushed or not.
+/// 3. **Frames are freed only after the flush.** Until then a CPU may still read through a
+///    translation that it cached. Flushes are collected and done once for a batch; see
+///    [`FlushBatch`].
 ///
 /// # Calls
 ///
-/// Methods may be called with locks of this crate held, so none may call back into it, nor block on anything that waits
-/// for it.
+/// Methods may be called with locks of this crate held, so none may call back into it, nor block on
+/// anything that waits for it.
 pub trait Mmu: Sync {
-    /// Shows a run of neighbouring frames at the pages from `at` on, in one go: as many pages as there are frames, none
-    /// of them mapped. `leaf` is the largest size of a single entry that may be used: [`Order::ZERO`], or
+    /// Shows a run of neighbouring frames at the pages from `at` on, in one go: as many pages as
+    /// there are frames, none of them mapped. `leaf` is the largest size of a single entry that may
+    /// be used: [`Order::ZERO`], or
     /// [`Order::PAGEBLOCK`] where `at` and the run are aligned to it.
     ///
     /// # Errors
     ///
     /// See [`MapError`]; nothing has changed then.
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError>;
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError>;
 
-    /// Takes away what [`map`](Self::map) made. Pages of the range without a translation are passed over. CPUs may go
-    /// on using what they have cached until the [`flush`](Self::flush).
+    /// Takes away what [`map`](Self::map) made. Pages of the range without a translation are passed
+    /// over. CPUs may go on using what they have cached until the [`flush`](Self::flush).
     fn unmap(&self, space: SpaceId, range: VpnRange);
 
-    /// Returns when no CPU has an old translation of any of these pages, nor is in the middle of an access through
-    /// one. One call a batch: several ranges, several folios, several address spaces.
+    /// Returns when no CPU has an old translation of any of these pages, nor is in the middle of an
+    /// access through one. One call a batch: several ranges, several folios, several address
+    /// spaces.
     fn flush(&self, batch: &[Flush]);
 
     /// [`flush`](Self::flush) for callers that can do without it, as [`Vmalloc`](crate::Vmalloc)'s all can: to be
-    /// overridden by a machine that may be unable to take translations away. Such a machine leaves them alone in
+    /// overridden by a machine that may be unable to take translations away. Such a machine leaves
+    /// them alone in
     /// [`unmap`](Self::unmap).
     ///
     /// # Errors
     ///
-    /// See [`MapError`]; some of the ranges may have been flushed then, each as a whole. To flush them again does no harm.
+    /// See [`MapError`]; some of the ranges may have been flushed then, each as a whole. To flush
+    /// them again does no harm.
     fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
         self.flush(batch);
         Ok(())
@@ -115,15 +131,17 @@ pub trait Mmu: Sync {
         crate::primitive::relax();
     }
 
-    // Entries. The defaults work on the software ones; who keeps entries elsewhere overrides all of them.
+    // Entries. The defaults work on the software ones; who keeps entries elsewhere overrides all of
+    // them.
 
     /// The first entry.
     fn load(&self, slots: Slots<'_>) -> Entry {
         slots.entries()[0].load()
     }
 
-    /// Fills entries with nothing mapped: the first with `first`, each of the others with the frame after the last
-    /// one's. One call for each run of frames within a table. May take time and memory.
+    /// Fills entries with nothing mapped: the first with `first`, each of the others with the frame
+    /// after the last one's. One call for each run of frames within a table. May take time and
+    /// memory.
     ///
     /// # Errors
     ///
@@ -133,18 +151,20 @@ pub trait Mmu: Sync {
         Ok(())
     }
 
-    /// Fills entries again that [`get_and_clear`](Self::get_and_clear) has cleared, and that have not been flushed since
-    /// as [unmapped](FlushKind::Unmapped), as [`map_entries`](Self::map_entries) does: with what they were, or with that of
-    /// a copy. Cannot fail.
+    /// Fills entries again that [`get_and_clear`](Self::get_and_clear) has cleared, and that have
+    /// not been flushed since as [unmapped](FlushKind::Unmapped), as
+    /// [`map_entries`](Self::map_entries) does: with what they were, or with that of a copy. Cannot
+    /// fail.
     fn restore(&self, slots: Slots<'_>, first: Entry) {
         for (i, entry) in slots.entries().iter().enumerate() {
             entry.store(first.advance(i as u64));
         }
     }
 
-    /// Clears entries, each in one atomic step, and returns the first as it was, with the young and dirty bits of all
-    /// of them. The caller has checked that they are alike otherwise ([`Entry::batches_with`]), and has the table
-    /// locked, so that only hardware bits can have changed since.
+    /// Clears entries, each in one atomic step, and returns the first as it was, with the young and
+    /// dirty bits of all of them. The caller has checked that they are alike otherwise
+    /// ([`Entry::batches_with`]), and has the table locked, so that only hardware bits can have
+    /// changed since.
     fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
         let mut entries = slots.entries().iter();
         let mut merged = entries.next().map_or(Entry::NONE, |first| first.take());
@@ -154,12 +174,13 @@ pub trait Mmu: Sync {
         merged
     }
 
-    /// Clears bits in those of the entries that are mapped, each in one atomic step, and returns which of the bits were
-    /// set in any of them.
+    /// Clears bits in those of the entries that are mapped, each in one atomic step, and returns
+    /// which of the bits were set in any of them.
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
         let mut merged = Entry::NONE;
         for entry in slots.entries() {
-            // A read first: most entries have nothing to clear, and an atomic write costs twenty times as much.
+            // A read first: most entries have nothing to clear, and an atomic write costs twenty
+            // times as much.
             let now = entry.load();
             if now.is_mapped() && now.only(bits) != Entry::NONE {
                 merged = merged.with(entry.clear(bits).only(bits));
@@ -179,7 +200,14 @@ pub trait Mmu: Sync {
 }
 
 impl<M: Mmu> Mmu for &M {
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
         (**self).map(space, at, frames, access, leaf)
     }
     fn unmap(&self, space: SpaceId, range: VpnRange) {
@@ -214,8 +242,9 @@ impl<M: Mmu> Mmu for &M {
     }
 }
 
-/// How many ranges, and how many folios, one flush can serve. Linux frees reclaimed folios 31 at a time, as many as fit
-/// its folio batch; a flush that interrupts every CPU costs as much as freeing dozens of folios, so this is larger.
+/// How many ranges, and how many folios, one flush can serve. Linux frees reclaimed folios 31 at a
+/// time, as many as fit its folio batch; a flush that interrupts every CPU costs as much as freeing
+/// dozens of folios, so this is larger.
 pub const BATCH: usize = 128;
 
 /// Ranges that wait for one flush. Neighbouring ranges become one.
@@ -275,7 +304,8 @@ impl FlushBatch {
         true
     }
 
-    /// Flushes what has been collected, if anything, with one call; returns whether there was a call.
+    /// Flushes what has been collected, if anything, with one call; returns whether there was a
+    /// call.
     pub fn flush(&mut self, mmu: &impl Mmu) -> bool {
         if self.len == 0 {
             return false;
@@ -314,7 +344,10 @@ mod tests {
         let mut batch = FlushBatch::new();
         assert!(batch.add(flush(10, 20)) && batch.add(flush(20, 25)) && batch.add(flush(8, 10)));
         assert_eq!(batch.ranges(), [flush(8, 25)]);
-        assert!(batch.add(Flush { kind: FlushKind::Changed, ..flush(25, 26) }), "another kind is another range");
+        assert!(
+            batch.add(Flush { kind: FlushKind::Changed, ..flush(25, 26) }),
+            "another kind is another range"
+        );
         assert_eq!(batch.ranges().len(), 2);
         for i in 2..BATCH as u64 {
             assert!(batch.add(flush(i * 100, i * 100 + 1)));

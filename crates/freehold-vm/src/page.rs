@@ -1,4 +1,5 @@
-//! Which virtual pages: a page's number, ranges of them, whose they are and what may be done with them.
+//! Which virtual pages: a page's number, ranges of them, whose they are and what may be done with
+//! them.
 
 use core::fmt;
 
@@ -91,7 +92,8 @@ impl fmt::Display for VpnRange {
     }
 }
 
-/// An address space, as an index into those that a [`Vm`](crate::Vm) was given, or whatever the host's
+/// An address space, as an index into those that a [`Vm`](crate::Vm) was given, or whatever the
+/// host's
 /// [`Mmu`](crate::Mmu) takes it for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
@@ -126,7 +128,8 @@ impl fmt::Display for SpaceId {
 /// What a mapping lets its users do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Access {
-    /// Nothing: every access faults, though the frame stays where it is (`PROT_NONE`, NUMA hinting).
+    /// Nothing: every access faults, though the frame stays where it is (`PROT_NONE`, NUMA
+    /// hinting).
     None,
     /// Reading.
     Read,

@@ -1,8 +1,9 @@
-//! Atomics: the machine's, or loom's under `--cfg loom`, which then runs through every interleaving.
+//! Atomics: the machine's, or loom's under `--cfg loom`, which then runs through every
+//! interleaving.
 //!
-//! Many fields are atomics that only the holder of some lock writes. [`Plain`] gives those relaxed reads and writes
-//! short names; they compile to ordinary moves, and the lock's own acquire and release order them. What is used
-//! *without* a lock spells its orderings out and says why.
+//! Many fields are atomics that only the holder of some lock writes. [`Plain`] gives those relaxed
+//! reads and writes short names; they compile to ordinary moves, and the lock's own acquire and
+//! release order them. What is used *without* a lock spells its orderings out and says why.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -36,8 +37,8 @@ macro_rules! plain {
 
 plain!(AtomicBool: bool, AtomicU32: u32, AtomicU64: u64);
 
-/// One turn of a wait where the host has nothing better. Loom must be told that nothing happens here until somebody
-/// else has run.
+/// One turn of a wait where the host has nothing better. Loom must be told that nothing happens
+/// here until somebody else has run.
 pub(crate) fn relax() {
     #[cfg(not(loom))]
     core::hint::spin_loop();

@@ -1,11 +1,14 @@
 //! Changing entries in place: what may be done with their pages, and whether they were written to.
 
 use crate::primitive::Ordering;
-use crate::{Access, Entry, Flush, FlushBatch, FlushKind, Mmu, Space, SpaceId, Vm, VmError, Vma, VpnRange};
+use crate::{
+    Access, Entry, Flush, FlushBatch, FlushKind, Mmu, Space, SpaceId, Vm, VmError, Vma, VpnRange,
+};
 
 impl<'m, M: Mmu> Vm<'m, M> {
-    /// Changes what may be done with a range (`mprotect`). Entries lose what they may not do any more at once, with one
-    /// flush; what they gain they gain by faulting ([`Vm::write_fault`]), but for reading, which they gain at once.
+    /// Changes what may be done with a range (`mprotect`). Entries lose what they may not do any
+    /// more at once, with one flush; what they gain they gain by faulting ([`Vm::write_fault`]),
+    /// but for reading, which they gain at once.
     ///
     /// # Errors
     ///
@@ -14,22 +17,28 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let found = self.space_with(space, range)?;
         self.change_vmas(found, range, |vma| Some(Vma { access, ..vma }))?;
         self.change_entries(found, range, |entry| match access {
-            Access::None => entry.without(Entry::PRESENT.with(Entry::WRITABLE)).with(Entry::PROT_NONE),
-            Access::Read => entry.without(Entry::PROT_NONE.with(Entry::WRITABLE)).with(Entry::PRESENT),
+            Access::None => {
+                entry.without(Entry::PRESENT.with(Entry::WRITABLE)).with(Entry::PROT_NONE)
+            }
+            Access::Read => {
+                entry.without(Entry::PROT_NONE.with(Entry::WRITABLE)).with(Entry::PRESENT)
+            }
             Access::ReadWrite => entry.without(Entry::PROT_NONE).with(Entry::PRESENT),
         });
         Ok(())
     }
 
-    /// Clears the soft-dirty bits of a range and write-protects it, so that the next write to each page faults and sets
-    /// its bit again (`/proc/self/clear_refs`). One flush.
+    /// Clears the soft-dirty bits of a range and write-protects it, so that the next write to each
+    /// page faults and sets its bit again (`/proc/self/clear_refs`). One flush.
     ///
     /// # Errors
     ///
     /// [`VmError::NoSpace`], [`VmError::OutOfSpace`].
     pub fn clear_soft_dirty(&self, space: SpaceId, range: VpnRange) -> Result<(), VmError> {
         let found = self.space_with(space, range)?;
-        self.change_entries(found, range, |entry| entry.without(Entry::SOFT_DIRTY.with(Entry::WRITABLE)));
+        self.change_entries(found, range, |entry| {
+            entry.without(Entry::SOFT_DIRTY.with(Entry::WRITABLE))
+        });
         Ok(())
     }
 
@@ -55,7 +64,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     if entry.is_mapped() && lost != Entry::NONE {
                         self.add_flush(
                             &mut batch,
-                            Flush { space: space.id(), range: slots.range(), kind: FlushKind::Changed },
+                            Flush {
+                                space: space.id(),
+                                range: slots.range(),
+                                kind: FlushKind::Changed,
+                            },
                         );
                     }
                     vpn = vpn.plus(1);

@@ -7,14 +7,15 @@
 //!             then the addresses are free; then the frames, sorted and joined over all of these areas
 //! ```
 //!
-//! A flush interrupts every CPU, and costs as much for a thousand pages as for one; on a host, where a flush is what
-//! takes pages away, neighbouring areas become one system call. Linux does the same with
-//! `fls(CPUs) * 32 MiB` as the limit.
+//! A flush interrupts every CPU, and costs as much for a thousand pages as for one; on a host,
+//! where a flush is what takes pages away, neighbouring areas become one system call. Linux does
+//! the same with `fls(CPUs) * 32 MiB` as the limit.
 //!
-//! One thing is different. Linux gives the frames back in `vfree`, before the flush, and trusts that nobody uses an area
-//! after freeing it. Here the frames wait, too: **no frame is freed while a CPU may reach it** holds for areas that are
-//! freed lazily. A stale access between the free and the purge reaches the area's own frames, or faults; never somebody
-//! else's. The price is that up to `lazy_max` pages wait with them. Whoever runs out of frames, addresses or nodes in
+//! One thing is different. Linux gives the frames back in `vfree`, before the flush, and trusts
+//! that nobody uses an area after freeing it. Here the frames wait, too: **no frame is freed while
+//! a CPU may reach it** holds for areas that are freed lazily. A stale access between the free and
+//! the purge reaches the area's own frames, or faults; never somebody else's. The price is that up
+//! to `lazy_max` pages wait with them. Whoever runs out of frames, addresses or nodes in
 //! [`Vmalloc::vmalloc`] or [`Vmalloc::unmap_part`] purges and tries again. [`Vmalloc::vmap`] and [`Vmalloc::vm_map_ram`] have
 //! no page allocator to give frames back to: there the caller purges.
 
@@ -22,9 +23,13 @@ use crate::primitive::{AtomicBool, Plain};
 use crate::runs::Runs;
 use crate::stats::count;
 use crate::vmalloc::Kind;
-use crate::{BATCH, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Vmalloc, VmallocError, Vpn, VpnRange, lock};
+use crate::{
+    BATCH, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Vmalloc, VmallocError, Vpn, VpnRange,
+    lock,
+};
 
-/// The right to purge. Given back also where a flush panics: it guards no data, and others would wait for ever.
+/// The right to purge. Given back also where a flush panics: it guards no data, and others would
+/// wait for ever.
 struct Turn<'a>(&'a AtomicBool);
 
 impl Drop for Turn<'_> {
@@ -34,11 +39,12 @@ impl Drop for Turn<'_> {
 }
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
-    /// From now on [`Vmalloc::vfree`] leaves areas to a later [`Vmalloc::purge`], until more than `pages` pages wait; 0,
-    /// as at first, flushes and frees in each call.
+    /// From now on [`Vmalloc::vfree`] leaves areas to a later [`Vmalloc::purge`], until more than
+    /// `pages` pages wait; 0, as at first, flushes and frees in each call.
     ///
-    /// All calls must be given the same page allocator then: a purge frees what others have left. What waits when this
-    /// `Vmalloc` is dropped is lost to the allocator, as are areas that were never freed: purge first.
+    /// All calls must be given the same page allocator then: a purge frees what others have left.
+    /// What waits when this `Vmalloc` is dropped is lost to the allocator, as are areas that were
+    /// never freed: purge first.
     pub fn set_lazy_max(&self, pages: u64) {
         self.lazy_max.set(pages);
     }
@@ -75,8 +81,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         })
     }
 
-    /// Flushes what was freed lazily and frees its frames; returns how many pages that were. Waits for a purge that
-    /// somebody else is making.
+    /// Flushes what was freed lazily and frees its frames; returns how many pages that were. Waits
+    /// for a purge that somebody else is making.
     ///
     /// One flush for every [`BATCH`] areas, O(areas log areas), besides the frees themselves.
     ///
@@ -102,7 +108,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             let mut batch = FlushBatch::new();
             for (range, ..) in areas.iter() {
                 // As many ranges as areas fit.
-                let _ = batch.add(Flush { space: self.space, range: *range, kind: FlushKind::Unmapped });
+                let _ = batch.add(Flush {
+                    space: self.space,
+                    range: *range,
+                    kind: FlushKind::Unmapped,
+                });
             }
             count(&self.counters.flushes, 1);
             let flushed = batch.try_flush(&self.mmu).is_ok();
@@ -131,12 +141,14 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         result.map(|()| pages)
     }
 
-    /// Takes areas that wait for a purge: each with its guard page, behind which the next one begins, the number of its
-    /// pages, and its runs. Returns how many.
+    /// Takes areas that wait for a purge: each with its guard page, behind which the next one
+    /// begins, the number of its pages, and its runs. Returns how many.
     fn take_lazy(&self, areas: &mut [(VpnRange, u64, Runs); BATCH]) -> usize {
         self.with(|state| {
             let mut n = 0;
-            while let Some(area) = state.lazy.filter(|_| n < BATCH).and_then(|v| state.areas.get(v.get())) {
+            while let Some(area) =
+                state.lazy.filter(|_| n < BATCH).and_then(|v| state.areas.get(v.get()))
+            {
                 state.lazy = area.value.next_lazy;
                 state.lazy_pages -= area.value.pages;
                 let range = VpnRange { start: Vpn::new(area.start), end: Vpn::new(area.end) };
@@ -151,7 +163,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub(crate) fn purge_for_want(&self, frames: &impl FrameAllocator) -> bool {
         // What others are purging at this moment helps, too.
         let waiting = self.lazy_max.get() > 0 || self.lazy_pages() > 0 || self.purging.get();
-        // Frames that cannot be freed have been freed by somebody else: nothing that this caller could do.
+        // Frames that cannot be freed have been freed by somebody else: nothing that this caller
+        // could do.
         waiting && {
             let _ = self.purge(frames);
             true

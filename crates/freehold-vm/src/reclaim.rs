@@ -19,7 +19,8 @@ use crate::stats::count;
 use crate::unmap::Kept;
 use crate::{Entry, FrameAllocator, Mmu, SpaceId, UnmapPath, Vm, VmError, VpnRange};
 
-/// Folios that are unmapped and have no reference, waiting for the flush after which they can be freed.
+/// Folios that are unmapped and have no reference, waiting for the flush after which they can be
+/// freed.
 struct Reclaimed {
     ranges: [FrameRange; BATCH],
     len: usize,
@@ -34,9 +35,9 @@ impl Reclaimed {
 }
 
 impl<'m, M: Mmu> Vm<'m, M> {
-    /// Reclaims lazyfree folios, those that became so first, until `frames` frames are free or every folio on the list
-    /// has been looked at twice. Folios that were used since are passed over the first time. Returns how many frames
-    /// were freed.
+    /// Reclaims lazyfree folios, those that became so first, until `frames` frames are free or
+    /// every folio on the list has been looked at twice. Folios that were used since are passed
+    /// over the first time. Returns how many frames were freed.
     ///
     /// # Errors
     ///
@@ -53,8 +54,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
         result.and(self.finish(allocator, &mut reclaimed)).map(|()| reclaimed.frames)
     }
 
-    /// Reclaims the lazyfree folios of a range now, whether used since or not (`MADV_PAGEOUT`). There is no swap here:
-    /// folios whose contents matter stay. Returns how many frames were freed.
+    /// Reclaims the lazyfree folios of a range now, whether used since or not (`MADV_PAGEOUT`).
+    /// There is no swap here: folios whose contents matter stay. Returns how many frames were
+    /// freed.
     ///
     /// # Errors
     ///
@@ -74,7 +76,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 vpn = vpn.plus(1);
                 continue;
             };
-            let rest = u64::from(self.folios.frame(head).pages() - i).min(range.end.get() - vpn.get());
+            let rest =
+                u64::from(self.folios.frame(head).pages() - i).min(range.end.get() - vpn.get());
             vpn = vpn.plus(self.shown_from(space, vpn, entry, rest));
             let mine = self.folios.frame(head).is_lazyfree()
                 && self.lru.with(|| self.mmu.relax(), |lru| lru.remove(&self.folios, head));
@@ -104,7 +107,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         )
     }
 
-    /// Decides about one folio, off the list and with a reference of the caller's, which is given back.
+    /// Decides about one folio, off the list and with a reference of the caller's, which is given
+    /// back.
     fn reclaim_folio(
         &self,
         allocator: &impl FrameAllocator,
@@ -144,7 +148,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 reclaimed.len += 1;
                 reclaimed.frames += range.len();
             }
-            // Where every page is flushed that has been done already, and the folio goes back at once.
+            // Where every page is flushed that has been done already, and the folio goes back at
+            // once.
             if reclaimed.len == BATCH || self.unmap_path() == UnmapPath::PageByPage {
                 return self.finish(allocator, reclaimed);
             }
@@ -157,8 +162,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 self.lru_add(head);
             }
             Ok(()) => {
-                // A pin came too late to keep the entries, but in time to keep the folio. When it goes, so does the
-                // folio, and by then no CPU may have a translation.
+                // A pin came too late to keep the entries, but in time to keep the folio. When it
+                // goes, so does the folio, and by then no CPU may have a translation.
                 self.flush_pending();
                 count(&self.counters.kept_busy, 1);
                 self.lru_add(head);
@@ -179,8 +184,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let mut i = 0;
             while let Some(live) = mapping.next_live(i) {
                 let slots = space.slots(mapping.page(live), 1);
-                // A bit may be left from an entry that is gone, and another folio's be there: that one then has a
-                // chance less. No lock and no flush: a TLB that goes on using its copy hides a use at worst.
+                // A bit may be left from an entry that is gone, and another folio's be there: that
+                // one then has a chance less. No lock and no flush: a TLB that goes on using its
+                // copy hides a use at worst.
                 used |= self.mmu.clear_bits(slots, Entry::YOUNG).is_young();
                 i = live + 1;
             }
@@ -189,7 +195,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// One flush, then the frames go.
-    fn finish(&self, allocator: &impl FrameAllocator, reclaimed: &mut Reclaimed) -> Result<(), VmError> {
+    fn finish(
+        &self,
+        allocator: &impl FrameAllocator,
+        reclaimed: &mut Reclaimed,
+    ) -> Result<(), VmError> {
         if reclaimed.len == 0 {
             return Ok(());
         }

@@ -7,10 +7,11 @@
 //!             pages 96..100 show frames 0..4          pages 510..513 show frames 1..4, across a table's end
 //! ```
 //!
-//! `base` is the page at which the folio's first frame would be; `live` has a bit for each of its frames that is mapped
-//! there. So part of a mapping can go without a new record being needed, which could not be had just when memory is
-//! short. A bit may outlive its entry for a moment (an entry is cleared under its table's lock, the bit under the
-//! folio's), so whoever walks looks at the entries; a bit without an entry does no harm.
+//! `base` is the page at which the folio's first frame would be; `live` has a bit for each of its
+//! frames that is mapped there. So part of a mapping can go without a new record being needed,
+//! which could not be had just when memory is short. A bit may outlive its entry for a moment (an
+//! entry is cleared under its table's lock, the bit under the folio's), so whoever walks looks at
+//! the entries; a bit without an entry does no harm.
 
 use crate::folio::NIL;
 use crate::lock::Spin;
@@ -23,8 +24,8 @@ const WORDS: usize = 8;
 #[cfg(loom)]
 const WORDS: usize = 1;
 
-/// A place for one mapping of a folio: 80 bytes. The caller hands over a slice of them: one for each folio that is
-/// mapped in one place, more for those in several.
+/// A place for one mapping of a folio: 80 bytes. The caller hands over a slice of them: one for
+/// each folio that is mapped in one place, more for those in several.
 pub struct Mapping {
     base: AtomicU64,
     live: [AtomicU64; WORDS],
@@ -90,7 +91,11 @@ impl Mapping {
     }
 
     fn overlap(&self, first: u32, n: u32) -> u32 {
-        self.live.iter().enumerate().map(|(w, word)| (word.get() & word_mask(w, first, n)).count_ones()).sum()
+        self.live
+            .iter()
+            .enumerate()
+            .map(|(w, word)| (word.get() & word_mask(w, first, n)).count_ones())
+            .sum()
     }
 
     fn mark(&self, first: u32, n: u32) {
@@ -200,20 +205,29 @@ impl<'m> Mappings<'m> {
         let mut at = list.get();
         while at != NIL {
             let mapping = self.get(at);
-            if mapping.space() == space && mapping.page(0) == base && mapping.overlap(first, n) == 0 {
+            if mapping.space() == space && mapping.page(0) == base && mapping.overlap(first, n) == 0
+            {
                 mapping.mark(first, n);
                 return Ok(());
             }
             at = mapping.next();
         }
-        // A bit may be left from an entry that is gone already: then a second record has the new ones.
+        // A bit may be left from an entry that is gone already: then a second record has the new
+        // ones.
         let node = self.take(1, relax)?;
         self.fill(node, list, space, base, first, n);
         Ok(())
     }
 
     /// Notes that frames of a folio are not mapped there any more.
-    pub(crate) fn remove(&self, list: &AtomicU32, space: SpaceId, base: Vpn, (first, n): (u32, u32), relax: impl Fn()) {
+    pub(crate) fn remove(
+        &self,
+        list: &AtomicU32,
+        space: SpaceId,
+        base: Vpn,
+        (first, n): (u32, u32),
+        relax: impl Fn(),
+    ) {
         let mut i = first;
         while i < first + n {
             let mut at = list.get();
@@ -266,7 +280,13 @@ impl<'m> Mappings<'m> {
     }
 
     /// The record of that place that has frame `i` live.
-    pub(crate) fn find(&self, list: &AtomicU32, space: SpaceId, base: Vpn, i: u32) -> Option<&'m Mapping> {
+    pub(crate) fn find(
+        &self,
+        list: &AtomicU32,
+        space: SpaceId,
+        base: Vpn,
+        i: u32,
+    ) -> Option<&'m Mapping> {
         self.iter(list).find(|m| m.space() == space && m.page(0) == base && m.overlap(i, 1) == 1)
     }
 

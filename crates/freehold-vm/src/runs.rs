@@ -6,8 +6,9 @@
 //!   frames  4096..   512.. 77..             each run is one mapping, and one free
 //! ```
 //!
-//! Linux keeps a pointer a page. A run is a node of 24 bytes however long it is, and frames that happen to be neighbours
-//! (those of a bulk allocation, mostly) share one as they are added. Nodes come from the caller's slice.
+//! Linux keeps a pointer a page. A run is a node of 24 bytes however long it is, and frames that
+//! happen to be neighbours (those of a bulk allocation, mostly) share one as they are added. Nodes
+//! come from the caller's slice.
 
 use freehold::{FrameRange, Pfn};
 
@@ -173,8 +174,8 @@ impl<'m> RunArena<'m> {
         core::iter::from_fn(move || self.next(&mut cursor))
     }
 
-    /// The node whose run starts at page `offset`, and the node before it, after cutting a run in two where need be.
-    /// `(tail, NIL)` for the offset behind the last page.
+    /// The node whose run starts at page `offset`, and the node before it, after cutting a run in
+    /// two where need be. `(tail, NIL)` for the offset behind the last page.
     fn cut(&mut self, runs: &mut Runs, offset: u64) -> Result<(u32, u32), NoNode> {
         let (mut before, mut n, mut at) = (NIL, runs.head, 0);
         while n != NIL && at < offset {
@@ -197,8 +198,8 @@ impl<'m> RunArena<'m> {
         Ok((before, n))
     }
 
-    /// Takes the runs of the pages `from..to` out and leaves a hole. O(runs before `to`). Where there is no node for it
-    /// the frames of each page are as they were.
+    /// Takes the runs of the pages `from..to` out and leaves a hole. O(runs before `to`). Where
+    /// there is no node for it the frames of each page are as they were.
     pub(crate) fn punch(&mut self, runs: &mut Runs, from: u64, to: u64) -> Result<Runs, NoNode> {
         let (_, first) = self.cut(runs, from)?;
         let (last, after) = self.cut(runs, to)?;
@@ -206,7 +207,8 @@ impl<'m> RunArena<'m> {
             return Ok(Runs::EMPTY);
         }
         let hole = self.take(HOLE, to - from, after)?;
-        // The second cut cannot have moved the node before `first`, but may have split `first` itself.
+        // The second cut cannot have moved the node before `first`, but may have split `first`
+        // itself.
         let (before, _) = self.cut(runs, from)?;
         let mut count = 1;
         let mut n = first;
@@ -253,8 +255,9 @@ impl<'m> RunArena<'m> {
         self.give(n);
     }
 
-    /// Brings the runs into rising order of frames and joins those that touch: the fewest runs there can be, whatever
-    /// the order of the pages was. O(runs) where they are in order, O(runs log runs) otherwise; no memory.
+    /// Brings the runs into rising order of frames and joins those that touch: the fewest runs
+    /// there can be, whatever the order of the pages was. O(runs) where they are in order, O(runs
+    /// log runs) otherwise; no memory.
     pub(crate) fn coalesce(&mut self, runs: &mut Runs) {
         if runs.count < 2 {
             // Most areas: one chunk, or several that were neighbours as they came.
@@ -344,8 +347,8 @@ mod tests {
     }
 
     proptest! {
-        /// Frames in any order: punching takes exactly what it should, coalescing leaves the fewest runs, no node is
-        /// lost.
+        /// Frames in any order: punching takes exactly what it should, coalescing leaves the fewest
+        /// runs, no node is lost.
         #[test]
         fn agrees_with_an_array(
             frames in Just((100..140u64).collect::<Vec<_>>()).prop_shuffle(),

@@ -1,13 +1,16 @@
-//! The same folios in two address spaces, as after `fork`: read-only in both, until whoever writes first gets a copy.
+//! The same folios in two address spaces, as after `fork`: read-only in both, until whoever writes
+//! first gets a copy.
 
 use crate::primitive::{Ordering, Plain, fence};
 use crate::{
-    Access, Entry, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vpn, VpnRange,
+    Access, Entry, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError,
+    Vpn, VpnRange,
 };
 
 impl<'m, M: Mmu> Vm<'m, M> {
-    /// Shows what is mapped in a range at the pages from `at` on in another address space, too, as `fork` does: both
-    /// are read-only from now on, and whoever writes first gets a copy ([`Vm::write_fault`]). Dirty bits are inherited.
+    /// Shows what is mapped in a range at the pages from `at` on in another address space, too, as
+    /// `fork` does: both are read-only from now on, and whoever writes first gets a copy
+    /// ([`Vm::write_fault`]). Dirty bits are inherited.
     ///
     /// # Errors
     ///
@@ -37,9 +40,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     let most = (range.end.get() - vpn.get()).min(most);
                     let most = most.min(from.table_end(vpn).get() - vpn.get());
                     let there = at.plus(vpn.get() - range.start.get());
-                    result = self.share_locked(locked, from, (vpn, entry, most), to, there, &mut batch).map(|pages| {
-                        vpn = vpn.plus(pages);
-                    });
+                    result = self
+                        .share_locked(locked, from, (vpn, entry, most), to, there, &mut batch)
+                        .map(|pages| {
+                            vpn = vpn.plus(pages);
+                        });
                     self.folios.frame(locked).unlock();
                     let put = self.put_refs(frames, locked, 1);
                     result = result.and(put);
@@ -63,8 +68,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         batch: &mut FlushBatch,
     ) -> Result<u64, VmError> {
         let frame = self.folios.frame(head);
-        // This call's own reference is the one above the mappings. Acquire: what was written through a pin that is not
-        // counted any more has been written.
+        // This call's own reference is the one above the mappings. Acquire: what was written
+        // through a pin that is not counted any more has been written.
         let pinned = || frame.refs.load(Ordering::Acquire) != frame.maps.get() + 1;
         let busy = VmError::Busy { pfn: self.folios.pfn(head) };
         if pinned() {
@@ -80,18 +85,25 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let slots = from.slots(vpn, len);
             if now.is_writable() {
                 self.mmu.clear_bits(slots, Entry::WRITABLE);
-                // SeqCst fence: pairs with the one in `Vm::get_at`. Here an entry is write-protected and then the
-                // references are counted; there a reference is taken and then the entry is looked at. At least one of
-                // the two sees the other.
+                // SeqCst fence: pairs with the one in `Vm::get_at`. Here an entry is
+                // write-protected and then the references are counted; there a reference is taken
+                // and then the entry is looked at. At least one of the two sees the other.
                 fence(Ordering::SeqCst);
                 if pinned() {
                     (0..len).for_each(|i| self.set_writable(from, vpn.plus(i)));
                     return Err(busy);
                 }
-                self.add_flush(batch, Flush { space: from.id(), range: slots.range(), kind: FlushKind::Changed });
+                self.add_flush(
+                    batch,
+                    Flush { space: from.id(), range: slots.range(), kind: FlushKind::Changed },
+                );
             }
             let all = (0..len).map(|i| self.mmu.load(from.slots(vpn.plus(i), 1)));
-            Ok(Some((len, now, all.fold(Entry::NONE, |bits, entry| bits.with(entry.only(Entry::DIRTY))))))
+            Ok(Some((
+                len,
+                now,
+                all.fold(Entry::NONE, |bits, entry| bits.with(entry.only(Entry::DIRTY))),
+            )))
         })?;
         // Changed under our eyes: look again.
         let Some((len, now, bits)) = shared else { return Ok(0) };

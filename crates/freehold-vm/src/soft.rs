@@ -5,10 +5,11 @@
 //!   CPU 1: TLB of 64 translations ---                ...
 //! ```
 //!
-//! An access ([`SoftMmu::access`]) uses what its CPU's TLB holds, **even where the entry has changed since**, unless it
-//! is a write and the cached translation is not dirty: then hardware has to set the entry's dirty bit and walks. So a
-//! flush that is forgotten shows: somebody reads or writes a frame that is not theirs any more. A flush waits for an
-//! access that is under way on another CPU, as the answer to an inter-processor interrupt does.
+//! An access ([`SoftMmu::access`]) uses what its CPU's TLB holds, **even where the entry has
+//! changed since**, unless it is a write and the cached translation is not dirty: then hardware has
+//! to set the entry's dirty bit and walks. So a flush that is forgotten shows: somebody reads or
+//! writes a frame that is not theirs any more. A flush waits for an access that is under way on
+//! another CPU, as the answer to an inter-processor interrupt does.
 
 use freehold::{FrameRange, Order, Pfn};
 
@@ -90,10 +91,15 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
         Self::with_relax(relax)
     }
 
-    /// As [`SoftMmu::new`]; `relax` is called in every turn of a wait: for threads, something that yields.
+    /// As [`SoftMmu::new`]; `relax` is called in every turn of a wait: for threads, something that
+    /// yields.
     #[must_use]
     pub fn with_relax(relax: fn()) -> Self {
-        Self { tlbs: core::array::from_fn(|_| Spin::new([None; TLB])), counters: Counters::default(), relax }
+        Self {
+            tlbs: core::array::from_fn(|_| Spin::new([None; TLB])),
+            counters: Counters::default(),
+            relax,
+        }
     }
 
     /// What has been counted so far. Takes no lock.
@@ -118,16 +124,19 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
     /// Whether any CPU has a translation to one of these frames: none may when they are freed.
     #[must_use]
     pub fn caches(&self, frames: FrameRange) -> bool {
-        let holds = |cached: &Option<Cached>| cached.is_some_and(|cached| frames.contains(cached.entry.pfn()));
+        let holds = |cached: &Option<Cached>| {
+            cached.is_some_and(|cached| frames.contains(cached.entry.pfn()))
+        };
         self.tlbs.iter().any(|tlb| tlb.with(self.relax, |tlb| tlb.iter().any(holds)))
     }
 
-    /// What CPU `cpu` does to use a page: `f` runs with the frame that the CPU believes the page shows, and no flush of
-    /// the page returns meanwhile. `f` must not call anything that flushes.
+    /// What CPU `cpu` does to use a page: `f` runs with the frame that the CPU believes the page
+    /// shows, and no flush of the page returns meanwhile. `f` must not call anything that flushes.
     ///
     /// # Errors
     ///
-    /// See [`Fault`]; `f` has not run then. What the entry says at this moment may be half of what reclaim is doing:
+    /// See [`Fault`]; `f` has not run then. What the entry says at this moment may be half of what
+    /// reclaim is doing:
     /// [`Vm::touch`](crate::Vm::touch) waits for the other half; then try again.
     ///
     /// # Panics
@@ -159,7 +168,14 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
 }
 
 impl<const CPUS: usize> Mmu for SoftMmu<CPUS> {
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
         // Nobody walks what vmalloc maps: there are no software entries for it.
         let _ = (space, at, access, leaf);
         count(&self.counters.maps, 1);
@@ -180,7 +196,9 @@ impl<const CPUS: usize> Mmu for SoftMmu<CPUS> {
             tlb.with(self.relax, |tlb| {
                 for place in tlb.iter_mut() {
                     let old = |cached: &Cached| {
-                        batch.iter().any(|flush| flush.space == cached.space && flush.range.contains(cached.vpn))
+                        batch.iter().any(|flush| {
+                            flush.space == cached.space && flush.range.contains(cached.vpn)
+                        })
                     };
                     if place.as_ref().is_some_and(old) {
                         *place = None;

@@ -1,5 +1,5 @@
-//! Address spaces: VMAs that say what may be done where, page tables that say which frame is where, and the walk that a
-//! CPU makes through them.
+//! Address spaces: VMAs that say what may be done where, page tables that say which frame is where,
+//! and the walk that a CPU makes through them.
 //!
 //! ```text
 //!   VMAs     [ read, write          )[ read )        [ none  )
@@ -7,7 +7,8 @@
 //!            base
 //! ```
 //!
-//! The tables cover one range of pages from `base` on. A batch of entries ends at the end of its table and of its VMA.
+//! The tables cover one range of pages from `base` on. A batch of entries ends at the end of its
+//! table and of its VMA.
 
 use freehold::Pfn;
 
@@ -36,7 +37,8 @@ pub enum Fault {
     NotMapped,
     /// A frame is there, but no access is allowed.
     AccessDenied,
-    /// A frame is there, but not to be written to. [`Vm::write_fault`](crate::Vm::write_fault) may change that.
+    /// A frame is there, but not to be written to. [`Vm::write_fault`](crate::Vm::write_fault) may
+    /// change that.
     WriteProtected,
 }
 
@@ -59,23 +61,32 @@ pub struct Space<'m> {
     base: Vpn,
     tables: &'m [PageTable],
     pub(crate) vmas: Spin<IntervalTree<'m, Vma>>,
-    /// How many calls are between changing entries here and flushing them: until they are through, even an entry that
-    /// no CPU can use now may be cached. See [`Space::needs_flush`].
+    /// How many calls are between changing entries here and flushing them: until they are through,
+    /// even an entry that no CPU can use now may be cached. See [`Space::needs_flush`].
     pub(crate) changing: AtomicU32,
     /// Reclaim has cleared entries here and not flushed yet.
     pub(crate) pending: AtomicBool,
 }
 
 impl<'m> Space<'m> {
-    /// An empty address space whose tables cover `tables.len() * 512` pages from `base` on, with room for one VMA in
-    /// each of `vmas`. Its place in the slice that [`Vm::new`](crate::Vm::new) gets must be `id`.
+    /// An empty address space whose tables cover `tables.len() * 512` pages from `base` on, with
+    /// room for one VMA in each of `vmas`. Its place in the slice that [`Vm::new`](crate::Vm::new)
+    /// gets must be `id`.
     ///
     /// # Panics
     ///
     /// Where `base` is not the first page of a page table (a multiple of 512).
     #[must_use]
-    pub fn new(id: SpaceId, base: Vpn, tables: &'m [PageTable], vmas: &'m mut [IntervalNode<Vma>]) -> Self {
-        assert!(base.get() % TABLE_ENTRIES == 0, "an address space must start at a page table's start, not at {base}");
+    pub fn new(
+        id: SpaceId,
+        base: Vpn,
+        tables: &'m [PageTable],
+        vmas: &'m mut [IntervalNode<Vma>],
+    ) -> Self {
+        assert!(
+            base.get() % TABLE_ENTRIES == 0,
+            "an address space must start at a page table's start, not at {base}"
+        );
         Self {
             id,
             base,
@@ -123,10 +134,11 @@ impl<'m> Space<'m> {
         self.vmas.with(relax, |vmas| vmas.get(vpn.get()))
     }
 
-    /// Whether clearing this entry asks for a flush. An entry without the present bit sits in no TLB, unless whoever
-    /// took the bit away has not flushed yet.
+    /// Whether clearing this entry asks for a flush. An entry without the present bit sits in no
+    /// TLB, unless whoever took the bit away has not flushed yet.
     pub(crate) fn needs_flush(&self, entry: Entry) -> bool {
-        // Acquire: pairs with the Release of the call that took the bit away; it raised the counter before.
+        // Acquire: pairs with the Release of the call that took the bit away; it raised the counter
+        // before.
         entry.is_present() || self.changing.load(crate::primitive::Ordering::Acquire) > 0
     }
 
@@ -137,9 +149,10 @@ impl<'m> Space<'m> {
         })
     }
 
-    /// What a CPU does to use a page: finds the frame and notes the use in the software entry, young for reading and
-    /// dirty for writing, by compare-and-swap. Takes no lock. A fault is what the entry says at this moment; reclaim may
-    /// just be about to put it back: [`Vm::touch`](crate::Vm::touch) waits for that.
+    /// What a CPU does to use a page: finds the frame and notes the use in the software entry,
+    /// young for reading and dirty for writing, by compare-and-swap. Takes no lock. A fault is what
+    /// the entry says at this moment; reclaim may just be about to put it back:
+    /// [`Vm::touch`](crate::Vm::touch) waits for that.
     ///
     /// # Errors
     ///

@@ -1,12 +1,14 @@
 //! Splitting folios, and the queue of those that should be.
 //!
-//! A folio of which only part is mapped holds on to frames that nobody can use. It is put on a queue, and under memory
-//! pressure ([`Vm::split_deferred`]) becomes folios of one frame each; those that nothing shows are freed. No entry
-//! changes: entries name frames. What changes is who speaks for each frame.
+//! A folio of which only part is mapped holds on to frames that nobody can use. It is put on a
+//! queue, and under memory pressure ([`Vm::split_deferred`]) becomes folios of one frame each;
+//! those that nothing shows are freed. No entry changes: entries name frames. What changes is who
+//! speaks for each frame.
 //!
-//! The queue is where the page-by-page way of unmapping hurts twice: it queues each folio in passing, and whoever works
-//! on the queue takes a **reference** to find out whether there is something to do. To the unmapping that looks like
-//! somebody using the folio: it stops half-way, and now the folio really is partly mapped.
+//! The queue is where the page-by-page way of unmapping hurts twice: it queues each folio in
+//! passing, and whoever works on the queue takes a **reference** to find out whether there is
+//! something to do. To the unmapping that looks like somebody using the folio: it stops half-way,
+//! and now the folio really is partly mapped.
 
 use freehold::Pfn;
 
@@ -18,8 +20,8 @@ use crate::stats::count;
 use crate::{Folio, FrameAllocator, Mmu, Vm, VmError};
 
 impl<'m, M: Mmu> Vm<'m, M> {
-    /// Splits a folio into folios of one frame; those of its frames that nothing shows are freed. The caller has a
-    /// reference, which is to the first frame's folio afterwards.
+    /// Splits a folio into folios of one frame; those of its frames that nothing shows are freed.
+    /// The caller has a reference, which is to the first frame's folio afterwards.
     ///
     /// # Errors
     ///
@@ -41,7 +43,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// [`Vm::split`] of a folio that the caller has locked. The first frame's folio is locked afterwards.
-    pub(crate) fn split_locked(&self, frames: &impl FrameAllocator, head: u32) -> Result<(), VmError> {
+    pub(crate) fn split_locked(
+        &self,
+        frames: &impl FrameAllocator,
+        head: u32,
+    ) -> Result<(), VmError> {
         let frame = self.folios.frame(head);
         let busy = VmError::Busy { pfn: self.folios.pfn(head) };
         let pages = frame.pages();
@@ -52,8 +58,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         // Before anything changes: a record for each entry.
         let chain = self.mappings.take(maps, || self.mmu.relax());
         let mut chain = chain.map_err(|NoMapping| VmError::NoNodes)?;
-        // The mappings' references and the caller's. From here on nobody can get one, and all that have a mapping wait
-        // for the lock.
+        // The mappings' references and the caller's. From here on nobody can get one, and all that
+        // have a mapping wait for the lock.
         if !frame.freeze(maps + 1) {
             self.mappings.give(chain, || self.mmu.relax());
             return Err(busy);
@@ -89,10 +95,13 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             if let Some((first, len)) = unused.take() {
                 count(&self.counters.frees, 1);
-                result = result.and(free_what_can_be(frames, self.folios.range(first, len)).map_err(VmError::Free));
+                result = result.and(
+                    free_what_can_be(frames, self.folios.range(first, len)).map_err(VmError::Free),
+                );
             }
-            // One more than it keeps, so that it is there until it is on the list: who was waiting for the lock with its
-            // mappings' references may give them back as soon as it is published.
+            // One more than it keeps, so that it is there until it is on the list: who was waiting
+            // for the lock with its mappings' references may give them back as soon as it is
+            // published.
             let refs = self.folios.frame(head + i).page_maps.get() + u32::from(i == 0);
             self.folios.publish_piece(head + i, i == 0, inherited, refs + 1);
             count(&self.counters.folios, u64::from(i != 0));
@@ -105,8 +114,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         result
     }
 
-    /// Takes the folio that waits longest off the deferred-split queue, with a reference, which is what whoever works
-    /// on the queue does first. [`Vm::deferred_split`] does the rest.
+    /// Takes the folio that waits longest off the deferred-split queue, with a reference, which is
+    /// what whoever works on the queue does first. [`Vm::deferred_split`] does the rest.
     #[must_use]
     pub fn deferred_take(&self) -> Option<Folio> {
         self.deferred.with(
@@ -124,13 +133,17 @@ impl<'m, M: Mmu> Vm<'m, M> {
         )
     }
 
-    /// Splits a folio that [`Vm::deferred_take`] took, if it still is partly mapped, or puts it back on the queue where
-    /// it is busy; gives the reference back. Whether it was split.
+    /// Splits a folio that [`Vm::deferred_take`] took, if it still is partly mapped, or puts it
+    /// back on the queue where it is busy; gives the reference back. Whether it was split.
     ///
     /// # Errors
     ///
     /// [`VmError::Free`] where somebody else has freed its frames.
-    pub fn deferred_split(&self, frames: &impl FrameAllocator, folio: Folio) -> Result<bool, VmError> {
+    pub fn deferred_split(
+        &self,
+        frames: &impl FrameAllocator,
+        folio: Folio,
+    ) -> Result<bool, VmError> {
         let head = self.index(folio.pfn())?;
         let frame = self.folios.frame(head);
         let mut split = Ok(false);
@@ -161,7 +174,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.deferred.with(|| self.mmu.relax(), |queue| queue.push(&self.folios, head));
     }
 
-    /// Works on the deferred-split queue: up to `max` folios, each looked at once. Returns how many were split.
+    /// Works on the deferred-split queue: up to `max` folios, each looked at once. Returns how many
+    /// were split.
     ///
     /// # Errors
     ///

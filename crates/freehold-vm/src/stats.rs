@@ -1,7 +1,7 @@
 //! What folios, unmapping and reclaim have done: counters, exact while nothing runs.
 //!
-//! They are the machine's atomics even where loom checks the rest: nothing depends on them, and each would double what
-//! there is to explore.
+//! They are the machine's atomics even where loom checks the rest: nothing depends on them, and
+//! each would double what there is to explore.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,7 +51,8 @@ stats! {
     reclaimed_frames,
     /// Lazyfree folios that reclaim found written to, so that they are swap-backed again.
     redirtied,
-    /// Lazyfree folios that reclaim left because somebody else was using them: pinned, locked, mapped elsewhere.
+    /// Lazyfree folios that reclaim left because somebody else was using them: pinned, locked,
+    /// mapped elsewhere.
     kept_busy,
     /// Lazyfree folios that reclaim left because they had been used lately.
     kept_referenced,
@@ -63,7 +64,8 @@ stats! {
     reclaim_flushes,
     /// Walks over a folio's reverse mappings that reclaim has made.
     rmap_walks,
-    /// Batches of entries that reclaim has cleared and taken out of the reverse mapping; single entries where it goes page by page.
+    /// Batches of entries that reclaim has cleared and taken out of the reverse mapping; single
+    /// entries where it goes page by page.
     batches_cleared,
     /// Batches of entries that reclaim has put back.
     batches_restored,

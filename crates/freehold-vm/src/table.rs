@@ -6,9 +6,10 @@
 //!   slots                    [====]      a few entries of one table, never past its end
 //! ```
 //!
-//! A folio may lie across a table's end, but slots cannot: they are made in one place, which checks, and everything
-//! that works on several entries at once takes slots. (Linux 6.15 had a batch reader that ran on into whatever lay
-//! behind the table, when the first page of a folio was mapped near its end.)
+//! A folio may lie across a table's end, but slots cannot: they are made in one place, which
+//! checks, and everything that works on several entries at once takes slots. (Linux 6.15 had a
+//! batch reader that ran on into whatever lay behind the table, when the first page of a folio was
+//! mapped near its end.)
 
 use crate::primitive::{AtomicBool, AtomicU64, Ordering};
 use crate::{Entry, SpaceId, Vpn, VpnRange, lock};
@@ -40,19 +41,21 @@ impl AtomicEntry {
         Entry::from_bits(self.0.load(Ordering::Acquire))
     }
 
-    /// Replaces the entry. For an entry that is not mapped and whose table the caller has locked: nobody else can
-    /// change that, so nothing is overwritten.
+    /// Replaces the entry. For an entry that is not mapped and whose table the caller has locked:
+    /// nobody else can change that, so nothing is overwritten.
     #[inline]
     pub fn store(&self, entry: Entry) {
         // Release: pairs with `load`.
         self.0.store(entry.bits(), Ordering::Release);
     }
 
-    /// Takes the entry out, in one step: no dirty bit can be set between the reading and the clearing.
+    /// Takes the entry out, in one step: no dirty bit can be set between the reading and the
+    /// clearing.
     #[inline]
     pub fn take(&self) -> Entry {
-        // AcqRel: Acquire so that what was done through the entry before comes before what the taker does next;
-        // Release so that whoever finds nothing here sees what the taker did before.
+        // AcqRel: Acquire so that what was done through the entry before comes before what the
+        // taker does next; Release so that whoever finds nothing here sees what the taker did
+        // before.
         Entry::from_bits(self.0.swap(0, Ordering::AcqRel))
     }
 
@@ -81,7 +84,8 @@ impl AtomicEntry {
 /// A page table in software. Where hardware or a kernel walks tables of its own, the
 /// [`Mmu`](crate::Mmu) implementation keeps them and this one's lock alone is used.
 pub struct PageTable {
-    /// Held by whoever changes which frames the entries show. Hardware and software walks do not take it.
+    /// Held by whoever changes which frames the entries show. Hardware and software walks do not
+    /// take it.
     locked: AtomicBool,
     entries: [AtomicEntry; TABLE_ENTRIES as usize],
 }
@@ -96,7 +100,10 @@ impl PageTable {
     /// An empty table.
     #[must_use]
     pub fn new() -> Self {
-        Self { locked: AtomicBool::new(false), entries: core::array::from_fn(|_| AtomicEntry::new()) }
+        Self {
+            locked: AtomicBool::new(false),
+            entries: core::array::from_fn(|_| AtomicEntry::new()),
+        }
     }
 
     /// Runs `f` while nobody else changes which frames this table shows.
@@ -129,8 +136,17 @@ impl<'t> Slots<'t> {
     /// # Panics
     ///
     /// Where they would pass the table's end.
-    pub(crate) fn new(table: &'t PageTable, index: usize, len: usize, space: SpaceId, first: Vpn) -> Self {
-        assert!(index + len <= TABLE_ENTRIES as usize, "{len} entries from {index} on pass the page table's end");
+    pub(crate) fn new(
+        table: &'t PageTable,
+        index: usize,
+        len: usize,
+        space: SpaceId,
+        first: Vpn,
+    ) -> Self {
+        assert!(
+            index + len <= TABLE_ENTRIES as usize,
+            "{len} entries from {index} on pass the page table's end"
+        );
         Self { table, index, len, space, first }
     }
 

@@ -1,4 +1,5 @@
-//! Taking all of a lazyfree folio's entries away, if nothing was written to it and nobody else uses it: both ways.
+//! Taking all of a lazyfree folio's entries away, if nothing was written to it and nobody else uses
+//! it: both ways.
 //!
 //! ```text
 //!   page by page (baseline)                     batched
@@ -13,26 +14,27 @@
 //!
 //! # The question
 //!
-//! May the contents be dropped? Not where somebody wrote since `madvise_free`: through an entry (its dirty bit), or
-//! through a pin (the folio's dirty flag, set before the pin goes). And not while somebody holds a pin, since they may
-//! still write. All of this is asked **after** the entries have been cleared, when no new write through them and no new
-//! pin can begin:
+//! May the contents be dropped? Not where somebody wrote since `madvise_free`: through an entry
+//! (its dirty bit), or through a pin (the folio's dirty flag, set before the pin goes). And not
+//! while somebody holds a pin, since they may still write. All of this is asked **after** the
+//! entries have been cleared, when no new write through them and no new pin can begin:
 //!
 //! | | clears / takes | then, after a full barrier | |
 //! |---|---|---|---|
 //! | reclaim | clears the entry | reads the references | sees the pin's reference: puts the entry back |
 //! | pin | takes a reference | reads the entry again | sees it gone: gives the reference back |
 //!
-//! Reading the references before the folio's dirty flag matters as much: a pin sets the flag before its reference goes,
-//! so that a count without the pin's reference comes with the flag.
+//! Reading the references before the folio's dirty flag matters as much: a pin sets the flag before
+//! its reference goes, so that a count without the pin's reference comes with the flag.
 //!
 //! # A folio that takes more than one batch
 //!
-//! That lies across a table's end, is mapped in several places or has entries that disagree. While the counts stay as
-//! they were until the end, nobody sees it partly mapped. Before the first batch is cleared all entries are looked at
-//! without clearing, so that a folio that was written to is left alone as a whole; only a write or a pin *during* the
-//! walk can make a later batch fail. Then the pages of the batches before it are gone, as they may be, the folio
-//! really is partly mapped, and is queued once.
+//! That lies across a table's end, is mapped in several places or has entries that disagree. While
+//! the counts stay as they were until the end, nobody sees it partly mapped. Before the first batch
+//! is cleared all entries are looked at without clearing, so that a folio that was written to is
+//! left alone as a whole; only a write or a pin *during* the walk can make a later batch fail. Then
+//! the pages of the batches before it are gone, as they may be, the folio really is partly mapped,
+//! and is queued once.
 
 use crate::folio::{Frame, flag};
 use crate::primitive::{Ordering, Plain, fence};
@@ -49,7 +51,8 @@ pub(crate) enum Kept {
     Busy,
 }
 
-/// What a walk over a folio's entries has taken off so far, and not yet taken off the folio's counts.
+/// What a walk over a folio's entries has taken off so far, and not yet taken off the folio's
+/// counts.
 #[derive(Default)]
 struct Removed {
     entries: u32,
@@ -69,15 +72,16 @@ enum Step {
 }
 
 impl<'m, M: Mmu> Vm<'m, M> {
-    /// Takes all entries of a locked lazyfree folio away. The caller has one reference. On failure some may be gone,
-    /// and have been flushed.
+    /// Takes all entries of a locked lazyfree folio away. The caller has one reference. On failure
+    /// some may be gone, and have been flushed.
     pub(crate) fn unmap_folio(&self, head: u32) -> Result<(), Kept> {
         let frame = self.folios.frame(head);
         let mut removed = Removed::default();
         let path = self.unmap_path();
         count(&self.counters.rmap_walks, 1);
         let mut result = if frame.has(flag::POISONED) { Err(Kept::Busy) } else { Ok(()) };
-        // Where one batch takes everything there is no need to look first. Nor where the pages of one mapping go one by one.
+        // Where one batch takes everything there is no need to look first. Nor where the pages of
+        // one mapping go one by one.
         let mut looked = false;
         if path != UnmapPath::Batched && self.mappings.iter(&frame.rmap).nth(1).is_some() {
             result = result.and(self.look(head));
@@ -96,7 +100,14 @@ impl<'m, M: Mmu> Vm<'m, M> {
                             self.take_table(head, mapping, space, live, looked, &mut removed)
                         } else {
                             let defer = path == UnmapPath::PageByPageDeferred;
-                            self.take_table_by_page(head, mapping, space, live, defer, &mut removed.waits)
+                            self.take_table_by_page(
+                                head,
+                                mapping,
+                                space,
+                                live,
+                                defer,
+                                &mut removed.waits,
+                            )
                         }
                     },
                 );
@@ -116,8 +127,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
         if removed.entries > 0 {
             if removed.entries < frame.maps.get() {
-                // Really partly mapped. What is gone must be out of the TLBs before its references go, since a split
-                // of the folio may free its frames.
+                // Really partly mapped. What is gone must be out of the TLBs before its references
+                // go, since a split of the folio may free its frames.
                 self.flush_pending();
             }
             self.folios.update_map_counts(head, removed.entries, removed.gone);
@@ -146,7 +157,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         count(&self.counters.rmap_walks, 1);
         for mapping in self.mappings.iter(&frame.rmap) {
             let Ok(space) = self.space(mapping.space()) else { continue };
-            let droppable = |vpn| space.vma(vpn, || self.mmu.relax()).is_some_and(|vma| vma.value.droppable);
+            let droppable =
+                |vpn| space.vma(vpn, || self.mmu.relax()).is_some_and(|vma| vma.value.droppable);
             let mut i = 0;
             while let Some(live) = mapping.next_live(i) {
                 let vpn = mapping.page(live);
@@ -161,7 +173,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
         // Entries that were gone have said what they knew after this, for `verdict` to see.
         self.pass_tables(head);
         // Relaxed: a first look only; what decides is `verdict`.
-        if frame.refs.load(Ordering::Relaxed) == 1 + frame.maps.get() { Ok(()) } else { Err(Kept::Busy) }
+        if frame.refs.load(Ordering::Relaxed) == 1 + frame.maps.get() {
+            Ok(())
+        } else {
+            Err(Kept::Busy)
+        }
     }
 
     /// Waits for everybody who is just taking entries of a folio away.
@@ -202,8 +218,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let vma = space.vma(vpn, || self.mmu.relax());
             // The end of the table, of the VMA, of the folio.
             let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
-            let limit =
-                (table_end.get() - vpn.get()).min(vma_end.get() - vpn.get()).min(u64::from(frame.pages() - live));
+            let limit = (table_end.get() - vpn.get())
+                .min(vma_end.get() - vpn.get())
+                .min(u64::from(frame.pages() - live));
             let len = self.batch_len(space, vpn, entry, limit);
             if !looked && len < u64::from(frame.maps.get()) {
                 return Step::Look;
@@ -217,7 +234,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             // One answer for the whole batch, whose entries agree.
             if space.needs_flush(merged) {
-                self.flush_later(space, Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped });
+                self.flush_later(
+                    space,
+                    Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped },
+                );
             }
             count(&self.counters.batches_cleared, 1);
             let len = len as u32;
@@ -229,8 +249,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         Step::Next(i)
     }
 
-    /// Takes the entries of one table one by one, from frame `i` of the folio on: the baselines, which flush each entry
-    /// or `defer` that to the end of the batch of folios.
+    /// Takes the entries of one table one by one, from frame `i` of the folio on: the baselines,
+    /// which flush each entry or `defer` that to the end of the batch of folios.
     fn take_table_by_page(
         &self,
         head: u32,
@@ -254,13 +274,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             let entry = self.mmu.get_and_clear(slots);
             // Not before the verdict: a host drops the page's contents when it flushes.
-            let droppable = space.vma(vpn, || self.mmu.relax()).is_some_and(|vma| vma.value.droppable);
+            let droppable =
+                space.vma(vpn, || self.mmu.relax()).is_some_and(|vma| vma.value.droppable);
             if let Err(kept) = self.verdict(frame, entry, droppable) {
                 self.put_back(slots, entry);
                 return Step::Kept(kept);
             }
             if space.needs_flush(entry) {
-                let flush = Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped };
+                let flush =
+                    Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped };
                 if defer {
                     self.flush_later(space, flush);
                     *waits = true;
@@ -288,25 +310,28 @@ impl<'m, M: Mmu> Vm<'m, M> {
         if merged.is_dirty() {
             frame.set_flags(flag::DIRTY);
         }
-        // SeqCst fence: pairs with the one in `Vm::get_at`. The entries are cleared before the references are read.
+        // SeqCst fence: pairs with the one in `Vm::get_at`. The entries are cleared before the
+        // references are read.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fences around it.
         let refs = frame.refs.load(Ordering::Relaxed);
-        // Acquire fence: pairs with the Release of `Frame::drop_refs` in `Vm::unpin`, which sets the dirty flag first.
-        // Who is not counted any more has said what they wrote.
+        // Acquire fence: pairs with the Release of `Frame::drop_refs` in `Vm::unpin`, which sets
+        // the dirty flag first. Who is not counted any more has said what they wrote.
         fence(Ordering::Acquire);
         if frame.has(flag::DIRTY) && !droppable {
             frame.set_flags(flag::SWAP_BACKED);
             return Err(Kept::Dirty);
         }
-        // One for each mapping, the caller's own, and nobody else's. The mappings are counted under the folio lock,
-        // which the caller has, and have their references until after they are uncounted: a reference may be there for
-        // a moment without its mapping, but never the other way round.
+        // One for each mapping, the caller's own, and nobody else's. The mappings are counted under
+        // the folio lock, which the caller has, and have their references until after they are
+        // uncounted: a reference may be there for a moment without its mapping, but never the other
+        // way round.
         if refs != 1 + frame.maps.get() { Err(Kept::Busy) } else { Ok(()) }
     }
 
-    /// Puts cleared entries back: each with the rights it had, since the batch agreed on them, and as dirty and young
-    /// as any of them. Nothing has been flushed, nor need be: what TLBs still hold is what the entries say again.
+    /// Puts cleared entries back: each with the rights it had, since the batch agreed on them, and
+    /// as dirty and young as any of them. Nothing has been flushed, nor need be: what TLBs still
+    /// hold is what the entries say again.
     fn put_back(&self, slots: Slots<'_>, merged: Entry) {
         self.mmu.restore(slots, merged);
         count(&self.counters.batches_restored, 1);

@@ -1,4 +1,5 @@
-//! Folios, address spaces and what belongs to them together, and a folio's life from allocation to its last reference.
+//! Folios, address spaces and what belongs to them together, and a folio's life from allocation to
+//! its last reference.
 
 use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn};
 
@@ -8,7 +9,9 @@ use crate::lock::Spin;
 use crate::primitive::{AtomicBool, Ordering, Plain, fence};
 use crate::rmap::{Mapping, Mappings};
 use crate::stats::{Counters, count};
-use crate::{BATCH, Flush, FlushBatch, FrameAllocator, Mmu, Space, SpaceId, VmError, VmStats, VpnRange};
+use crate::{
+    BATCH, Flush, FlushBatch, FrameAllocator, Mmu, Space, SpaceId, VmError, VmStats, VpnRange,
+};
 
 /// A folio, named by its first frame. A name only: it does not keep the folio alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,15 +58,16 @@ pub struct FolioState {
 /// How reclaim takes a folio's entries away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnmapPath {
-    /// One entry at a time: clear, flush, remove from the reverse map. The folio is seen partly mapped from its first
-    /// page to its last but one, and so is queued for a split each time. What Linux until 6.14 did where a flush could
-    /// not wait.
+    /// One entry at a time: clear, flush, remove from the reverse map. The folio is seen partly
+    /// mapped from its first page to its last but one, and so is queued for a split each time. What
+    /// Linux until 6.14 did where a flush could not wait.
     PageByPage,
-    /// The same, but the flush is put off and shared with other folios, as in [`UnmapPath::Batched`]: the baseline,
-    /// since Linux until 6.14 did so wherever it paid (`should_defer_flush`).
+    /// The same, but the flush is put off and shared with other folios, as in
+    /// [`UnmapPath::Batched`]: the baseline, since Linux until 6.14 did so wherever it paid
+    /// (`should_defer_flush`).
     PageByPageDeferred,
-    /// As many entries at a time as the page table, the VMA and the folio have alike, flushed together with those of
-    /// other folios.
+    /// As many entries at a time as the page table, the VMA and the folio have alike, flushed
+    /// together with those of other folios.
     Batched,
 }
 
@@ -84,16 +88,23 @@ pub struct Vm<'m, M> {
 }
 
 impl<'m, M: Mmu> Vm<'m, M> {
-    /// Manages folios of the frames from `first` on, as many as there are records in `frames`, in these address spaces.
+    /// Manages folios of the frames from `first` on, as many as there are records in `frames`, in
+    /// these address spaces.
     ///
-    /// Every folio takes one of `mappings` for each place where it is mapped; splitting one takes a record for each
-    /// entry. Nothing is allocated besides.
+    /// Every folio takes one of `mappings` for each place where it is mapped; splitting one takes a
+    /// record for each entry. Nothing is allocated besides.
     ///
     /// # Panics
     ///
     /// Where an address space's number is not its place in the slice.
     #[must_use]
-    pub fn new(mmu: M, first: Pfn, frames: &'m [Frame], mappings: &'m [Mapping], spaces: &'m [Space<'m>]) -> Self {
+    pub fn new(
+        mmu: M,
+        first: Pfn,
+        frames: &'m [Frame],
+        mappings: &'m [Mapping],
+        spaces: &'m [Space<'m>],
+    ) -> Self {
         for (i, space) in spaces.iter().enumerate() {
             assert!(space.id().index() == i, "{} stands at place {i}", space.id());
         }
@@ -143,7 +154,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// Folios on the list of lazyfree ones, and on the deferred-split queue.
     #[must_use]
     pub fn queued(&self) -> (u64, u64) {
-        (self.lru.with(|| self.mmu.relax(), |l| l.len()), self.deferred.with(|| self.mmu.relax(), |l| l.len()))
+        (
+            self.lru.with(|| self.mmu.relax(), |l| l.len()),
+            self.deferred.with(|| self.mmu.relax(), |l| l.len()),
+        )
     }
 
     /// An address space.
@@ -155,7 +169,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.spaces.get(space.index()).ok_or(VmError::NoSpace { space })
     }
 
-    pub(crate) fn space_with(&self, space: SpaceId, range: VpnRange) -> Result<&'m Space<'m>, VmError> {
+    pub(crate) fn space_with(
+        &self,
+        space: SpaceId,
+        range: VpnRange,
+    ) -> Result<&'m Space<'m>, VmError> {
         let found = self.space(space)?;
         let all = found.range();
         if range.is_empty() || range.start < all.start || all.end < range.end {
@@ -168,14 +186,21 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.folios.index(pfn).ok_or(VmError::NotAFolio { pfn })
     }
 
-    /// Runs `f` while nobody else changes which frames the table of that page shows, and after everything that reclaim
-    /// has cleared in this space has been flushed: what is mapped now must not be hidden by an older translation.
-    pub(crate) fn with_table<R>(&self, space: &Space<'m>, vpn: crate::Vpn, f: impl FnOnce() -> R) -> R {
+    /// Runs `f` while nobody else changes which frames the table of that page shows, and after
+    /// everything that reclaim has cleared in this space has been flushed: what is mapped now must
+    /// not be hidden by an older translation.
+    pub(crate) fn with_table<R>(
+        &self,
+        space: &Space<'m>,
+        vpn: crate::Vpn,
+        f: impl FnOnce() -> R,
+    ) -> R {
         space.table(vpn).0.with_lock(
             || self.mmu.relax(),
             || {
-                // Acquire: pairs with the Release of `flush_now`: who finds the flag clear comes after the flush. That it
-                // is found set is up to this table's lock, under which reclaim clears entries and sets it.
+                // Acquire: pairs with the Release of `flush_now`: who finds the flag clear comes
+                // after the flush. That it is found set is up to this table's lock, under which
+                // reclaim clears entries and sets it.
                 if space.pending.load(Ordering::Acquire) {
                     self.flush_pending();
                 }
@@ -207,8 +232,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
             count(&self.counters.flushes, 1);
             count(&self.counters.reclaim_flushes, 1);
         }
-        // Only now, or somebody would map while the flush is under way; and while the list is locked, before new ranges
-        // can be added.
+        // Only now, or somebody would map while the flush is under way; and while the list is
+        // locked, before new ranges can be added.
         let spaces = flushed[..n].iter().filter_map(|id| self.spaces.get(id.index()));
         spaces.for_each(|space| space.pending.store(false, Ordering::Release));
     }
@@ -232,13 +257,18 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
-    /// A fresh folio, swap-backed, mapped nowhere, with one reference, which is the caller's: [`Vm::put`] gives it back.
+    /// A fresh folio, swap-backed, mapped nowhere, with one reference, which is the caller's:
+    /// [`Vm::put`] gives it back.
     ///
     /// # Errors
     ///
     /// [`VmError::OrderTooLarge`], [`VmError::Alloc`], and [`VmError::NotAFolio`] where the allocator hands out frames
     /// that there are no records for. Nothing has changed then.
-    pub fn folio_alloc(&self, frames: &impl FrameAllocator, order: Order) -> Result<Folio, VmError> {
+    pub fn folio_alloc(
+        &self,
+        frames: &impl FrameAllocator,
+        order: Order,
+    ) -> Result<Folio, VmError> {
         if order > Order::PAGEBLOCK {
             return Err(VmError::OrderTooLarge { order });
         }
@@ -253,7 +283,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         Ok(Folio(pfn))
     }
 
-    /// What the folio that `pfn` is part of is like; `None` where it is part of none. Exact while nothing runs.
+    /// What the folio that `pfn` is part of is like; `None` where it is part of none. Exact while
+    /// nothing runs.
     #[must_use]
     pub fn folio_state(&self, pfn: Pfn) -> Option<FolioState> {
         let head = self.folios.head(self.folios.index(pfn)?)?;
@@ -274,7 +305,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         })
     }
 
-    /// Another reference to a folio that the caller knows to be alive: it has one, or has it mapped.
+    /// Another reference to a folio that the caller knows to be alive: it has one, or has it
+    /// mapped.
     ///
     /// # Errors
     ///
@@ -287,7 +319,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         Err(VmError::NotAFolio { pfn: folio.0 })
     }
 
-    /// Gives one reference back, to whichever folio has that frame now. The last one frees the folio.
+    /// Gives one reference back, to whichever folio has that frame now. The last one frees the
+    /// folio.
     ///
     /// # Errors
     ///
@@ -298,7 +331,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.put_refs(frames, head, 1)
     }
 
-    pub(crate) fn put_refs(&self, frames: &impl FrameAllocator, head: u32, n: u32) -> Result<(), VmError> {
+    pub(crate) fn put_refs(
+        &self,
+        frames: &impl FrameAllocator,
+        head: u32,
+        n: u32,
+    ) -> Result<(), VmError> {
         if !self.folios.frame(head).drop_refs(n) {
             return Ok(());
         }
@@ -321,8 +359,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// Takes a folio off both lists.
     pub(crate) fn unqueue(&self, head: u32) {
         let frame = self.folios.frame(head);
-        // Flags are looked at first, without the locks: who calls this has the folio for itself, so nobody can be
-        // putting it on a list at this moment.
+        // Flags are looked at first, without the locks: who calls this has the folio for itself, so
+        // nobody can be putting it on a list at this moment.
         if frame.has(flag::ON_LRU) {
             self.lru.with(|| self.mmu.relax(), |lru| lru.remove(&self.folios, head));
         }
@@ -340,15 +378,18 @@ impl<'m, M: Mmu> Vm<'m, M> {
     pub(crate) fn note_partly_mapped(&self, head: u32) {
         let frame = self.folios.frame(head);
         // As in Linux: a folio of two pages is not worth it.
-        if frame.order().get() >= 2 && self.deferred.with(|| self.mmu.relax(), |queue| queue.push(&self.folios, head)) {
+        if frame.order().get() >= 2
+            && self.deferred.with(|| self.mmu.relax(), |queue| queue.push(&self.folios, head))
+        {
             count(&self.counters.deferred_queued, 1);
         }
     }
 
-    /// The folio that a page shows at this moment, its head, with a new reference; and the number of the frame in it.
+    /// The folio that a page shows at this moment, its head, with a new reference; and the number
+    /// of the frame in it.
     ///
-    /// This is the fast way to a reference, without any lock: take one on the folio that the entry names, then look at
-    /// the entry again.
+    /// This is the fast way to a reference, without any lock: take one on the folio that the entry
+    /// names, then look at the entry again.
     pub(crate) fn get_at(
         &self,
         frames: &impl FrameAllocator,
@@ -364,13 +405,14 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let index = self.index(entry.pfn())?;
             if let Some(head) = self.folios.head(index) {
                 if self.folios.frame(head).try_get() {
-                    // SeqCst fence: pairs with the one in `Vm::verdict`. There an entry is cleared and then the
-                    // references are counted; here a reference is taken and then the entry is looked at. Each has a
-                    // full barrier between its store and its load, so that at least one of the two sees the other:
-                    // reclaim counts this reference, or this sees that the entry is gone.
+                    // SeqCst fence: pairs with the one in `Vm::verdict`. There an entry is cleared
+                    // and then the references are counted; here a reference is taken and then the
+                    // entry is looked at. Each has a full barrier between its store and its load,
+                    // so that at least one of the two sees the other: reclaim counts this
+                    // reference, or this sees that the entry is gone.
                     fence(Ordering::SeqCst);
-                    let same =
-                        self.mmu.load(slots).without(crate::Entry::HARDWARE) == entry.without(crate::Entry::HARDWARE);
+                    let same = self.mmu.load(slots).without(crate::Entry::HARDWARE)
+                        == entry.without(crate::Entry::HARDWARE);
                     if same && self.folios.head(index) == Some(head) {
                         return Ok(Some((head, index - head, entry)));
                     }
@@ -396,9 +438,16 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
-    /// How many pages from `vpn` on, fewer than or equal to `limit`, show the frames from an entry's on: those that are
-    /// dealt with when the entry's folio is. Pages of other folios may lie where some of its own have been unmapped.
-    pub(crate) fn shown_from(&self, space: &Space<'m>, vpn: crate::Vpn, entry: crate::Entry, limit: u64) -> u64 {
+    /// How many pages from `vpn` on, fewer than or equal to `limit`, show the frames from an
+    /// entry's on: those that are dealt with when the entry's folio is. Pages of other folios may
+    /// lie where some of its own have been unmapped.
+    pub(crate) fn shown_from(
+        &self,
+        space: &Space<'m>,
+        vpn: crate::Vpn,
+        entry: crate::Entry,
+        limit: u64,
+    ) -> u64 {
         let next = |i: &u64| {
             let now = self.mmu.load(space.slots(vpn.plus(*i), 1));
             now.is_mapped() && now.pfn() == entry.advance(*i).pfn()
@@ -408,7 +457,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
 
     /// See [`Vm::settled`].
     pub(crate) fn settled_in(&self, space: &Space<'m>, vpn: crate::Vpn) -> crate::Entry {
-        // Not `with_table`: nothing is mapped here, so that what waits to be flushed can go on waiting.
+        // Not `with_table`: nothing is mapped here, so that what waits to be flushed can go on
+        // waiting.
         space.table(vpn).0.with_lock(|| self.mmu.relax(), || self.mmu.load(space.slots(vpn, 1)))
     }
 
@@ -421,8 +471,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.set_flag(folio, flag::MLOCKED, mlocked)
     }
 
-    /// Marks a folio's memory as bad: it is not reclaimed, and when its last reference goes its frames are not given
-    /// back to the allocator.
+    /// Marks a folio's memory as bad: it is not reclaimed, and when its last reference goes its
+    /// frames are not given back to the allocator.
     ///
     /// # Errors
     ///
@@ -443,13 +493,18 @@ impl<'m, M: Mmu> Vm<'m, M> {
         Ok(())
     }
 
-    pub(crate) fn free_ranges(&self, frames: &impl FrameAllocator, ranges: &mut [FrameRange]) -> Result<(), FreeError> {
+    pub(crate) fn free_ranges(
+        &self,
+        frames: &impl FrameAllocator,
+        ranges: &mut [FrameRange],
+    ) -> Result<(), FreeError> {
         ranges.sort_unstable_by_key(|range| range.start);
         let mut result = Ok(());
         for run in ranges.chunk_by(|a, b| a.end == b.start) {
             let (first, last) = (run[0], run[run.len() - 1]);
             count(&self.counters.frees, 1);
-            result = result.and(free_what_can_be(frames, FrameRange { start: first.start, end: last.end }));
+            result = result
+                .and(free_what_can_be(frames, FrameRange { start: first.start, end: last.end }));
         }
         result
     }

@@ -1,4 +1,5 @@
-//! Write faults: what happens when somebody writes to a page that is write-protected, and may be written to.
+//! Write faults: what happens when somebody writes to a page that is write-protected, and may be
+//! written to.
 //!
 //! ```text
 //!   nobody else shows the frame     its entry becomes writable
@@ -10,12 +11,13 @@
 //!                                                          entry: the copy, writable
 //! ```
 //!
-//! The old entry stays until nothing can fail any more, so that a fault that cannot be resolved leaves the page as it was.
-//! Then it is exchanged under the table's lock, so that nobody who waits for that finds the page gone. Two threads that
-//! fault on one page make one copy: the second finds that the entry does not show the old frame any more.
+//! The old entry stays until nothing can fail any more, so that a fault that cannot be resolved
+//! leaves the page as it was. Then it is exchanged under the table's lock, so that nobody who waits
+//! for that finds the page gone. Two threads that fault on one page make one copy: the second finds
+//! that the entry does not show the old frame any more.
 //!
-//! The old frame's folio is locked from before the copying until after the exchange. Meanwhile nobody makes the page
-//! writable, so that what has been copied is what the page holds.
+//! The old frame's folio is locked from before the copying until after the exchange. Meanwhile
+//! nobody makes the page writable, so that what has been copied is what the page holds.
 
 use freehold::{Order, Pfn};
 
@@ -23,13 +25,15 @@ use crate::folio::flag;
 use crate::primitive::{Ordering, Plain};
 use crate::stats::count;
 use crate::{
-    Access, Entry, Fault, Flush, FlushKind, Folio, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vpn, VpnRange,
+    Access, Entry, Fault, Flush, FlushKind, Folio, FrameAllocator, Mmu, Space, SpaceId, Vm,
+    VmError, Vpn, VpnRange,
 };
 
 /// How a write fault was resolved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteFault {
-    /// The page is not write-protected, or does not show the frame any more: somebody else was first. Try again.
+    /// The page is not write-protected, or does not show the frame any more: somebody else was
+    /// first. Try again.
     Spurious,
     /// Nobody else shows the frame: it is writable now.
     Reused(Pfn),
@@ -41,12 +45,14 @@ pub enum WriteFault {
 const WRITTEN: Entry = Entry::HARDWARE.with(Entry::WRITABLE).with(Entry::SOFT_DIRTY);
 
 impl<'m, M: Mmu> Vm<'m, M> {
-    /// Resolves [`Fault::WriteProtected`] where the VMA lets its pages be written to: makes the entry writable where
-    /// no other entry shows the frame; otherwise puts a copy in its place, a folio of one frame, which `copy` fills
-    /// (from, to). The entry comes out young, dirty and soft-dirty.
+    /// Resolves [`Fault::WriteProtected`] where the VMA lets its pages be written to: makes the
+    /// entry writable where no other entry shows the frame; otherwise puts a copy in its place, a
+    /// folio of one frame, which `copy` fills (from, to). The entry comes out young, dirty and
+    /// soft-dirty.
     ///
-    /// `copy` is called with the old frame's folio locked, so it must not call back, nor wait for who does. A copy takes
-    /// one mapping record, which must be there before the old one's is given back.
+    /// `copy` is called with the old frame's folio locked, so it must not call back, nor wait for
+    /// who does. A copy takes one mapping record, which must be there before the old one's is given
+    /// back.
     ///
     /// # Errors
     ///
@@ -62,7 +68,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let page = VpnRange::new(vpn, 1).unwrap_or_default();
         let found = self.space_with(space, page)?;
         self.allowed(found, page, Access::ReadWrite)?;
-        let Some((head, _, entry)) = self.get_settled(frames, found, vpn)? else { return Err(Fault::NotMapped.into()) };
+        let Some((head, _, entry)) = self.get_settled(frames, found, vpn)? else {
+            return Err(Fault::NotMapped.into());
+        };
         let result = self.resolve(frames, found, page, entry.pfn(), copy);
         self.put_refs(frames, head, 1)?;
         result
@@ -100,15 +108,25 @@ impl<'m, M: Mmu> Vm<'m, M> {
         result
     }
 
-    /// Whether a page shows a frame and is write-protected, and may be written to. Under the table's lock: who takes a
-    /// right away changes the VMA first, and then comes to this table.
-    fn write_protected(&self, space: &Space<'m>, page: VpnRange, pfn: Pfn) -> Result<bool, VmError> {
+    /// Whether a page shows a frame and is write-protected, and may be written to. Under the
+    /// table's lock: who takes a right away changes the VMA first, and then comes to this table.
+    fn write_protected(
+        &self,
+        space: &Space<'m>,
+        page: VpnRange,
+        pfn: Pfn,
+    ) -> Result<bool, VmError> {
         self.allowed(space, page, Access::ReadWrite)?;
         let entry = self.mmu.load(space.slots(page.start, 1));
         Ok(entry.is_present() && entry.pfn() == pfn && !entry.is_writable())
     }
 
-    fn make_writable(&self, space: &Space<'m>, page: VpnRange, pfn: Pfn) -> Result<WriteFault, VmError> {
+    fn make_writable(
+        &self,
+        space: &Space<'m>,
+        page: VpnRange,
+        pfn: Pfn,
+    ) -> Result<WriteFault, VmError> {
         let slots = space.slots(page.start, 1);
         self.with_table(space, page.start, || {
             // Again and again, against hardware, which may be setting bits.
@@ -122,8 +140,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         })
     }
 
-    /// Fills a fresh folio and puts it in the place of frame number `i` of a folio that the caller has locked and has a
-    /// reference to.
+    /// Fills a fresh folio and puts it in the place of frame number `i` of a folio that the caller
+    /// has locked and has a reference to.
     fn copy_page(
         &self,
         space: &Space<'m>,
@@ -146,9 +164,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
         // Nobody knows it yet, but they will before its counts are up to date.
         self.folios.lock(new, || self.mmu.relax());
         let result = self.count_in(new, space.id(), vpn, (0, 1)).and_then(|()| {
-            let result = self.with_table(space, vpn, || self.exchange(space, page, (head, from), folio.0));
+            let result =
+                self.with_table(space, vpn, || self.exchange(space, page, (head, from), folio.0));
             let (gone, base, i) = match result {
-                Ok(WriteFault::Copied(_)) => (head, Vpn::new(vpn.get().wrapping_sub(u64::from(i))), i),
+                Ok(WriteFault::Copied(_)) => {
+                    (head, Vpn::new(vpn.get().wrapping_sub(u64::from(i))), i)
+                }
                 _ => (new, vpn, 0),
             };
             self.count_out(gone, space.id(), base, (i, 1));

@@ -1,4 +1,5 @@
-//! The allocator itself: made from a configuration and the caller's memory; finds CPUs, zones and blocks.
+//! The allocator itself: made from a configuration and the caller's memory; finds CPUs, zones and
+//! blocks.
 
 use core::mem::MaybeUninit;
 
@@ -20,9 +21,11 @@ use crate::zone::watermarks::kernel_watermarks;
 use crate::zone::{Zone, ZoneParts, bitmap_blocks};
 use crate::{AllocFlags, CpuId, NodeId, Pfn, Request};
 
-/// A page-frame allocator over the caller's metadata memory. See the [crate's documentation](crate).
+/// A page-frame allocator over the caller's metadata memory. See the
+/// [crate's documentation](crate).
 ///
-/// All methods take `&self`. Those that name no CPU work on [`Platform::current_cpu`]; [`Freehold::on`] names one, and
+/// All methods take `&self`. Those that name no CPU work on [`Platform::current_cpu`];
+/// [`Freehold::on`] names one, and
 /// [`Freehold::own`] takes one for good, which is the fastest way.
 pub struct Freehold<'m, P> {
     pub(crate) platform: P,
@@ -65,7 +68,11 @@ fn nodes(config: &Config<'_>) -> usize {
 }
 
 /// `per_cache` CPUs share a cache.
-fn lay_out<'m>(config: &Config<'_>, per_cache: Option<u16>, layout: &mut LayoutBuilder<'m>) -> Parts<'m> {
+fn lay_out<'m>(
+    config: &Config<'_>,
+    per_cache: Option<u16>,
+    layout: &mut LayoutBuilder<'m>,
+) -> Parts<'m> {
     let zones = config.zones.len();
     let cpus = usize::from(config.cpus);
     let (first_section, sections) = config.section_span();
@@ -90,7 +97,11 @@ fn lay_out<'m>(config: &Config<'_>, per_cache: Option<u16>, layout: &mut LayoutB
     }
 }
 
-fn lay_out_zones<'m>(config: &Config<'_>, per_cache: Option<u16>, layout: &mut LayoutBuilder<'m>) -> &'m [Zone<'m>] {
+fn lay_out_zones<'m>(
+    config: &Config<'_>,
+    per_cache: Option<u16>,
+    layout: &mut LayoutBuilder<'m>,
+) -> &'m [Zone<'m>] {
     // The zones' own slices come first, so that each zone can be written with them.
     let mut levels = [[&[][..]; 3]; 64];
     let mut tainted = [&[][..]; 64];
@@ -112,10 +123,11 @@ fn lay_out_zones<'m>(config: &Config<'_>, per_cache: Option<u16>, layout: &mut L
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Bytes of metadata that [`Freehold::new`] needs for this configuration, whatever the alignment of the region.
+    /// Bytes of metadata that [`Freehold::new`] needs for this configuration, whatever the
+    /// alignment of the region.
     ///
-    /// 112 bytes for each 2 MiB of memory (56 KiB a GiB, 0.0053 %), in whole sections of 128 MiB, 2 KiB for each group of
-    /// CPUs and zone, and about 5 KiB for each CPU.
+    /// 112 bytes for each 2 MiB of memory (56 KiB a GiB, 0.0053 %), in whole sections of 128 MiB, 2
+    /// KiB for each group of CPUs and zone, and about 5 KiB for each CPU.
     ///
     /// # Errors
     ///
@@ -135,17 +147,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Makes an allocator whose metadata lives in `metadata`, with all memory of the configuration free.
+    /// Makes an allocator whose metadata lives in `metadata`, with all memory of the configuration
+    /// free.
     ///
-    /// Writes one bit for each 2 MiB and what CPUs and groups need. A block's metadata is written when the first of its
-    /// section of 128 MiB is used: what the region holds until then does not matter, and pages of it that the host backs
-    /// on first use stay unbacked.
+    /// Writes one bit for each 2 MiB and what CPUs and groups need. A block's metadata is written
+    /// when the first of its section of 128 MiB is used: what the region holds until then does not
+    /// matter, and pages of it that the host backs on first use stay unbacked.
     ///
     /// # Errors
     ///
     /// Those of a configuration that cannot be served, and of too small a region.
-    pub fn new(config: &Config<'_>, metadata: &'m mut [MaybeUninit<u8>], platform: P) -> Result<Self, ConfigError> {
-        // Once: a platform that said something else the second time would have its groups laid out beyond the region.
+    pub fn new(
+        config: &Config<'_>,
+        metadata: &'m mut [MaybeUninit<u8>],
+        platform: P,
+    ) -> Result<Self, ConfigError> {
+        // Once: a platform that said something else the second time would have its groups laid out
+        // beyond the region.
         let per_cache = P::cpus_per_cache();
         let needed = Self::size_with(config, per_cache)?;
         let mut layout = LayoutBuilder::new(metadata);
@@ -182,12 +200,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(this)
     }
 
-    /// Each CPU's home is the first zone of its list that has memory. After memory has come or gone; what a CPU has of its
-    /// old home goes back.
+    /// Each CPU's home is the first zone of its list that has memory. After memory has come or
+    /// gone; what a CPU has of its old home goes back.
     pub(crate) fn choose_home_zones(&self) {
         for (number, cpu) in self.cpus.iter().enumerate() {
             let zones = || self.zonelist(number, None).map(|z| &self.zones[z]);
-            let Some(zone) = zones().find(|zone| zone.managed.get() != 0).or(zones().next()) else { continue };
+            let Some(zone) = zones().find(|zone| zone.managed.get() != 0).or(zones().next()) else {
+                continue;
+            };
             let home = Tag::new(ABSENT, 0, zone.id, zone.group_of(number)).holder();
             if cpu.home.get() != home {
                 let inside = Inside::enter(self, cpu, CpuId::new(number as u16), false);
@@ -230,7 +250,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Computes the watermarks that follow the kernel's formulae again, after the amount of memory has changed.
+    /// Computes the watermarks that follow the kernel's formulae again, after the amount of memory
+    /// has changed.
     pub(crate) fn refresh_watermarks(&self) {
         let total: u64 = self.zones.iter().map(|z| z.managed.get()).sum();
         for zone in self.zones.iter().filter(|z| z.kernel_marks.get()) {
@@ -250,7 +271,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// # Errors
     ///
     /// Where there is no such zone, or they do not rise.
-    pub fn set_watermarks(&self, zone: usize, min: u64, low: u64, high: u64) -> Result<(), ConfigError> {
+    pub fn set_watermarks(
+        &self,
+        zone: usize,
+        min: u64,
+        low: u64,
+        high: u64,
+    ) -> Result<(), ConfigError> {
         let Some(z) = self.zones.get(zone) else { return Err(ConfigError::Zones { zones: zone }) };
         if min > low || low > high {
             return Err(ConfigError::Watermarks);
@@ -265,10 +292,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// What follows from how much memory and how many CPUs there are: how many words each CPU may lease, how many whole blocks
-    /// each group keeps, which blocks are spared. A leased word keeps its block from becoming whole, so all leases together are
-    /// in at most 1 % of the blocks; but each CPU has two, since with one it would change it between requests of two types or
-    /// orders.
+    /// What follows from how much memory and how many CPUs there are: how many words each CPU may
+    /// lease, how many whole blocks each group keeps, which blocks are spared. A leased word keeps
+    /// its block from becoming whole, so all leases together are in at most 1 % of the blocks; but
+    /// each CPU has two, since with one it would change it between requests of two types or orders.
     pub(crate) fn compute_limits(&self) {
         let online = self.cpus.iter().filter(|cpu| cpu.online.get()).count().max(1) as u64;
         let managed: u64 = self.zones.iter().map(|zone| zone.managed.get()).sum();
@@ -280,12 +307,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for zone in self.zones {
             let a_group = zone.blocks() / zone.groups.len().max(1) as u64;
             zone.keep.set((a_group / 64).clamp(1, 8) as u32);
-            // All zones count: the largest chunk of a large machine may be in a zone that is small itself.
+            // All zones count: the largest chunk of a large machine may be in a zone that is small
+            // itself.
             zone.by_region.set(managed > SMALL);
             // A CPU has up to six blocks in use: for single frames and for runs, of three types.
             zone.spread.set(zone.blocks() / online >= 128);
-            // A quarter of a block. Without a bound 1 % less of free memory is in whole blocks after long aging; with an
-            // eighth mixed orders take 5 % more instructions. Where there are few blocks, each one counts.
+            // A quarter of a block. Without a bound 1 % less of free memory is in whole blocks
+            // after long aging; with an eighth mixed orders take 5 % more instructions. Where there
+            // are few blocks, each one counts.
             zone.nearly_full.set(if zone.blocks() < 64 { 0 } else { FRAMES as u16 / 4 });
         }
     }
@@ -303,7 +332,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Takes a zone's lock for a look that the statistics do not show.
-    pub(crate) fn hold_quietly(&self, zone: &'m Zone<'m>) -> crate::transfer::held::Held<'_, 'm, P> {
+    pub(crate) fn hold_quietly(
+        &self,
+        zone: &'m Zone<'m>,
+    ) -> crate::transfer::held::Held<'_, 'm, P> {
         let held = self.hold(zone, ZONE_GROUP);
         held.counted.set(false);
         held
@@ -336,7 +368,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     free: zone.free(),
                     watermarks: [zone.min.get(), zone.low.get(), zone.high.get()],
                 });
-                // Another CPU may have told a later one before this: the last thing told must be true.
+                // Another CPU may have told a later one before this: the last thing told must be
+                // true.
                 if zone.level.get() != level {
                     zone.level_changed.store(true, Ordering::Release);
                 }
@@ -356,14 +389,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.cpus.len()
     }
 
-    /// The zone that a frame belongs to, as an index into the configuration; `None` where there is no memory. Constant
-    /// time, but for blocks with holes and blocks never used.
+    /// The zone that a frame belongs to, as an index into the configuration; `None` where there is
+    /// no memory. Constant time, but for blocks with holes and blocks never used.
     #[must_use]
     pub fn zone_of(&self, pfn: Pfn) -> Option<usize> {
         let tag = self.map.locate(pfn.get()).map(|index| self.map.head(index).tag.get());
         match tag.filter(|tag| tag.state() != ABSENT) {
             Some(tag) if !tag.has(HOLES) => Some(tag.zone()),
-            _ => self.zones.iter().position(|z| z.span.contains(pfn) && self.map.is_present(pfn.get())),
+            _ => self
+                .zones
+                .iter()
+                .position(|z| z.span.contains(pfn) && self.map.is_present(pfn.get())),
         }
     }
 

@@ -1,17 +1,21 @@
-//! A page-frame allocator in which groups of CPUs own pageblocks, CPUs lease words of them, and every freed frame goes home.
+//! A page-frame allocator in which groups of CPUs own pageblocks, CPUs lease words of them, and
+//! every freed frame goes home.
 //!
-//! A machine's memory is an array of **frames** of 4 KiB, named by their **PFN** ([`Pfn`]). Requests are for
-//! `2^order` neighbouring, naturally aligned frames ([`Order`], up to 1 GiB). 512 frames (2 MiB) form a **pageblock**,
-//! whose **migratetype** ([`Migratetype`]) says what kind of allocation it is meant for, so that frames which can never
-//! move do not end up scattered over all of memory. Allocators keep state per **CPU** ([`CpuId`]).
+//! A machine's memory is an array of **frames** of 4 KiB, named by their **PFN** ([`Pfn`]).
+//! Requests are for `2^order` neighbouring, naturally aligned frames ([`Order`], up to 1 GiB). 512
+//! frames (2 MiB) form a **pageblock**, whose **migratetype** ([`Migratetype`]) says what kind of
+//! allocation it is meant for, so that frames which can never move do not end up scattered over all
+//! of memory. Allocators keep state per **CPU** ([`CpuId`]).
 //!
-//! Free frames are bits in their block's eight words, so neighbours are merged by being neighbours, an allocated frame
-//! carries no order, and splitting costs nothing. The CPUs that share a cache hold blocks together, as a **group**; a CPU
-//! **leases** words of 64 frames and allocates and frees in them with plain loads and stores; any other free is one atomic
-//! operation on the frame's word, visible where it is made. Freeing never waits for a lock.
+//! Free frames are bits in their block's eight words, so neighbours are merged by being neighbours,
+//! an allocated frame carries no order, and splitting costs nothing. The CPUs that share a cache
+//! hold blocks together, as a **group**; a CPU **leases** words of 64 frames and allocates and
+//! frees in them with plain loads and stores; any other free is one atomic operation on the frame's
+//! word, visible where it is made. Freeing never waits for a lock.
 //!
-//! No heap: the caller hands over the metadata memory, 112 bytes for each 2 MiB managed (56 KiB a GiB, 0.0053 %), written
-//! section by section when first used, and a few KiB for each CPU and each group.
+//! No heap: the caller hands over the metadata memory, 112 bytes for each 2 MiB managed (56 KiB a
+//! GiB, 0.0053 %), written section by section when first used, and a few KiB for each CPU and each
+//! group.
 //!
 //! | room | what |
 //! |---|---|
@@ -45,19 +49,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where to read on: [`Freehold`] and its handles [`On`] and [`Owned`] for the calls; [`Platform`] for what the host
-//! brings; [`Config`] for zones, nodes and watermarks. Features: `std` for a platform of threads, `debug-poison` for
-//! hooks that fill and check frames.
+//! Where to read on: [`Freehold`] and its handles [`On`] and [`Owned`] for the calls; [`Platform`]
+//! for what the host brings; [`Config`] for zones, nodes and watermarks. Features: `std` for a
+//! platform of threads, `debug-poison` for hooks that fill and check frames.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
 #[cfg(not(target_has_atomic = "64"))]
-compile_error!("freehold needs 64-bit atomics, which this target lacks: a word of 64 frames is one");
+compile_error!(
+    "freehold needs 64-bit atomics, which this target lacks: a word of 64 frames is one"
+);
 
 #[cfg(all(feature = "conformance", any(loom, shuttle)))]
-compile_error!("feature conformance tells of the machine's atomics; loom and shuttle have their own");
+compile_error!(
+    "feature conformance tells of the machine's atomics; loom and shuttle have their own"
+);
 
 #[cfg(feature = "conformance")]
 extern crate alloc;

@@ -1,7 +1,9 @@
-//! What each ordering is for, run by loom: a test for each, which fails where that ordering is weaker.
+//! What each ordering is for, run by loom: a test for each, which fails where that ordering is
+//! weaker.
 //!
-//! The machine is that of [`loom_tests`](super::loom_tests). Its fences before every sequentially consistent read hide most of
-//! what a weaker access beside them would do, so most tests here are run with fewer fences as well; see
+//! The machine is that of [`loom_tests`](super::loom_tests). Its fences before every sequentially
+//! consistent read hide most of what a weaker access beside them would do, so most tests here are
+//! run with fewer fences as well; see
 //! [`Strict`](crate::primitive::under_loom::Strict). Which change each test notices is in `docs/mutants.json`.
 
 extern crate std;
@@ -15,8 +17,8 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::loom_tests::{
-    FRAMES, Small, both, cpu, exclude, machine, machine_of, model, model_within, request, roles, settled, settled_of,
-    small, spawn, strictly, take, together,
+    FRAMES, Small, both, cpu, exclude, machine, machine_of, model, model_within, request, roles,
+    settled, settled_of, small, spawn, strictly, take, together,
 };
 use crate::block::map::LOOKS;
 use crate::cpu::inside::Inside;
@@ -114,11 +116,14 @@ fn a_claim_comes_to_nothing_while_its_block_is_looked_at() {
         assert_eq!(word.get() % 512, 128);
         free(fh, 1, word, 6);
         let index = fh.map.locate(frame.get()).unwrap();
-        let got = together::<u64>(roles![move || 128 * u64::from(fh.claim_words_at::<2>(index, 2)), move || {
-            let got = 64 * u64::from(fh.claim_words_at::<1>(index, 3));
-            fh.hold(&fh.zones[0], 1).collect(4);
-            got
-        }]);
+        let got = together::<u64>(roles![
+            move || 128 * u64::from(fh.claim_words_at::<2>(index, 2)),
+            move || {
+                let got = 64 * u64::from(fh.claim_words_at::<1>(index, 3));
+                fh.hold(&fh.zones[0], 1).collect(4);
+                got
+            }
+        ]);
         settled_of(fh, 512, 1 + 256 + 64 + got.iter().sum::<u64>());
     });
 }
@@ -130,24 +135,27 @@ fn a_block_is_told_of_to_the_group_that_is_just_getting_it() {
         let fh = machine_of(false, 512, Some(1));
         let (_, word) = (take(fh, 0, 0), take(fh, 0, 6));
         fh.on(cpu(0)).flush().unwrap();
-        let got = together::<u64>(roles![move || u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok()), move || {
-            free(fh, 0, word, 6);
-            fh.hold(&fh.zones[0], 2).collect(4);
-            0
-        }]);
+        let got = together::<u64>(roles![
+            move || u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok()),
+            move || {
+                free(fh, 0, word, 6);
+                fh.hold(&fh.zones[0], 2).collect(4);
+                0
+            }
+        ]);
         settled_of(fh, 512, 1 + got[0]);
     });
 }
 
-/// The last frame of a block of `blocks` comes back, which group 1 is told of; an isolation that fails, since something else of
-/// them is in use, leaves that block whole and the zone's.
+/// The last frame of a block of `blocks` comes back, which group 1 is told of; an isolation that
+/// fails, since something else of them is in use, leaves that block whole and the zone's.
 fn told_of_a_block_of_the_zones(fh: Small, frame: Pfn, blocks: FrameRange) {
     fh.free_word(None, frame.get() / 64, 1 << (frame.get() % 64), 1).unwrap();
     assert!(blocks.contains(frame) && fh.alloc_contig_range(blocks, |_| false).is_err());
 }
 
-/// Three blocks: the first two whole and the zone's, of which the second still waits in the inbox of group 1; the third is in
-/// use. The first frames of the first two.
+/// Three blocks: the first two whole and the zone's, of which the second still waits in the inbox
+/// of group 1; the third is in use. The first frames of the first two.
 fn two_whole_ones() -> (Small, Pfn, Pfn) {
     let fh = machine(false, 1536);
     let (first, frame, third) = (take(fh, 0, 9), take(fh, 0, 0), take(fh, 0, 9));
@@ -173,7 +181,9 @@ fn a_block_is_freed_while_who_was_told_of_it_looks() {
         let (fh, first, second) = two_whole_ones();
         take_both(fh, first);
         let block = FrameRange::new(second, 512).unwrap();
-        together::<()>(roles![move || fh.free_checked_range(None, block).unwrap(), move || collect(fh)]);
+        together::<()>(roles![move || fh.free_checked_range(None, block).unwrap(), move || {
+            collect(fh)
+        }]);
         settled_of(fh, 1536, 1024);
     });
 }
@@ -195,7 +205,8 @@ fn a_block_is_taken_and_freed_while_who_was_told_of_it_looks() {
     });
 }
 
-/// A block that still waits in an inbox is isolated while it is taken as part of a run: one of the two has it.
+/// A block that still waits in an inbox is isolated while it is taken as part of a run: one of the
+/// two has it.
 #[test]
 fn a_block_that_waits_is_isolated_while_it_is_taken_as_part_of_a_run() {
     both(2, || {
@@ -210,7 +221,8 @@ fn a_block_that_waits_is_isolated_while_it_is_taken_as_part_of_a_run() {
     });
 }
 
-/// A block that a CPU keeps goes back to its group while somebody tells of it: somebody looks at it.
+/// A block that a CPU keeps goes back to its group while somebody tells of it: somebody looks at
+/// it.
 #[test]
 fn a_kept_block_goes_back_while_it_is_told_of() {
     both(2, || {
@@ -238,8 +250,9 @@ fn a_block_is_announced_behind_another_one() {
     });
 }
 
-/// A block of the zone's that group 1 was told of is on its way to group 2, while what group 1 was told goes on to the zone: on
-/// no list and whole, it would be taken for one that was freed just now.
+/// A block of the zone's that group 1 was told of is on its way to group 2, while what group 1 was
+/// told goes on to the zone: on no list and whole, it would be taken for one that was freed just
+/// now.
 #[test]
 fn a_block_goes_to_a_group_while_the_zone_is_told_of_it() {
     model_within(2, || {
@@ -247,10 +260,13 @@ fn a_block_goes_to_a_group_while_the_zone_is_told_of_it() {
         let (frame, _other) = (take(fh, 0, 0), take(fh, 0, 9));
         fh.on(cpu(0)).flush().unwrap();
         told_of_a_block_of_the_zones(fh, frame, FrameRange::new(Pfn::new(1024), 1024).unwrap());
-        let got = together::<u64>(roles![move || u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok()), move || {
-            collect(fh);
-            0
-        }]);
+        let got = together::<u64>(roles![
+            move || u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok()),
+            move || {
+                collect(fh);
+                0
+            }
+        ]);
         assert_eq!(got[0], 1);
         settled(fh, 512 + 1);
     });
@@ -266,23 +282,25 @@ fn the_last_two_frames_go_to_two_cpus() {
         }
         fh.on(cpu(0)).flush().unwrap();
         let anywhere = request(0).from(Pfn::new(1024)).below(Pfn::new(1536));
-        let got = together::<bool>(roles![move || fh.on(cpu(0)).alloc(anywhere).is_ok(), move || {
-            fh.on(cpu(1)).alloc(request(0)).is_ok()
-        }]);
+        let got =
+            together::<bool>(roles![move || fh.on(cpu(0)).alloc(anywhere).is_ok(), move || {
+                fh.on(cpu(1)).alloc(request(0)).is_ok()
+            }]);
         assert!(got[0] && got[1], "a request failed although a frame was free: {got:?}");
         settled_of(fh, 512, 512);
     });
 }
 
-/// What the last owner of a frame did to it is done when the next one has it, by acquire and release alone.
+/// What the last owner of a frame did to it is done when the next one has it, by acquire and
+/// release alone.
 fn passed_on(prepare: fn(Small) -> Pfn, free: fn(Small, Pfn), taken: fn(Small, Pfn) -> bool) {
     strictly(Strict::Never, 2, move || {
         let fh = machine(false, 512);
         let frame = prepare(fh);
         let content = Arc::new(UnsafeCell::new(()));
         let again = content.clone();
-        // Started first, so that it has run first in the first execution: of a word that the freer itself has looked at since,
-        // loom no longer knows that somebody else had looked before.
+        // Started first, so that it has run first in the first execution: of a word that the freer
+        // itself has looked at since, loom no longer knows that somebody else had looked before.
         let freer = spawn(move || {
             content.with_mut(|_| ());
             free(fh, frame);
@@ -297,8 +315,8 @@ fn passed_on(prepare: fn(Small) -> Pfn, free: fn(Small, Pfn), taken: fn(Small, P
     });
 }
 
-/// A block becomes whole, is used as a whole and split again, while somebody who knows it as the split one that it was takes a
-/// frame of it: either before all that or after it.
+/// A block becomes whole, is used as a whole and split again, while somebody who knows it as the
+/// split one that it was takes a frame of it: either before all that or after it.
 #[test]
 fn what_was_done_with_a_whole_block_is_passed_on_with_its_frames() {
     strictly(Strict::Never, 2, || {
@@ -405,7 +423,8 @@ fn wait() -> bool {
     true
 }
 
-/// Who goes over all blocks goes by the bound alone: loom reports a block that is read before it was made.
+/// Who goes over all blocks goes by the bound alone: loom reports a block that is read before it
+/// was made.
 #[test]
 fn all_blocks_that_are_found_are_set_up() {
     strictly(Strict::Never, 3, || {
@@ -426,7 +445,8 @@ fn two_set_up_sections() {
             together::<()>(roles![move || assert!(fh.map.set_up(1024, wait)), move || {
                 assert!(fh.map.set_up(other, wait));
             }]);
-            let mut numbers: Vec<u32> = fh.map.all().map(|index| fh.map.head(index).number).collect();
+            let mut numbers: Vec<u32> =
+                fh.map.all().map(|index| fh.map.head(index).number).collect();
             numbers.sort_unstable();
             assert!(numbers.iter().copied().eq(blocks.clone()), "{numbers:?}");
             settled_of(fh, 2 * FRAMES, 0);
@@ -434,7 +454,8 @@ fn two_set_up_sections() {
     }
 }
 
-/// Ranges of memory are seen as they were before a change or after it, unless the looks are used up.
+/// Ranges of memory are seen as they were before a change or after it, unless the looks are used
+/// up.
 #[test]
 fn ranges_are_looked_at_while_they_change() {
     model(|| {
@@ -448,7 +469,10 @@ fn ranges_are_looked_at_while_they_change() {
                 looks.set(looks.get() + 1);
                 (range.start.get(), range.end.get())
             });
-            assert!(looks.get() > LOOKS || seen == (0, 0) || seen == (10, 20), "half a change: {seen:?}");
+            assert!(
+                looks.get() > LOOKS || seen == (0, 0) || seen == (10, 20),
+                "half a change: {seen:?}"
+            );
         }]);
         fh.map.change_ranges(|| range.spend());
         settled(fh, 0);
@@ -470,7 +494,8 @@ fn the_door_of_a_cpu_excludes_who_may_not_wait() {
 fn seen_inside(owner: bool) {
     model(move || {
         let fh = small(true);
-        let [taken, shown]: [&'static AtomicU32; 2] = [0, 0].map(|_| &*Box::leak(Box::new(AtomicU32::new(0))));
+        let [taken, shown]: [&'static AtomicU32; 2] =
+            [0, 0].map(|_| &*Box::leak(Box::new(AtomicU32::new(0))));
         let owned = owner.then(|| fh.own(cpu(0)).unwrap());
         let taker = spawn(move || {
             let anybodys = fh.on(cpu(0));
@@ -486,7 +511,10 @@ fn seen_inside(owner: bool) {
         });
         if taken.get() == 1 {
             acquire_fence();
-            assert!(fh.cpus[0].door.is_occupied() || shown.get() == 1, "what was taken is nowhere to be seen");
+            assert!(
+                fh.cpus[0].door.is_occupied() || shown.get() == 1,
+                "what was taken is nowhere to be seen"
+            );
         }
         let _owned = taker.join().unwrap();
         set_alone(true);
@@ -503,7 +531,8 @@ fn another_who_has_taken_something_is_seen_inside() {
     seen_inside(false);
 }
 
-/// Who walks over everything waits for an owner who is inside: what that one has half done is not seen.
+/// Who walks over everything waits for an owner who is inside: what that one has half done is not
+/// seen.
 #[test]
 fn all_is_walked_over_while_an_owner_frees() {
     model_within(2, || {
@@ -512,7 +541,12 @@ fn all_is_walked_over_while_an_owner_frees() {
         let frames: [Pfn; 64] = core::array::from_fn(|_| owner.alloc(request(0)).unwrap());
         let key = frames[0].get() / 64;
         // The hand has nothing, and says so.
-        assert!(owner.enter_to_free().unwrap().is_some_and(|inside| !inside.replenish(Leases::slot_of(key))));
+        assert!(
+            owner
+                .enter_to_free()
+                .unwrap()
+                .is_some_and(|inside| !inside.replenish(Leases::slot_of(key)))
+        );
         let freed = together::<u64>(roles![
             move || {
                 let freed = match owner.enter_to_free().unwrap() {

@@ -1,8 +1,9 @@
-//! Every pair of calls, run by loom at the same time on two CPUs, of one group and of two: nothing is handed out twice, and nothing is lost.
+//! Every pair of calls, run by loom at the same time on two CPUs, of one group and of two: nothing
+//! is handed out twice, and nothing is lost.
 //!
-//! The tests in [`loom_tests`](super::loom_tests) each have a history in mind. These have none: a new kind of call is one more
-//! line in [`CALLS`]. One preemption unless `LOOM_PAIRS` says more; a pair is named where it fails, and
-//! `LOOM_PAIR="FIRST SECOND"` runs that one alone.
+//! The tests in [`loom_tests`](super::loom_tests) each have a history in mind. These have none: a
+//! new kind of call is one more line in [`CALLS`]. One preemption unless `LOOM_PAIRS` says more; a
+//! pair is named where it fails, and `LOOM_PAIR="FIRST SECOND"` runs that one alone.
 
 extern crate std;
 
@@ -10,7 +11,9 @@ use std::boxed::Box;
 use std::string::String;
 use std::vec::Vec;
 
-use super::loom_tests::{Small, cpu, machine_of, model_within, request, settled_of, take, together};
+use super::loom_tests::{
+    Small, cpu, machine_of, model_within, request, settled_of, take, together,
+};
 use crate::{AllocFlags, FrameRange, FreeError, Order, Pfn};
 
 const FRAMES: u64 = 6 * 512;
@@ -152,7 +155,10 @@ fn pair(group: u16, first: &'static Call, second: &'static Call, preemptions: us
         let mut all: Runs = together(roles).concat();
         all.extend(kept);
         all.sort_by_key(|run| run.start);
-        assert!(all.windows(2).all(|two| two[0].end <= two[1].start), "frames were handed out twice: {all:?}");
+        assert!(
+            all.windows(2).all(|two| two[0].end <= two[1].start),
+            "frames were handed out twice: {all:?}"
+        );
         settled_of(fh, FRAMES, all.iter().map(FrameRange::len).sum());
     });
 }

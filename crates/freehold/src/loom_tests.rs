@@ -1,10 +1,12 @@
-//! Every interleaving of real calls on a real allocator, run by loom: `RUSTFLAGS="--cfg loom" cargo test -p freehold --lib
-//! --release loom_tests`.
+//! Every interleaving of real calls on a real allocator, run by loom:
+//! `RUSTFLAGS="--cfg loom" cargo test -p freehold --lib --release loom_tests`.
 //!
-//! Two CPUs, two blocks, one group; nothing here is a copy of what it checks. Loom explores every schedule with at most
+//! Two CPUs, two blocks, one group; nothing here is a copy of what it checks. Loom explores every
+//! schedule with at most
 //! [`PREEMPTIONS`] preemptions (`LOOM_MAX_PREEMPTIONS` sets another number) and every value that the orderings permit
-//! each load to see. After each execution nothing is lost, nothing is free twice, and the walk over all invariants is clean.
-//! Frees of what is not in use are in [`loom_wrong_frees`](super::loom_wrong_frees).
+//! each load to see. After each execution nothing is lost, nothing is free twice, and the walk over
+//! all invariants is clean. Frees of what is not in use are in
+//! [`loom_wrong_frees`](super::loom_wrong_frees).
 
 extern crate std;
 
@@ -18,8 +20,8 @@ use crate::cpu::inside::Inside;
 use crate::primitive::Ordering;
 use crate::primitive::under_loom::{Strict, fence, set_alone, set_strict};
 use crate::{
-    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks,
-    ZoneConfig,
+    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform,
+    Request, Watermarks, ZoneConfig,
 };
 
 const PREEMPTIONS: usize = 3;
@@ -28,7 +30,8 @@ pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
     model_within(usize::MAX, f);
 }
 
-/// The same with at most so many preemptions, whatever was asked for: for calls so long that more would take hours.
+/// The same with at most so many preemptions, whatever was asked for: for calls so long that more
+/// would take hours.
 pub(super) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(PREEMPTIONS).min(most));
@@ -53,8 +56,8 @@ pub(super) fn strictly(strict: Strict, most: usize, f: impl Fn() + Sync + Send +
     });
 }
 
-/// With fences before reads and with fences between: which one shows that an ordering is too weak depends on whether it is that
-/// of the write or of the read behind it.
+/// With fences before reads and with fences between: which one shows that an ordering is too weak
+/// depends on whether it is that of the write or of the read behind it.
 pub(super) fn both(most: usize, f: impl Fn() + Sync + Send + Copy + 'static) {
     strictly(Strict::BeforeReads, most, f);
     strictly(Strict::Between, most, f);
@@ -82,7 +85,8 @@ pub(super) type Small = &'static Freehold<'static, Host>;
 
 pub(super) const FRAMES: u64 = 1024;
 
-/// Two blocks and two CPUs. Leaked, and with it the metadata: loom has no use for them after an execution.
+/// Two blocks and two CPUs. Leaked, and with it the metadata: loom has no use for them after an
+/// execution.
 pub(super) fn small(barrier: bool) -> Small {
     machine(barrier, FRAMES)
 }
@@ -193,9 +197,12 @@ fn two_free_parts_of_a_block_taken_whole() {
     model(|| {
         let fh = small(false);
         let block = take(fh, 0, 9).get();
-        together::<()>(roles![move || fh.on(cpu(0)).free(Pfn::new(block), Order::ZERO).unwrap(), move || {
-            fh.on(cpu(1)).free(Pfn::new(block + 1), Order::ZERO).unwrap();
-        }]);
+        together::<()>(roles![
+            move || fh.on(cpu(0)).free(Pfn::new(block), Order::ZERO).unwrap(),
+            move || {
+                fh.on(cpu(1)).free(Pfn::new(block + 1), Order::ZERO).unwrap();
+            }
+        ]);
         settled(fh, 510);
     });
 }
@@ -290,7 +297,8 @@ fn a_range_is_taken_while_a_cpu_allocates_from_its_block() {
     });
 }
 
-/// A right free of a range looks into a hand that gives one word up and takes another in the same slot.
+/// A right free of a range looks into a hand that gives one word up and takes another in the same
+/// slot.
 #[test]
 fn a_right_free_of_a_range_is_not_refused_while_hands_change() {
     model(|| {
@@ -298,16 +306,23 @@ fn a_right_free_of_a_range_is_not_refused_while_hands_change() {
         let frame = take(fh, 0, 0).get();
         // Of two blocks further the word has the same slot.
         let blocks: Vec<u64> = (0..3).map(|_| take(fh, 1, 9).get()).collect();
-        let same = blocks.into_iter().find(|block| block.abs_diff(frame & !511) == 1024).unwrap() + frame % 512;
+        let same = blocks.into_iter().find(|block| block.abs_diff(frame & !511) == 1024).unwrap()
+            + frame % 512;
         together::<()>(roles![
             move || {
                 fh.on(cpu(0)).flush().unwrap();
                 // The second free in a row leases the word.
-                [same ^ 1, same].into_iter().for_each(|f| fh.on(cpu(0)).free(Pfn::new(f), Order::ZERO).unwrap());
+                [same ^ 1, same]
+                    .into_iter()
+                    .for_each(|f| fh.on(cpu(0)).free(Pfn::new(f), Order::ZERO).unwrap());
             },
             move || fh.on(cpu(1)).free_range(FrameRange::new(Pfn::new(frame), 1).unwrap()).unwrap()
         ]);
-        assert_eq!(fh.cpus[0].leases.slot(((same / 64) % 16) as usize).key(), same / 64, "the word was not leased");
+        assert_eq!(
+            fh.cpus[0].leases.slot(((same / 64) % 16) as usize).key(),
+            same / 64,
+            "the word was not leased"
+        );
         fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
         assert_eq!(fh.totals().late_double_frees, 0);
     });
@@ -334,13 +349,14 @@ fn an_owner_and_a_recall() {
     });
 }
 
-/// Two threads use a value at the same time under one lock; loom reports a race where one's use is not ordered before the
-/// other's.
+/// Two threads use a value at the same time under one lock; loom reports a race where one's use is
+/// not ordered before the other's.
 pub(super) fn exclude(under: fn(Small, &mut dyn FnMut())) {
     model(move || {
         let fh = small(false);
         let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
-        let threads = [value.clone(), value].map(|value| spawn(move || under(fh, &mut || value.with_mut(|_| ()))));
+        let threads = [value.clone(), value]
+            .map(|value| spawn(move || under(fh, &mut || value.with_mut(|_| ()))));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
@@ -412,7 +428,8 @@ fn a_section_is_found_set_up() {
     });
 }
 
-/// Two frees announce a block at the same time, and its holder looks: it is in the inbox once, or its news are known.
+/// Two frees announce a block at the same time, and its holder looks: it is in the inbox once, or
+/// its news are known.
 #[test]
 fn two_announcements_and_a_look() {
     model(|| {
@@ -432,7 +449,8 @@ fn two_announcements_and_a_look() {
     });
 }
 
-/// A frame that is taken past the leases, by a hint, while its memory goes: it is handed out, or it is gone.
+/// A frame that is taken past the leases, by a hint, while its memory goes: it is handed out, or it
+/// is gone.
 #[test]
 fn memory_goes_while_a_frame_of_it_is_taken_by_a_hint() {
     model_within(2, || {
@@ -451,8 +469,8 @@ fn memory_goes_while_a_frame_of_it_is_taken_by_a_hint() {
     });
 }
 
-/// A frame is taken past the leases, by a hint that was looked at before something else happened to its word; then it is freed
-/// at once. That is a right free, whatever else goes on.
+/// A frame is taken past the leases, by a hint that was looked at before something else happened to
+/// its word; then it is freed at once. That is a right free, whatever else goes on.
 fn hinted_and_freed_while(kept: bool, order: u8, after: fn(Small)) {
     model_within(2, move || {
         let fh = small(false);
@@ -487,8 +505,8 @@ fn a_hinted_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
     hinted_and_freed_while(false, 1, |_| {});
 }
 
-/// A word is leased of a block that was chosen before it became whole and is being split again: what is handed out of it can be
-/// freed by anybody at once.
+/// A word is leased of a block that was chosen before it became whole and is being split again:
+/// what is handed out of it can be freed by anybody at once.
 #[test]
 fn a_leased_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
     model_within(2, || {
@@ -510,7 +528,8 @@ fn a_leased_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
     });
 }
 
-/// A free completes its block and is about to tell of it; meanwhile that is taken whole, and a part of it is freed again.
+/// A free completes its block and is about to tell of it; meanwhile that is taken whole, and a part
+/// of it is freed again.
 #[test]
 fn a_block_is_taken_and_freed_while_a_free_tells_of_it() {
     model(|| {
@@ -535,7 +554,8 @@ fn a_block_is_taken_and_freed_while_a_free_tells_of_it() {
     });
 }
 
-/// Two words in a row are taken, one after the other, and somebody else takes the second one: the first one goes back.
+/// Two words in a row are taken, one after the other, and somebody else takes the second one: the
+/// first one goes back.
 #[test]
 fn two_words_in_a_row_are_taken_both_or_none() {
     model_within(2, || {
@@ -552,15 +572,17 @@ fn two_words_in_a_row_are_taken_both_or_none() {
     });
 }
 
-/// Two blocks are taken as one, past everybody's locks, while one of them is isolated: one of the two has it.
+/// Two blocks are taken as one, past everybody's locks, while one of them is isolated: one of the
+/// two has it.
 #[test]
 fn a_run_of_blocks_is_taken_while_one_is_isolated() {
     model_within(2, || {
         let fh = small(false);
         let block = FrameRange::new(Pfn::new(1536), 512).unwrap();
-        let got = together::<bool>(roles![move || fh.on(cpu(0)).alloc(request(10)).is_ok(), move || fh
-            .alloc_contig_range(block, |_| false)
-            .is_ok()]);
+        let got =
+            together::<bool>(roles![move || fh.on(cpu(0)).alloc(request(10)).is_ok(), move || fh
+                .alloc_contig_range(block, |_| false)
+                .is_ok()]);
         assert!(!(got[0] && got[1]), "a block was handed out twice");
         settled(fh, if got[0] { 1024 } else { 512 * u64::from(got[1]) });
     });
@@ -578,7 +600,8 @@ fn a_cpu_goes_offline_while_somebody_becomes_its_owner() {
     });
 }
 
-/// A hand becomes empty while another CPU frees into its word and looks at the block: the frame is found, by whoever looks next.
+/// A hand becomes empty while another CPU frees into its word and looks at the block: the frame is
+/// found, by whoever looks next.
 #[test]
 fn a_free_into_a_word_whose_hand_becomes_empty() {
     model_within(2, || {
@@ -603,7 +626,8 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
     });
 }
 
-/// A hand is empty, and its CPU frees into it, while another frees into the word and asks for what it can get.
+/// A hand is empty, and its CPU frees into it, while another frees into the word and asks for what
+/// it can get.
 #[test]
 fn a_free_into_the_empty_hand_of_a_word_that_another_cpu_wants() {
     model_within(2, || {
@@ -634,7 +658,9 @@ fn a_range_of_a_block_is_taken_while_that_goes() {
         let fh = machine(false, 512);
         let block = FrameRange::new(Pfn::new(1024), 512).unwrap();
         let got = together::<bool>(roles![
-            move || fh.alloc_contig_range(FrameRange::new(block.start, 8).unwrap(), |_| false).is_ok(),
+            move || fh
+                .alloc_contig_range(FrameRange::new(block.start, 8).unwrap(), |_| false)
+                .is_ok(),
             move || {
                 let gone = fh.remove_memory(block).is_ok();
                 if gone {
@@ -647,7 +673,8 @@ fn a_range_of_a_block_is_taken_while_that_goes() {
     });
 }
 
-/// A block of the zone's that waits in an inbox still is taken as part of a run, while the zone looks at what was announced.
+/// A block of the zone's that waits in an inbox still is taken as part of a run, while the zone
+/// looks at what was announced.
 #[test]
 fn a_run_of_blocks_is_taken_while_one_is_looked_at() {
     model_within(2, || {
@@ -657,8 +684,9 @@ fn a_run_of_blocks_is_taken_while_one_is_looked_at() {
         fh.recall(None);
         while fh.hold(&fh.zones[0], 1).collect(4) {}
         fh.give_wholes(&fh.zones[0], 1, 0);
-        // The last frame of the second block comes back: the group is told. An isolation that fails, since the third is in use,
-        // leaves it whole and the zone's; what the group was told goes on to the zone.
+        // The last frame of the second block comes back: the group is told. An isolation that
+        // fails, since the third is in use, leaves it whole and the zone's; what the group was told
+        // goes on to the zone.
         fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
         let two = FrameRange::new(frame.pageblock(), 1024).unwrap();
         assert!(two.contains(third) && fh.alloc_contig_range(two, |_| false).is_err());
@@ -685,11 +713,13 @@ fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {
         // Both are the group's.
         fh.recall(None);
         while fh.hold(&fh.zones[0], 1).collect(4) {}
-        let got =
-            together::<u64>(roles![move || 1024 * u64::from(fh.on(cpu(0)).alloc(request(10)).is_ok()), move || {
+        let got = together::<u64>(roles![
+            move || 1024 * u64::from(fh.on(cpu(0)).alloc(request(10)).is_ok()),
+            move || {
                 let limited = request(3).from(Pfn::new(1024)).below(Pfn::new(1536));
                 8 * u64::from(fh.on(cpu(1)).alloc(limited).is_ok())
-            }]);
+            }
+        ]);
         settled(fh, got.iter().sum());
     });
 }

@@ -1,5 +1,6 @@
-//! Frees of what is not in use, run by loom beside right calls: they are refused or told of late, and no frame is in use
-//! and free at once. The machine is that of [`loom_tests`](super::loom_tests).
+//! Frees of what is not in use, run by loom beside right calls: they are refused or told of late,
+//! and no frame is in use and free at once. The machine is that of
+//! [`loom_tests`](super::loom_tests).
 
 extern crate std;
 
@@ -7,7 +8,8 @@ use std::boxed::Box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::loom_tests::{
-    FRAMES, Small, cpu, machine, machine_of, model, model_within, request, roles, settled, small, take, together,
+    FRAMES, Small, cpu, machine, machine_of, model, model_within, request, roles, settled, small,
+    take, together,
 };
 use crate::transfer::refill::COLLECT;
 use crate::{AllocFlags, FrameRange, Order, Pfn};
@@ -18,10 +20,10 @@ fn a_frame_freed_by_two_is_free_once() {
     model(|| {
         let fh = small(false);
         let (first, second) = (take(fh, 0, 0), take(fh, 0, 0));
-        let freed = together::<bool>(roles![move || fh.on(cpu(0)).free(first, Order::ZERO).is_ok(), move || fh
-            .on(cpu(1))
-            .free(first, Order::ZERO)
-            .is_ok()]);
+        let freed = together::<bool>(roles![
+            move || fh.on(cpu(0)).free(first, Order::ZERO).is_ok(),
+            move || fh.on(cpu(1)).free(first, Order::ZERO).is_ok()
+        ]);
         let won = freed.into_iter().filter(|&won| won).count() as u64;
         (0..2).for_each(|c| fh.on(cpu(c)).flush().unwrap());
         assert_eq!(won - fh.totals().late_double_frees, 1);
@@ -46,7 +48,8 @@ fn a_frame_freed_by_two_is_handed_out_once() {
     });
 }
 
-/// A frame of a block that is free as a whole is freed while that is split: there is no moment at which that is accepted.
+/// A frame of a block that is free as a whole is freed while that is split: there is no moment at
+/// which that is accepted.
 #[test]
 fn a_free_frame_is_refused_while_its_block_is_split() {
     model(|| {
@@ -68,7 +71,11 @@ fn a_free_frame_is_refused_while_its_block_is_split() {
 /// Of so many frames these are in use and the rest is free: none is both.
 fn in_use_or_free(fh: Small, frames: u64, used: u64) {
     fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
-    assert_eq!(fh.zone_stats(0).unwrap().free + used, frames, "a frame is in use and free, or neither");
+    assert_eq!(
+        fh.zone_stats(0).unwrap().free + used,
+        frames,
+        "a frame is in use and free, or neither"
+    );
 }
 
 /// A frame is freed, wrongly, and taken as soon as it can be.
@@ -77,15 +84,17 @@ fn freed_and_taken(fh: Small, frame: Pfn) -> Option<Pfn> {
     fh.on(cpu(1)).alloc(request(0).from(frame).below(Pfn::new(frame.get() + 1))).ok()
 }
 
-/// Memory comes, and a frame of it is freed before it was ever handed out: in a block of its own, and in one that has other
-/// memory.
+/// Memory comes, and a frame of it is freed before it was ever handed out: in a block of its own,
+/// and in one that has other memory.
 #[test]
 fn a_frame_is_freed_while_its_memory_comes() {
     for beside in [false, true] {
         model_within(2, move || {
             let fh = small(false);
-            let (some, rest) =
-                (FrameRange::new(Pfn::new(1024), 128).unwrap(), FrameRange::new(Pfn::new(1152), 384).unwrap());
+            let (some, rest) = (
+                FrameRange::new(Pfn::new(1024), 128).unwrap(),
+                FrameRange::new(Pfn::new(1152), 384).unwrap(),
+            );
             fh.remove_memory(FrameRange::new(Pfn::new(1024), 1024).unwrap()).unwrap();
             if beside {
                 fh.add_memory(rest).unwrap();
@@ -102,7 +111,8 @@ fn a_frame_is_freed_while_its_memory_comes() {
     }
 }
 
-/// A lease comes to nothing, since its block has changed hands meanwhile; a frame of the word is freed, wrongly, and taken.
+/// A lease comes to nothing, since its block has changed hands meanwhile; a frame of the word is
+/// freed, wrongly, and taken.
 #[test]
 fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
     model_within(2, || {
@@ -124,12 +134,14 @@ fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
     });
 }
 
-/// A free frame is freed while its holder makes its block whole: between its word being taken and the tag that says so nothing
-/// shows the frame, so that this is accepted. Where nobody allocates meanwhile it is told late, and the frame is there once; who
-/// allocates it at that moment has a frame that is free as well, which nothing can tell from a right free.
+/// A free frame is freed while its holder makes its block whole: between its word being taken and
+/// the tag that says so nothing shows the frame, so that this is accepted. Where nobody allocates
+/// meanwhile it is told late, and the frame is there once; who allocates it at that moment has a
+/// frame that is free as well, which nothing can tell from a right free.
 #[test]
 fn a_free_frame_is_freed_while_its_block_becomes_whole() {
-    // Over all executions: an outcome that none has would mean that the moment has gone, and docs/misuse.md with it.
+    // Over all executions: an outcome that none has would mean that the moment has gone, and
+    // docs/misuse.md with it.
     static ACCEPTED: AtomicBool = AtomicBool::new(false);
     static TWICE: AtomicBool = AtomicBool::new(false);
     for allocates in [false, true] {
@@ -147,7 +159,10 @@ fn a_free_frame_is_freed_while_its_block_becomes_whole() {
                 },
                 move || match allocates {
                     true => freed_and_taken(fh, other),
-                    false => fh.free_word(None, other.get() / 64, 1 << (other.get() % 64), 1).ok().map(|()| other),
+                    false => fh
+                        .free_word(None, other.get() / 64, 1 << (other.get() % 64), 1)
+                        .ok()
+                        .map(|()| other),
                 }
             ]);
             let whole = fh.on(cpu(0)).alloc(request(9)).is_ok();
@@ -164,7 +179,8 @@ fn a_free_frame_is_freed_while_its_block_becomes_whole() {
     assert!(TWICE.load(Ordering::Relaxed), "no frame was handed out twice");
 }
 
-/// The same of a word that a request for a run of two words has taken, and puts back since it cannot have the next one.
+/// The same of a word that a request for a run of two words has taken, and puts back since it
+/// cannot have the next one.
 #[test]
 fn a_free_frame_is_freed_while_its_word_is_taken_in_vain() {
     static ACCEPTED: AtomicBool = AtomicBool::new(false);
@@ -178,7 +194,10 @@ fn a_free_frame_is_freed_while_its_word_is_taken_in_vain() {
         let got = together::<Option<usize>>(roles![
             move || fh.claim(index, 7),
             move || fh.claim_at(index, 192, 1).then_some(192),
-            move || fh.free_word(None, other.get() / 64, 1 << (other.get() % 64), 1).ok().map(|()| 130)
+            move || fh
+                .free_word(None, other.get() / 64, 1 << (other.get() % 64), 1)
+                .ok()
+                .map(|()| 130)
         ]);
         // Once the run is handed out the free is one of somebody else's frame.
         if got[0] != Some(128) {

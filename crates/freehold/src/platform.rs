@@ -1,4 +1,5 @@
-//! What only the host knows: which CPU this is, how to wait, how to make other CPUs' stores visible.
+//! What only the host knows: which CPU this is, how to wait, how to make other CPUs' stores
+//! visible.
 
 #[cfg(feature = "debug-poison")]
 use crate::FrameRange;
@@ -31,15 +32,15 @@ pub enum PressureLevel {
 /// The host. Every method has a default that is right for a single CPU, or for threads that make
 /// [explicit calls](crate::Freehold::on).
 pub trait Platform: Sync {
-    /// Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale by the time it is
-    /// used; a CPU's state is locked either way.
+    /// Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale
+    /// by the time it is used; a CPU's state is locked either way.
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0)
     }
 
-    /// How many CPUs, consecutive in number, share a last-level cache; `None` where nobody can say. That many hold pageblocks
-    /// together, unless [`Config::group`](crate::Config::group) says otherwise: they write to the words of each other's blocks,
-    /// which costs least within a cache.
+    /// How many CPUs, consecutive in number, share a last-level cache; `None` where nobody can say.
+    /// That many hold pageblocks together, unless [`Config::group`](crate::Config::group) says
+    /// otherwise: they write to the words of each other's blocks, which costs least within a cache.
     ///
     /// [`Freehold::metadata_size`](crate::Freehold::metadata_size) asks, too, and there is no platform yet: so the answer is the
     /// type's, and must be the same each time.
@@ -51,14 +52,16 @@ pub trait Platform: Sync {
         None
     }
 
-    /// Whether there is a [`heavy_barrier`](Self::heavy_barrier). Read once, by [`Freehold::new`](crate::Freehold).
+    /// Whether there is a [`heavy_barrier`](Self::heavy_barrier). Read once, by
+    /// [`Freehold::new`](crate::Freehold).
     fn has_heavy_barrier(&self) -> bool {
         false
     }
 
-    /// Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns: `membarrier(2)` with
-    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, `FlushProcessWriteBuffers`, an inter-processor interrupt. Costly; called
-    /// only when somebody reaches into a CPU's state that another party [owns](crate::Freehold::own).
+    /// Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns:
+    /// `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, `FlushProcessWriteBuffers`, an
+    /// inter-processor interrupt. Costly; called only when somebody reaches into a CPU's state that
+    /// another party [owns](crate::Freehold::own).
     fn heavy_barrier(&self) {}
 
     /// Called in every turn of a wait for a lock.
@@ -66,15 +69,16 @@ pub trait Platform: Sync {
         core::hint::spin_loop();
     }
 
-    /// A zone's pressure level has changed. Called without any lock held, by the call that sees it; never by one with
+    /// A zone's pressure level has changed. Called without any lock held, by the call that sees it;
+    /// never by one with
     /// [`NO_LOCK`](crate::AllocFlags::NO_LOCK), which may have interrupted this very function.
     fn pressure(&self, pressure: Pressure) {
         let _ = pressure;
     }
 
-    /// A frame was freed twice in a way that the second call could not see (both ran at the same moment, one of them by
-    /// the CPU that leases the frame's word). The frame is free once. May be called with locks held:
-    /// record it, do not call the allocator.
+    /// A frame was freed twice in a way that the second call could not see (both ran at the same
+    /// moment, one of them by the CPU that leases the frame's word). The frame is free once. May be
+    /// called with locks held: record it, do not call the allocator.
     fn late_double_free(&self, pfn: Pfn) {
         let _ = pfn;
     }
@@ -85,8 +89,8 @@ pub trait Platform: Sync {
         let _ = frames;
     }
 
-    /// Frames are being handed out: check the pattern, which all memory must hold when it is first added. Feature
-    /// `debug-poison`.
+    /// Frames are being handed out: check the pattern, which all memory must hold when it is first
+    /// added. Feature `debug-poison`.
     #[cfg(feature = "debug-poison")]
     fn check_poison(&self, frames: FrameRange) {
         let _ = frames;

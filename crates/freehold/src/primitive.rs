@@ -1,20 +1,26 @@
-//! Atomics: the machine's; loom's under `--cfg loom`, which runs through every interleaving of a small machine; shuttle's under
-//! `--cfg shuttle`, which runs random ones of a larger machine; with feature `conformance` some that tell of each access.
+//! Atomics: the machine's; loom's under `--cfg loom`, which runs through every interleaving of a
+//! small machine; shuttle's under `--cfg shuttle`, which runs random ones of a larger machine; with
+//! feature `conformance` some that tell of each access.
 //!
-//! Nearly every field of the allocator is an atomic that only the holder of some lock writes. [`Plain`] gives those
-//! relaxed reads and writes short names; they compile to ordinary moves, and the lock's own acquire and release order
-//! them. What is used *without* a lock spells its orderings out and says why.
+//! Nearly every field of the allocator is an atomic that only the holder of some lock writes.
+//! [`Plain`] gives those relaxed reads and writes short names; they compile to ordinary moves, and
+//! the lock's own acquire and release order them. What is used *without* a lock spells its
+//! orderings out and says why.
 
 #[cfg(feature = "conformance")]
 pub(crate) use crate::conformance::atomics::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
 #[cfg(not(any(loom, shuttle, feature = "conformance")))]
-pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+pub(crate) use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::AtomicPtr;
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+pub(crate) use shuttle::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 #[cfg(loom)]
 pub(crate) use under_loom::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -106,11 +112,12 @@ pub(crate) fn release_fence() {
     under_loom::fence(Ordering::Release);
 }
 
-/// The owner's side of an asymmetric barrier: keeps the compiler from moving a later load before an earlier store. The
-/// other side, [`Platform::heavy_barrier`](crate::Platform::heavy_barrier), makes this CPU's hardware do the same.
+/// The owner's side of an asymmetric barrier: keeps the compiler from moving a later load before an
+/// earlier store. The other side, [`Platform::heavy_barrier`](crate::Platform::heavy_barrier),
+/// makes this CPU's hardware do the same.
 ///
-/// Loom knows no asymmetric barriers; there both sides are sequentially consistent fences, which is what the pair
-/// amounts to.
+/// Loom knows no asymmetric barriers; there both sides are sequentially consistent fences, which is
+/// what the pair amounts to.
 #[inline(always)]
 pub(crate) fn light_barrier() {
     #[cfg(not(loom))]
@@ -119,12 +126,14 @@ pub(crate) fn light_barrier() {
     under_loom::fence(Ordering::SeqCst);
 }
 
-/// Loom takes a sequentially consistent access for an acquiring and releasing one, which is weaker than the machine's; its
-/// fences are what they should be. One before each such load gives what the protocols rely on: of two threads that each
-/// write one place and then read the other's, one sees the other.
+/// Loom takes a sequentially consistent access for an acquiring and releasing one, which is weaker
+/// than the machine's; its fences are what they should be. One before each such load gives what the
+/// protocols rely on: of two threads that each write one place and then read the other's, one sees
+/// the other.
 ///
-/// Such a fence orders more than the access that it stands for: it releases what came before and acquires what was seen, so
-/// that an access beside it may be weaker than it should be and nothing shows. A test of one ordering asks for fewer, see
+/// Such a fence orders more than the access that it stands for: it releases what came before and
+/// acquires what was seen, so that an access beside it may be weaker than it should be and nothing
+/// shows. A test of one ordering asks for fewer, see
 /// [`Strict`](under_loom::Strict).
 #[cfg(loom)]
 pub(crate) mod under_loom {
@@ -141,8 +150,9 @@ pub(crate) mod under_loom {
     pub(crate) enum Strict {
         /// By a fence before each that reads: stronger than the language, and cheap to search.
         BeforeReads,
-        /// By a fence between one that writes and the next that reads: all that "each writes one place and then reads the other's"
-        /// needs, and no more. An access that is weakened has none.
+        /// By a fence between one that writes and the next that reads: all that "each writes one
+        /// place and then reads the other's" needs, and no more. An access that is weakened has
+        /// none.
         Between,
         /// Not at all: what hands on the contents of frames must not need it.
         Never,
@@ -165,14 +175,15 @@ pub(crate) mod under_loom {
         STRICT.set(strict);
     }
 
-    /// Says whether the model has one thread now: before others are started, and after all are joined. Whatever a fence would
-    /// order is ordered by the start or the join then.
+    /// Says whether the model has one thread now: before others are started, and after all are
+    /// joined. Whatever a fence would order is ordered by the start or the join then.
     #[cfg(test)]
     pub(crate) fn set_alone(alone: bool) {
         ALONE.set(alone);
     }
 
-    /// Left out where the thread is alone: for each fence loom looks at every atomic that there is, which was most of the time.
+    /// Left out where the thread is alone: for each fence loom looks at every atomic that there is,
+    /// which was most of the time.
     pub(crate) fn fence(ordering: Ordering) {
         if !ALONE.get() {
             atomic::fence(ordering);
@@ -217,8 +228,8 @@ pub(crate) mod under_loom {
                 }
                 pub(crate) fn store(&self, value: $value, ordering: Ordering) {
                     if ordering == Ordering::SeqCst {
-                        // An exchange, as on x86: loom does not know where among others' exchanges a store comes, and
-                        // shows their values to who reads last.
+                        // An exchange, as on x86: loom does not know where among others' exchanges
+                        // a store comes, and shows their values to who reads last.
                         self.0.swap(value, Ordering::AcqRel);
                     } else {
                         self.0.store(value, ordering);
@@ -241,7 +252,8 @@ pub(crate) mod under_loom {
                     before_read(ordering);
                     self.0.compare_exchange(from, to, ordering, failure).inspect(|_| after_write(ordering))
                 }
-                // Loom's fails for no reason too, which a loop cannot tell from another CPU's success.
+                // Loom's fails for no reason too, which a loop cannot tell from another CPU's
+                // success.
                 pub(crate) fn compare_exchange_weak(
                     &self,
                     from: $value,

@@ -1,13 +1,14 @@
-//! Random schedules of the whole allocator, run by shuttle: `RUSTFLAGS="--cfg shuttle" cargo test -p freehold --lib
-//! --release shuttle_tests`.
+//! Random schedules of the whole allocator, run by shuttle:
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p freehold --lib --release shuttle_tests`.
 //!
-//! Loom runs every schedule of two calls on two CPUs; here four CPUs in two groups and one more thread do sixteen random
-//! calls each on three blocks, and a scheduler that is good at finding rare orders of events (probabilistic concurrency
-//! testing) picks who goes on at each access to an atomic. What the machine may reorder is loom's business: shuttle shows
-//! every access in one order.
+//! Loom runs every schedule of two calls on two CPUs; here four CPUs in two groups and one more
+//! thread do sixteen random calls each on three blocks, and a scheduler that is good at finding
+//! rare orders of events (probabilistic concurrency testing) picks who goes on at each access to an
+//! atomic. What the machine may reorder is loom's business: shuttle shows every access in one
+//! order.
 //!
-//! `SHUTTLE_SCHEDULES` says how many schedules each test runs. One that fails prints what replays it: give that to
-//! `SHUTTLE_REPLAY`.
+//! `SHUTTLE_SCHEDULES` says how many schedules each test runs. One that fails prints what replays
+//! it: give that to `SHUTTLE_REPLAY`.
 
 extern crate std;
 
@@ -22,8 +23,8 @@ use shuttle::thread::{self, ThreadId};
 use shuttle::{Config as Schedules, Runner};
 
 use crate::{
-    AllocError, AllocFlags, Config, CpuId, FrameRange, FreeError, Freehold, HotplugError, Migratetype, Order, Pfn,
-    Platform, Request, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, CpuId, FrameRange, FreeError, Freehold, HotplugError,
+    Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig,
 };
 
 const CPUS: u16 = 4;
@@ -76,7 +77,8 @@ impl<'m> World<'m> {
         })
     }
 
-    /// Notes that frames have changed hands. Not shuttle's atomics: nobody is to be scheduled between a call and its note.
+    /// Notes that frames have changed hands. Not shuttle's atomics: nobody is to be scheduled
+    /// between a call and its note.
     fn note(&self, pfn: Pfn, frames: u64, taken: bool) {
         for frame in pfn.get()..pfn.get() + frames {
             let was = self.taken[(frame - FIRST) as usize].swap(taken, Ordering::Relaxed);
@@ -87,9 +89,12 @@ impl<'m> World<'m> {
     fn free(&self, door: &impl Door, (pfn, order): Chunk) {
         self.note(pfn, order.frames(), false);
         let range = FrameRange::new(pfn, order.frames()).unwrap();
-        let result = if thread_rng().gen_bool(0.2) { door.free_range(range) } else { door.free(pfn, order) };
+        let result =
+            if thread_rng().gen_bool(0.2) { door.free_range(range) } else { door.free(pfn, order) };
         match result {
-            Err(FreeError::CpuOffline { .. }) => self.fh.on(CpuId::new(0)).free(pfn, order).unwrap(),
+            Err(FreeError::CpuOffline { .. }) => {
+                self.fh.on(CpuId::new(0)).free(pfn, order).unwrap()
+            }
             result => result.unwrap(),
         }
     }
@@ -103,7 +108,11 @@ impl<'m> World<'m> {
                 self.note(pfn, order.frames(), true);
                 Some((pfn, order))
             }
-            Err(AllocError::NoMemory { .. } | AllocError::CpuOffline { .. } | AllocError::WouldBlock) => None,
+            Err(
+                AllocError::NoMemory { .. }
+                | AllocError::CpuOffline { .. }
+                | AllocError::WouldBlock,
+            ) => None,
             Err(error) => panic!("{error}"),
         }
     }
@@ -130,7 +139,8 @@ impl<'m> World<'m> {
         self.passed_on.lock().unwrap().append(&mut held);
     }
 
-    /// What goes on beside them: a CPU comes and goes, ranges are taken, memory is removed and added.
+    /// What goes on beside them: a CPU comes and goes, ranges are taken, memory is removed and
+    /// added.
     fn disturb(&self) {
         for _ in 0..STEPS / 2 {
             let block = FIRST + 512 * thread_rng().gen_range(0..BLOCKS);
@@ -173,7 +183,9 @@ impl<'m> World<'m> {
         assert_eq!(self.fh.zone_stats(0).unwrap().free, BLOCKS * 512);
         assert_eq!(self.fh.totals().late_double_frees, 0);
         for _ in 0..BLOCKS {
-            let pfn = door.alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable)).expect("all of memory is free");
+            let pfn = door
+                .alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable))
+                .expect("all of memory is free");
             self.note(pfn, 512, true);
         }
     }
@@ -233,7 +245,11 @@ fn run(plan: Plan) {
     let mut metadata = std::vec![MaybeUninit::uninit(); size];
     let world = &World::new(&mut metadata);
     for _ in 0..plan.taken {
-        let pfn = world.fh.on(CpuId::new(0)).alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable)).unwrap();
+        let pfn = world
+            .fh
+            .on(CpuId::new(0))
+            .alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable))
+            .unwrap();
         world.note(pfn, 512, true);
         world.passed_on.lock().unwrap().push((pfn, Order::PAGEBLOCK));
     }
@@ -260,7 +276,8 @@ fn check(plan: Plan) {
     if let Ok(schedule) = std::env::var("SHUTTLE_REPLAY") {
         return shuttle::replay(move || run(plan), &schedule);
     }
-    let wanted = std::env::var("SHUTTLE_SCHEDULES").map_or(500, |n| n.parse().expect("SHUTTLE_SCHEDULES is a number"));
+    let wanted = std::env::var("SHUTTLE_SCHEDULES")
+        .map_or(500, |n| n.parse().expect("SHUTTLE_SCHEDULES is a number"));
     check_with(PctScheduler::new(DEPTH, wanted / 2), plan);
     check_with(RandomScheduler::new(wanted / 2), plan);
 }

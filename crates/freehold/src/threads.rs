@@ -6,11 +6,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::{Config, ConfigError, CpuId, Freehold, Platform};
 
-/// Threads as CPUs: a thread gets the lowest free slot at its first call and gives it back when it ends.
+/// Threads as CPUs: a thread gets the lowest free slot at its first call and gives it back when it
+/// ends.
 ///
-/// Where there are more threads than CPUs, some share one; each CPU's state is locked either way. Waiting yields to
-/// other threads. There is no heavy barrier here (that takes a system call, which a host crate brings), so every call
-/// takes an ordinary lock, which is the CPU's own and hardly ever contended.
+/// Where there are more threads than CPUs, some share one; each CPU's state is locked either way.
+/// Waiting yields to other threads. There is no heavy barrier here (that takes a system call, which
+/// a host crate brings), so every call takes an ordinary lock, which is the CPU's own and hardly
+/// ever contended.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads {
     cpus: u16,
@@ -63,8 +65,8 @@ impl Drop for Slot {
 }
 
 impl<P: Platform> Freehold<'static, P> {
-    /// An allocator whose metadata comes from the heap and is never given back: for allocators that live as long as
-    /// the program, and for tests.
+    /// An allocator whose metadata comes from the heap and is never given back: for allocators that
+    /// live as long as the program, and for tests.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The local APIC: interrupts to other CPUs, and a timer.
 //!
-//! Its registers are at 0xfee0_0000, the same address for every CPU, each seeing its own; there the direct map is
-//! uncached (`tables.rs`). The old interrupt controllers are silenced.
+//! Its registers are at 0xfee0_0000, the same address for every CPU, each seeing its own; there the
+//! direct map is uncached (`tables.rs`). The old interrupt controllers are silenced.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -33,13 +33,14 @@ pub(crate) const HERTZ: u64 = 100;
 static PERIOD: AtomicU32 = AtomicU32::new(0);
 
 fn read(register: u64) -> u32 {
-    // SAFETY: a register of this CPU's local APIC, which the direct map shows; reading it has no effect on memory.
+    // SAFETY: a register of this CPU's local APIC, which the direct map shows; reading it has no
+    // effect on memory.
     unsafe { (direct(PHYSICAL + register) as *const u32).read_volatile() }
 }
 
 fn write(register: u64, value: u32) {
-    // SAFETY: as in `read`. What is written here sends interrupts, for which handlers are in place, or starts CPUs,
-    // which `smp.rs` has prepared.
+    // SAFETY: as in `read`. What is written here sends interrupts, for which handlers are in place,
+    // or starts CPUs, which `smp.rs` has prepared.
     unsafe { (direct(PHYSICAL + register) as *mut u32).write_volatile(value) };
 }
 
@@ -93,8 +94,8 @@ fn command(apic_id: u32, low: u32) {
     }
 }
 
-/// Sends an interrupt to another CPU. The two halves of the command must not be torn apart by a handler that sends one
-/// itself, so interrupts are off meanwhile.
+/// Sends an interrupt to another CPU. The two halves of the command must not be torn apart by a
+/// handler that sends one itself, so interrupts are off meanwhile.
 pub(crate) fn send(apic_id: u32, vector: u8) {
     without_interrupts(|| command(apic_id, u32::from(vector)));
 }
@@ -110,8 +111,8 @@ fn without_interrupts(f: impl FnOnce()) {
     }
 }
 
-/// Starts a CPU that is waiting to be started, at a page below 1 MiB: INIT, 10 ms, twice "start at that page" (the
-/// second is ignored by a CPU that has understood the first).
+/// Starts a CPU that is waiting to be started, at a page below 1 MiB: INIT, 10 ms, twice "start at
+/// that page" (the second is ignored by a CPU that has understood the first).
 pub(crate) fn start_cpu(apic_id: u32, page: u64) {
     command(apic_id, 0x4500);
     clock::wait(clock::from_microseconds(10_000));

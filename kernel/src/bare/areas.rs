@@ -1,4 +1,5 @@
-//! The kernel's virtual areas: freehold-vm's `Vmalloc` over the processor's page tables. Stacks are the first of them.
+//! The kernel's virtual areas: freehold-vm's `Vmalloc` over the processor's page tables. Stacks are
+//! the first of them.
 
 use freehold::FRAME_SIZE;
 use freehold_kernel::paging::address;
@@ -29,8 +30,8 @@ pub(crate) fn areas() -> &'static Vmalloc<'static, Hardware> {
     AREAS_OF_THE_KERNEL.get()
 }
 
-/// A stack's upper end. Every area is followed by a page that is never mapped, and nothing is mapped before the first,
-/// so that a stack that grows too large faults.
+/// A stack's upper end. Every area is followed by a page that is never mapped, and nothing is
+/// mapped before the first, so that a stack that grows too large faults.
 pub(crate) fn stack() -> u64 {
     let area = areas().vmalloc(cpu::frames(), Layout::pages(STACK));
     address(area.unwrap_or_else(|error| panic!("no stack: {error}"))) + STACK * FRAME_SIZE

@@ -1,5 +1,5 @@
-//! The benchmarks that need a machine: virtual areas, reclaim, barriers and shootdowns, with what each asked of the
-//! machine.
+//! The benchmarks that need a machine: virtual areas, reclaim, barriers and shootdowns, with what
+//! each asked of the machine.
 
 use core::fmt;
 
@@ -33,12 +33,20 @@ pub(crate) fn run(machine: &Bare) -> Result<(), Failure> {
         measured(machine, name, AREAS, || vmalloc(machine, contig, huge))?;
     }
     measured(machine, "vfree of 64 areas at once, an area", 64, || vfree_many(machine))?;
-    for (name, path) in
-        [("lazyfree, a folio, by page", UnmapPath::PageByPage), ("lazyfree, a folio, batched", UnmapPath::Batched)]
-    {
+    for (name, path) in [
+        ("lazyfree, a folio, by page", UnmapPath::PageByPage),
+        ("lazyfree, a folio, batched", UnmapPath::Batched),
+    ] {
         let cost = reclaim(machine, path, 0)?;
         let folios = cost.freed / 16;
-        let cells = [folios, 0, cost.frees, cost.shootdowns, cost.interrupts, cost.nanoseconds / folios.max(1)];
+        let cells = [
+            folios,
+            0,
+            cost.frees,
+            cost.shootdowns,
+            cost.interrupts,
+            cost.nanoseconds / folios.max(1),
+        ];
         row(machine, name, &cells);
     }
     measured(machine, "heavy barrier", ROUNDS, || {
@@ -54,7 +62,12 @@ pub(crate) fn run(machine: &Bare) -> Result<(), Failure> {
 }
 
 /// Runs `f` on the first CPU while the others do nothing, which is to sleep.
-fn measured(machine: &Bare, name: &str, number: u64, f: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+fn measured(
+    machine: &Bare,
+    name: &str,
+    number: u64,
+    f: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
     // Frames of whole blocks, as on a machine that has just been started.
     machine.tidy();
     machine.freehold().drain_all();

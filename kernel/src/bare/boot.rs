@@ -1,10 +1,11 @@
-//! From QEMU's first instruction to Rust: the PVH entry, the switch to 64 bits, and the trampoline of the other CPUs.
+//! From QEMU's first instruction to Rust: the PVH entry, the switch to 64 bits, and the trampoline
+//! of the other CPUs.
 //!
 //! # The toolchain
 //!
 //! rustup has no `core` for `x86_64-unknown-none` here, so this is compiled for the host's target,
-//! `x86_64-unknown-linux-gnu`, without std, and linked by `linker.ld`. That target's `core` comes compiled. What it was
-//! compiled to expect, and who sees to it:
+//! `x86_64-unknown-linux-gnu`, without std, and linked by `linker.ld`. That target's `core` comes
+//! compiled. What it was compiled to expect, and who sees to it:
 //!
 //! | it | so |
 //! |---|---|
@@ -14,9 +15,9 @@
 //! | has unwind tables and names an unwinder's personality | panics abort; the tables are thrown away, the name is defined: `libc.rs` |
 //! | is position-independent | it runs at any address, so also in the upper 2 GiB, which the kernel's own code is compiled for (`code-model=kernel`) |
 //!
-//! Two ways not taken: a target file with `-Zbuild-std` needs a nightly compiler and the `rust-src` component; Debian's
-//! `rustc-web` and `rust-web-src` could build `core` without red zone and SSE, but would tie the kernel to another
-//! compiler than everything else here is tested with.
+//! Two ways not taken: a target file with `-Zbuild-std` needs a nightly compiler and the `rust-src`
+//! component; Debian's `rustc-web` and `rust-web-src` could build `core` without red zone and SSE,
+//! but would tie the kernel to another compiler than everything else here is tested with.
 //!
 //! # The way up
 //!
@@ -30,12 +31,13 @@
 //!          then long mode, a stack, `kernel_main(hvm_start_info)`
 //! ```
 //!
-//! The other CPUs start in 16 bits at the trampoline, which `smp.rs` copies below 1 MiB, and go the same way, one at a
-//! time, with the same first page tables.
+//! The other CPUs start in 16 bits at the trampoline, which `smp.rs` copies below 1 MiB, and go the
+//! same way, one at a time, with the same first page tables.
 
 use core::arch::global_asm;
 
-/// Where the trampoline is copied: a page below 1 MiB, which the memory map keeps from the allocator.
+/// Where the trampoline is copied: a page below 1 MiB, which the memory map keeps from the
+/// allocator.
 pub(crate) const TRAMPOLINE: u64 = 0x8000;
 
 global_asm!(
@@ -74,8 +76,8 @@ pvh_start:
     lgdtl boot_gdtr
     ljmpl $0x08, $boot64
 
-// Paging on, with long mode enabled; also SSE. CR3 is set. Used before and after the trampoline's switch, so only
-// registers are touched.
+// Paging on, with long mode enabled; also SSE. CR3 is set. Used before and after the trampoline's
+// switch, so only registers are touched.
 enter_long_mode:
     movl %cr4, %eax
     orl $0x620, %eax                // PAE, OSFXSR, OSXMMEXCPT
@@ -206,8 +208,8 @@ trampoline_values:
 trampoline_stack:
 trampoline_end:
 
-    // The first CPU's stack. The pages below it hold nothing that matters, but there is no guard page: the first CPU
-    // moves to a stack with one as soon as there are virtual areas.
+    // The first CPU's stack. The pages below it hold nothing that matters, but there is no guard
+    // page: the first CPU moves to a stack with one as soon as there are virtual areas.
     .section .bss.bsp_stack, "aw", @nobits
     .balign 4096
     .skip 65536

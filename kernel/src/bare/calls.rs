@@ -7,9 +7,10 @@
 //!   CPU 2: interrupt -> takes `incoming` -> for each bit: forgets the translations, takes itself off the list
 //! ```
 //!
-//! Nobody waits deaf: who waits for an answer, or for a lock, looks at `incoming` in every turn ([`poll`]), so two CPUs
-//! that call each other, one of them even with interrupts off, both get through. Each CPU has one call for ordinary code
-//! and one for its interrupt handlers, which do not interrupt each other.
+//! Nobody waits deaf: who waits for an answer, or for a lock, looks at `incoming` in every turn
+//! ([`poll`]), so two CPUs that call each other, one of them even with interrupts off, both get
+//! through. Each CPU has one call for ordinary code and one for its interrupt handlers, which do
+//! not interrupt each other.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -29,7 +30,11 @@ struct Call {
 
 impl Call {
     const fn new() -> Self {
-        Self { waiting: AtomicU64::new(0), ranges: AtomicPtr::new(core::ptr::null_mut()), len: AtomicUsize::new(0) }
+        Self {
+            waiting: AtomicU64::new(0),
+            ranges: AtomicPtr::new(core::ptr::null_mut()),
+            len: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -86,7 +91,8 @@ fn count(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// Makes every other CPU pass a full memory barrier. See [`Platform::heavy_barrier`](freehold::Platform).
+/// Makes every other CPU pass a full memory barrier. See
+/// [`Platform::heavy_barrier`](freehold::Platform).
 pub(crate) fn barrier() {
     // The caller's own: what it has stored is seen before what it loads next.
     fence(Ordering::SeqCst);
@@ -124,8 +130,8 @@ fn broadcast(targets: u64, ranges: &[Flush]) -> u64 {
     let mut sent = 0;
     for target in (0..MAX_CPUS).filter(|target| targets & 1 << target != 0) {
         let other = cpu::at(target);
-        // Release: who finds the bit sees the call. Acquire: pairs with the taker's, so that "there was one already"
-        // means an interrupt that has not been answered.
+        // Release: who finds the bit sees the call. Acquire: pairs with the taker's, so that "there
+        // was one already" means an interrupt that has not been answered.
         if other.incoming.fetch_or(1 << (me * 2 + level), Ordering::AcqRel) == 0 {
             apic::send(other.apic_id.load(Ordering::Relaxed), CALL);
             sent += 1;
@@ -155,8 +161,8 @@ pub(crate) fn interrupt() {
 }
 
 fn answer(this: &cpu::PerCpu) {
-    // AcqRel: a full barrier on x86-64, which is all that a barrier call wants. Acquire so that the calls are seen;
-    // Release so that whoever finds nothing here comes after.
+    // AcqRel: a full barrier on x86-64, which is all that a barrier call wants. Acquire so that the
+    // calls are seen; Release so that whoever finds nothing here comes after.
     let from = this.incoming.swap(0, Ordering::AcqRel);
     let me = cpu::index();
     for bit in (0..2 * MAX_CPUS).filter(|bit| from & 1 << bit != 0) {
@@ -164,11 +170,12 @@ fn answer(this: &cpu::PerCpu) {
         // Relaxed: the Acquire above has them.
         let (ranges, len) = (call.ranges.load(Ordering::Relaxed), call.len.load(Ordering::Relaxed));
         if len > 0 {
-            // SAFETY: the caller waits for this CPU's bit in `waiting` before it returns, and its slice lives as long.
+            // SAFETY: the caller waits for this CPU's bit in `waiting` before it returns, and its
+            // slice lives as long.
             tlb::forget(unsafe { core::slice::from_raw_parts(ranges, len) });
         }
-        // Release: the caller that sees the bit gone comes after what was done here. Acquire: nothing of what comes
-        // next here is done before.
+        // Release: the caller that sees the bit gone comes after what was done here. Acquire:
+        // nothing of what comes next here is done before.
         call.waiting.fetch_and(!(1 << me), Ordering::AcqRel);
     }
 }

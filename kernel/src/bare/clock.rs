@@ -13,7 +13,8 @@ static PER_MILLISECOND: AtomicU64 = AtomicU64::new(1);
 /// Measures, for 20 ms. The first CPU, once.
 pub(crate) fn init() {
     const COUNTS: u64 = PIT_HERTZ / 50;
-    // SAFETY: channel 2 of the old timer, which drives the speaker, with the speaker off; no memory is touched.
+    // SAFETY: channel 2 of the old timer, which drives the speaker, with the speaker off; no memory
+    // is touched.
     unsafe {
         let gate = ports::read8(0x61) & !0b10 | 1;
         ports::write8(0x61, gate & !1);

@@ -53,8 +53,8 @@ pub(crate) struct PerCpu {
     frames: UnsafeCell<Option<Frames>>,
 }
 
-// SAFETY: all fields but `frames` are atomics; `frames` is only reached by the CPU that this belongs to, outside
-// interrupt handlers: see `frames` and `set_frames` below.
+// SAFETY: all fields but `frames` are atomics; `frames` is only reached by the CPU that this
+// belongs to, outside interrupt handlers: see `frames` and `set_frames` below.
 unsafe impl Sync for PerCpu {}
 
 impl PerCpu {
@@ -101,7 +101,9 @@ pub(crate) fn set_count(n: usize) {
 /// A bit for each CPU that answers interrupts.
 pub(crate) fn online_mask() -> u64 {
     // Acquire: who is seen online has set itself up.
-    (0..count()).filter(|&i| CPUS[i].online.load(Ordering::Acquire)).fold(0, |mask, i| mask | 1 << i)
+    (0..count())
+        .filter(|&i| CPUS[i].online.load(Ordering::Acquire))
+        .fold(0, |mask, i| mask | 1 << i)
 }
 
 /// Says which CPU this is. To be done first of all.
@@ -139,9 +141,12 @@ pub(crate) fn frames() -> &'static Frames {
 fn try_frames() -> Option<&'static Frames> {
     let this = this();
     // Relaxed: this CPU's own.
-    assert!(!this.in_interrupt.load(Ordering::Relaxed), "the CPU's own handle in an interrupt handler");
-    // SAFETY: only this CPU gets here, and not from an interrupt handler, so `set_frames` is not running meanwhile. It
-    // is only called between jobs, when nobody has kept what this returned.
+    assert!(
+        !this.in_interrupt.load(Ordering::Relaxed),
+        "the CPU's own handle in an interrupt handler"
+    );
+    // SAFETY: only this CPU gets here, and not from an interrupt handler, so `set_frames` is not
+    // running meanwhile. It is only called between jobs, when nobody has kept what this returned.
     unsafe { &*this.frames.get() }.as_ref()
 }
 
@@ -182,18 +187,21 @@ pub(crate) fn read_msr(register: u32) -> u64 {
 pub(crate) fn time_stamp() -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: reads a counter. The fence keeps it from being read before what comes before is done.
-    unsafe { asm!("lfence", "rdtsc", out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        asm!("lfence", "rdtsc", out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags))
+    };
     u64::from(high) << 32 | u64::from(low)
 }
 
 /// Allows interrupts.
 pub(crate) fn interrupts_on() {
-    // SAFETY: the handlers are in place before this is first called, and harm nothing that they interrupt.
+    // SAFETY: the handlers are in place before this is first called, and harm nothing that they
+    // interrupt.
     unsafe { asm!("sti", options(nostack)) };
 }
 
-/// Waits until `done`, asleep where it takes long: whoever makes it so sends an interrupt, or the timer's next one is
-/// soon enough. Interrupts must be on.
+/// Waits until `done`, asleep where it takes long: whoever makes it so sends an interrupt, or the
+/// timer's next one is soon enough. Interrupts must be on.
 pub(crate) fn wait_until(done: impl Fn() -> bool) {
     let mut turns = 0u32;
     while !done() {
@@ -203,8 +211,8 @@ pub(crate) fn wait_until(done: impl Fn() -> bool) {
             core::hint::spin_loop();
             continue;
         }
-        // SAFETY: interrupts were on and are on again after the `sti`, which lets the next instruction begin first: an
-        // interrupt that comes after the look at `done` ends the `hlt`.
+        // SAFETY: interrupts were on and are on again after the `sti`, which lets the next
+        // instruction begin first: an interrupt that comes after the look at `done` ends the `hlt`.
         unsafe { asm!("cli", options(nostack)) };
         if done() {
             interrupts_on();

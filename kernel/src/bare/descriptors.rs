@@ -1,8 +1,9 @@
 //! Segments, and the stacks that interrupts and exceptions switch to.
 //!
-//! Compiled `core` uses the red zone: 128 bytes below the stack pointer, which an interrupt on the same stack would
-//! overwrite. So nothing is ever handled on the stack that it interrupts: every vector names one of six stacks of its
-//! CPU (IST), to whose top the processor switches. That only works if a stack is not entered twice:
+//! Compiled `core` uses the red zone: 128 bytes below the stack pointer, which an interrupt on the
+//! same stack would overwrite. So nothing is ever handled on the stack that it interrupts: every
+//! vector names one of six stacks of its CPU (IST), to whose top the processor switches. That only
+//! works if a stack is not entered twice:
 //!
 //! | IST | for | not entered again, since |
 //! |---|---|---|
@@ -71,7 +72,11 @@ impl Cell {
             io_map: size_of::<Tss>() as u16,
         };
         let stacks = [const { Stack([0; STACK_SIZE]) }; STACKS];
-        Self(UnsafeCell::new(PerCpu { gdt: [0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0, 0], tss, stacks }))
+        Self(UnsafeCell::new(PerCpu {
+            gdt: [0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0, 0],
+            tss,
+            stacks,
+        }))
     }
 }
 
@@ -83,7 +88,8 @@ struct Pointer {
     base: u64,
 }
 
-/// Loads this CPU's segments and tells the processor where its stacks are. Once, early, with interrupts off.
+/// Loads this CPU's segments and tells the processor where its stacks are. Once, early, with
+/// interrupts off.
 pub(crate) fn init(index: usize) {
     // SAFETY: only CPU `index` calls this, once, so this is the only reference; see `Cell`.
     let this = unsafe { &mut *ALL[index].0.get() };
@@ -94,9 +100,11 @@ pub(crate) fn init(index: usize) {
     let limit = size_of::<Tss>() as u64 - 1;
     this.gdt[3] = limit | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56;
     this.gdt[4] = base >> 32;
-    let pointer = Pointer { limit: size_of_val(&this.gdt) as u16 - 1, base: this.gdt.as_ptr() as u64 };
-    // SAFETY: the table has the segments that the boot code used, at the same places, and a task state segment, all of
-    // which stay where they are. Reloading CS takes a far return. FS and GS keep their bases: they are not loaded.
+    let pointer =
+        Pointer { limit: size_of_val(&this.gdt) as u16 - 1, base: this.gdt.as_ptr() as u64 };
+    // SAFETY: the table has the segments that the boot code used, at the same places, and a task
+    // state segment, all of which stay where they are. Reloading CS takes a far return. FS and GS
+    // keep their bases: they are not loaded.
     unsafe {
         asm!(
             "lgdt [{pointer}]",

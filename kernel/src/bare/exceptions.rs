@@ -1,8 +1,8 @@
-//! Exceptions: page faults that somebody expects are told to them, everything else prints the registers and ends the
-//! machine.
+//! Exceptions: page faults that somebody expects are told to them, everything else prints the
+//! registers and ends the machine.
 //!
-//! Code that may fault uses [`probe_read`] and [`probe_write`], single instructions with known addresses. A fault there
-//! is noted and the instruction left by another exit.
+//! Code that may fault uses [`probe_read`] and [`probe_write`], single instructions with known
+//! addresses. A fault there is noted and the instruction left by another exit.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::Ordering;
@@ -83,10 +83,12 @@ impl PageFault {
 ///
 /// # Safety
 ///
-/// What is mapped at the address, if anything, must be memory that may be read while others write to it.
+/// What is mapped at the address, if anything, must be memory that may be read while others write
+/// to it.
 pub(crate) unsafe fn probe_read(at: u64) -> Result<u64, PageFault> {
-    // SAFETY: the access is one instruction of assembly, so that no assumption of the compiler's is broken by what it
-    // finds; that it may read there is the caller's promise. A page fault comes back here.
+    // SAFETY: the access is one instruction of assembly, so that no assumption of the compiler's is
+    // broken by what it finds; that it may read there is the caller's promise. A page fault comes
+    // back here.
     let probed = unsafe { probe_read_word(at) };
     if probed.done != 0 { Ok(probed.value) } else { Err(PageFault::last()) }
 }
@@ -99,7 +101,8 @@ pub(crate) unsafe fn probe_read(at: u64) -> Result<u64, PageFault> {
 ///
 /// # Safety
 ///
-/// What is mapped at the address, if anything, must be memory that no reference covers but to shared words.
+/// What is mapped at the address, if anything, must be memory that no reference covers but to
+/// shared words.
 pub(crate) unsafe fn probe_write(at: u64, value: u64) -> Result<(), PageFault> {
     // SAFETY: as in `probe_read`.
     let probed = unsafe { probe_write_word(at, value) };
@@ -138,7 +141,8 @@ pub(crate) fn handle(frame: &mut Frame) {
     unsafe { asm!("mov {}, cr2", out(reg) address, options(nomem, nostack, preserves_flags)) };
     if frame.vector == 14 {
         let [read, write, faulted] =
-            [&raw const probe_read_at, &raw const probe_write_at, &raw const probe_faulted].map(|label| label as u64);
+            [&raw const probe_read_at, &raw const probe_write_at, &raw const probe_faulted]
+                .map(|label| label as u64);
         if frame.rip == read || frame.rip == write {
             let this = cpu::this();
             // Relaxed: this CPU's own.

@@ -2,7 +2,10 @@
 
 use freehold::{Order, Pfn};
 use freehold_kernel::paging::address;
-use freehold_vm::{Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, VmError, Vpn};
+use freehold_vm::{
+    Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, VmError,
+    Vpn,
+};
 
 use crate::exceptions::{PageFault, probe_read, probe_write};
 use crate::layout::{USER, words};
@@ -42,11 +45,13 @@ pub(crate) const fn page(i: u64) -> Vpn {
     Vpn::new(USER.get() + i)
 }
 
-/// Writes the first word of a page as a program does: through the page tables that are loaded. A page that is not there
-/// gets a fresh one, of zeros. Returns how many faults it took, and whether the page had to be made.
+/// Writes the first word of a page as a program does: through the page tables that are loaded. A
+/// page that is not there gets a fresh one, of zeros. Returns how many faults it took, and whether
+/// the page had to be made.
 pub(crate) fn write(space: SpaceId, vpn: Vpn, value: u64) -> Result<(u32, bool), VmError> {
     let (mut faults, mut made) = (0, false);
-    // SAFETY: where the spaces have their folios there are only folios' frames, which are used as shared words.
+    // SAFETY: where the spaces have their folios there are only folios' frames, which are used as
+    // shared words.
     while let Err(fault) = unsafe { probe_write(address(vpn), value) } {
         faults += 1;
         made |= resolve(space, vpn, fault)?;
@@ -54,7 +59,8 @@ pub(crate) fn write(space: SpaceId, vpn: Vpn, value: u64) -> Result<(u32, bool),
     Ok((faults, made))
 }
 
-/// Reads the first word of a page; `None` where there is no page. Returns how many faults it took, too.
+/// Reads the first word of a page; `None` where there is no page. Returns how many faults it took,
+/// too.
 pub(crate) fn read(space: SpaceId, vpn: Vpn) -> Result<(Option<u64>, u32), VmError> {
     let mut faults = 0;
     loop {

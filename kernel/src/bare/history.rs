@@ -1,4 +1,5 @@
-//! Command-line word `history`: what a second allocator does is written down step by step, and judged on the host.
+//! Command-line word `history`: what a second allocator does is written down step by step, and
+//! judged on the host.
 //!
 //! ```text
 //!   the machine's allocator gives three runs of frames
@@ -8,9 +9,10 @@
 //!                              "FREEHOLD", "HISTORY1", number of records, whether there was room for all, 0
 //! ```
 //!
-//! The machine's memory is a file of the host's (`cargo xtask qemu --history`), which looks for the head at every 2 MiB. Each
-//! CPU makes random calls of its own: through its handle and through the shared door, of every order, and frees what others
-//! allocated. The machine's own allocator goes on unheard.
+//! The machine's memory is a file of the host's (`cargo xtask qemu --history`), which looks for the
+//! head at every 2 MiB. Each CPU makes random calls of its own: through its handle and through the
+//! shared door, of every order, and frees what others allocated. The machine's own allocator goes
+//! on unheard.
 
 extern crate alloc;
 
@@ -21,7 +23,9 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use freehold::conformance::record::{Record, WORDS};
 use freehold::conformance::{Cell, Op, Shape, Step};
-use freehold::{Config, CpuId, FrameRange, Freehold, Migratetype, Order, Owned, Pfn, Request, ZoneConfig};
+use freehold::{
+    Config, CpuId, FrameRange, Freehold, Migratetype, Order, Owned, Pfn, Request, ZoneConfig,
+};
 use freehold_kernel::suite::Numbers;
 
 use crate::platform::Machine;
@@ -53,7 +57,8 @@ static HEAP: Heap = Heap;
 static ROOM: [AtomicU64; 128 << 10] = [const { AtomicU64::new(0) }; 128 << 10];
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: each piece lies in `ROOM`, which is never used otherwise, and behind the pieces before it; it is aligned as asked.
+// SAFETY: each piece lies in `ROOM`, which is never used otherwise, and behind the pieces before
+// it; it is aligned as asked.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let room = ROOM.as_ptr().addr();
@@ -72,7 +77,8 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
 }
 
-/// Where records go. Whoever writes one has a place that is nobody else's; what comes first has the lower one.
+/// Where records go. Whoever writes one has a place that is nobody else's; what comes first has the
+/// lower one.
 struct Book {
     records: &'static [[AtomicU64; WORDS]],
     next: AtomicUsize,
@@ -80,16 +86,23 @@ struct Book {
 
 impl Book {
     fn write(&self, record: Record) {
-        // Relaxed: steps are made under the witness's lock, and a call's beginning and end by who makes its steps.
+        // Relaxed: steps are made under the witness's lock, and a call's beginning and end by who
+        // makes its steps.
         let at = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(place) = self.records.get(at) {
-            place.iter().zip(record.encode()).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+            place
+                .iter()
+                .zip(record.encode())
+                .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         }
     }
 
     fn write_shape(&self, shape: &Shape) {
         self.write(Record::Machine(shape.cpus, shape.sections.0, shape.sections.1));
-        shape.zones.iter().for_each(|&(span, first, groups)| self.write(Record::Zone(span, first, groups)));
+        shape
+            .zones
+            .iter()
+            .for_each(|&(span, first, groups)| self.write(Record::Zone(span, first, groups)));
         shape.memory.iter().for_each(|&range| self.write(Record::Memory(range)));
     }
 
@@ -98,7 +111,10 @@ impl Book {
         let wanted = self.next.load(Ordering::Relaxed);
         let fits = wanted < self.records.len();
         let head = [HEAD[0], HEAD[1], wanted.min(self.records.len() - 1) as u64, fits.into(), 0];
-        self.records[0].iter().zip(head).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        self.records[0]
+            .iter()
+            .zip(head)
+            .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         (wanted, fits)
     }
 }
@@ -112,16 +128,23 @@ fn frames(first: Pfn, order: Order) -> FrameRange {
 fn subject() -> &'static Subject {
     let order = Order::new(SUBJECT).unwrap_or(Order::ZERO);
     let pfn = memory::freehold().alloc(Request::new(order, Migratetype::Unmovable));
-    let memory = [frames(pfn.unwrap_or_else(|error| panic!("no room for a history: {error}; it needs 256M")), order)];
+    let memory = [frames(
+        pfn.unwrap_or_else(|error| panic!("no room for a history: {error}; it needs 256M")),
+        order,
+    )];
     let zones = [ZoneConfig::new(&memory)];
     let config = Config { group: Some(2), ..Config::new(cpu::count() as u16, &zones) };
     let size = Subject::metadata_size(&config).unwrap_or_else(|error| panic!("{error}"));
     let region = memory::slice_of(size, |_| MaybeUninit::uninit());
-    Box::leak(Box::new(Freehold::new(&config, region, Machine).unwrap_or_else(|error| panic!("{error}"))))
+    Box::leak(Box::new(
+        Freehold::new(&config, region, Machine).unwrap_or_else(|error| panic!("{error}")),
+    ))
 }
 
 fn book() -> &'static Book {
-    let records = memory::slice_of(HISTORY / size_of::<[AtomicU64; WORDS]>(), |_| [const { AtomicU64::new(0) }; WORDS]);
+    let records = memory::slice_of(HISTORY / size_of::<[AtomicU64; WORDS]>(), |_| {
+        [const { AtomicU64::new(0) }; WORDS]
+    });
     Box::leak(Box::new(Book { records, next: AtomicUsize::new(0) }))
 }
 
@@ -149,7 +172,12 @@ impl Caller<'_> {
     fn alloc(&mut self) -> u64 {
         let order = [0, 0, 0, 0, 0, 1, 2, 3, 5, 6, 7, 8, 9, 9, 10][self.below(15) as usize];
         let order = Order::new(order).unwrap_or(Order::ZERO);
-        let kinds = [Migratetype::Movable, Migratetype::Movable, Migratetype::Unmovable, Migratetype::Reclaimable];
+        let kinds = [
+            Migratetype::Movable,
+            Migratetype::Movable,
+            Migratetype::Unmovable,
+            Migratetype::Reclaimable,
+        ];
         let request = Request::new(order, kinds[self.below(4) as usize]);
         let shared = self.below(3) == 0;
         self.book.write(Record::Begin(self.who, NO_FRAMES));
@@ -163,7 +191,8 @@ impl Caller<'_> {
         if chunk == 0 {
             return;
         }
-        let (pfn, order) = (Pfn::new(chunk >> 8), Order::new(chunk as u8 & 0x7f).unwrap_or(Order::ZERO));
+        let (pfn, order) =
+            (Pfn::new(chunk >> 8), Order::new(chunk as u8 & 0x7f).unwrap_or(Order::ZERO));
         let shared = self.below(3) == 0;
         self.book.write(Record::Begin(self.who, frames(pfn, order)));
         let done = if shared { self.subject.free(pfn, order) } else { self.owned.free(pfn, order) };
@@ -171,7 +200,8 @@ impl Caller<'_> {
         done.unwrap_or_else(|error| panic!("a right free is refused: {error}"));
     }
 
-    /// What is in one of its places goes, to be freed by it or by whoever finds it; and something else comes there.
+    /// What is in one of its places goes, to be freed by it or by whoever finds it; and something
+    /// else comes there.
     fn one(&mut self) {
         let place = self.below(HELD as u64) as usize;
         let mut chunk = core::mem::take(&mut self.held[place]);
@@ -214,8 +244,15 @@ pub(crate) fn run() -> bool {
     });
     jobs::run_on(1, &|_| {
         let owned = subject.own(CpuId::new(0)).unwrap_or_else(|error| panic!("{error}"));
-        let mut caller =
-            Caller { who: 0, book, subject, owned, random: Numbers(1), held: [0; HELD], offered: &offered };
+        let mut caller = Caller {
+            who: 0,
+            book,
+            subject,
+            owned,
+            random: Numbers(1),
+            held: [0; HELD],
+            offered: &offered,
+        };
         // Relaxed: all others are through.
         offered.iter().for_each(|offer| caller.free(offer.swap(0, Ordering::Relaxed)));
     });
@@ -223,7 +260,8 @@ pub(crate) fn run() -> bool {
     drop(witnessed);
     subject.drain_all();
     let (wanted, fits) = book.close();
-    let home = subject.zone_stats(0).is_some_and(|stats| stats.free == stats.managed) && subject.validate().is_ok();
+    let home = subject.zone_stats(0).is_some_and(|stats| stats.free == stats.managed)
+        && subject.validate().is_ok();
     say!(
         "history: {wanted} records of {} CPUs{}",
         cpu::count(),

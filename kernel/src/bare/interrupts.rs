@@ -4,8 +4,8 @@
 //!   vector stub: error code (or 0), number -> common: registers and XMM saved -> `entered` in Rust -> iretq
 //! ```
 //!
-//! Handlers run on stacks of their own (`descriptors.rs`) with interrupts off. Compiled code uses SSE registers
-//! anywhere, so all of them are saved: `fxsave` takes 512 bytes.
+//! Handlers run on stacks of their own (`descriptors.rs`) with interrupts off. Compiled code uses
+//! SSE registers anywhere, so all of them are saved: `fxsave` takes 512 bytes.
 
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
@@ -57,7 +57,8 @@ interrupt_common:
     pushq %r14
     pushq %r15
     movq %rsp, %rdi
-    // The processor aligned the stack to 16 and pushed 5 words, the stub 2, this 15: 22 words, aligned again.
+    // The processor aligned the stack to 16 and pushed 5 words, the stub 2, this 15: 22 words,
+    // aligned again.
     subq $512, %rsp
     fxsave64 (%rsp)
     cld
@@ -163,8 +164,11 @@ pub(crate) fn fill_table() {
         };
         let stub = &raw const interrupt_stubs as u64 + vector * 16;
         // An interrupt gate: present, interrupts off on entry.
-        let low =
-            stub & 0xffff | u64::from(CODE) << 16 | u64::from(stack) << 32 | 0x8e << 40 | (stub >> 16 & 0xffff) << 48;
+        let low = stub & 0xffff
+            | u64::from(CODE) << 16
+            | u64::from(stack) << 32
+            | 0x8e << 40
+            | (stub >> 16 & 0xffff) << 48;
         // SAFETY: other CPUs have not started, so nobody reads or writes the table meanwhile.
         unsafe { (*IDT.0.get())[vector as usize] = Gate { low, high: stub >> 32 } };
     }
@@ -179,5 +183,7 @@ pub(crate) fn load_table() {
     }
     let pointer = Pointer { limit: 256 * 16 - 1, base: IDT.0.get() as u64 };
     // SAFETY: the table is filled, and static.
-    unsafe { asm!("lidt [{}]", in(reg) &raw const pointer, options(readonly, nostack, preserves_flags)) };
+    unsafe {
+        asm!("lidt [{}]", in(reg) &raw const pointer, options(readonly, nostack, preserves_flags))
+    };
 }

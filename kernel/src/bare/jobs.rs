@@ -25,7 +25,8 @@ pub(crate) fn wake_others() {
     (0..cpu::count()).filter(|other| others & 1 << other != 0).for_each(wake);
 }
 
-/// Runs `f` on each of these CPUs, with their numbers, at once, and returns when all are through. This CPU may be one.
+/// Runs `f` on each of these CPUs, with their numbers, at once, and returns when all are through.
+/// This CPU may be one.
 pub(crate) fn run_on(cpus: u64, f: &(dyn Fn(usize) + Sync)) {
     let me = cpu::index();
     let others = cpus & !(1 << me);

@@ -39,11 +39,13 @@ pub(crate) const fn direct(physical: u64) -> u64 {
 
 /// A frame as 512 words, which anybody may use at any time.
 ///
-/// Words, not bytes, and atomic, so that what two CPUs do to a frame by mistake is a wrong value and not undefined.
+/// Words, not bytes, and atomic, so that what two CPUs do to a frame by mistake is a wrong value
+/// and not undefined.
 pub(crate) fn words(pfn: Pfn) -> &'static [AtomicU64; ENTRIES] {
     let at = direct(pfn.get() * FRAME_SIZE) as *const [AtomicU64; ENTRIES];
-    // SAFETY: the direct map shows all RAM at fixed addresses for as long as the kernel runs, a frame is aligned to
-    // more than a word, and any bits are a valid word. Frames are only ever used through here or, by whoever allocated
-    // them, through another mapping; shared words allow both.
+    // SAFETY: the direct map shows all RAM at fixed addresses for as long as the kernel runs, a
+    // frame is aligned to more than a word, and any bits are a valid word. Frames are only ever
+    // used through here or, by whoever allocated them, through another mapping; shared words allow
+    // both.
     unsafe { &*at }
 }

@@ -56,7 +56,11 @@ impl Machine for Bare {
     fn tidy(&self) {
         // Tables that virtual areas have left behind.
         tables::prune(memory::root(), VMALLOC, |empty| {
-            Hardware.flush(&[Flush { space: KERNEL_SPACE, range: VMALLOC, kind: FlushKind::Unmapped }]);
+            Hardware.flush(&[Flush {
+                space: KERNEL_SPACE,
+                range: VMALLOC,
+                kind: FlushKind::Unmapped,
+            }]);
             empty.iter().for_each(|table| mmu::free_table(*table));
         });
     }

@@ -1,8 +1,9 @@
 //! A kernel for x86-64 whose only physical allocator is freehold, which tests it and measures it.
 //!
-//! `cargo xtask qemu` builds and runs it; `kernel/README.md` tells the story. Where to begin reading: `boot.rs` for the
-//! first instructions, then this file from [`kernel_main`] on; `platform.rs` for what freehold asks of its host;
-//! `mmu.rs` for what freehold-vm asks; `memory.rs` for how the allocator gets its memory.
+//! `cargo xtask qemu` builds and runs it; `kernel/README.md` tells the story. Where to begin
+//! reading: `boot.rs` for the first instructions, then this file from [`kernel_main`] on;
+//! `platform.rs` for what freehold asks of its host; `mmu.rs` for what freehold-vm asks;
+//! `memory.rs` for how the allocator gets its memory.
 
 #![no_std]
 #![no_main]
@@ -58,7 +59,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     // SAFETY: there is one CPU as yet.
     let info = unsafe { START_INFO.set(StartInfo::read(start_info)) };
     say!("freehold kernel {}; command line: {:?}", env!("CARGO_PKG_VERSION"), info.command_line());
-    let line = CommandLine::parse(info.command_line()).unwrap_or_else(|word| panic!("{word:?} means nothing here"));
+    let line = CommandLine::parse(info.command_line())
+        .unwrap_or_else(|word| panic!("{word:?} means nothing here"));
     if line.probe {
         exit::exit(exit::Status::Passed);
     }
@@ -69,7 +71,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     smp::set_up_this_cpu(0);
     areas::init();
     let stack = areas::stack();
-    // SAFETY: a fresh stack, mapped and nobody else's; what is on the old one stays where it is and is not needed.
+    // SAFETY: a fresh stack, mapped and nobody else's; what is on the old one stays where it is and
+    // is not needed.
     unsafe {
         core::arch::asm!("mov rsp, {}", "xor ebp, ebp", "call {}", "ud2", in(reg) stack, sym run, options(noreturn));
     }

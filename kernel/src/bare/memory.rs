@@ -13,7 +13,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::{
-    Config, FRAME_SIZE, FrameRange, Freehold, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, Request, ZoneConfig,
+    Config, FRAME_SIZE, FrameRange, Freehold, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, Request,
+    ZoneConfig,
 };
 use freehold_kernel::memory_map::{MemoryMap, ZONES};
 use freehold_kernel::paging::{NO_EXECUTE, index, page_of};
@@ -77,11 +78,12 @@ pub(crate) fn start_root() -> Pfn {
 fn reserve(map: &mut MemoryMap, frames: u64) -> FrameRange {
     // What the boot code's page tables show.
     let limit = Pfn::new(BOOT_MAPPED / FRAME_SIZE);
-    map.reserve(frames, limit).unwrap_or_else(|| panic!("no {frames} neighbouring frames in the memory map"))
+    map.reserve(frames, limit)
+        .unwrap_or_else(|| panic!("no {frames} neighbouring frames in the memory map"))
 }
 
-/// Makes the kernel's page tables in frames of the map, changes to them, then makes the allocator of what is left.
-/// The first CPU, once.
+/// Makes the kernel's page tables in frames of the map, changes to them, then makes the allocator
+/// of what is left. The first CPU, once.
 pub(crate) fn init(info: &StartInfo, cpus: usize) {
     let built = MemoryMap::from_firmware(info.pieces().iter().copied());
     let mut map = built.unwrap_or_else(|error| panic!("{error}"));
@@ -89,7 +91,9 @@ pub(crate) fn init(info: &StartInfo, cpus: usize) {
     // SAFETY: written by the linker, never changed.
     let image_start = unsafe { kernel_physical_start_address };
     let image_end = &raw const kernel_end as u64 - KERNEL_BASE;
-    for (start, end) in [(0, FRAME_SIZE), (TRAMPOLINE, TRAMPOLINE + FRAME_SIZE), (image_start, image_end)] {
+    for (start, end) in
+        [(0, FRAME_SIZE), (TRAMPOLINE, TRAMPOLINE + FRAME_SIZE), (image_start, image_end)]
+    {
         map.take_bytes(start, end).unwrap_or_else(|error| panic!("{error}"));
     }
     END.store(map.end().get(), Ordering::Relaxed);
@@ -105,7 +109,8 @@ pub(crate) fn init(info: &StartInfo, cpus: usize) {
     }
     // The zones are measured before the metadata is reserved, and after: it can only become less.
     let config = Config { online: 1, ..Config::new(cpus as u16, &configs[..n]) };
-    let size = Freehold::<Machine>::metadata_size(&config).unwrap_or_else(|error| panic!("{error}"));
+    let size =
+        Freehold::<Machine>::metadata_size(&config).unwrap_or_else(|error| panic!("{error}"));
     let metadata = reserve(&mut map, (size as u64).div_ceil(FRAME_SIZE));
 
     let zones = ZONES.map(|zone| map.zone(zone));
@@ -119,13 +124,23 @@ pub(crate) fn init(info: &StartInfo, cpus: usize) {
     let config = Config { online: 1, ..Config::new(cpus as u16, &configs[..n]) };
     let at = direct(metadata.start.get() * FRAME_SIZE) as *mut MaybeUninit<u8>;
     // SAFETY: RAM that was reserved for this, seen in the direct map for good; nobody else has it.
-    let region = unsafe { core::slice::from_raw_parts_mut(at, (metadata.len() * FRAME_SIZE) as usize) };
-    let freehold = Freehold::new(&config, region, Machine).unwrap_or_else(|error| panic!("{error}"));
+    let region =
+        unsafe { core::slice::from_raw_parts_mut(at, (metadata.len() * FRAME_SIZE) as usize) };
+    let freehold =
+        Freehold::new(&config, region, Machine).unwrap_or_else(|error| panic!("{error}"));
     // SAFETY: there is one CPU as yet.
     let freehold = unsafe { FREEHOLD.set(freehold) };
 
-    say!("memory: {} KiB of RAM; kernel image {} KiB at {image_start:#x}", ram * 4, (image_end - image_start) / 1024);
-    say!("  reserved: {} KiB of page tables, {} KiB of freehold's metadata", tables * 4, metadata.len() * 4);
+    say!(
+        "memory: {} KiB of RAM; kernel image {} KiB at {image_start:#x}",
+        ram * 4,
+        (image_end - image_start) / 1024
+    );
+    say!(
+        "  reserved: {} KiB of page tables, {} KiB of freehold's metadata",
+        tables * 4,
+        metadata.len() * 4
+    );
     for (z, name) in names[..n].iter().enumerate() {
         let Some(stats) = freehold.zone_stats(z) else { continue };
         let blocks = stats.managed / PAGEBLOCK_FRAMES;
@@ -149,7 +164,8 @@ fn make_tables(map: &mut MemoryMap, direct_end: u64) -> u64 {
     };
     let root = table(map);
     let mut entry = |map: &mut MemoryMap, vpn: Vpn, level: u32| {
-        tables::walk_or_make(root, vpn, level, || Some(table(map)), |_| {}).unwrap_or_else(|error| panic!("{error}"))
+        tables::walk_or_make(root, vpn, level, || Some(table(map)), |_| {})
+            .unwrap_or_else(|error| panic!("{error}"))
     };
     // Relaxed throughout: nobody walks these tables yet; loading CR3 orders it all.
     // The direct map. The local APIC's registers are not memory.
@@ -160,12 +176,16 @@ fn make_tables(map: &mut MemoryMap, direct_end: u64) -> u64 {
     }
     // The image, with the rights of its parts.
     let [text, rodata, data, end] =
-        [&raw const text_start, &raw const text_end, &raw const rodata_end, &raw const kernel_end].map(|s| s as u64);
-    for (from, to, rights) in
-        [(text, rodata, READ), (rodata, data, READ | NO_EXECUTE), (data, end, READ | WRITE | NO_EXECUTE)]
-    {
+        [&raw const text_start, &raw const text_end, &raw const rodata_end, &raw const kernel_end]
+            .map(|s| s as u64);
+    for (from, to, rights) in [
+        (text, rodata, READ),
+        (rodata, data, READ | NO_EXECUTE),
+        (data, end, READ | WRITE | NO_EXECUTE),
+    ] {
         for address in (from..to).step_by(FRAME_SIZE as usize) {
-            entry(map, page_of(address), 1).store((address - KERNEL_BASE) | rights, Ordering::Relaxed);
+            entry(map, page_of(address), 1)
+                .store((address - KERNEL_BASE) | rights, Ordering::Relaxed);
         }
     }
     // A level 3 table for virtual areas, which every address space will point to.
@@ -181,7 +201,8 @@ fn make_tables(map: &mut MemoryMap, direct_end: u64) -> u64 {
     }
     ROOT.store(root.get(), Ordering::Relaxed);
     START_ROOT.store(start.get(), Ordering::Relaxed);
-    // SAFETY: the new tables show the image and the direct map as the boot code's do, so that what runs goes on.
+    // SAFETY: the new tables show the image and the direct map as the boot code's do, so that what
+    // runs goes on.
     unsafe { tlb::load(root.get() * FRAME_SIZE) };
     taken
 }
@@ -198,8 +219,8 @@ pub(crate) fn slice_of<T>(n: usize, mut init: impl FnMut(usize) -> T) -> &'stati
     let pfn = cpu::frames().alloc(Request::new(order, Migratetype::Unmovable));
     let pfn = pfn.unwrap_or_else(|error| panic!("no room for {n} records: {error}"));
     let first = direct(pfn.get() * FRAME_SIZE) as *mut T;
-    // SAFETY: the frames were just allocated, so they are nobody else's; they have room for `n` values, aligned to a
-    // frame; each is written before the slice is made. The direct map stays.
+    // SAFETY: the frames were just allocated, so they are nobody else's; they have room for `n`
+    // values, aligned to a frame; each is written before the slice is made. The direct map stays.
     unsafe {
         for i in 0..n {
             first.add(i).write(init(i));

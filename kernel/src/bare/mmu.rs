@@ -9,10 +9,11 @@
 //!
 //! # 2 MiB entries
 //!
-//! A table takes the place of such an entry where only a part of it is unmapped. `unmap` cannot fail, so the table must
-//! be there already: each 2 MiB entry has one kept for it (as Linux keeps one for each huge page). Where a table stands in
-//! the way of a 2 MiB entry, left by earlier small ones, it is taken out, every CPU forgets the way through it, and it
-//! becomes the one that is kept.
+//! A table takes the place of such an entry where only a part of it is unmapped. `unmap` cannot
+//! fail, so the table must be there already: each 2 MiB entry has one kept for it (as Linux keeps
+//! one for each huge page). Where a table stands in the way of a 2 MiB entry, left by earlier small
+//! ones, it is taken out, every CPU forgets the way through it, and it becomes the one that is
+//! kept.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -54,7 +55,8 @@ pub(crate) static COUNTERS: Counters = Counters {
 /// A defect, built in on purpose: other CPUs are not told to forget.
 pub(crate) static NO_SHOOTDOWN: AtomicBool = AtomicBool::new(false);
 
-/// Tables kept for the 2 MiB entries there are, chained through their first words; 0 ends the chain.
+/// Tables kept for the 2 MiB entries there are, chained through their first words; 0 ends the
+/// chain.
 static KEPT: Lock<u64> = Lock::new(0);
 
 fn count(counter: &AtomicU64, n: u64) {
@@ -114,7 +116,13 @@ impl Hardware {
         Ok(())
     }
 
-    fn map_huge(&self, space: SpaceId, root: Pfn, span: Span, access: Access) -> Result<(), MapError> {
+    fn map_huge(
+        &self,
+        space: SpaceId,
+        root: Pfn,
+        span: Span,
+        access: Access,
+    ) -> Result<(), MapError> {
         let slot = tables::walk_or_make(root, span.at, 2, alloc_table, free_table)?;
         let entry = to_hardware(Entry::new(span.pfn, access).with(Entry::HUGE));
         // Acquire: whoever made a table there did that before.
@@ -149,8 +157,8 @@ impl Hardware {
             // Relaxed: published by the store below.
             entry.store(to_hardware(whole.advance(i as u64)), Ordering::Relaxed);
         }
-        // Release: the table is filled. The 2 MiB translations that are cached show the same frames; the caller's flush
-        // of any page of them forgets them.
+        // Release: the table is filled. The 2 MiB translations that are cached show the same
+        // frames; the caller's flush of any page of them forgets them.
         slot.store((table.get() * FRAME_SIZE) | 0b11, Ordering::Release);
         count(&COUNTERS.splits, 1);
         let first = (part.start.get() % PAGEBLOCK_FRAMES) as usize;
@@ -169,11 +177,21 @@ impl Hardware {
 }
 
 impl Mmu for Hardware {
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
         let root = root(space);
         for span in spans(at, frames, leaf) {
-            let mapped =
-                if span.huge { self.map_huge(space, root, span, access) } else { self.map_small(root, span, access) };
+            let mapped = if span.huge {
+                self.map_huge(space, root, span, access)
+            } else {
+                self.map_small(root, span, access)
+            };
             if let Err(error) = mapped {
                 let range = VpnRange { start: at, end: span.at };
                 if !range.is_empty() {
@@ -196,7 +214,8 @@ impl Mmu for Hardware {
                 self.unmap_huge(slot, entry, part);
             } else if let Some(first) = tables::walk(root, part.start, 1) {
                 for slot in tables::neighbours(first, part.len()) {
-                    // AcqRel: after what was done through the entry, before what the caller does next.
+                    // AcqRel: after what was done through the entry, before what the caller does
+                    // next.
                     slot.swap(0, Ordering::AcqRel);
                 }
             }
@@ -205,10 +224,12 @@ impl Mmu for Hardware {
 
     fn flush(&self, batch: &[Flush]) {
         count(&COUNTERS.flushes, 1);
-        // SeqCst: the entries were changed before it is asked who may have them. A CPU notes that it has an address
-        // space before it loads its tables, so either it is seen here or it finds the entries changed.
+        // SeqCst: the entries were changed before it is asked who may have them. A CPU notes that
+        // it has an address space before it loads its tables, so either it is seen here or it finds
+        // the entries changed.
         fence(Ordering::SeqCst);
-        let users = batch.iter().map(|flush| spaces::users(flush.space)).fold(0, |all, mask| all | mask);
+        let users =
+            batch.iter().map(|flush| spaces::users(flush.space)).fold(0, |all, mask| all | mask);
         tlb::forget(batch);
         // Relaxed: a test sets it while nothing runs.
         if !NO_SHOOTDOWN.load(Ordering::Relaxed) {
@@ -223,11 +244,14 @@ impl Mmu for Hardware {
 
     fn load(&self, slots: Slots<'_>) -> Entry {
         // Acquire: who finds a frame here sees what was put into it before.
-        self.entries(slots).first().map_or(Entry::NONE, |slot| from_hardware(slot.load(Ordering::Acquire)))
+        self.entries(slots)
+            .first()
+            .map_or(Entry::NONE, |slot| from_hardware(slot.load(Ordering::Acquire)))
     }
 
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
-        let slot = tables::walk_or_make(root(slots.space()), slots.first(), 1, alloc_table, free_table)?;
+        let slot =
+            tables::walk_or_make(root(slots.space()), slots.first(), 1, alloc_table, free_table)?;
         for (i, slot) in tables::neighbours(slot, slots.len()).iter().enumerate() {
             // Release: as in `map_small`.
             slot.store(to_hardware(first.advance(i as u64)), Ordering::Release);
@@ -237,8 +261,8 @@ impl Mmu for Hardware {
 
     fn restore(&self, slots: Slots<'_>, first: Entry) {
         for (i, slot) in self.entries(slots).iter().enumerate() {
-            // Release: as in `map_small`. Nothing is overwritten: the entries are empty, so the processor leaves them
-            // alone, and the table's lock keeps everybody else away.
+            // Release: as in `map_small`. Nothing is overwritten: the entries are empty, so the
+            // processor leaves them alone, and the table's lock keeps everybody else away.
             slot.store(to_hardware(first.advance(i as u64)), Ordering::Release);
         }
     }
@@ -263,7 +287,8 @@ impl Mmu for Hardware {
             let now = from_hardware(slot.load(Ordering::Acquire));
             if now.is_mapped() && now.only(bits) != Entry::NONE {
                 // AcqRel: as in `get_and_clear`.
-                merged = merged.with(from_hardware(slot.fetch_and(!bits.bits(), Ordering::AcqRel)).only(bits));
+                merged = merged
+                    .with(from_hardware(slot.fetch_and(!bits.bits(), Ordering::AcqRel)).only(bits));
             }
         }
         merged
@@ -272,10 +297,16 @@ impl Mmu for Hardware {
     fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
         let Some(slot) = self.entries(slots).first() else { return Err(Entry::NONE) };
         // AcqRel: as in `get_and_clear`. Acquire where it fails: as in `load`.
-        slot.compare_exchange(to_hardware(old), to_hardware(new), Ordering::AcqRel, Ordering::Acquire)
-            .map(|_| ())
-            .map_err(from_hardware)
+        slot.compare_exchange(
+            to_hardware(old),
+            to_hardware(new),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        )
+        .map(|_| ())
+        .map_err(from_hardware)
     }
 }
 
-const _: () = assert!(ENTRIES as u64 == PAGEBLOCK_FRAMES && ENTRIES as u64 == freehold_vm::TABLE_ENTRIES);
+const _: () =
+    assert!(ENTRIES as u64 == PAGEBLOCK_FRAMES && ENTRIES as u64 == freehold_vm::TABLE_ENTRIES);

@@ -1,4 +1,5 @@
-//! A value that is made once, while the machine still has one CPU, and then shared for good; and a spin lock.
+//! A value that is made once, while the machine still has one CPU, and then shared for good; and a
+//! spin lock.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -10,8 +11,8 @@ pub(crate) struct Once<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the value is written by the first CPU before `ready`, and only read afterwards, by all: so it must be Sync;
-// nothing is ever moved out.
+// SAFETY: the value is written by the first CPU before `ready`, and only read afterwards, by all:
+// so it must be Sync; nothing is ever moved out.
 unsafe impl<T: Sync> Sync for Once<T> {}
 
 impl<T> Once<T> {
@@ -78,11 +79,16 @@ impl<T> Lock<T> {
     /// Runs `f` with the value, after waiting for everybody else. `f` must not come back here.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         // Acquire: after what the last holder did. Relaxed on failure: nothing was learnt.
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while self
+            .locked
+            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             crate::calls::poll();
             core::hint::spin_loop();
         }
-        // SAFETY: this CPU has turned `locked` from false to true and nobody else does before it is false again.
+        // SAFETY: this CPU has turned `locked` from false to true and nobody else does before it is
+        // false again.
         let result = f(unsafe { &mut *self.value.get() });
         // Release: before what the next holder does.
         self.locked.store(false, Ordering::Release);

@@ -7,8 +7,9 @@
 //! | something to do while waiting for a lock | answering such calls of others; without that, the owner of the lock might wait for this CPU's answer while this CPU waits for the lock |
 //! | where to tell of pressure and of late double frees | counters |
 //!
-//! What it does not ask, and yet relies on, is that a CPU's [`Owned`](freehold::Owned) handle is used by one party at a
-//! time. The handle is kept with the CPU's own data and refused in interrupt handlers (`cpu::frames`); these use
+//! What it does not ask, and yet relies on, is that a CPU's [`Owned`](freehold::Owned) handle is
+//! used by one party at a time. The handle is kept with the CPU's own data and refused in interrupt
+//! handlers (`cpu::frames`); these use
 //! [`Freehold::on`](freehold::Freehold::on).
 
 use core::sync::atomic::{AtomicU64, Ordering};

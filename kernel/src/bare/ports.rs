@@ -9,7 +9,9 @@ use core::arch::asm;
 /// The device behind the port must not harm memory that Rust relies on.
 pub(crate) unsafe fn write8(port: u16, value: u8) {
     // SAFETY: no memory is touched; what the device does is the caller's promise.
-    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags))
+    };
 }
 
 /// Writes four bytes to a port.
@@ -19,7 +21,9 @@ pub(crate) unsafe fn write8(port: u16, value: u8) {
 /// As [`write8`].
 pub(crate) unsafe fn write32(port: u16, value: u32) {
     // SAFETY: as in `write8`.
-    unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        asm!("out dx, eax", in("dx") port, in("eax") value, options(nomem, nostack, preserves_flags))
+    };
 }
 
 /// Reads a byte from a port.
@@ -30,6 +34,8 @@ pub(crate) unsafe fn write32(port: u16, value: u32) {
 pub(crate) unsafe fn read8(port: u16) -> u8 {
     let value;
     // SAFETY: as in `write8`.
-    unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack, preserves_flags))
+    };
     value
 }

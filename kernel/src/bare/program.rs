@@ -1,4 +1,5 @@
-//! What the kernel is for: the self-test, the benchmarks, and the look whether all memory is home at the end.
+//! What the kernel is for: the self-test, the benchmarks, and the look whether all memory is home
+//! at the end.
 
 use core::sync::atomic::Ordering;
 
@@ -23,7 +24,9 @@ pub(crate) fn run(line: &CommandLine<'_>) -> ! {
         Some(Inject::Hang) => loop {
             cpu::wait_until(|| false);
         },
-        Some(Inject::Failure) => extra = Some(Test { name: "a test that fails on purpose", run: leak }),
+        Some(Inject::Failure) => {
+            extra = Some(Test { name: "a test that fails on purpose", run: leak })
+        }
         // Relaxed: read by this CPU, and by others in jobs that come later.
         Some(Inject::NoShootdown) => mmu::NO_SHOOTDOWN.store(true, Ordering::Relaxed),
     }

@@ -1,7 +1,8 @@
 //! The serial port: where everything is printed.
 //!
-//! Whole lines are written under a lock, so that CPUs do not mix theirs. A handler that ends the machine may have
-//! interrupted the lock's holder, so it waits for a while only and then prints anyway.
+//! Whole lines are written under a lock, so that CPUs do not mix theirs. A handler that ends the
+//! machine may have interrupted the lock's holder, so it waits for a while only and then prints
+//! anyway.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,9 @@ static LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Sets the port up: 115200 baud, 8 bits, no interrupts.
 pub(crate) fn init() {
-    for (register, value) in [(1, 0x00), (3, 0x80), (0, 0x01), (1, 0x00), (3, 0x03), (2, 0xc7), (4, 0x03)] {
+    for (register, value) in
+        [(1, 0x00), (3, 0x80), (0, 0x01), (1, 0x00), (3, 0x03), (2, 0xc7), (4, 0x03)]
+    {
         // SAFETY: the first serial port's registers; it touches no memory.
         unsafe { ports::write8(PORT + register, value) };
     }
@@ -52,7 +55,8 @@ impl Write for Port {
 /// Prints a line.
 pub(crate) fn line(arguments: fmt::Arguments<'_>) {
     let mut waited = 0;
-    // Acquire: what the last line's writer sent comes first. Relaxed on failure: nothing was learnt.
+    // Acquire: what the last line's writer sent comes first. Relaxed on failure: nothing was
+    // learnt.
     while LOCKED.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
         waited += 1;
         if waited > PATIENCE {

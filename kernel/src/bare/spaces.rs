@@ -1,7 +1,8 @@
 //! Address spaces: a level 4 table each, and which CPUs have it loaded.
 //!
-//! The upper half of each is the kernel's: the same level 3 tables, so that whatever is mapped there later is seen in
-//! all of them. A shootdown goes to the CPUs that have the space loaded and to nobody else.
+//! The upper half of each is the kernel's: the same level 3 tables, so that whatever is mapped
+//! there later is seen in all of them. A shootdown goes to the CPUs that have the space loaded and
+//! to nobody else.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -54,7 +55,8 @@ pub(crate) fn make(space: SpaceId) {
     assert_eq!(before, 0, "{space} was made twice");
 }
 
-/// Takes an address space away that no CPU has loaded and nothing is mapped in; gives its tables back.
+/// Takes an address space away that no CPU has loaded and nothing is mapped in; gives its tables
+/// back.
 pub(crate) fn destroy(space: SpaceId) {
     assert_eq!(users(space), 0, "{space} is in use");
     let root = root(space);

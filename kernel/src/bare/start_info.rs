@@ -34,15 +34,19 @@ impl acpi::Memory for Physical {
         if at == 0 || end > BOOT_MAPPED {
             return None;
         }
-        // SAFETY: the boot code's page tables show the first 4 GiB in the direct map, and so do those that follow.
-        // What is read here are the firmware's tables, which nobody writes after the firmware is through.
-        Some(unsafe { core::slice::from_raw_parts(direct(at) as *const u8, usize::try_from(len).ok()?) })
+        // SAFETY: the boot code's page tables show the first 4 GiB in the direct map, and so do
+        // those that follow. What is read here are the firmware's tables, which nobody writes after
+        // the firmware is through.
+        Some(unsafe {
+            core::slice::from_raw_parts(direct(at) as *const u8, usize::try_from(len).ok()?)
+        })
     }
 }
 
 fn read(at: u64, len: u64) -> &'static [u8] {
     static PHYSICAL: Physical = Physical;
-    acpi::Memory::bytes(&PHYSICAL, at, len).unwrap_or_else(|| panic!("start info points to {at:#x}"))
+    acpi::Memory::bytes(&PHYSICAL, at, len)
+        .unwrap_or_else(|| panic!("start info points to {at:#x}"))
 }
 
 fn u32_at(at: u64) -> u32 {
@@ -79,13 +83,20 @@ impl StartInfo {
                 info.command_line[info.command_line_len] = byte;
                 info.command_line_len += 1;
             }
-            assert!(info.command_line_len < COMMAND_LINE, "the command line is longer than {COMMAND_LINE} bytes");
+            assert!(
+                info.command_line_len < COMMAND_LINE,
+                "the command line is longer than {COMMAND_LINE} bytes"
+            );
         }
         let (map, entries) = (u64_at(at + 40), u32_at(at + 48) as usize);
         assert!(entries <= PIECES, "a memory map of {entries} entries; raise PIECES");
         for i in 0..entries {
             let entry = map + i as u64 * 24;
-            info.pieces[i] = Piece { start: u64_at(entry), len: u64_at(entry + 8), ram: u32_at(entry + 16) == 1 };
+            info.pieces[i] = Piece {
+                start: u64_at(entry),
+                len: u64_at(entry + 8),
+                ram: u32_at(entry + 16) == 1,
+            };
         }
         info.pieces_len = entries;
         info

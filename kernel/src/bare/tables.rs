@@ -1,8 +1,9 @@
 //! Page tables of four levels, in frames.
 //!
-//! Tables are made as they are needed and stay until [`release`]. An entry is one atomic word: the processor sets the
-//! accessed and dirty bits of those at level 1 behind everybody's back. Two CPUs may need the same table at the same
-//! moment; the one whose entry comes second gives its frame back.
+//! Tables are made as they are needed and stay until [`release`]. An entry is one atomic word: the
+//! processor sets the accessed and dirty bits of those at level 1 behind everybody's back. Two CPUs
+//! may need the same table at the same moment; the one whose entry comes second gives its frame
+//! back.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,8 @@ use freehold_vm::{Entry, MapError, Vpn, VpnRange};
 
 use crate::layout::words;
 
-/// Present, writable: what all entries that point to tables are. Who may do what is said by the last one.
+/// Present, writable: what all entries that point to tables are. Who may do what is said by the
+/// last one.
 const TABLE: u64 = 0b11;
 /// Uncached: for device registers.
 pub(crate) const UNCACHED: u64 = 1 << 3 | 1 << 4;
@@ -46,8 +48,8 @@ pub(crate) fn walk(root: Pfn, vpn: Vpn, level: u32) -> Option<&'static AtomicU64
     Some(&words(table)[index(vpn, level)])
 }
 
-/// As [`walk`]; tables that are missing are made, in frames from `alloc`, which come cleared or not; `free` takes back
-/// what was not needed after all.
+/// As [`walk`]; tables that are missing are made, in frames from `alloc`, which come cleared or
+/// not; `free` takes back what was not needed after all.
 ///
 /// # Errors
 ///
@@ -87,13 +89,14 @@ pub(crate) fn walk_or_make(
 pub(crate) fn neighbours(entry: &'static AtomicU64, len: u64) -> &'static [AtomicU64] {
     let first = (core::ptr::from_ref(entry) as u64 % FRAME_SIZE / 8) as usize;
     assert!(first + len as usize <= ENTRIES, "{len} entries from {first} on pass the table's end");
-    // SAFETY: tables are frames, seen in the direct map as 512 words for good (`layout::words`); the assertion says
-    // that the entries are within that one.
+    // SAFETY: tables are frames, seen in the direct map as 512 words for good (`layout::words`);
+    // the assertion says that the entries are within that one.
     unsafe { core::slice::from_raw_parts(entry, len as usize) }
 }
 
-/// Takes the tables below the entries of level 4 that cover a range away, all of them empty, and calls `free` with
-/// each. No CPU may use the range, or have walked there since everything forgot its translations.
+/// Takes the tables below the entries of level 4 that cover a range away, all of them empty, and
+/// calls `free` with each. No CPU may use the range, or have walked there since everything forgot
+/// its translations.
 ///
 /// # Panics
 ///
@@ -109,14 +112,15 @@ pub(crate) fn release(root: Pfn, range: VpnRange, mut free: impl FnMut(Pfn)) {
     }
 }
 
-/// Takes the tables of levels 1 and 2 out that cover a range and are empty. `free` gets them in batches, once nobody
-/// points to them any more, and must make every CPU forget the way through them first. Nobody may be mapping anything
-/// in the range meanwhile.
+/// Takes the tables of levels 1 and 2 out that cover a range and are empty. `free` gets them in
+/// batches, once nobody points to them any more, and must make every CPU forget the way through
+/// them first. Nobody may be mapping anything in the range meanwhile.
 pub(crate) fn prune(root: Pfn, range: VpnRange, mut free: impl FnMut(&[Pfn])) {
     let mut found = [Pfn::new(0); 64];
     let mut n = 0;
     for level in [2, 3] {
-        // Entries of level 2 point to tables of level 1, which go first; then tables of level 2 may be empty.
+        // Entries of level 2 point to tables of level 1, which go first; then tables of level 2 may
+        // be empty.
         let mut at = range.start;
         while at < range.end {
             let next = Vpn::new((at.get() | (pages_of_entry(level) - 1)) + 1);
@@ -125,7 +129,8 @@ pub(crate) fn prune(root: Pfn, range: VpnRange, mut free: impl FnMut(&[Pfn])) {
                     // Acquire: as in `walk`.
                     let entry = slot.load(Ordering::Acquire);
                     let table = table_of(entry);
-                    let empty = || words(table).iter().all(|entry| entry.load(Ordering::Acquire) == 0);
+                    let empty =
+                        || words(table).iter().all(|entry| entry.load(Ordering::Acquire) == 0);
                     if points_to_table(entry) && empty() {
                         // Release: after all that was done through it.
                         slot.store(0, Ordering::Release);

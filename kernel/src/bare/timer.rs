@@ -1,8 +1,9 @@
-//! The timer's interrupt: asks for the allocator's periodic work, and, where a test wants it, uses the allocator in the
-//! middle of whatever it has interrupted.
+//! The timer's interrupt: asks for the allocator's periodic work, and, where a test wants it, uses
+//! the allocator in the middle of whatever it has interrupted.
 //!
-//! `Owned::tick` must not be called here: the interrupt may have come in the middle of a call on the same handle, which
-//! would then be waited for, for ever. So the handler leaves a note, and the CPU does the work at its next safe point.
+//! `Owned::tick` must not be called here: the interrupt may have come in the middle of a call on
+//! the same handle, which would then be waited for, for ever. So the handler leaves a note, and the
+//! CPU does the work at its next safe point.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,8 +11,8 @@ use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn, Request};
 
 use crate::{cpu, memory};
 
-/// Timer interrupts between two calls of the allocator's tick. Once a second is what it is meant for; this is four
-/// times as often, so that a short run sees some.
+/// Timer interrupts between two calls of the allocator's tick. Once a second is what it is meant
+/// for; this is four times as often, so that a short run sees some.
 const TICKS: u64 = crate::apic::HERTZ / 4;
 
 /// Whether the handler allocates and frees.
@@ -38,7 +39,8 @@ pub(crate) fn interrupt() {
     }
 }
 
-/// Gives one frame back and takes another: whatever this has interrupted may be inside the allocator.
+/// Gives one frame back and takes another: whatever this has interrupted may be inside the
+/// allocator.
 fn use_allocator(ticks: u64) {
     let Some(freehold) = memory::try_freehold() else { return };
     let here = freehold.on(CpuId::new(cpu::index() as u16));
@@ -48,7 +50,8 @@ fn use_allocator(ticks: u64) {
         let counter = if here.free(Pfn::new(old), Order::ZERO).is_ok() { &FREED } else { &WRONG };
         counter.fetch_add(1, Ordering::Relaxed);
     }
-    let request = Request::new(Order::ZERO, Migratetype::Unmovable).flags(AllocFlags::NO_LOCK | AllocFlags::NON_BLOCK);
+    let request = Request::new(Order::ZERO, Migratetype::Unmovable)
+        .flags(AllocFlags::NO_LOCK | AllocFlags::NON_BLOCK);
     match here.alloc(request) {
         Ok(pfn) => {
             slot.store(pfn.get(), Ordering::Relaxed);

@@ -33,7 +33,9 @@ pub(crate) fn forget(ranges: &[Flush]) {
     for flush in mine() {
         for vpn in flush.range.start.get()..flush.range.end.get() {
             // SAFETY: forgetting a translation is always allowed: the tables are looked at again.
-            unsafe { asm!("invlpg [{}]", in(reg) address(Vpn::new(vpn)), options(nostack, preserves_flags)) };
+            unsafe {
+                asm!("invlpg [{}]", in(reg) address(Vpn::new(vpn)), options(nostack, preserves_flags))
+            };
         }
     }
     // Relaxed: statistics.

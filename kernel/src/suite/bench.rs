@@ -1,7 +1,7 @@
 //! The benchmarks of the page allocator: what each asks of the allocator, then how long it took.
 //!
-//! Counts are exact and mean the same everywhere. Nanoseconds mean something on real hardware only: an emulator
-//! translates each instruction, and an atomic one costs it little more than another.
+//! Counts are exact and mean the same everywhere. Nanoseconds mean something on real hardware only:
+//! an emulator translates each instruction, and an atomic one costs it little more than another.
 
 use core::fmt;
 use core::hint::black_box;
@@ -42,16 +42,21 @@ impl Counts {
 
 /// Prints the table's head.
 pub fn heading(machine: &impl Machine) {
-    row(machine, "benchmark", &["number", "locks", "refills", "drains", "remote", "groups", "barriers", "ns each"]);
+    row(
+        machine,
+        "benchmark",
+        &["number", "locks", "refills", "drains", "remote", "groups", "barriers", "ns each"],
+    );
 }
 
 fn row(machine: &impl Machine, name: &str, cells: &[impl fmt::Display; 8]) {
     let [a, b, c, d, e, f, g, h] = cells;
-    machine.print(format_args!("{name:<34} {a:>8} {b:>7} {c:>7} {d:>7} {e:>8} {f:>8} {g:>8} {h:>8}"));
+    machine
+        .print(format_args!("{name:<34} {a:>8} {b:>7} {c:>7} {d:>7} {e:>8} {f:>8} {g:>8} {h:>8}"));
 }
 
-/// Runs `f` on those CPUs, and takes the time that the slowest of them needed: getting the work to them is not part of
-/// it.
+/// Runs `f` on those CPUs, and takes the time that the slowest of them needed: getting the work to
+/// them is not part of it.
 fn measured<M: Machine>(
     machine: &M,
     name: &str,
@@ -88,7 +93,12 @@ fn measured<M: Machine>(
     Ok(())
 }
 
-fn pairs<M: Machine>(machine: &M, frames: &Frames<M::Platform>, order: Order, n: u64) -> Result<(), Failure> {
+fn pairs<M: Machine>(
+    machine: &M,
+    frames: &Frames<M::Platform>,
+    order: Order,
+    n: u64,
+) -> Result<(), Failure> {
     let request = Request::new(order, Migratetype::Movable);
     for _ in 0..n {
         let pfn = succeeds(machine, "no chunk", frames.alloc(black_box(request)))?;
@@ -109,13 +119,19 @@ pub fn run<M: Machine>(machine: &M) -> Result<(), Failure> {
         measured(machine, name, PAIRS, 0..1, |_, frames| pairs(machine, frames, order, PAIRS))?;
     }
     let cpus = machine.cpus();
-    measured(machine, "pair, order 0, on all CPUs at once", PAIRS * cpus as u64, 0..cpus, |_, frames| {
-        pairs(machine, frames, Order::ZERO, PAIRS)
-    })?;
+    measured(
+        machine,
+        "pair, order 0, on all CPUs at once",
+        PAIRS * cpus as u64,
+        0..cpus,
+        |_, frames| pairs(machine, frames, Order::ZERO, PAIRS),
+    )?;
     let whole = PAIRS / BULK as u64 * BULK as u64;
     measured(machine, "bulk of 64, a frame", whole, 0..1, |_, frames| bulk(machine, frames))?;
     let many = (super::Home::now(machine).frames / 2).min(1 << 15);
-    measured(machine, "many frames taken, then freed", many, 0..1, |_, frames| fill(machine, frames, many))?;
+    measured(machine, "many frames taken, then freed", many, 0..1, |_, frames| {
+        fill(machine, frames, many)
+    })?;
     if cpus > 1 {
         let ring = [const { AtomicU64::new(0) }; RING];
         let (put, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));

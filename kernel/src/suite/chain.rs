@@ -5,7 +5,8 @@
 //!   every frame             word 3 and word 511: made of its number and whose it is
 //! ```
 //!
-//! A frame that two have at once shows as a wrong stamp. So does one that was written through a stale translation.
+//! A frame that two have at once shows as a wrong stamp. So does one that was written through a
+//! stale translation.
 
 use core::sync::atomic::Ordering;
 
@@ -31,7 +32,12 @@ pub fn stamped(machine: &impl Machine, pfn: Pfn, order: Order, whose: u64) {
 }
 
 /// Checks the stamps of a chunk, and takes them off.
-pub(super) fn check(machine: &impl Machine, pfn: Pfn, order: Order, whose: u64) -> Result<(), Failure> {
+pub(super) fn check(
+    machine: &impl Machine,
+    pfn: Pfn,
+    order: Order,
+    whose: u64,
+) -> Result<(), Failure> {
     for frame in (pfn.get()..pfn.get() + order.frames()).map(Pfn::new) {
         let words = machine.words(frame);
         for word in [&words[3], &words[511]] {
@@ -42,7 +48,8 @@ pub(super) fn check(machine: &impl Machine, pfn: Pfn, order: Order, whose: u64) 
     Ok(())
 }
 
-/// See the module's documentation. Not a container to be dropped: what is left in it stays allocated.
+/// See the module's documentation. Not a container to be dropped: what is left in it stays
+/// allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Chain {
     /// The first chunk + 1; 0 for none.
@@ -83,7 +90,8 @@ impl Chain {
         Ok(Some((pfn, order, whose)))
     }
 
-    /// As one word, for a mailbox: [`Chain::from_word`] makes a chain of it again, without its length.
+    /// As one word, for a mailbox: [`Chain::from_word`] makes a chain of it again, without its
+    /// length.
     #[must_use]
     pub fn into_word(self) -> u64 {
         self.first

@@ -1,4 +1,5 @@
-//! All CPUs allocate and free chunks of all sorts at once, as chance will have it, and check what they hold.
+//! All CPUs allocate and free chunks of all sorts at once, as chance will have it, and check what
+//! they hold.
 
 use freehold::{Migratetype, Order, Pfn, Request};
 
@@ -27,7 +28,8 @@ pub(super) fn churn<M: Machine>(machine: &M) -> Result<(), Failure> {
         let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15 ^ (member.cpu as u64 + 1) << 20);
         let mut held = [None::<(Pfn, Order, u64)>; HELD];
         for step in 0..STEPS + HELD as u64 {
-            let place = if step < STEPS { numbers.next() as usize % HELD } else { (step - STEPS) as usize };
+            let place =
+                if step < STEPS { numbers.next() as usize % HELD } else { (step - STEPS) as usize };
             if let Some((pfn, order, whose)) = held[place].take() {
                 chain::check(machine, pfn, order, whose)?;
                 succeeds(machine, "a chunk cannot be freed", member.frames.free(pfn, order))?;

@@ -20,18 +20,25 @@ pub(super) fn exhaustion<M: Machine>(machine: &M) -> Result<(), Failure> {
         let mut mine = Chain::EMPTY;
         let whose = member.cpu as u64;
         // First what an ordinary request may take, then the reserves, too.
-        for (step, flags) in [AllocFlags::empty(), AllocFlags::NO_WATERMARKS].into_iter().enumerate() {
+        for (step, flags) in
+            [AllocFlags::empty(), AllocFlags::NO_WATERMARKS].into_iter().enumerate()
+        {
             let held = mine.frames;
             // Large chunks first, so that it does not take all day.
             for order in [9, 3, 0].into_iter().filter_map(Order::new) {
                 loop {
-                    match member.frames.alloc(Request::new(order, Migratetype::Movable).flags(flags)) {
+                    match member
+                        .frames
+                        .alloc(Request::new(order, Migratetype::Movable).flags(flags))
+                    {
                         Ok(pfn) => mine.push(machine, pfn, order, whose),
                         Err(AllocError::NoMemory { order: named }) => {
                             holds("the error names the order", named == order)?;
                             break;
                         }
-                        Err(error) => succeeds(machine, "memory runs out as it should", Err(error))?,
+                        Err(error) => {
+                            succeeds(machine, "memory runs out as it should", Err(error))?
+                        }
                     }
                 }
             }

@@ -13,7 +13,8 @@ pub(super) struct First<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: `value` is written by the one party that turned `state` from EMPTY to FILLING, and only read once it is FULL.
+// SAFETY: `value` is written by the one party that turned `state` from EMPTY to FILLING, and only
+// read once it is FULL.
 unsafe impl<T: Send + Sync> Sync for First<T> {}
 
 impl<T: Copy> First<T> {
@@ -24,7 +25,8 @@ impl<T: Copy> First<T> {
     /// Keeps the value if it is the first.
     pub(super) fn offer(&self, value: T) {
         // Relaxed: nothing is read of what others did.
-        if self.state.compare_exchange(EMPTY, FILLING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if self.state.compare_exchange(EMPTY, FILLING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             // SAFETY: only this party got here, and nobody reads before FULL.
             unsafe { *self.value.get() = Some(value) };
             // Release: who sees FULL sees the value.

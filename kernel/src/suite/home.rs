@@ -22,7 +22,8 @@ impl Home {
         machine.tidy();
         freehold.drain_all();
         let zones = (0..freehold.zone_count()).filter_map(|zone| freehold.zone_stats(zone));
-        let (frames, blocks) = zones.fold((0, 0), |sum, zone| (sum.0 + zone.free, sum.1 + zone.free_blocks));
+        let (frames, blocks) =
+            zones.fold((0, 0), |sum, zone| (sum.0 + zone.free, sum.1 + zone.free_blocks));
         Self { frames, blocks, late: freehold.totals().late_double_frees }
     }
 
@@ -40,7 +41,11 @@ impl Home {
             }
             if let Err(violation) = freehold.validate() {
                 machine.print(format_args!("    {violation}"));
-                return Err(Failure { what: violation.what, found: violation.found, expected: violation.expected });
+                return Err(Failure {
+                    what: violation.what,
+                    found: violation.found,
+                    expected: violation.expected,
+                });
             }
         }
         let now = Self::now(machine);

@@ -25,7 +25,11 @@ pub(super) fn hotplug<M: Machine>(machine: &M) -> Result<(), Failure> {
             Ok(())
         })?;
         machine.set_online(gone, false);
-        same("a CPU that is gone holds nothing", freehold.cpu_holdings(id).map_or(0, |(free, _)| free), 0)?;
+        same(
+            "a CPU that is gone holds nothing",
+            freehold.cpu_holdings(id).map_or(0, |(free, _)| free),
+            0,
+        )?;
         let refused = freehold.on(id).alloc(request) == Err(AllocError::CpuOffline { cpu: id });
         holds("a CPU that is gone allocates nothing", refused)?;
         // What it allocated goes home to its blocks, whoever has them now.

@@ -1,11 +1,13 @@
-//! The self-test and the benchmarks of the page allocator, written once and run in two places: on the kernel's CPUs,
-//! and on a process's threads (`kernel/tests/user_space.rs`, `kernel/examples/user_space.rs`).
+//! The self-test and the benchmarks of the page allocator, written once and run in two places: on
+//! the kernel's CPUs, and on a process's threads (`kernel/tests/user_space.rs`,
+//! `kernel/examples/user_space.rs`).
 //!
-//! What differs is behind [`Machine`]: how work gets to the CPUs, what a frame's memory is, what time it is. There is no
-//! heap: chunks under test are chained through their own memory ([`Chain`]).
+//! What differs is behind [`Machine`]: how work gets to the CPUs, what a frame's memory is, what
+//! time it is. There is no heap: chunks under test are chained through their own memory
+//! ([`Chain`]).
 //!
-//! After each test everything must be home: as many frames free as before and as many whole blocks, and all of the
-//! allocator's invariants hold.
+//! After each test everything must be home: as many frames free as before and as many whole blocks,
+//! and all of the allocator's invariants hold.
 
 use core::fmt;
 use core::sync::atomic::AtomicU64;
@@ -47,19 +49,23 @@ pub trait Machine: Sync {
     /// Runs `f` on all CPUs at once, with their numbers and handles; returns when all are through.
     fn on_all(&self, f: &(dyn Fn(usize, &Frames<Self::Platform>) + Sync));
 
-    /// A frame's memory. Words that anybody may use: two users of one frame must show as a wrong value.
+    /// A frame's memory. Words that anybody may use: two users of one frame must show as a wrong
+    /// value.
     fn words(&self, pfn: freehold::Pfn) -> &[AtomicU64; 512];
 
     /// Waits until `done`.
     fn wait(&self, done: &dyn Fn() -> bool);
 
-    /// Ends the waits of all CPUs for something that has just come true. Where waiting is looking all the time, nothing.
+    /// Ends the waits of all CPUs for something that has just come true. Where waiting is looking
+    /// all the time, nothing.
     fn wake(&self) {}
 
-    /// Takes a CPU from the allocator ([`Freehold::cpu_offline`]), its handle first; or brings it back.
+    /// Takes a CPU from the allocator ([`Freehold::cpu_offline`]), its handle first; or brings it
+    /// back.
     fn set_online(&self, cpu: usize, online: bool);
 
-    /// Gives back what the machine has allocated for itself and does not need any more. Nothing runs meanwhile.
+    /// Gives back what the machine has allocated for itself and does not need any more. Nothing
+    /// runs meanwhile.
     fn tidy(&self) {}
 
     /// Nanoseconds since some moment.
@@ -171,8 +177,8 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs those tests whose names contain `only`, each followed by a look whether everything came home, and prints how
-/// each went.
+/// Runs those tests whose names contain `only`, each followed by a look whether everything came
+/// home, and prints how each went.
 pub fn run<M: Machine>(machine: &M, tests: &[Test<M>], only: &str, summary: &mut Summary) {
     for test in tests.iter().filter(|test| test.name.contains(only)) {
         let home = Home::now(machine);

@@ -27,7 +27,9 @@ pub(super) fn every_order<M: Machine>(machine: &M) -> Result<(), Failure> {
 
 pub(super) fn large<M: Machine>(machine: &M) -> Result<(), Failure> {
     let freehold = machine.freehold();
-    let most = (0..freehold.zone_count()).filter_map(|zone| freehold.zone_stats(zone)?.largest_free_order()).max();
+    let most = (0..freehold.zone_count())
+        .filter_map(|zone| freehold.zone_stats(zone)?.largest_free_order())
+        .max();
     let most = most.unwrap_or(Order::ZERO);
     let mut got = 0;
     for order in (Order::PAGEBLOCK.get()..=Order::MAX.get()).filter_map(Order::new) {
@@ -40,7 +42,9 @@ pub(super) fn large<M: Machine>(machine: &M) -> Result<(), Failure> {
                 got = order.get();
             }
             // The watermarks may keep the largest back.
-            Err(AllocError::NoMemory { .. }) => holds("an order that is free was refused", order >= most)?,
+            Err(AllocError::NoMemory { .. }) => {
+                holds("an order that is free was refused", order >= most)?
+            }
             Err(error) => {
                 succeeds::<(), _>(machine, "an order was refused", Err(error))?;
             }
@@ -61,7 +65,8 @@ pub(super) fn low<M: Machine>(machine: &M) -> Result<(), Failure> {
         let mut mine = Chain::EMPTY;
         for order in [0, 1, 3].into_iter().filter_map(Order::new) {
             for _ in 0..8 {
-                let pfn = member.frames.alloc(Request::new(order, Migratetype::Unmovable).below(limit));
+                let pfn =
+                    member.frames.alloc(Request::new(order, Migratetype::Unmovable).below(limit));
                 let pfn = succeeds(machine, "low memory is not to be had", pfn)?;
                 holds("low memory is low", pfn.get() + order.frames() <= limit.get())?;
                 mine.push(machine, pfn, order, member.cpu as u64);

@@ -22,7 +22,11 @@ pub(super) fn ring<M: Machine>(machine: &M) -> Result<(), Failure> {
             let whose = member.cpu as u64 | round << 8;
             let mut bulk = [Pfn::new(0); SINGLE];
             let got = member.frames.alloc_bulk(movable(Order::ZERO), &mut bulk);
-            same("a bulk allocation is complete", succeeds(machine, "no frames", got)? as u64, SINGLE as u64)?;
+            same(
+                "a bulk allocation is complete",
+                succeeds(machine, "no frames", got)? as u64,
+                SINGLE as u64,
+            )?;
             bulk.iter().for_each(|pfn| chain.push(machine, *pfn, Order::ZERO, whose));
             for order in [1, 4, 9].into_iter().filter_map(Order::new) {
                 let pfn = succeeds(machine, "no chunk", member.frames.alloc(movable(order)))?;
@@ -43,9 +47,11 @@ pub(super) fn ring<M: Machine>(machine: &M) -> Result<(), Failure> {
         Ok(())
     })?;
     let totals = machine.freehold().totals();
-    let remote =
-        totals.cpus.remote_frees - before.cpus.remote_frees + totals.unattributed_frees - before.unattributed_frees;
-    machine.print(format_args!("    {remote} frees into other groups' blocks, or while the CPU was busy"));
+    let remote = totals.cpus.remote_frees - before.cpus.remote_frees + totals.unattributed_frees
+        - before.unattributed_frees;
+    machine.print(format_args!(
+        "    {remote} frees into other groups' blocks, or while the CPU was busy"
+    ));
     Ok(())
 }
 

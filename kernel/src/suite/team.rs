@@ -1,4 +1,5 @@
-//! All CPUs at one test: they wait for each other between its steps, and give up together when one of them fails.
+//! All CPUs at one test: they wait for each other between its steps, and give up together when one
+//! of them fails.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,7 +31,10 @@ impl<'a, M: Machine> Team<'a, M> {
     /// # Errors
     ///
     /// The first failure.
-    pub fn run(machine: &'a M, f: impl Fn(&Member<'_, M>) -> Result<(), Failure> + Sync) -> Result<(), Failure> {
+    pub fn run(
+        machine: &'a M,
+        f: impl Fn(&Member<'_, M>) -> Result<(), Failure> + Sync,
+    ) -> Result<(), Failure> {
         let team = Team { machine, failure: First::new(), arrived: AtomicUsize::new(0) };
         machine.on_all(&|cpu, frames| {
             let member = Member { cpu, frames, machine, team: &team };
@@ -57,7 +61,8 @@ impl<M: Machine> Member<'_, M> {
             self.machine.wake();
         }
         // Acquire: as above.
-        let done = || self.team.arrived.load(Ordering::Acquire) >= all || self.team.failure.is_some();
+        let done =
+            || self.team.arrived.load(Ordering::Acquire) >= all || self.team.failure.is_some();
         self.machine.wait(&done);
         if self.team.failure.is_some() {
             return Err(Failure { what: "another CPU failed", found: 0, expected: 0 });

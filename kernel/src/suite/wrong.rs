@@ -18,8 +18,8 @@ pub(super) fn refused<M: Machine>(machine: &M) -> Result<(), Failure> {
         for i in 0..order.frames() {
             member.meet()?;
             let pfn = Pfn::new(chunk.load(Ordering::Relaxed) + i);
-            // The first free is made by the CPU that may lease the frame's word. It is visible where it is made, so whoever
-            // comes second is told, wherever it is.
+            // The first free is made by the CPU that may lease the frame's word. It is visible
+            // where it is made, so whoever comes second is told, wherever it is.
             if member.cpu == 0 {
                 succeeds(machine, "a frame cannot be freed", member.frames.free(pfn, Order::ZERO))?;
                 // Ends this CPU's leases: the word alone says that the frame is free.
@@ -34,7 +34,10 @@ pub(super) fn refused<M: Machine>(machine: &M) -> Result<(), Failure> {
     let freehold = machine.freehold();
     let chunk = Pfn::new(chunk.into_inner());
     let none = Pfn::new(1 << 39);
-    holds("no such frame", matches!(freehold.free(none, Order::ZERO), Err(FreeError::OutOfZone { .. })))?;
+    holds(
+        "no such frame",
+        matches!(freehold.free(none, Order::ZERO), Err(FreeError::OutOfZone { .. })),
+    )?;
     let range = FrameRange { start: chunk, end: chunk };
     holds("no frames", freehold.free_range(range) == Err(FreeError::ZeroLength))?;
     let odd = Pfn::new(chunk.get() + 1);

@@ -27,7 +27,9 @@ impl Process {
         let config = Config::new(cpus as u16, &zones);
         let size = Freehold::<Threads>::metadata_size(&config).unwrap();
         let metadata = vec![MaybeUninit::uninit(); size].leak();
-        let freehold = Box::leak(Box::new(Freehold::new(&config, metadata, Threads::new(cpus as u16)).unwrap()));
+        let freehold = Box::leak(Box::new(
+            Freehold::new(&config, metadata, Threads::new(cpus as u16)).unwrap(),
+        ));
         let memory = (0..frames).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect();
         Self { freehold, memory, cpus, start: Instant::now(), quiet }
     }
@@ -59,7 +61,11 @@ impl Machine for Process {
     }
     fn set_online(&self, cpu: usize, online: bool) {
         let id = CpuId::new(cpu as u16);
-        if online { self.freehold.cpu_online(id).unwrap() } else { self.freehold.cpu_offline(id).unwrap() }
+        if online {
+            self.freehold.cpu_online(id).unwrap()
+        } else {
+            self.freehold.cpu_offline(id).unwrap()
+        }
     }
     fn nanoseconds(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64

@@ -5,7 +5,8 @@ use std::ops::Range;
 /// The contents of the first fenced block of output behind a line with `after`.
 pub(super) fn fenced(text: &str, after: &str) -> Result<Range<usize>, String> {
     let (from, ..) = behind(text, after)?.next().ok_or("no line has that text")?;
-    // Where the block that is open began, and whether it is one of output; a block of commands is not what they print.
+    // Where the block that is open began, and whether it is one of output; a block of commands is
+    // not what they print.
     let mut open: Option<(usize, bool)> = None;
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -26,14 +27,22 @@ pub(super) fn fenced(text: &str, after: &str) -> Result<Range<usize>, String> {
 /// The rows of the first table behind a line with `after`.
 pub(super) fn table(text: &str, after: &str) -> Result<Range<usize>, String> {
     let mut lines = behind(text, after)?;
-    let (_, start, _) =
-        lines.find(|(_, _, line)| line.starts_with("|--")).ok_or("there is no table behind that line")?;
-    let end = lines.take_while(|(_, _, line)| line.starts_with('|')).last().map_or(start, |(_, end, _)| end);
+    let (_, start, _) = lines
+        .find(|(_, _, line)| line.starts_with("|--"))
+        .ok_or("there is no table behind that line")?;
+    let end = lines
+        .take_while(|(_, _, line)| line.starts_with('|'))
+        .last()
+        .map_or(start, |(_, end, _)| end);
     Ok(start..end)
 }
 
-/// The lines from the first one with `after` on, each with where it begins and where the next one does.
-fn behind<'t>(text: &'t str, after: &str) -> Result<impl Iterator<Item = (usize, usize, &'t str)>, String> {
+/// The lines from the first one with `after` on, each with where it begins and where the next one
+/// does.
+fn behind<'t>(
+    text: &'t str,
+    after: &str,
+) -> Result<impl Iterator<Item = (usize, usize, &'t str)>, String> {
     let mut at = 0;
     let lines: Vec<_> = text
         .split_inclusive('\n')
@@ -43,7 +52,10 @@ fn behind<'t>(text: &'t str, after: &str) -> Result<impl Iterator<Item = (usize,
             (start, at, line)
         })
         .collect();
-    let first = lines.iter().position(|(_, _, line)| line.contains(after)).ok_or("no line has that text")?;
+    let first = lines
+        .iter()
+        .position(|(_, _, line)| line.contains(after))
+        .ok_or("no line has that text")?;
     Ok(lines.into_iter().skip(first))
 }
 
@@ -58,14 +70,17 @@ pub(super) fn whole(output: &str) -> String {
     format!("{}\n", lines.join("\n"))
 }
 
-/// The lines of an output that `block` has, in their order: each is the next one that says the same but for numbers.
+/// The lines of an output that `block` has, in their order: each is the next one that says the same
+/// but for numbers.
 pub(super) fn part(block: &str, output: &str) -> Result<String, String> {
     let mut lines = output.lines();
     let mut new = String::new();
     for line in block.lines() {
         let wanted = said(line);
         let found = lines.find(|line| said(line) == wanted);
-        let found = found.ok_or_else(|| format!("the command prints no line (any more, or not here) like: {line}"))?;
+        let found = found.ok_or_else(|| {
+            format!("the command prints no line (any more, or not here) like: {line}")
+        })?;
         new.push_str(found.trim_end());
         new.push('\n');
     }
@@ -103,7 +118,8 @@ pub(super) fn numbers_missing(table: &str, output: &str) -> Vec<String> {
 
 /// Whether a document says something, however its lines are broken and whatever of it is bold.
 pub(super) fn has_words(text: &str, said: &str) -> bool {
-    let words = |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
+    let words =
+        |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
     words(text).contains(&words(said))
 }
 
@@ -117,7 +133,8 @@ pub(super) fn difference(old: &str, new: &str) -> String {
         .map(|(old, new)| format!("  - {old}\n  + {new}"))
         .collect();
     let (before, after) = (old.lines().count(), new.lines().count());
-    let length = if before == after { String::new() } else { format!("  ({before} lines, now {after})\n") };
+    let length =
+        if before == after { String::new() } else { format!("  ({before} lines, now {after})\n") };
     format!("{length}{}", differing.join("\n"))
 }
 
@@ -125,8 +142,7 @@ pub(super) fn difference(old: &str, new: &str) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str =
-        "intro\n```sh\nfreehold x\n```\n\n```text\nold 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\nend\n";
+    const TEXT: &str = "intro\n```sh\nfreehold x\n```\n\n```text\nold 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\nend\n";
 
     #[test]
     fn blocks_are_found_behind_their_line() {
@@ -146,7 +162,9 @@ mod tests {
     #[test]
     fn numbers_that_nobody_prints_are_found() {
         let output = "vanilla   1,234   0.5 %\nother  77";
-        assert!(numbers_missing("| of 99 | **1,234**, 77 | 5 |\n| b | .5 | 0.5 |\n", output).is_empty());
+        assert!(
+            numbers_missing("| of 99 | **1,234**, 77 | 5 |\n| b | .5 | 0.5 |\n", output).is_empty()
+        );
         assert_eq!(numbers_missing("| a | 1,235 | 78 |\n", output), ["1235", "78"]);
     }
 
@@ -155,7 +173,10 @@ mod tests {
         let output = "trace (Parquet)\n  230 events over 5 ms\n           5.17   vanilla\n  work      1,000   2 (+3%)\n  longest      9         7\n";
         let block = "  231 events over 6 ms\n           5.17   vanilla\n  longest   8   8\n";
         let new = part(block, output).unwrap();
-        assert_eq!(new, "  230 events over 5 ms\n           5.17   vanilla\n  longest      9         7\n");
+        assert_eq!(
+            new,
+            "  230 events over 5 ms\n           5.17   vanilla\n  longest      9         7\n"
+        );
         assert!(part("  shortest   1\n", output).is_err());
         // Not in this order.
         assert!(part("  longest  1\n  work   1\n", output).is_err());

@@ -1,7 +1,9 @@
-//! Drawing a table: rows under each other, panels beside each other, a mark for each column of a panel.
+//! Drawing a table: rows under each other, panels beside each other, a mark for each column of a
+//! panel.
 //!
-//! Each series has a colour of Okabe and Ito and a shape, so that neither alone has to be told apart. Text and lines take
-//! the reader's light or dark colours, on a ground of its own, so that the picture is legible wherever it is shown.
+//! Each series has a colour of Okabe and Ito and a shape, so that neither alone has to be told
+//! apart. Text and lines take the reader's light or dark colours, on a ground of its own, so that
+//! the picture is legible wherever it is shown.
 
 use std::fmt::Write;
 
@@ -90,18 +92,32 @@ fn panel(svg: &mut String, chart: &Chart, panel: &Panel, axis: Axis, bottom: f64
         if let [value] = values[..] {
             let x = axis.x(value);
             let (left, top, wide) = (axis.left, y - 8.0, x - axis.left);
-            let _ = writeln!(svg, "<rect class=\"s2\" x=\"{left:.1}\" y=\"{top}\" width=\"{wide:.1}\" height=\"16\"/>");
+            let _ = writeln!(
+                svg,
+                "<rect class=\"s2\" x=\"{left:.1}\" y=\"{top}\" width=\"{wide:.1}\" height=\"16\"/>"
+            );
             // A long bar has its number inside, on a colour that is the same in light and dark.
             let inside = x > axis.left + 0.6 * axis.wide;
-            let (at, how) = if inside { (x - 6.0, "end\" fill=\"#1f2328") } else { (x + 6.0, "start\" class=\"text") };
-            let _ =
-                writeln!(svg, "<text text-anchor=\"{how}\" x=\"{at:.1}\" y=\"{}\">{}</text>", y + 4.0, exact(value));
+            let (at, how) = if inside {
+                (x - 6.0, "end\" fill=\"#1f2328")
+            } else {
+                (x + 6.0, "start\" class=\"text")
+            };
+            let _ = writeln!(
+                svg,
+                "<text text-anchor=\"{how}\" x=\"{at:.1}\" y=\"{}\">{}</text>",
+                y + 4.0,
+                exact(value)
+            );
             continue;
         }
-        let ends = |to: fn(f64, f64) -> f64, from: f64| values.iter().map(|&value| axis.x(value)).fold(from, to);
+        let ends = |to: fn(f64, f64) -> f64, from: f64| {
+            values.iter().map(|&value| axis.x(value)).fold(from, to)
+        };
         line(svg, (ends(f64::min, f64::INFINITY), y), (ends(f64::max, 0.0), y));
         for (series, &value) in values.iter().enumerate() {
-            let told = format!("{}: {}", chart.names.get(series).map_or("", String::as_str), exact(value));
+            let told =
+                format!("{}: {}", chart.names.get(series).map_or("", String::as_str), exact(value));
             // One under the other a little, so that equal ones are all seen.
             let shift = (series as f64 - (values.len() as f64 - 1.0) / 2.0) * 4.5;
             mark(svg, series, axis.x(value), y + shift, &told);
@@ -129,7 +145,10 @@ impl Axis {
             Scale::Share => (0.0, 100.0),
             Scale::Linear => (0.0, if most > 0.0 { most } else { 1.0 }),
             Scale::Log => {
-                let least = all().filter(|&value| value > 0.0).fold(f64::INFINITY, f64::min).min(most.max(1.0));
+                let least = all()
+                    .filter(|&value| value > 0.0)
+                    .fold(f64::INFINITY, f64::min)
+                    .min(most.max(1.0));
                 let from = least.log10().floor();
                 // A place to the left of the least power for what is nothing.
                 (from - f64::from(u8::from(has_zero)), most.max(1.0).log10().ceil().max(from + 1.0))
@@ -149,11 +168,15 @@ impl Axis {
 
     fn ticks(&self) -> Vec<(f64, String)> {
         match self.scale {
-            Scale::Share => [0.0, 25.0, 50.0, 75.0, 100.0].map(|value| (value, format!("{value} %"))).to_vec(),
+            Scale::Share => {
+                [0.0, 25.0, 50.0, 75.0, 100.0].map(|value| (value, format!("{value} %"))).to_vec()
+            }
             Scale::Linear => vec![(0.0, "0".to_owned())],
             Scale::Log => {
                 let first = self.from as i32 + i32::from(self.has_zero);
-                let powers = (first..=self.to as i32).map(|power| 10f64.powi(power)).map(|value| (value, short(value)));
+                let powers = (first..=self.to as i32)
+                    .map(|power| 10f64.powi(power))
+                    .map(|value| (value, short(value)));
                 self.has_zero.then(|| (0.0, "0".to_owned())).into_iter().chain(powers).collect()
             }
         }
@@ -197,12 +220,16 @@ fn mark(svg: &mut String, series: usize, x: f64, y: f64, told: &str) {
 
 fn line(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
     let ((x1, y1), (x2, y2)) = (from, to);
-    let _ = writeln!(svg, "<line class=\"line\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
+    let _ = writeln!(
+        svg,
+        "<line class=\"line\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+    );
 }
 
 /// `class` may be followed by more attributes.
 fn text(svg: &mut String, x: f64, y: f64, class: &str, said: &str) {
-    let _ = writeln!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escaped(said));
+    let _ =
+        writeln!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escaped(said));
 }
 
 fn escaped(text: &str) -> String {

@@ -12,8 +12,8 @@
 //!  {..., "pictures": [...]}                  pictures of the table as it stands there (see `picture`)
 //! ```
 //!
-//! Only counts are checked: what depends on the machine or the moment cannot be. Commands that need the recordings are
-//! left out, loudly, where those are not.
+//! Only counts are checked: what depends on the machine or the moment cannot be. Commands that need
+//! the recordings are left out, loudly, where those are not.
 
 mod block;
 mod draw;
@@ -99,7 +99,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         .map_err(|error| format!("docs/checked.json: {error}"))?;
     let mut runner = if arguments.pictures { None } else { Some(Runner::new(&root)?) };
     let mut tally = Tally::default();
-    let wanted = |entry: &&Entry| arguments.file.as_ref().is_none_or(|part| entry.file.contains(part));
+    let wanted =
+        |entry: &&Entry| arguments.file.as_ref().is_none_or(|part| entry.file.contains(part));
     for entry in entries.iter().filter(wanted) {
         if let Some(runner) = &mut runner {
             one(entry, arguments, &root, runner, &mut tally)?;
@@ -183,14 +184,20 @@ fn one(
 }
 
 /// Checks, or draws, the pictures of a table.
-fn pictures(entry: &Entry, arguments: &Arguments, root: &Path, tally: &mut Tally) -> Result<(), String> {
+fn pictures(
+    entry: &Entry,
+    arguments: &Arguments,
+    root: &Path,
+    tally: &mut Tally,
+) -> Result<(), String> {
     if entry.pictures.is_empty() {
         return Ok(());
     }
     let text = read(&root.join(&entry.file))?;
     for picture in &entry.pictures {
         let path = root.join(&picture.to);
-        let new = picture::drawn(picture, &text, &entry.after).map_err(|error| format!("{}: {error}", picture.to))?;
+        let new = picture::drawn(picture, &text, &entry.after)
+            .map_err(|error| format!("{}: {error}", picture.to))?;
         if fs::read_to_string(&path).is_ok_and(|old| old == new) {
             tally.right += 1;
             continue;
@@ -210,7 +217,11 @@ fn pictures(entry: &Entry, arguments: &Arguments, root: &Path, tally: &mut Tally
 fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
     if entry.rows.is_empty() {
         let block = block::fenced(text, &entry.after)?;
-        let new = if entry.part { block::part(&text[block.clone()], output)? } else { block::whole(output) };
+        let new = if entry.part {
+            block::part(&text[block.clone()], output)?
+        } else {
+            block::whole(output)
+        };
         return Ok(block::replaced(text, block, &new));
     }
     let document = json(output)?;
@@ -234,7 +245,9 @@ fn without_picture(words: &mut Vec<String>) {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -257,11 +270,17 @@ impl Runner {
         if !built.is_ok_and(|status| status.success()) {
             return Err("the freehold command cannot be built".into());
         }
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        Ok(Self { root: root.to_owned(), freehold: target.join("release/freehold"), outputs: BTreeMap::new() })
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        Ok(Self {
+            root: root.to_owned(),
+            freehold: target.join("release/freehold"),
+            outputs: BTreeMap::new(),
+        })
     }
 
-    /// A command's words, with the recordings in place of `{traces}` and of `{traces/NAME}`; `None` without them.
+    /// A command's words, with the recordings in place of `{traces}` and of `{traces/NAME}`; `None`
+    /// without them.
     fn expand(&self, command: &str) -> Option<Vec<String>> {
         let traces = self.root.join("../shared/traces");
         let mut words = Vec::new();
@@ -269,8 +288,9 @@ impl Runner {
             match word.strip_prefix("{traces").and_then(|rest| rest.strip_suffix('}')) {
                 Some("") => {
                     let files = fs::read_dir(&traces).ok()?.flatten().map(|file| file.path());
-                    let mut files: Vec<PathBuf> =
-                        files.filter(|path| path.extension().is_some_and(|ending| ending == "parquet")).collect();
+                    let mut files: Vec<PathBuf> = files
+                        .filter(|path| path.extension().is_some_and(|ending| ending == "parquet"))
+                        .collect();
                     files.sort();
                     words.extend(files.iter().map(|path| path.display().to_string()));
                 }
@@ -290,7 +310,8 @@ impl Runner {
         }
         let begun = Instant::now();
         let (program, rest) = words.split_first().ok_or("an empty command")?;
-        let program = if program == "freehold" { self.freehold.clone() } else { PathBuf::from(program) };
+        let program =
+            if program == "freehold" { self.freehold.clone() } else { PathBuf::from(program) };
         let mut command = Command::new(&program);
         command.current_dir(&self.root).args(rest).env("COLUMNS", "120").env("NO_COLOR", "1");
         let done = command.output().map_err(|error| format!("{}: {error}", program.display()))?;
@@ -307,6 +328,8 @@ impl Runner {
 
 /// A command without the folders of its files.
 fn shortened(words: &[String]) -> String {
-    let short = |word: &String| word.rsplit_once('/').map_or_else(|| word.clone(), |(_, name)| name.to_owned());
+    let short = |word: &String| {
+        word.rsplit_once('/').map_or_else(|| word.clone(), |(_, name)| name.to_owned())
+    };
     words.iter().map(short).collect::<Vec<_>>().join(" ")
 }

@@ -5,12 +5,14 @@ use std::path::Path;
 
 use crate::build;
 
-/// Names of tests in the last column of a table: words of lower case letters with three underscores or more. One that begins with
-/// `..` is short for the name before it with another end.
+/// Names of tests in the last column of a table: words of lower case letters with three underscores
+/// or more. One that begins with `..` is short for the name before it with another end.
 fn named(row: &str) -> Vec<&str> {
     let column = row.trim_end().trim_end_matches('|').rsplit('|').next().unwrap_or_default();
     let is_name = |word: &&str| {
-        let letters = word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+        let letters = word
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
         let shortened = row.contains(&format!("..{word}"));
         letters && (shortened || word.matches('_').count() >= 3)
     };
@@ -42,7 +44,8 @@ fn names_are_found_in_the_last_column_only() {
 
 #[test]
 fn each_test_that_the_page_on_wrong_frees_names_exists() {
-    let page = fs::read_to_string(build::root().join("docs/misuse.md")).expect("docs/misuse.md is there");
+    let page =
+        fs::read_to_string(build::root().join("docs/misuse.md")).expect("docs/misuse.md is there");
     let mut all = String::new();
     for crate_name in ["freehold", "freehold-ffi", "freehold-host", "freehold-model"] {
         sources(&build::root().join("crates").join(crate_name), &mut all);

@@ -1,6 +1,7 @@
 //! Pictures of checked tables: what a table of a document says, as an SVG beside it.
 //!
-//! The table is held to what its command prints, and the picture to the table, so nothing has to run to check a picture:
+//! The table is held to what its command prints, and the picture to the table, so nothing has to
+//! run to check a picture:
 //!
 //! ```text
 //!  "pictures": [{
@@ -10,8 +11,8 @@
 //!  }]
 //! ```
 //!
-//! `part`: which of a cell's numbers, as `;` separates them. `scale`: `linear`, `log`, or `share`: of the number in the
-//! row's first cell, as per cent.
+//! `part`: which of a cell's numbers, as `;` separates them. `scale`: `linear`, `log`, or `share`:
+//! of the number in the row's first cell, as per cent.
 
 use serde::Deserialize;
 
@@ -71,21 +72,35 @@ fn name<'r>(row: &[&'r str]) -> &'r str {
     name.split(':').next().unwrap_or(name).trim_matches('`')
 }
 
-fn numbers<'p>(panel: &'p Panel, names: &[String], rows: &[Vec<&str>]) -> Result<draw::Panel<'p>, String> {
+fn numbers<'p>(
+    panel: &'p Panel,
+    names: &[String],
+    rows: &[Vec<&str>],
+) -> Result<draw::Panel<'p>, String> {
     if panel.columns.len() != names.len().max(1) {
-        return Err(format!("'{}' has {} columns for {} names", panel.title, panel.columns.len(), names.len()));
+        return Err(format!(
+            "'{}' has {} columns for {} names",
+            panel.title,
+            panel.columns.len(),
+            names.len()
+        ));
     }
     let of_row = |row: &Vec<&str>| -> Result<Vec<f64>, String> {
         let whole = match panel.scale {
             Scale::Share => Some(number(row[0].rsplit(':').next().unwrap_or_default())?),
             _ => None,
         };
-        let cells = panel.columns.iter().map(|&column| row.get(column).copied().ok_or("a row has no such column"));
+        let cells = panel
+            .columns
+            .iter()
+            .map(|&column| row.get(column).copied().ok_or("a row has no such column"));
         cells
             .map(|cell| {
                 let cell = cell?;
-                let part =
-                    cell.split(';').nth(panel.part).ok_or_else(|| format!("no part {} in {cell}", panel.part))?;
+                let part = cell
+                    .split(';')
+                    .nth(panel.part)
+                    .ok_or_else(|| format!("no part {} in {cell}", panel.part))?;
                 let value = number(part)?;
                 Ok(whole.map_or(value, |whole| value * 100.0 / whole))
             })
@@ -107,7 +122,9 @@ mod tests {
     const TEXT: &str = "| t | a | b |\n|--|--:|--:|\n| `one`: 200 | 50; 1,000 | 100; 0 |\n| two: 400 | 4; 7 | 8; 9 |\n";
 
     fn picture(panels: &str) -> Picture {
-        let text = format!(r#"{{"to": "x.svg", "title": "T <1>", "names": ["a", "b"], "panels": [{panels}]}}"#);
+        let text = format!(
+            r#"{{"to": "x.svg", "title": "T <1>", "names": ["a", "b"], "panels": [{panels}]}}"#
+        );
         serde_json::from_str(&text).unwrap()
     }
 

@@ -1,8 +1,9 @@
 //! Rows of a table from a command's JSON.
 //!
-//! A template is filled once for each trace of a replay, for each workload, number of CPUs and nodes of a simulation, for
-//! each benchmark of `bench` (whose exact figures are the engines' values), or for each machine of `bench fragmentation`
-//! (`{memory}`: how much), whose figures are the mean of its seeds:
+//! A template is filled once for each trace of a replay, for each workload, number of CPUs and
+//! nodes of a simulation, for each benchmark of `bench` (whose exact figures are the engines'
+//! values), or for each machine of `bench fragmentation` (`{memory}`: how much), whose figures are
+//! the mean of its seeds:
 //!
 //! ```text
 //!  {trace/name}                         a value of the item
@@ -40,7 +41,8 @@ pub(super) fn said(document: &Value, template: &str) -> Result<String, String> {
             None => number(item, hole),
         });
         let figures = figures.collect::<Result<Vec<f64>, String>>()?;
-        let (least, most) = (figures.iter().copied().reduce(f64::min), figures.iter().copied().reduce(f64::max));
+        let (least, most) =
+            (figures.iter().copied().reduce(f64::min), figures.iter().copied().reduce(f64::max));
         let (least, most) = least.zip(most).ok_or("the command's JSON has no item")?;
         let (least, most) = (short(least), short(most));
         Ok(if least == most { most } else { format!("{least} to {most}") })
@@ -69,7 +71,8 @@ fn items(document: &Value) -> Vec<Value> {
     for row in rows {
         let machine = ["workload", "cpus", "nodes"];
         if items.last().is_none_or(|item| machine.iter().any(|&key| item[key] != row[key])) {
-            let mut item: Map<String, Value> = machine.iter().map(|&key| (key.into(), row[key].clone())).collect();
+            let mut item: Map<String, Value> =
+                machine.iter().map(|&key| (key.into(), row[key].clone())).collect();
             item.insert("engines".into(), Value::Array(Vec::new()));
             items.push(Value::Object(item));
         }
@@ -84,12 +87,18 @@ fn items(document: &Value) -> Vec<Value> {
 fn benchmarks(rows: &[Value]) -> Vec<Value> {
     let mut items: Vec<Value> = Vec::new();
     for row in rows.iter().filter(|row| row["exact"] == true) {
-        let place = items.iter().position(|item| item["benchmark"] == row["benchmark"]).unwrap_or(items.len());
+        let place = items
+            .iter()
+            .position(|item| item["benchmark"] == row["benchmark"])
+            .unwrap_or(items.len());
         if place == items.len() {
             items.push(json!({"benchmark": row["benchmark"], "engines": []}));
         }
         let Some(engines) = items[place]["engines"].as_array_mut() else { continue };
-        let at = engines.iter().position(|engine| engine["engine"] == row["engine"]).unwrap_or(engines.len());
+        let at = engines
+            .iter()
+            .position(|engine| engine["engine"] == row["engine"])
+            .unwrap_or(engines.len());
         if at == engines.len() {
             engines.push(json!({"engine": row["engine"]}));
         }
@@ -100,7 +109,8 @@ fn benchmarks(rows: &[Value]) -> Vec<Value> {
     items
 }
 
-/// Cells of one machine, in the order in which machines come, each engine's figures as the mean of its seeds.
+/// Cells of one machine, in the order in which machines come, each engine's figures as the mean of
+/// its seeds.
 fn machines(cells: &[Value]) -> Vec<Value> {
     let keys = ["cpus", "memory_mib", "used_percent", "order"];
     let place = |cell: &Value| keys.map(|key| cell[key].clone());
@@ -119,7 +129,8 @@ fn machines(cells: &[Value]) -> Vec<Value> {
             }
         });
         let engines = names.into_iter().map(|name| {
-            let seeds: Vec<&Value> = here.iter().copied().filter(|cell| cell["engine"] == *name).collect();
+            let seeds: Vec<&Value> =
+                here.iter().copied().filter(|cell| cell["engine"] == *name).collect();
             mean(&seeds)
         });
         let mut item: Map<String, Value> =
@@ -136,7 +147,9 @@ fn mean(all: &[&Value]) -> Value {
     match all.first() {
         Some(Value::Object(first)) => first
             .keys()
-            .map(|key| (key.clone(), mean(&all.iter().map(|one| &one[key.as_str()]).collect::<Vec<_>>())))
+            .map(|key| {
+                (key.clone(), mean(&all.iter().map(|one| &one[key.as_str()]).collect::<Vec<_>>()))
+            })
             .collect::<Map<_, _>>()
             .into(),
         Some(Value::Number(_)) if all.iter().any(|one| **one != *all[0]) => {
@@ -155,8 +168,9 @@ fn filled(item: &Value, line: &str) -> Result<String, String> {
         let (path, format) = hole.split_once(':').unwrap_or((hole, ""));
         if let Some((a, b)) = path.split_once('÷') {
             let number = |path: &str| value(item, path.trim()).and_then(Value::as_f64);
-            let (a, b) =
-                number(a).zip(number(b)).ok_or_else(|| format!("the command's JSON has no two numbers {path}"))?;
+            let (a, b) = number(a)
+                .zip(number(b))
+                .ok_or_else(|| format!("the command's JSON has no two numbers {path}"))?;
             return Ok(short(a / b));
         }
         let value = value(item, path).ok_or_else(|| format!("the command's JSON has no {path}"))?;
@@ -169,7 +183,8 @@ fn holes(line: &str, fill: impl Fn(&str) -> Result<String, String>) -> Result<St
     let mut text = String::new();
     let mut rest = line;
     while let Some((before, behind)) = rest.split_once('{') {
-        let (hole, after) = behind.split_once('}').ok_or_else(|| format!("a brace is not closed: {line}"))?;
+        let (hole, after) =
+            behind.split_once('}').ok_or_else(|| format!("a brace is not closed: {line}"))?;
         text.push_str(before);
         text.push_str(&fill(hole)?);
         rest = after;
@@ -182,26 +197,32 @@ fn holes(line: &str, fill: impl Fn(&str) -> Result<String, String>) -> Result<St
 fn value<'v>(item: &'v Value, path: &str) -> Option<&'v Value> {
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let at = |value: &'v Value, path: &str| {
-        path.split('/').filter(|part| !part.is_empty()).try_fold(value, |value, part| value.get(part))
+        path.split('/')
+            .filter(|part| !part.is_empty())
+            .try_fold(value, |value, part| value.get(part))
     };
     if let Some(found) = item.get(first).and_then(|value| at(value, rest)) {
         return Some(found);
     }
-    let (name, lists) = first.split_once('@').map_or((first, None), |(name, lists)| (name, Some(lists)));
+    let (name, lists) =
+        first.split_once('@').map_or((first, None), |(name, lists)| (name, Some(lists)));
     let compared = item.get("against_kernel").filter(|_| lists.is_some()).unwrap_or(item);
-    let engine = compared["engines"]
-        .as_array()?
-        .iter()
-        .find(|engine| engine["engine"] == *name && lists.is_none_or(|lists| engine["starting_lists"] == *lists))?;
+    let engine = compared["engines"].as_array()?.iter().find(|engine| {
+        engine["engine"] == *name && lists.is_none_or(|lists| engine["starting_lists"] == *lists)
+    })?;
     at(engine, rest)
 }
 
 fn shown(value: &Value, format: &str) -> String {
     match (value, format) {
         (Value::Null, _) => "-".to_owned(),
-        (Value::Number(number), "%") => format!("{:.1} %", number.as_f64().unwrap_or_default() * 100.0),
+        (Value::Number(number), "%") => {
+            format!("{:.1} %", number.as_f64().unwrap_or_default() * 100.0)
+        }
         (Value::Number(number), "+") => format!("{:+.1} %", number.as_f64().unwrap_or_default()),
-        (Value::Number(number), "M") => format!("{:.1} M", number.as_f64().unwrap_or_default() / 1e6),
+        (Value::Number(number), "M") => {
+            format!("{:.1} M", number.as_f64().unwrap_or_default() / 1e6)
+        }
         (Value::Number(number), "0.3") => format!("{:.3}", number.as_f64().unwrap_or_default()),
         (Value::Number(number), "0.2") => format!("{:.2}", number.as_f64().unwrap_or_default()),
         (Value::Number(number), ".4") => {
@@ -240,8 +261,12 @@ mod tests {
 
     #[test]
     fn a_row_for_each_trace_and_for_each_number_of_cpus() {
-        let one = json!({"trace": {"name": "a"}, "engines": [{"engine": "5.17", "work": 1_234_567}]});
-        assert_eq!(rows(&one, &["| {trace/name} | {5.17/work} |".into()]).unwrap(), "| a | 1,234,567 |\n");
+        let one =
+            json!({"trace": {"name": "a"}, "engines": [{"engine": "5.17", "work": 1_234_567}]});
+        assert_eq!(
+            rows(&one, &["| {trace/name} | {5.17/work} |".into()]).unwrap(),
+            "| a | 1,234,567 |\n"
+        );
         let both = json!({"traces": [one.clone(), one]});
         assert_eq!(rows(&both, &["x".into(), "y".into()]).unwrap(), "x\ny\nx\ny\n");
         let swept = json!({"rows": [{"cpus": 16, "engine": "a", "wait": 0.125}, {"cpus": 16, "engine": "b", "wait": 0},
@@ -268,9 +293,9 @@ mod tests {
             json!({"cpus": 2, "memory_mib": mib, "used_percent": null, "order": null, "seed": seed, "engine": "freehold",
                 "unusable": {"3": index}, "order9_failures": failures})
         };
-        let grid = json!({"cells": [cell(16, 1, 0.25, 7), cell(1536, 1, 1.0, 0), cell(16, 2, 0.75, 7)]});
-        let template =
-            "| {cpus}, {memory} | {freehold/unusable/3:.3} | {freehold/unusable/3:0.2} | {freehold/order9_failures} |";
+        let grid =
+            json!({"cells": [cell(16, 1, 0.25, 7), cell(1536, 1, 1.0, 0), cell(16, 2, 0.75, 7)]});
+        let template = "| {cpus}, {memory} | {freehold/unusable/3:.3} | {freehold/unusable/3:0.2} | {freehold/order9_failures} |";
         assert_eq!(
             rows(&grid, &[template.into()]).unwrap(),
             "| 2, 16 MiB | .500 | 0.50 | 7 |\n| 2, 1.5 GiB | 1.000 | 1.00 | 0 |\n"
@@ -280,10 +305,17 @@ mod tests {
     #[test]
     fn the_exact_figures_of_a_benchmark() {
         let row = |engine: &str, metric: &str, exact: bool, median: f64| json!({"benchmark": "ring", "engine": engine, "metric": metric, "exact": exact, "median": median});
-        let all = [row("a", "uses", true, 5000.0), row("a", "ns", false, 1.5), row("b", "uses", true, 2000.0)];
+        let all = [
+            row("a", "uses", true, 5000.0),
+            row("a", "ns", false, 1.5),
+            row("b", "uses", true, 2000.0),
+        ];
         let all = json!({"rows": all});
         let filled = |line: &str| rows(&all, &[line.into()]);
-        assert_eq!(filled("{benchmark} {a/uses} x{a/uses ÷ b/uses} {a/uses:M}").unwrap(), "ring 5,000 x2.5 0.0 M\n");
+        assert_eq!(
+            filled("{benchmark} {a/uses} x{a/uses ÷ b/uses} {a/uses:M}").unwrap(),
+            "ring 5,000 x2.5 0.0 M\n"
+        );
         assert!(filled("{a/ns}").is_err(), "a time is not for checking");
     }
 
@@ -292,7 +324,10 @@ mod tests {
         let item = json!({"engines": [{"engine": "6.18", "work": 1}], "against_kernel": {"engines": [
             {"engine": "6.18", "starting_lists": "zoneinfo", "off": -14.84, "within": true},
             {"engine": "6.18", "starting_lists": "trace", "off": null}]}});
-        let text = rows(&item, &["{6.18@zoneinfo/off:+} {6.18@zoneinfo/within} {6.18@trace/off:+} {6.18/work}".into()]);
+        let text = rows(
+            &item,
+            &["{6.18@zoneinfo/off:+} {6.18@zoneinfo/within} {6.18@trace/off:+} {6.18/work}".into()],
+        );
         assert_eq!(text.unwrap(), "-14.8 % yes - 1\n");
     }
 }

@@ -1,5 +1,5 @@
-//! A C compiler for the guest: this machine's own cc1 and the libraries that it needs, something to compile, and what must
-//! come out of it.
+//! A C compiler for the guest: this machine's own cc1 and the libraries that it needs, something to
+//! compile, and what must come out of it.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -11,9 +11,10 @@ use super::Trouble;
 use super::tools::{output, run};
 use crate::build;
 
-/// Functions that are compiled and not used. With them a compiler takes 28,000 pages instead of 3,600: enough that what it
-/// costs beside its memory (page tables, stacks; some 500 to 1,000 pages) is well below a twentieth, and little enough that
-/// two of them fit into the module's 128 blocks.
+/// Functions that are compiled and not used. With them a compiler takes 28,000 pages instead of
+/// 3,600: enough that what it costs beside its memory (page tables, stacks; some 500 to 1,000
+/// pages) is well below a twentieth, and little enough that two of them fit into the module's 128
+/// blocks.
 const UNUSED: usize = 14_000;
 
 /// The files to be carried: names in the guest, and where they are.
@@ -30,10 +31,20 @@ pub(crate) fn carried(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> 
     std::fs::create_dir_all(&there)?;
     let source = build::root().join("linux/user/anonymous.c");
     run(Command::new("cc").current_dir(&there).args(["-E", "-P", "-o", "compile.i"]).arg(source))?;
-    OpenOptions::new().append(true).open(there.join("compile.i"))?.write_all(unused().as_bytes())?;
+    OpenOptions::new()
+        .append(true)
+        .open(there.join("compile.i"))?
+        .write_all(unused().as_bytes())?;
     // As in the guest: linux/user/anonymous.c says so.
     let mut compile = Command::new(&cc1);
-    compile.current_dir(&there).args(["-fpreprocessed", "-quiet", "-O2", "compile.i", "-o", "compiled.s"]);
+    compile.current_dir(&there).args([
+        "-fpreprocessed",
+        "-quiet",
+        "-O2",
+        "compile.i",
+        "-o",
+        "compiled.s",
+    ]);
     run(&mut compile)?;
     let mut files = libraries(&output(Command::new("ldd").arg(&cc1))?);
     files.push(("cc1".to_owned(), cc1));
@@ -56,14 +67,17 @@ fn unused() -> String {
     text
 }
 
-/// What `ldd` found: libraries go to /lib, where they are looked for without being told, the loader to where it must be.
+/// What `ldd` found: libraries go to /lib, where they are looked for without being told, the loader
+/// to where it must be.
 fn libraries(said: &str) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for line in said.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             [name, "=>", path, _] => found.push((format!("lib/{name}"), path.into())),
-            [path, _] if path.starts_with('/') => found.push((path.trim_start_matches('/').to_owned(), path.into())),
+            [path, _] if path.starts_with('/') => {
+                found.push((path.trim_start_matches('/').to_owned(), path.into()))
+            }
             _ => {}
         }
     }
@@ -76,12 +90,14 @@ mod tests {
 
     #[test]
     fn the_loader_and_the_libraries_are_found() {
-        let said =
-            "\tlinux-vdso.so.1 (0x0007)\n\tlibz.so.1 => /lib/x86/libz.so.1 (0x7f)\n\t/lib64/ld-linux.so.2 (0x8)\n";
+        let said = "\tlinux-vdso.so.1 (0x0007)\n\tlibz.so.1 => /lib/x86/libz.so.1 (0x7f)\n\t/lib64/ld-linux.so.2 (0x8)\n";
         let pair = |name: &str, path: &str| (name.to_owned(), PathBuf::from(path));
         assert_eq!(
             libraries(said),
-            [pair("lib/libz.so.1", "/lib/x86/libz.so.1"), pair("lib64/ld-linux.so.2", "/lib64/ld-linux.so.2")]
+            [
+                pair("lib/libz.so.1", "/lib/x86/libz.so.1"),
+                pair("lib64/ld-linux.so.2", "/lib64/ld-linux.so.2")
+            ]
         );
     }
 }

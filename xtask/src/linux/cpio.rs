@@ -27,7 +27,8 @@ impl Archive {
     fn put(&mut self, name: &str, mode: u32, bytes: &[u8]) {
         self.files += 1;
         let (size, named) = (bytes.len() as u32, name.len() as u32 + 1);
-        // Number, mode, user, group, links, time, size, four device numbers, the name's length, checksum.
+        // Number, mode, user, group, links, time, size, four device numbers, the name's length,
+        // checksum.
         let fields = [self.files, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, named, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
@@ -55,7 +56,8 @@ mod tests {
         archive.folder("bin");
         archive.program("init", b"#!sh\n");
         let bytes = archive.end();
-        let heads: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"070701")).collect();
+        let heads: Vec<usize> =
+            (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"070701")).collect();
         // 110 bytes of head, the name with its zero, and what the file holds, each rounded up.
         assert_eq!(heads, [0, 116, 116 + 116 + 8]);
         assert_eq!(bytes.len() % 4, 0);

@@ -15,8 +15,9 @@ use crate::qemu::{End, Machine};
 /// How long Linux may take to say that it has started, where the hardware runs it.
 const PROBE: Duration = Duration::from_secs(20);
 
-/// For the kernel's command line, what it has to find mistakes with and leaves off: checks of each object that it allocates,
-/// with red zones around them, and, in kernels from 6.12 on, a guarded page for one of them every tenth of a second.
+/// For the kernel's command line, what it has to find mistakes with and leaves off: checks of each
+/// object that it allocates, with red zones around them, and, in kernels from 6.12 on, a guarded
+/// page for one of them every tenth of a second.
 pub(crate) const DEBUGGING: &str = "slub_debug=FZ kfence.sample_interval=100";
 
 /// Kernel and file system, ready to boot.
@@ -25,8 +26,8 @@ pub(crate) struct Guest {
     pub(crate) archive: PathBuf,
 }
 
-/// Builds all that the guest needs; with a compiler and a swap area's driver, where it is to run `more` than the module's
-/// own tests.
+/// Builds all that the guest needs; with a compiler and a swap area's driver, where it is to run
+/// `more` than the module's own tests.
 ///
 /// # Errors
 ///
@@ -57,13 +58,17 @@ pub(crate) fn build(folder: &Path, kernel: &Kernel, more: bool) -> Result<Guest,
     Ok(Guest { image: kernel.image.clone(), archive: path })
 }
 
-/// The kernel's command line. Memory that is allocated is not zeroed by the kernel: that would be measured, too, and not of
-/// ours. Nor does it give up where a busy machine delays its timers.
+/// The kernel's command line. Memory that is allocated is not zeroed by the kernel: that would be
+/// measured, too, and not of ours. Nor does it give up where a busy machine delays its timers.
 pub(crate) fn command_line(words: &[String]) -> String {
-    format!("console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check init_on_alloc=0 {}", words.join(" "))
+    format!(
+        "console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check init_on_alloc=0 {}",
+        words.join(" ")
+    )
 }
 
-/// Whether Linux boots under KVM here, really: not everything that calls itself KVM runs an ordinary kernel. Asked once.
+/// Whether Linux boots under KVM here, really: not everything that calls itself KVM runs an
+/// ordinary kernel. Asked once.
 pub(crate) fn kvm_works(folder: &Path, machine: &Machine, guest: &Guest) -> bool {
     if let Err(error) = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
         eprintln!("KVM is not used: /dev/kvm: {error}");
@@ -84,12 +89,15 @@ pub(crate) fn kvm_works(folder: &Path, machine: &Machine, guest: &Guest) -> bool
     if !works {
         let seconds = PROBE.as_secs();
         let file = remembered.display();
-        eprintln!("KVM is not used: Linux does not boot under it here within {seconds} s (remembered in {file})");
+        eprintln!(
+            "KVM is not used: Linux does not boot under it here within {seconds} s (remembered in {file})"
+        );
     }
     works
 }
 
-/// Runs the guest; how it ended, and each line that it printed. `show` says which of them are shown at once.
+/// Runs the guest; how it ended, and each line that it printed. `show` says which of them are shown
+/// at once.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! `cargo xtask linux`: Freehold as a module of a stock Linux kernel, in QEMU. What the module is: docs/linux.md.
+//! `cargo xtask linux`: Freehold as a module of a stock Linux kernel, in QEMU. What the module is:
+//! docs/linux.md.
 
 mod backports;
 mod compiler;
@@ -47,7 +48,8 @@ enum Which {
     HostRelease,
     /// The same with PREEMPT_RT.
     Rt,
-    /// The newest there is: of the backports to Debian 13, built in a system of its own under target/linux (for root; 700 MB).
+    /// The newest there is: of the backports to Debian 13, built in a system of its own under
+    /// target/linux (for root; 700 MB).
     Backports,
 }
 
@@ -90,17 +92,20 @@ pub(crate) struct Arguments {
     /// Memory of the machine in MiB; the module takes a quarter of it.
     #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
     memory: u32,
-    /// How many allocations and frees the self-test makes; a million where nothing else is asked for.
+    /// How many allocations and frees the self-test makes; a million where nothing else is asked
+    /// for.
     #[arg(long, value_name = "N")]
     ops: Option<u64>,
     /// Run the benchmark beside the kernel's own allocator, that many rounds of it.
     #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "7",
         value_parser = clap::value_parser!(u32).range(1..=31))]
     bench: Option<u32>,
-    /// Fault pages of /dev/freehold in, at least that many by many threads, and time faults beside anonymous memory.
+    /// Fault pages of /dev/freehold in, at least that many by many threads, and time faults beside
+    /// anonymous memory.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
     faults: Option<u64>,
-    /// Serve ordinary anonymous memory of a tree of processes, at least that many pages, and of compilers; 6.1 and 7.3.
+    /// Serve ordinary anonymous memory of a tree of processes, at least that many pages, and of
+    /// compilers; 6.1 and 7.3.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
     anonymous: Option<u64>,
     /// Count instructions instead of time, on one CPU: the same every time, on any machine.
@@ -118,7 +123,8 @@ pub(crate) struct Arguments {
     /// On how many threads CPUs run where the hardware does not.
     #[arg(long, value_enum, default_value_t = Threads::Auto)]
     threads: Threads,
-    /// Seconds after which the machine is stopped; 300, and more for more operations, faults and pages, and compilers.
+    /// Seconds after which the machine is stopped; 300, and more for more operations, faults and
+    /// pages, and compilers.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// QEMU, where it is not the one in PATH.
@@ -145,7 +151,8 @@ impl Arguments {
         words
     }
 
-    /// Seconds. Two busy cores that translate four CPUs make 20,000 operations a second, or fault 3,000 pages in.
+    /// Seconds. Two busy cores that translate four CPUs make 20,000 operations a second, or fault
+    /// 3,000 pages in.
     fn limit(&self) -> u64 {
         let more = self.ops.unwrap_or(0) / 10_000;
         let pages = self.faults.unwrap_or(0).saturating_add(self.anonymous.unwrap_or(0)) / 1_000;
@@ -156,7 +163,9 @@ impl Arguments {
 
     fn folder(&self) -> PathBuf {
         let kernel = self.kernel.to_possible_value();
-        build::target().join("linux").join(kernel.map_or_else(String::new, |kernel| kernel.get_name().to_owned()))
+        build::target()
+            .join("linux")
+            .join(kernel.map_or_else(String::new, |kernel| kernel.get_name().to_owned()))
     }
 }
 
@@ -182,7 +191,8 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     }
     let qemu = qemu::find(arguments.qemu.as_deref());
     // Who names one wants that one.
-    let qemu = qemu.map_err(if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing })?;
+    let qemu =
+        qemu.map_err(if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing })?;
     let folder = arguments.folder();
     std::fs::create_dir_all(&folder)?;
     let kernel = match arguments.kernel {
@@ -227,13 +237,18 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
         _ if line.starts_with("stat: ") => verbose,
         _ => !json,
     };
-    let (end, lines) = guest::boot(&machine, &guest, &line, limit, shown).map_err(Trouble::Wrong)?;
+    let (end, lines) =
+        guest::boot(&machine, &guest, &line, limit, shown).map_err(Trouble::Wrong)?;
     let seconds = started.elapsed().as_secs_f64();
     match end {
         End::Passed => eprintln!("passed, after {seconds:.1} s"),
         End::Failed => eprintln!("FAILED, after {seconds:.1} s: see above"),
-        End::TimedOut => eprintln!("FAILED: it had not ended after {seconds:.0} s and was stopped; --timeout SECONDS"),
-        End::Died(code) => eprintln!("FAILED: QEMU ended with {code:?} and the guest had not said anything"),
+        End::TimedOut => eprintln!(
+            "FAILED: it had not ended after {seconds:.0} s and was stopped; --timeout SECONDS"
+        ),
+        End::Died(code) => {
+            eprintln!("FAILED: QEMU ended with {code:?} and the guest had not said anything")
+        }
     }
     let results = report::results(&lines);
     let unit = if arguments.instructions { "instructions" } else { "ns" };
@@ -259,8 +274,13 @@ mod tests {
 
     #[test]
     fn the_guest_is_told_what_was_asked_for() {
-        let words =
-            |words: &[&str]| Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.words().join(" ");
+        let words = |words: &[&str]| {
+            Command::try_parse_from([&["linux"], words].concat())
+                .unwrap()
+                .arguments
+                .words()
+                .join(" ")
+        };
         let debugging = guest::DEBUGGING;
         assert_eq!(words(&[]), format!("fh.blocks=128 fh.ops=1000000 {debugging}"));
         assert_eq!(
@@ -271,7 +291,9 @@ mod tests {
         assert_eq!(words(&["--bench", "--json"]), "fh.blocks=128 fh.ops=0 fh.bench=7");
         assert_eq!(words(&["--faults", "9"]), "fh.blocks=128 fh.ops=0 fh.faults=9");
         assert_eq!(words(&["--anonymous"]), "fh.blocks=128 fh.ops=0 fh.anonymous=100000");
-        let limit = |words: &[&str]| Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.limit();
+        let limit = |words: &[&str]| {
+            Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.limit()
+        };
         assert_eq!(limit(&[]), 300);
         assert_eq!(limit(&["--anonymous", "1000"]), 1201);
         assert_eq!(limit(&["--ops", "100000000"]), 10_300);

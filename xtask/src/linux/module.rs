@@ -1,5 +1,5 @@
-//! Building: the allocator as one object file without std, the module around it by the kernel's own build, and the
-//! guest's programs.
+//! Building: the allocator as one object file without std, the module around it by the kernel's own
+//! build, and the guest's programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,19 @@ use crate::build;
 
 /// No SSE, no red zone.
 const TARGET: &str = "x86_64-unknown-none";
-/// A module lies in the upper 2 GiB and is relocated by the kernel, which knows no global offset table. `core` has to be
-/// built in the same way: the one that comes with rustc goes through such a table. Returns and indirect branches go by the
-/// kernel's own thunks, as in the rest of it.
+/// A module lies in the upper 2 GiB and is relocated by the kernel, which knows no global offset
+/// table. `core` has to be built in the same way: the one that comes with rustc goes through such a
+/// table. Returns and indirect branches go by the kernel's own thunks, as in the rest of it.
 const FLAGS: &str = "-Crelocation-model=static -Ccode-model=kernel -Zplt=yes -Zdirect-access-external-data=yes \
     -Cjump-tables=no -Zfunction-return=thunk-extern -Zretpoline=yes -Zretpoline-external-thunk=yes";
 
-/// What the kernel's build needs of the machine: the compiler that the kernel was built with, and what its own checker of
-/// object files is linked against.
+/// What the kernel's build needs of the machine: the compiler that the kernel was built with, and
+/// what its own checker of object files is linked against.
 fn have_what_it_takes(kernel: &Kernel) -> Result<(), Trouble> {
     let variables = fs::read_to_string(kernel.headers.join(".kernelvariables")).unwrap_or_default();
-    let compiler = variables.split(|c: char| c.is_whitespace() || c == ')').find(|word| word.starts_with("gcc-"));
+    let compiler = variables
+        .split(|c: char| c.is_whitespace() || c == ')')
+        .find(|word| word.starts_with("gcc-"));
     if let Some(compiler) = compiler {
         output(Command::new(compiler).arg("--version"))?;
     }
@@ -31,7 +33,10 @@ fn have_what_it_takes(kernel: &Kernel) -> Result<(), Trouble> {
     // 127: the loader did not find a library.
     let status = Command::new(&objtool).arg("--help").output().map(|done| done.status.code());
     if objtool.exists() && !matches!(status, Ok(Some(code)) if code != 127) {
-        return Err(Trouble::Missing(format!("{} does not start: apt-get install libelf1", objtool.display())));
+        return Err(Trouble::Missing(format!(
+            "{} does not start: apt-get install libelf1",
+            objtool.display()
+        )));
     }
     Ok(())
 }
@@ -41,15 +46,33 @@ fn core_object(folder: &Path) -> Result<PathBuf, Trouble> {
     let built = build::target().join("linux/rust");
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     if !Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core").is_dir() {
-        return Err(Trouble::Missing("the sources of `core` are not there: rustup component add rust-src".to_owned()));
+        return Err(Trouble::Missing(
+            "the sources of `core` are not there: rustup component add rust-src".to_owned(),
+        ));
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(build::root()).args(["rustc", "--quiet", "--release", "--package", "freehold-ffi", "--lib"]);
-    cargo.args(["--crate-type", "staticlib", "--no-default-features", "--features", "panic-handler"]);
+    cargo.current_dir(build::root()).args([
+        "rustc",
+        "--quiet",
+        "--release",
+        "--package",
+        "freehold-ffi",
+        "--lib",
+    ]);
+    cargo.args([
+        "--crate-type",
+        "staticlib",
+        "--no-default-features",
+        "--features",
+        "panic-handler",
+    ]);
     cargo.args(["-Zbuild-std=core", "--target", TARGET, "--target-dir"]).arg(&built);
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_BUILD_RUSTFLAGS");
     // The options with -Z are there in every rustc, for those who ask in this way.
-    cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS).env("CARGO_PROFILE_RELEASE_PANIC", "abort");
+    cargo
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", FLAGS)
+        .env("CARGO_PROFILE_RELEASE_PANIC", "abort");
     // Everything in one object: what is not used is left out, `core` included.
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "fat").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
     run(&mut cargo)?;
@@ -105,7 +128,10 @@ pub(crate) fn module(folder: &Path, kernel: &Kernel) -> Result<PathBuf, Trouble>
         Some(system) => backports::within(system, &["make"]),
         None => Command::new("make"),
     };
-    make.args(["--silent", "-j2", "-C"]).arg(&kernel.headers).arg(format!("M={}", inside.display())).arg("modules");
+    make.args(["--silent", "-j2", "-C"])
+        .arg(&kernel.headers)
+        .arg(format!("M={}", inside.display()))
+        .arg("modules");
     run(&mut make)?;
     let module = there.join("freehold.ko");
     let stripped = folder.join("freehold.ko");
@@ -128,7 +154,9 @@ pub(crate) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble>
             let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let program = there.join(&name);
             let mut cc = Command::new("cc");
-            cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"]).arg(&program).arg(&source);
+            cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"])
+                .arg(&program)
+                .arg(&source);
             run(&mut cc)?;
             programs.push((name, program));
         }

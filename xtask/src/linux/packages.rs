@@ -1,4 +1,5 @@
-//! A stock kernel and its headers: Debian's packages, downloaded and unpacked into a folder. Nothing is installed.
+//! A stock kernel and its headers: Debian's packages, downloaded and unpacked into a folder.
+//! Nothing is installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,8 @@ pub(crate) struct Kernel {
     pub(crate) headers: PathBuf,
     /// The shell of the guest.
     pub(crate) busybox: PathBuf,
-    /// The system that its modules are built in, where it is not this machine's; paths within it start there.
+    /// The system that its modules are built in, where it is not this machine's; paths within it
+    /// start there.
     pub(crate) system: Option<PathBuf>,
 }
 
@@ -38,10 +40,12 @@ impl Kernel {
         let path = root.join("lib/modules").join(&self.release).join("kernel/drivers").join(name);
         let packed = path.with_extension("ko.xz");
         if !packed.exists() {
-            return fs::read(&path).map_err(|error| Trouble::Wrong(format!("{}: {error}", path.display())));
+            return fs::read(&path)
+                .map_err(|error| Trouble::Wrong(format!("{}: {error}", path.display())));
         }
         let unpacked = Command::new("xz").arg("-dc").arg(&packed).output();
-        let unpacked = unpacked.map_err(|error| Trouble::Missing(format!("xz: {error}: apt-get install xz-utils")))?;
+        let unpacked = unpacked
+            .map_err(|error| Trouble::Missing(format!("xz: {error}: apt-get install xz-utils")))?;
         if !unpacked.status.success() {
             return Err(Trouble::Wrong(format!("{} cannot be unpacked", packed.display())));
         }
@@ -49,7 +53,8 @@ impl Kernel {
     }
 }
 
-/// The kernel of that flavour of the Debian release that this machine runs, in `folder`; downloaded where it is not there.
+/// The kernel of that flavour of the Debian release that this machine runs, in `folder`; downloaded
+/// where it is not there.
 ///
 /// # Errors
 ///
@@ -60,8 +65,11 @@ pub(crate) fn host_release(folder: &Path, flavour: &str) -> Result<Kernel, Troub
         let packages = folder.join("packages");
         fs::create_dir_all(&packages)?;
         // By name; what these need is found in them.
-        let asked =
-            vec![format!("linux-image-{flavour}"), format!("linux-headers-{flavour}"), "busybox-static".to_owned()];
+        let asked = vec![
+            format!("linux-image-{flavour}"),
+            format!("linux-headers-{flavour}"),
+            "busybox-static".to_owned(),
+        ];
         eprintln!("downloading {}, to {}", asked.join(", "), packages.display());
         download(&packages, asked)?;
         // Under another name until all of it is there.
@@ -113,15 +121,20 @@ pub(super) fn apt_get_download(
     apt.current_dir(folder).args(["-qq", "download"]).args(names);
     output(&mut apt).map(drop).map_err(|error| {
         let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
-        Trouble::Missing(format!("{} cannot be downloaded (apt-get update may help): {error}", names.join(", ")))
+        Trouble::Missing(format!(
+            "{} cannot be downloaded (apt-get update may help): {error}",
+            names.join(", ")
+        ))
     })
 }
 
-/// The parts of a kernel among what a package depends on; not its compiler and its tools for installing, which the
-/// machine has or which are not needed.
+/// The parts of a kernel among what a package depends on; not its compiler and its tools for
+/// installing, which the machine has or which are not needed.
 fn kernel_packages(depends: &str) -> Vec<String> {
     let names = depends.split(',').filter_map(|one| one.split_whitespace().next());
-    let ours = |name: &&str| ["linux-image-", "linux-headers-", "linux-kbuild-"].iter().any(|p| name.starts_with(p));
+    let ours = |name: &&str| {
+        ["linux-image-", "linux-headers-", "linux-kbuild-"].iter().any(|p| name.starts_with(p))
+    };
     names.filter(ours).map(str::to_owned).collect()
 }
 
@@ -145,7 +158,8 @@ pub(super) fn files_ending_in(folder: &Path, ending: &str) -> Result<Vec<PathBuf
 pub(super) fn find(root: &Path, flavour: &str) -> Result<Kernel, Trouble> {
     let images = files_ending_in(&root.join("boot"), &format!("-{flavour}"))?;
     let image = images.into_iter().find(|file| file.to_string_lossy().contains("vmlinuz-"));
-    let image = image.ok_or_else(|| Trouble::Wrong(format!("there is no kernel in {}", root.display())))?;
+    let image =
+        image.ok_or_else(|| Trouble::Wrong(format!("there is no kernel in {}", root.display())))?;
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let release = name.trim_start_matches("vmlinuz-").to_owned();
     let headers = root.join("usr/src").join(format!("linux-headers-{release}"));
@@ -158,15 +172,20 @@ mod tests {
 
     #[test]
     fn only_a_kernels_own_parts_are_needed() {
-        let depends =
-            "linux-headers-6.1.0-56-common (= 6.1.192-2), linux-kbuild-6.1 (>= 6.1.192-2), linux-compiler-gcc-12-x86";
+        let depends = "linux-headers-6.1.0-56-common (= 6.1.192-2), linux-kbuild-6.1 (>= 6.1.192-2), linux-compiler-gcc-12-x86";
         assert_eq!(kernel_packages(depends), ["linux-headers-6.1.0-56-common", "linux-kbuild-6.1"]);
-        assert_eq!(kernel_packages("kmod, linux-base (>= 4.3~), initramfs-tools (>= 0.120+deb8u2)"), [""; 0]);
+        assert_eq!(
+            kernel_packages("kmod, linux-base (>= 4.3~), initramfs-tools (>= 0.120+deb8u2)"),
+            [""; 0]
+        );
     }
 
     #[test]
     fn a_package_is_known_by_its_whole_name() {
         let file = Path::new("x/linux-headers-6.1.0-56-common_6.1.192-2_all.deb");
-        assert!(is_package(file, "linux-headers-6.1.0-56-common") && !is_package(file, "linux-headers-6.1.0-56"));
+        assert!(
+            is_package(file, "linux-headers-6.1.0-56-common")
+                && !is_package(file, "linux-headers-6.1.0-56")
+        );
     }
 }

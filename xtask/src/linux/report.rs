@@ -81,7 +81,11 @@ pub(crate) fn table(results: &[Measured], unit: &str) -> String {
         let _ = write!(text, "{work:28}");
         for side in &sides {
             let one = results.iter().find(|one| one.work == work && one.side == *side);
-            let _ = write!(text, "  {:>24}", one.map_or_else(String::new, |one| format!("{:.1}", one.median)));
+            let _ = write!(
+                text,
+                "  {:>24}",
+                one.map_or_else(String::new, |one| format!("{:.1}", one.median))
+            );
         }
         text.push('\n');
     }
@@ -101,7 +105,11 @@ pub(crate) fn json(
     cpus: u8,
     lines: &[String],
 ) -> Result<String, Trouble> {
-    let said = lines.iter().map(String::as_str).filter(|line| !line.is_empty() && !is_result(line)).collect();
+    let said = lines
+        .iter()
+        .map(String::as_str)
+        .filter(|line| !line.is_empty() && !is_result(line))
+        .collect();
     let report = Report { kernel, cpus, run_by, unit, results, said };
     serde_json::to_string_pretty(&report).map_err(|error| Trouble::Wrong(error.to_string()))
 }
@@ -113,12 +121,18 @@ mod tests {
     #[test]
     fn the_guests_lines_become_a_table() {
         let line = |side: &str, median: u32| format!("bench\tpair\t{side}\t{median}\t100\t900\t7");
-        let lines = ["guest: Linux".to_owned(), line("kernel", 250), line("freehold", 120), "bench\tcut".to_owned()];
+        let lines = [
+            "guest: Linux".to_owned(),
+            line("kernel", 250),
+            line("freehold", 120),
+            "bench\tcut".to_owned(),
+        ];
         let results = results(&lines);
         assert_eq!(results.len(), 2);
         assert_eq!((results[0].median, results[0].highest, results[0].rounds), (2.5, 9.0, 7));
         let table = table(&results, "ns");
-        let words: Vec<&str> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+        let words: Vec<&str> =
+            table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         assert_eq!(words, ["pair", "2.5", "1.2"]);
         let json = json(&results, "ns", "6.1", "KVM", 2, &lines).unwrap();
         assert!(json.contains("\"side\": \"freehold\"") && json.contains("guest: Linux"), "{json}");

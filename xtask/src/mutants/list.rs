@@ -13,7 +13,8 @@ pub(super) struct Mutant {
     pub(super) name: String,
     /// Below `crates/freehold/src`.
     pub(super) file: String,
-    /// A text that the file has once, and that has `old` once: needed where the file has `old` more often.
+    /// A text that the file has once, and that has `old` once: needed where the file has `old` more
+    /// often.
     #[serde(default)]
     within: Option<String>,
     /// What is replaced: an expression, or statements that end in a semicolon.
@@ -21,8 +22,8 @@ pub(super) struct Mutant {
     new: String,
     /// What the original is for.
     pub(super) why: String,
-    /// What probably notices it soonest: `lib::TEST` and `loom::TEST` of its sources, `suite::FILE::TEST` of `tests/suite`,
-    /// or `conformance::TEST` of the judge.
+    /// What probably notices it soonest: `lib::TEST` and `loom::TEST` of its sources,
+    /// `suite::FILE::TEST` of `tests/suite`, or `conformance::TEST` of the judge.
     #[serde(default)]
     first: Option<String>,
     /// Why no test can notice it, where that is so.
@@ -33,7 +34,8 @@ pub(super) struct Mutant {
 impl Mutant {
     /// Weakens an ordering: only loom can tell for sure.
     pub(super) fn is_ordering(&self) -> bool {
-        self.old.contains("Ordering::") || self.first.as_ref().is_some_and(|first| first.starts_with("loom"))
+        self.old.contains("Ordering::")
+            || self.first.as_ref().is_some_and(|first| first.starts_with("loom"))
     }
 
     /// The program and the tests of it to begin with.
@@ -67,7 +69,9 @@ fn once(text: &str, part: &str) -> Result<usize, String> {
     match (found.next(), found.count()) {
         (Some(at), 0) => Ok(at),
         (None, _) => Err(format!("there is no such text (any more): {part}")),
-        (_, more) => Err(format!("{} places have this text, so that none is meant: {part}", more + 1)),
+        (_, more) => {
+            Err(format!("{} places have this text, so that none is meant: {part}", more + 1))
+        }
     }
 }
 
@@ -80,7 +84,8 @@ pub(super) fn text_of(path: &Path) -> Result<String, String> {
 pub(super) fn read(root: &Path) -> Result<Vec<Mutant>, String> {
     let path = root.join("docs/mutants.json");
     let text = text_of(&path)?;
-    let mutants: Vec<Mutant> = serde_json::from_str(&text).map_err(|error| format!("docs/mutants.json: {error}"))?;
+    let mutants: Vec<Mutant> =
+        serde_json::from_str(&text).map_err(|error| format!("docs/mutants.json: {error}"))?;
     let mut names = BTreeSet::new();
     match mutants.iter().find(|mutant| !names.insert(&mutant.name)) {
         Some(twice) => Err(format!("docs/mutants.json: two are called {}", twice.name)),
@@ -92,13 +97,16 @@ pub(super) fn read(root: &Path) -> Result<Vec<Mutant>, String> {
 ///
 /// # Errors
 ///
-/// A mutant whose text the file does not have exactly once, or two whose places overlap and are not the same.
+/// A mutant whose text the file does not have exactly once, or two whose places overlap and are not
+/// the same.
 pub(super) fn switched(mutants: &[Mutant], file: &str, text: &str) -> Result<String, String> {
     let here = mutants.iter().enumerate().filter(|(_, mutant)| mutant.file == file);
-    let mut places: Vec<(Range<usize>, usize)> =
-        here.map(|(number, mutant)| Ok((mutant.place(text)?, number))).collect::<Result<_, String>>()?;
+    let mut places: Vec<(Range<usize>, usize)> = here
+        .map(|(number, mutant)| Ok((mutant.place(text)?, number)))
+        .collect::<Result<_, String>>()?;
     places.sort_by_key(|(place, _)| (place.start, place.end));
-    let overlap = |two: &&[(Range<usize>, usize)]| two[0].0 != two[1].0 && two[0].0.end > two[1].0.start;
+    let overlap =
+        |two: &&[(Range<usize>, usize)]| two[0].0 != two[1].0 && two[0].0.end > two[1].0.start;
     if let Some(two) = places.windows(2).find(overlap) {
         return Err(format!("{} and {} overlap", mutants[two[0].1].name, mutants[two[1].1].name));
     }
@@ -125,7 +133,9 @@ mod tests {
             switched(&mutants, file, &text).unwrap_or_else(|error| panic!("{error}"));
         }
         // Each is an expression, or statements, by itself: its switch goes around it.
-        let whole = |text: &str| text.matches('{').count() == text.matches('}').count() && !text.starts_with("let ");
+        let whole = |text: &str| {
+            text.matches('{').count() == text.matches('}').count() && !text.starts_with("let ")
+        };
         let torn = mutants.iter().find(|mutant| !whole(&mutant.old) || !whole(&mutant.new));
         assert!(
             torn.is_none(),
@@ -135,7 +145,8 @@ mod tests {
         let suite = root().join("crates/freehold/tests/suite");
         let own = text_of_all(&sources);
         let has = |text: &str, test: &str| text.contains(&format!("fn {test}"));
-        let judge = text_of(&root().join("crates/freehold-model/tests/conformance/main.rs")).unwrap();
+        let judge =
+            text_of(&root().join("crates/freehold-model/tests/conformance/main.rs")).unwrap();
         for (program, test) in mutants.iter().filter_map(Mutant::first) {
             let found = match program {
                 "lib" | "loom" => has(&own, test),
@@ -152,8 +163,11 @@ mod tests {
 
     /// All files of a folder and of those below it.
     fn text_of_all(folder: &Path) -> String {
-        let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        let text = |path: PathBuf| if path.is_dir() { text_of_all(&path) } else { text_of(&path).unwrap() };
+        let entries = std::fs::read_dir(folder)
+            .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let text = |path: PathBuf| {
+            if path.is_dir() { text_of_all(&path) } else { text_of(&path).unwrap() }
+        };
         entries.map(|entry| text(entry.unwrap().path())).collect()
     }
 
@@ -164,7 +178,9 @@ mod tests {
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         for mutant in read(&root()).unwrap() {
             let name = format!("`{}`", mutant.name);
-            let with_it = rows.iter().filter(|row| row.split('|').nth(1).is_some_and(|names| names.contains(&name)));
+            let with_it = rows
+                .iter()
+                .filter(|row| row.split('|').nth(1).is_some_and(|names| names.contains(&name)));
             assert_eq!(with_it.count(), 1, "{name} in docs/model.md");
         }
     }
@@ -172,7 +188,16 @@ mod tests {
     fn mutant(old: &str, within: Option<&str>) -> Mutant {
         let text = |text: &str| text.to_owned();
         let (name, file, new, why) = (text(old), text("f"), text("no"), text(""));
-        Mutant { name, file, within: within.map(text), old: text(old), new, why, first: None, survives: None }
+        Mutant {
+            name,
+            file,
+            within: within.map(text),
+            old: text(old),
+            new,
+            why,
+            first: None,
+            survives: None,
+        }
     }
 
     #[test]
@@ -181,12 +206,19 @@ mod tests {
         let one = |old, within| switched(&[mutant(old, within)], "f", text);
         assert!(one("d", None).unwrap_err().contains("no such text"));
         assert!(one("a", None).unwrap_err().contains("2 places"));
-        assert_eq!(one("a", Some("c(a)")).unwrap(), "a + b;\nc((if crate::mutants::on(0) { no } else { a }));\n");
-        assert_eq!(one("c(a);", None).unwrap(), "a + b;\nif crate::mutants::on(0) { no } else { c(a); }\n");
+        assert_eq!(
+            one("a", Some("c(a)")).unwrap(),
+            "a + b;\nc((if crate::mutants::on(0) { no } else { a }));\n"
+        );
+        assert_eq!(
+            one("c(a);", None).unwrap(),
+            "a + b;\nif crate::mutants::on(0) { no } else { c(a); }\n"
+        );
         let two = [mutant("a + b", None), mutant("b;", None)];
         assert!(switched(&two, "f", text).unwrap_err().contains("overlap"));
         assert_eq!(switched(&two, "g", text).unwrap(), text);
-        let same = [mutant("a + b", None), Mutant { new: "never".to_owned(), ..mutant("a + b", None) }];
+        let same =
+            [mutant("a + b", None), Mutant { new: "never".to_owned(), ..mutant("a + b", None) }];
         assert_eq!(
             switched(&same, "f", text).unwrap(),
             "(if crate::mutants::on(0) { no } else if crate::mutants::on(1) { never } else { a + b });\nc(a);\n"

@@ -7,7 +7,8 @@
 //!  {..., "survives": WHY}                   nothing can notice it, and why
 //! ```
 //!
-//! A mutant whose old text the sources do not have exactly once is an error: a list that nobody keeps true says nothing.
+//! A mutant whose old text the sources do not have exactly once is an error: a list that nobody
+//! keeps true says nothing.
 
 mod list;
 mod scratch;
@@ -32,11 +33,13 @@ pub(crate) struct Arguments {
     #[arg(long)]
     list: bool,
 
-    /// Run these tests and no others: `lib`, `loom`, `conformance`, or a file in the core's `tests`.
+    /// Run these tests and no others: `lib`, `loom`, `conformance`, or a file in the core's
+    /// `tests`.
     #[arg(long, value_name = "PROGRAM")]
     by: Option<String>,
 
-    /// Run the test that each names first and no other: minutes instead of hours, and says nothing of what that one misses.
+    /// Run the test that each names first and no other: minutes instead of hours, and says nothing
+    /// of what that one misses.
     #[arg(long)]
     first: bool,
 
@@ -52,17 +55,22 @@ pub(crate) struct Arguments {
 /// A list that does not fit the sources; tests that cannot be built, or that fail without a mutant.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let mutants = list::read(&root())?;
-    let fits = |mutant: &Mutant, text: &String| mutant.name.contains(text) || mutant.file.contains(text);
+    let fits =
+        |mutant: &Mutant, text: &String| mutant.name.contains(text) || mutant.file.contains(text);
     let wanted: Vec<(usize, &Mutant)> = mutants
         .iter()
         .enumerate()
-        .filter(|(_, mutant)| arguments.filter.is_empty() || arguments.filter.iter().any(|text| fits(mutant, text)))
+        .filter(|(_, mutant)| {
+            arguments.filter.is_empty() || arguments.filter.iter().any(|text| fits(mutant, text))
+        })
         .collect();
     if wanted.is_empty() {
         return Err("there is no such mutant; --list names them all".into());
     }
     if arguments.list {
-        wanted.iter().for_each(|(_, mutant)| println!("{:<42} {:<22} {}", mutant.name, mutant.file, mutant.why));
+        wanted.iter().for_each(|(_, mutant)| {
+            println!("{:<42} {:<22} {}", mutant.name, mutant.file, mutant.why)
+        });
         return Ok(ExitCode::SUCCESS);
     }
     let scratch = scratch::Scratch::new(&mutants)?;
@@ -73,7 +81,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         }
     }
     programs.retain(|program| arguments.by.as_ref().is_none_or(|by| program.name == *by));
-    let mut trials = trial::Trials::new(&scratch, programs, arguments.by.is_some(), arguments.first);
+    let mut trials =
+        trial::Trials::new(&scratch, programs, arguments.by.is_some(), arguments.first);
     let mut results = Vec::new();
     for (number, mutant) in wanted {
         let by = trials.noticed(number, mutant)?;
@@ -96,7 +105,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 /// The score, and whether every survivor is explained.
 fn print_results(results: &[(&Mutant, Option<String>)], json: bool) -> ExitCode {
     let noticed = results.iter().filter(|(_, by)| by.is_some()).count();
-    let unexplained = results.iter().filter(|(mutant, by)| by.is_none() && mutant.survives.is_none()).count();
+    let unexplained =
+        results.iter().filter(|(mutant, by)| by.is_none() && mutant.survives.is_none()).count();
     if json {
         let row = |(mutant, by): &(&Mutant, Option<String>)| {
             serde_json::json!({
@@ -105,10 +115,16 @@ fn print_results(results: &[(&Mutant, Option<String>)], json: bool) -> ExitCode 
             })
         };
         let rows: Vec<_> = results.iter().map(row).collect();
-        println!("{:#}", serde_json::json!({ "mutants": rows, "noticed": noticed, "unexplained": unexplained }));
+        println!(
+            "{:#}",
+            serde_json::json!({ "mutants": rows, "noticed": noticed, "unexplained": unexplained })
+        );
     } else {
         let survive = results.len() - noticed;
-        println!("{noticed} of {} noticed; {survive} survive, {unexplained} of them unexplained", results.len());
+        println!(
+            "{noticed} of {} noticed; {survive} survive, {unexplained} of them unexplained",
+            results.len()
+        );
     }
     if unexplained == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

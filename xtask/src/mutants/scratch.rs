@@ -1,5 +1,6 @@
-//! A copy of the core in which every mutant is there at once, each behind a switch that a variable of the environment turns
-//! on: it is built three times, for the ordinary tests, for loom and for the judge of histories, and not once a mutant.
+//! A copy of the core in which every mutant is there at once, each behind a switch that a variable
+//! of the environment turns on: it is built three times, for the ordinary tests, for loom and for
+//! the judge of histories, and not once a mutant.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,10 @@ pub mod mutants {
 }
 ";
 
-/// The copy's workspace; the rest of its manifest is this one's, so that both build what they depend on alike, once.
-const WORKSPACE: &str = "[workspace]\nresolver = \"3\"\nmembers = [\"freehold\", \"freehold-model\"]\n";
+/// The copy's workspace; the rest of its manifest is this one's, so that both build what they
+/// depend on alike, once.
+const WORKSPACE: &str =
+    "[workspace]\nresolver = \"3\"\nmembers = [\"freehold\", \"freehold-model\"]\n";
 
 /// What the core is built for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,18 +79,24 @@ impl Scratch {
     fn at(folder: PathBuf, mutants: &[Mutant]) -> Result<Self, String> {
         let root = root();
         let manifest = text_of(&root.join("Cargo.toml"))?;
-        let rest = manifest.find("[workspace.package]").ok_or("Cargo.toml has no [workspace.package]")?;
-        put(&folder.join("Cargo.toml"), format!("{WORKSPACE}\n{}", paths(&manifest[rest..])).as_bytes())?;
+        let rest =
+            manifest.find("[workspace.package]").ok_or("Cargo.toml has no [workspace.package]")?;
+        put(
+            &folder.join("Cargo.toml"),
+            format!("{WORKSPACE}\n{}", paths(&manifest[rest..])).as_bytes(),
+        )?;
         put(&folder.join("Cargo.lock"), text_of(&root.join("Cargo.lock"))?.as_bytes())?;
         let core = root.join("crates/freehold");
         let sources = core.join("src");
         if let Some(lost) = mutants.iter().find(|mutant| !sources.join(&mutant.file).is_file()) {
             return Err(format!("{}: there is no file {}", lost.name, lost.file));
         }
-        // Each file is written once, changed already: cargo goes by the time at which a file was written.
+        // Each file is written once, changed already: cargo goes by the time at which a file was
+        // written.
         let change = |path: &Path, bytes: Vec<u8>| {
             let Ok(file) = path.strip_prefix(&sources) else { return Ok(bytes) };
-            let text = String::from_utf8(bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+            let text =
+                String::from_utf8(bytes).map_err(|error| format!("{}: {error}", path.display()))?;
             let mut text = list::switched(mutants, &file.to_string_lossy(), &text)?;
             text.push_str(if file == Path::new("lib.rs") { SWITCH } else { "" });
             Ok(text.into_bytes())
@@ -97,7 +106,9 @@ impl Scratch {
         }
         let model = root.join("crates/freehold-model");
         for part in ["Cargo.toml", "src", "tests", "examples"] {
-            copy(&model.join(part), &folder.join("freehold-model").join(part), &|_, bytes| Ok(bytes))?;
+            copy(&model.join(part), &folder.join("freehold-model").join(part), &|_, bytes| {
+                Ok(bytes)
+            })?;
         }
         // The model names it, and is built without it.
         for part in ["Cargo.toml", "src"] {
@@ -122,24 +133,40 @@ impl Scratch {
         cargo.current_dir(&self.folder).args(["test", "--no-run", "--message-format", "json"]);
         // Where `.ci/run` builds them, with the same flags: what they depend on is there already.
         cargo.arg("--target-dir").arg(if loom { target().join("loom") } else { target() });
-        cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_BUILD_RUSTFLAGS").env_remove("RUSTFLAGS");
+        cargo
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env_remove("CARGO_BUILD_RUSTFLAGS")
+            .env_remove("RUSTFLAGS");
         match build {
             Build::Ordinary => cargo.args(["--package", "freehold", "--lib", "--tests"]),
-            Build::Loom => cargo.args(["--package", "freehold", "--lib", "--release"]).env("RUSTFLAGS", "--cfg loom"),
-            Build::Conformance => {
-                cargo.args(["--package", "freehold-model", "--features", "conformance", "--test", "conformance"])
-            }
+            Build::Loom => cargo
+                .args(["--package", "freehold", "--lib", "--release"])
+                .env("RUSTFLAGS", "--cfg loom"),
+            Build::Conformance => cargo.args([
+                "--package",
+                "freehold-model",
+                "--features",
+                "conformance",
+                "--test",
+                "conformance",
+            ]),
         };
-        let output =
-            cargo.stderr(Stdio::inherit()).output().map_err(|error| format!("cargo cannot be run: {error}"))?;
+        let output = cargo
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| format!("cargo cannot be run: {error}"))?;
         let messages: Vec<serde_json::Value> = String::from_utf8_lossy(&output.stdout)
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect();
         if !output.status.success() {
             let errors = messages.iter().filter(|message| message["message"]["level"] == "error");
-            let errors: Vec<&str> = errors.filter_map(|message| message["message"]["rendered"].as_str()).collect();
-            return Err(format!("the core with the switches does not compile\n{}", errors.concat()));
+            let errors: Vec<&str> =
+                errors.filter_map(|message| message["message"]["rendered"].as_str()).collect();
+            return Err(format!(
+                "the core with the switches does not compile\n{}",
+                errors.concat()
+            ));
         }
         let program = |message: &serde_json::Value| {
             let path = PathBuf::from(message["executable"].as_str()?);
@@ -172,7 +199,8 @@ fn put(path: &Path, bytes: &[u8]) -> Result<(), String> {
 /// What becomes of a file's contents.
 type Change<'a> = &'a dyn Fn(&Path, Vec<u8>) -> Result<Vec<u8>, String>;
 
-/// Copies a file or a folder, each file as `change` makes it; what is there and no longer in the original goes.
+/// Copies a file or a folder, each file as `change` makes it; what is there and no longer in the
+/// original goes.
 fn copy(from: &Path, to: &Path, change: Change<'_>) -> Result<(), String> {
     let said = |error: std::io::Error| format!("{}: {error}", from.display());
     if !from.is_dir() {
@@ -180,7 +208,11 @@ fn copy(from: &Path, to: &Path, change: Change<'_>) -> Result<(), String> {
     }
     for old in fs::read_dir(to).into_iter().flatten().flatten() {
         if !from.join(old.file_name()).exists() {
-            let gone = if old.path().is_dir() { fs::remove_dir_all(old.path()) } else { fs::remove_file(old.path()) };
+            let gone = if old.path().is_dir() {
+                fs::remove_dir_all(old.path())
+            } else {
+                fs::remove_file(old.path())
+            };
             gone.map_err(said)?;
         }
     }
@@ -200,7 +232,9 @@ mod tests {
         let folder = target().join("mutants-test");
         let scratch = Scratch::at(folder.clone(), &[]).expect("a copy");
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(&scratch.folder);
+        cargo
+            .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+            .current_dir(&scratch.folder);
         let output = cargo.output().expect("cargo runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         fs::remove_dir_all(folder).expect("it is there");

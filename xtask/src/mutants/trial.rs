@@ -7,7 +7,8 @@ use std::process::Command;
 use super::list::Mutant;
 use super::scratch::{CHOSEN, Program, Scratch};
 
-/// Seconds of a CPU beyond three times what a program needs: one that takes longer is taken to be without end.
+/// Seconds of a CPU beyond three times what a program needs: one that takes longer is taken to be
+/// without end.
 const SPARE: u64 = 30;
 
 /// The programs, and what they cost without a mutant.
@@ -37,7 +38,11 @@ impl Trials {
     }
 
     /// Who notices the mutant of that number, if anybody does.
-    pub(super) fn noticed(&mut self, number: usize, mutant: &Mutant) -> Result<Option<String>, String> {
+    pub(super) fn noticed(
+        &mut self,
+        number: usize,
+        mutant: &Mutant,
+    ) -> Result<Option<String>, String> {
         let first = mutant.first();
         if let Some((name, tests)) = first {
             let program = self.programs.iter().position(|program| program.name == name);
@@ -56,10 +61,11 @@ impl Trials {
         let mut others = Vec::new();
         for at in 0..self.programs.len() {
             let is_loom = self.programs[at].name == "loom";
-            let done = first.is_some_and(|(name, tests)| name == self.programs[at].name && tests.is_empty());
+            let done = first
+                .is_some_and(|(name, tests)| name == self.programs[at].name && tests.is_empty());
             if !done {
-                // What loom has to say of an ordering is worth more than what this machine does with it. Of all else it has the
-                // last word, since it takes longest.
+                // What loom has to say of an ordering is worth more than what this machine does
+                // with it. Of all else it has the last word, since it takes longest.
                 others.push((is_loom != mutant.is_ordering(), self.cost(at, "")?, at));
             }
         }
@@ -73,7 +79,12 @@ impl Trials {
     }
 
     /// Runs tests of a program against a mutant.
-    fn one(&mut self, program: usize, tests: &str, number: usize) -> Result<Option<String>, String> {
+    fn one(
+        &mut self,
+        program: usize,
+        tests: &str,
+        number: usize,
+    ) -> Result<Option<String>, String> {
         let limit = 3 * self.cost(program, tests)? + SPARE;
         let program = &self.programs[program];
         let run = self.run(program, tests, Some(number), limit)?;
@@ -95,14 +106,27 @@ impl Trials {
         Ok(run.seconds)
     }
 
-    fn run(&self, program: &Program, tests: &str, mutant: Option<usize>, limit: u64) -> Result<Run, String> {
-        // CPU time, not the clock's: the machine may be busy with other things. `times` tells of it last.
+    fn run(
+        &self,
+        program: &Program,
+        tests: &str,
+        mutant: Option<usize>,
+        limit: u64,
+    ) -> Result<Run, String> {
+        // CPU time, not the clock's: the machine may be busy with other things. `times` tells of it
+        // last.
         let script = r#"(ulimit -t "$0"; exec "$@" 2>&1); status=$?; times >&2; exit $status"#;
         let mut command = Command::new("bash");
-        command.current_dir(&self.package).args(["-c", script]).arg(limit.to_string()).arg(&program.path);
+        command
+            .current_dir(&self.package)
+            .args(["-c", script])
+            .arg(limit.to_string())
+            .arg(&program.path);
         command.env_remove(CHOSEN).env("RUST_BACKTRACE", "0");
         if program.name == "loom" {
-            command.arg(if tests.is_empty() { "loom_" } else { tests }).env("LOOM_MAX_PREEMPTIONS", "3");
+            command
+                .arg(if tests.is_empty() { "loom_" } else { tests })
+                .env("LOOM_MAX_PREEMPTIONS", "3");
         } else if program.name == "conformance" && tests.is_empty() {
             // The others are about the judge.
             command.arg("random_");
@@ -113,8 +137,10 @@ impl Trials {
             command.env(CHOSEN, number.to_string());
         }
         let output = command.output().map_err(|error| format!("bash cannot be run: {error}"))?;
-        let (told, times) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let failed = told.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+        let (told, times) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let failed =
+            told.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
         let failed = match (output.status.code(), failed) {
             (Some(0), _) => None,
             (_, Some(test)) => Some(test.rsplit("::").next().unwrap_or(test).to_owned()),

@@ -1,4 +1,5 @@
-//! One program, compiled against `buddy_system_allocator` and against the adapter by changing one `use`.
+//! One program, compiled against `buddy_system_allocator` and against the adapter by changing one
+//! `use`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -31,8 +32,10 @@ mod what_users_expect {
 fn random_programs_come_out_the_same() {
     for seed in 0..40 {
         // From a single block to many, and edges that are aligned to nothing.
-        let (start, end) = [(0x400, 0x600), (0x1000, 0x5000), (0x7ff, 0x3001), (1, 0x2345)][seed as usize % 4];
-        let (theirs, ours) = (theirs::random(seed, start, end, 3000), ours::random(seed, start, end, 3000));
+        let (start, end) =
+            [(0x400, 0x600), (0x1000, 0x5000), (0x7ff, 0x3001), (1, 0x2345)][seed as usize % 4];
+        let (theirs, ours) =
+            (theirs::random(seed, start, end, 3000), ours::random(seed, start, end, 3000));
         assert_eq!(theirs.singles_at_the_end, (end - start) as u64);
         assert!(theirs.allocated > 1000);
         assert_eq!(format!("{theirs:?}"), format!("{ours:?}"), "seed {seed}");
@@ -59,7 +62,10 @@ fn no_frames_are_refused() {
     let mut frames = FrameAllocator::<33>::new();
     frames.add_frame(0x200, 0x400);
     let nothing = std::alloc::Layout::from_size_align(0, 4).unwrap();
-    assert_eq!((frames.alloc(0), frames.alloc_at(0x200, 0), frames.alloc_aligned(nothing)), (None, None, None));
+    assert_eq!(
+        (frames.alloc(0), frames.alloc_at(0x200, 0), frames.alloc_aligned(nothing)),
+        (None, None, None)
+    );
     let first = frames.alloc(1).unwrap();
     assert_eq!(frames.try_dealloc(first, 0), Err(FreeError::ZeroLength));
     assert!(catch_unwind(AssertUnwindSafe(|| frames.dealloc_aligned(first, nothing))).is_err());
@@ -90,15 +96,20 @@ fn any_part_may_be_freed_and_no_more_than_was_asked_for_is_taken() {
     assert_eq!(frames.alloc(4096), Some(0));
     frames.validate().unwrap();
     frames.dealloc(0, 4095);
-    // One allocator, whose single zone is all that there is; and what is in use is what has not been freed.
-    assert_eq!(frames.zone_stats().map(|zone| (zone.managed, zone.free)).collect::<Vec<_>>(), [(4096, 4095)]);
+    // One allocator, whose single zone is all that there is; and what is in use is what has not
+    // been freed.
+    assert_eq!(
+        frames.zone_stats().map(|zone| (zone.managed, zone.free)).collect::<Vec<_>>(),
+        [(4096, 4095)]
+    );
 }
 
 #[test]
 fn a_count_that_is_no_power_of_two_finds_a_run_that_is_no_chunk() {
     let mut frames = FrameAllocator::<33>::new();
     frames.add_frame(512, 512 + 700);
-    // There, 700 frames need a chunk of 1024. Here too they would start at a multiple of that, which there is none of.
+    // There, 700 frames need a chunk of 1024. Here too they would start at a multiple of that,
+    // which there is none of.
     assert_eq!(frames.alloc(700), None);
     frames.add_frame(2048, 2048 + 700);
     assert_eq!(frames.alloc(700), Some(2048));
@@ -120,7 +131,10 @@ fn wrong_frees_are_refused_and_change_nothing() {
     assert_eq!(frames.try_dealloc(5, 1), Err(FreeError::OutOfZone { pfn: Pfn::new(5) }));
     assert!(frames.try_dealloc(0x3ff, 2).is_err());
     let never = frames.try_dealloc((1 << 30) + 7, 1);
-    assert!(matches!(never, Err(FreeError::NeverAllocated { .. } | FreeError::DoubleFree { .. })), "{never:?}");
+    assert!(
+        matches!(never, Err(FreeError::NeverAllocated { .. } | FreeError::DoubleFree { .. })),
+        "{never:?}"
+    );
     let panicked = catch_unwind(AssertUnwindSafe(|| frames.dealloc(first, 1))).unwrap_err();
     let message = panicked.downcast::<String>().unwrap();
     assert!(message.contains("double free"), "{message}");
@@ -133,9 +147,14 @@ fn wrong_frees_are_refused_and_change_nothing() {
 fn memory_is_added_once() {
     let mut frames = FrameAllocator::<33>::new();
     frames.add_frame(0x200, 0x400);
-    for (start, end) in [(0x3ff, 0x401), (0x200, 0x400), (0x100, 0x1000), (5, 4), (1, (1 << 40) + 1)] {
+    for (start, end) in
+        [(0x3ff, 0x401), (0x200, 0x400), (0x100, 0x1000), (5, 4), (1, (1 << 40) + 1)]
+    {
         let mut frames = AssertUnwindSafe(&mut frames);
-        assert!(catch_unwind(move || frames.add_frame(start, end)).is_err(), "{start:#x}..{end:#x}");
+        assert!(
+            catch_unwind(move || frames.add_frame(start, end)).is_err(),
+            "{start:#x}..{end:#x}"
+        );
     }
     // Also once it is in use; and more can come then.
     let all: Vec<_> = std::iter::from_fn(|| frames.alloc(1)).collect();

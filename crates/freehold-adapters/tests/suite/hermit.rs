@@ -1,10 +1,13 @@
-//! Hermit's trait over the real `free-list` crate's types, beside that crate's own allocator doing the same.
+//! Hermit's trait over the real `free-list` crate's types, beside that crate's own allocator doing
+//! the same.
 
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
 use free_list::{FreeList, PageLayout, PageRange};
-use freehold::{AllocError, Config, FrameRange, FreeError, Freehold, Pfn, Threads, Watermarks, ZoneConfig};
+use freehold::{
+    AllocError, Config, FrameRange, FreeError, Freehold, Pfn, Threads, Watermarks, ZoneConfig,
+};
 use freehold_adapters::hermit::{Engine, PageRangeAllocator, PageRanges};
 
 static PHYSICAL: OnceLock<Freehold<'static, Threads>> = OnceLock::new();
@@ -18,7 +21,8 @@ impl Engine for Physical {
         // 32 MiB from 16 MiB on.
         let memory = [FrameRange::new(Pfn::new(0x1000), 8192).unwrap()];
         let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
-        PHYSICAL.get_or_init(|| Freehold::leaked(&Config::new(2, &zones), Threads::new(2)).unwrap());
+        PHYSICAL
+            .get_or_init(|| Freehold::leaked(&Config::new(2, &zones), Threads::new(2)).unwrap());
     }
 
     fn engine() -> &'static Freehold<'static, Threads> {
@@ -44,7 +48,8 @@ fn as_a_kernel_uses_it() {
     // Layouts of all kinds: as much is taken as by the kernel's own allocator, and aligned as well.
     let mut live: Vec<(PageRange, PageRange)> = Vec::new();
     for i in 0..200usize {
-        let layout = PageLayout::from_size_align((1 + i * 7 % 40) << 12, 1 << (12 + i % 7)).unwrap();
+        let layout =
+            PageLayout::from_size_align((1 + i * 7 % 40) << 12, 1 << (12 + i % 7)).unwrap();
         let (ours, theirs) = (Frames::allocate(layout).unwrap(), list.allocate(layout).unwrap());
         assert_eq!((ours.len(), ours.start() % layout.align()), (theirs.len(), 0));
         assert!(!live.iter().any(|(other, _)| other.overlaps(ours)));
@@ -92,7 +97,10 @@ fn as_a_kernel_uses_it() {
     unsafe {
         assert!(matches!(Frames::try_deallocate(everything), Err(FreeError::DoubleFree { .. })));
         assert!(matches!(Frames::try_deallocate(outside), Err(FreeError::OutOfZone { .. })));
-        let message = catch_unwind(|| Frames::deallocate(everything)).unwrap_err().downcast::<String>().unwrap();
+        let message = catch_unwind(|| Frames::deallocate(everything))
+            .unwrap_err()
+            .downcast::<String>()
+            .unwrap();
         assert!(message.contains("double free"), "{message}");
     }
     assert_eq!(free_space(), 32 << 20);

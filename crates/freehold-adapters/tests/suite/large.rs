@@ -54,7 +54,9 @@ fn boxes_zeroed_memory_alignments_and_other_threads() {
         let layout = Layout::from_size_align(300_000, align).unwrap();
         // Dirty first, so that zeroes are somebody's doing.
         for zeroed in [false, true, true] {
-            let at = if zeroed { buffers.allocate_zeroed(layout) } else { buffers.allocate(layout) }.unwrap();
+            let at =
+                if zeroed { buffers.allocate_zeroed(layout) } else { buffers.allocate(layout) }
+                    .unwrap();
             assert_eq!((at.len(), at.cast::<u8>().addr().get() % align), (74 * 4096, 0));
             assert_eq!(used(&arena), 74);
             // SAFETY: it is as long as that and ours; given back as it was taken.
@@ -98,10 +100,13 @@ fn a_double_free_is_a_panic_and_does_no_harm() {
     let buffers = LargeBuffers::new(&arena);
     let layout = Layout::from_size_align(10_000, 8).unwrap();
     let at = buffers.allocate(layout).unwrap().cast::<u8>();
-    // SAFETY: ours. The second call breaks the promise on purpose: nobody uses the frames, so what is tested is the answer.
+    // SAFETY: ours. The second call breaks the promise on purpose: nobody uses the frames, so what
+    // is tested is the answer.
     unsafe {
         buffers.deallocate(at, layout);
-        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| buffers.deallocate(at, layout)));
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            buffers.deallocate(at, layout)
+        }));
         let message = again.unwrap_err().downcast::<String>().unwrap();
         assert!(message.contains("double free"), "{message}");
     }
@@ -122,8 +127,12 @@ fn a_doubled_buffer_grows_where_it_is() {
         let mut zeroed = false;
         while layout.size() < 64 << 20 {
             let new = Layout::from_size_align(layout.size() * 2 - 1000, 8).unwrap();
-            let grown = if zeroed { buffers.grow_zeroed(first, layout, new) } else { buffers.grow(first, layout, new) }
-                .unwrap();
+            let grown = if zeroed {
+                buffers.grow_zeroed(first, layout, new)
+            } else {
+                buffers.grow(first, layout, new)
+            }
+            .unwrap();
             assert_eq!(grown.cast(), first, "at {} bytes", new.size());
             assert_eq!(used(&arena), (new.size() as u64).div_ceil(4096));
             let bytes = std::slice::from_raw_parts(first.as_ptr(), new.size());
@@ -133,7 +142,9 @@ fn a_doubled_buffer_grows_where_it_is() {
             (layout, zeroed) = (new, !zeroed);
         }
         // More than there is room for: it moves, and takes along what it holds.
-        let new = Layout::from_size_align(layout.size() + ((arena.free_frames() + 1) * 4096) as usize, 8).unwrap();
+        let new =
+            Layout::from_size_align(layout.size() + ((arena.free_frames() + 1) * 4096) as usize, 8)
+                .unwrap();
         let moved = buffers.grow(first, layout, new).unwrap().cast::<u8>();
         assert!(moved != first && arena.pfn_of(moved.as_ptr()).is_none());
         assert!(std::slice::from_raw_parts(moved.as_ptr(), 4 << 20).iter().all(|&byte| byte == 7));

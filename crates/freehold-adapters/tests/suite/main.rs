@@ -1,5 +1,5 @@
-//! Every adapter but the global allocator's, which has a program of its own. One program, since each takes seconds to compile
-//! and link.
+//! Every adapter but the global allocator's, which has a program of its own. One program, since
+//! each takes seconds to compile and link.
 
 mod buddy_system;
 mod hermit;

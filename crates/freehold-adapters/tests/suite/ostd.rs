@@ -1,4 +1,5 @@
-//! OSTD's contract, through its trait: any sub-range may be freed, in any order, by anybody, and large requests work again.
+//! OSTD's contract, through its trait: any sub-range may be freed, in any order, by anybody, and
+//! large requests work again.
 
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,8 +9,8 @@ use freehold::{FreeError, Threads, Watermarks};
 use freehold_adapters::ostd::{GlobalFrameAllocator, GlobalFrames, Paddr, Settings};
 
 const PAGE: usize = 4096;
-/// Where the memory of this process that stands for physical memory begins: 1 GiB, 64 MiB long. Only what the metadata takes
-/// is ever touched.
+/// Where the memory of this process that stands for physical memory begins: 1 GiB, 64 MiB long.
+/// Only what the metadata takes is ever touched.
 const BASE: Paddr = 1 << 30;
 const SIZE: usize = 64 << 20;
 
@@ -49,7 +50,10 @@ fn boots_from_pieces_and_takes_its_metadata_from_the_first_that_has_room() {
     assert_eq!(FRAMES.unused_frames(), 2);
     let there = FRAMES.engine().unwrap().zone_stats(0).unwrap().free;
     let metadata = 2 + 1024 + 512 + 1 - there;
-    assert!((28..64).contains(&metadata), "{metadata} frames of metadata for 2 GiB: 112 KiB and something");
+    assert!(
+        (28..64).contains(&metadata),
+        "{metadata} frames of metadata for 2 GiB: 112 KiB and something"
+    );
     let mut all: Vec<Paddr> = std::iter::from_fn(|| frames.alloc(layout(1, PAGE))).collect();
     assert_eq!(all.len() as u64, there);
     all.sort_unstable();
@@ -101,18 +105,22 @@ fn wrong_frees_and_memory_twice_are_refused() {
     let at = frames.alloc(layout(4, 4 * PAGE)).unwrap();
     let free = || frames.engine().unwrap().zone_stats(0).unwrap().free;
     let before = free();
-    for (address, size) in [(at + 1, PAGE), (at, PAGE + 1), (at, 0), (at, usize::MAX & !(PAGE - 1)), (8 << 30, PAGE)] {
+    for (address, size) in
+        [(at + 1, PAGE), (at, PAGE + 1), (at, 0), (at, usize::MAX & !(PAGE - 1)), (8 << 30, PAGE)]
+    {
         assert!(frames.try_dealloc(address, size).is_err(), "{address:#x}, {size:#x}");
         assert!(catch_unwind(AssertUnwindSafe(|| frames.dealloc(address, size))).is_err());
     }
     frames.dealloc(at + PAGE, PAGE);
     assert!(matches!(frames.try_dealloc(at, 4 * PAGE), Err(FreeError::DoubleFree { .. })));
     assert_eq!(free(), before + 1);
-    let twice = catch_unwind(AssertUnwindSafe(|| frames.add_free_memory(BASE + (40 << 20), PAGE))).unwrap_err();
+    let twice = catch_unwind(AssertUnwindSafe(|| frames.add_free_memory(BASE + (40 << 20), PAGE)))
+        .unwrap_err();
     assert!(twice.downcast::<String>().unwrap().contains("is there already"));
     // The metadata is nobody's memory: it cannot be freed, nor can it become memory.
     assert!(frames.try_dealloc(BASE + (48 << 20) - PAGE, PAGE).is_err());
-    for (address, size) in [(BASE + (48 << 20) - PAGE, PAGE), (BASE + (48 << 20) - PAGE, 2 * PAGE)] {
+    for (address, size) in [(BASE + (48 << 20) - PAGE, PAGE), (BASE + (48 << 20) - PAGE, 2 * PAGE)]
+    {
         assert!(catch_unwind(AssertUnwindSafe(|| frames.dealloc(address, size))).is_err());
     }
     assert_eq!(free(), before + 1);
@@ -135,6 +143,10 @@ fn what_was_used_before_there_was_an_allocator_comes_by_a_free() {
     // Not where a part of it is there already.
     assert!(catch_unwind(AssertUnwindSafe(|| frames.dealloc(at + 2 * PAGE, 2 * PAGE))).is_err());
     let all: Vec<Paddr> = std::iter::from_fn(|| frames.alloc(layout(1, PAGE))).collect();
-    assert!(all.contains(&(at + 3 * PAGE)) && all.contains(&(at + 15 * PAGE)) && !all.contains(&(at + 2 * PAGE)));
+    assert!(
+        all.contains(&(at + 3 * PAGE))
+            && all.contains(&(at + 15 * PAGE))
+            && !all.contains(&(at + 2 * PAGE))
+    );
     frames.engine().unwrap().validate().unwrap();
 }

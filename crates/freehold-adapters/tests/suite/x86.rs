@@ -3,15 +3,15 @@
 use std::alloc::Layout;
 
 use freehold::{
-    Config, CpuId, FRAME_SIZE, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform, SingleCpu, Threads,
-    Watermarks, ZoneConfig,
+    Config, CpuId, FRAME_SIZE, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform,
+    SingleCpu, Threads, Watermarks, ZoneConfig,
 };
 use freehold_adapters::x86_64::{Frames, Source};
 use x86_64::VirtAddr;
 use x86_64::structures::paging::mapper::CleanUp;
 use x86_64::structures::paging::{
-    FrameAllocator, FrameDeallocator, Mapper, OffsetPageTable, Page, PageTable, PageTableFlags, PhysFrame, Size1GiB,
-    Size2MiB, Size4KiB, Translate,
+    FrameAllocator, FrameDeallocator, Mapper, OffsetPageTable, Page, PageTable, PageTableFlags,
+    PhysFrame, Size1GiB, Size2MiB, Size4KiB, Translate,
 };
 
 fn engine<P: Platform>(cpus: u16, start: u64, frames: u64, platform: P) -> Freehold<'static, P> {
@@ -43,16 +43,20 @@ fn three_sizes_each_aligned_to_itself_out_of_one_allocator() {
     assert_eq!(FrameAllocator::<Size4KiB>::allocate_frame(&mut frames), None);
     assert_eq!(free(&engine), 0);
 
-    // SAFETY: nobody uses them. A huge frame may go home in small ones, a gigantic one in huge ones.
+    // SAFETY: nobody uses them. A huge frame may go home in small ones, a gigantic one in huge
+    // ones.
     unsafe {
         frames.deallocate_frame(giants[0]);
         for i in 0..512 {
-            frames
-                .deallocate_frame(PhysFrame::<Size2MiB>::containing_address(giants[1].start_address() + i * (2 << 20)));
+            frames.deallocate_frame(PhysFrame::<Size2MiB>::containing_address(
+                giants[1].start_address() + i * (2 << 20),
+            ));
         }
         for f in &huge {
             for i in 0..512 {
-                frames.deallocate_frame(PhysFrame::<Size4KiB>::containing_address(f.start_address() + i * 4096));
+                frames.deallocate_frame(PhysFrame::<Size4KiB>::containing_address(
+                    f.start_address() + i * 4096,
+                ));
             }
         }
     }
@@ -84,9 +88,14 @@ fn wrong_frees_are_refused_and_change_nothing() {
         engine.alloc_contig_range(FrameRange::new(pfn, 1).unwrap(), |_| false).unwrap();
         let nowhere = PhysFrame::<Size1GiB>::containing_address(x86_64::PhysAddr::new(5 << 30));
         refuse(frames.try_deallocate_frame(nowhere));
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| frames.deallocate_frame(nowhere)));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            frames.deallocate_frame(nowhere)
+        }));
         let message = *panicked.unwrap_err().downcast::<String>().unwrap();
-        assert!(message.contains("deallocate_frame") && message.contains("pfn 0x140000"), "{message}");
+        assert!(
+            message.contains("deallocate_frame") && message.contains("pfn 0x140000"),
+            "{message}"
+        );
         assert_eq!(free(&engine), before);
         frames.deallocate_frame(frame);
     }
@@ -114,7 +123,9 @@ fn page_tables_of_the_real_crate() {
         (root, OffsetPageTable::new(&mut *table, offset))
     };
     let flags = PageTableFlags::PRESENT | PageTableFlags::WRITABLE;
-    let page = |i: u64| Page::<Size4KiB>::containing_address(VirtAddr::new(0x4000_0000_0000 + i * 0x20_0000));
+    let page = |i: u64| {
+        Page::<Size4KiB>::containing_address(VirtAddr::new(0x4000_0000_0000 + i * 0x20_0000))
+    };
     let mut mapped = Vec::new();
     for i in 0..1000 {
         let frame = users.allocate_frame().unwrap();
@@ -130,7 +141,8 @@ fn page_tables_of_the_real_crate() {
         let address = page(i as u64).start_address() + 0x123;
         assert_eq!(tables.translate_addr(address), Some(frame.start_address() + 0x123));
     }
-    // The root; one table of level 3 for each of the two places; two of level 2 and one; 1,000 of level 1.
+    // The root; one table of level 3 for each of the two places; two of level 2 and one; 1,000 of
+    // level 1.
     assert_eq!(free(&engine), FRAMES - 1000 - 512 - 1 - 2 - 3 - 1000);
 
     for (i, frame) in mapped.iter().enumerate() {
@@ -177,6 +189,9 @@ fn a_handle_for_each_cpu_and_frees_from_any() {
         });
     });
     assert_eq!(free(&engine), 1 << 16);
-    assert_eq!(engine.totals().cpus.allocs[1][Order::ZERO.index()] + engine.totals().cpus.allocs[0][0], 20_000);
+    assert_eq!(
+        engine.totals().cpus.allocs[1][Order::ZERO.index()] + engine.totals().cpus.allocs[0][0],
+        20_000
+    );
     engine.validate().unwrap();
 }

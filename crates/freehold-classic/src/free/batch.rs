@@ -1,5 +1,5 @@
-//! Freeing many chunks at once: references are dropped of all or of none, and a PCP's lock is held over neighbours that go
-//! there.
+//! Freeing many chunks at once: references are dropped of all or of none, and a PCP's lock is held
+//! over neighbours that go there.
 
 use std::collections::HashMap;
 use std::sync::MutexGuard;
@@ -14,16 +14,17 @@ use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 
 impl Classic {
-    /// Frees chunks as reclaim, munmap and exit do: in batches of at most [`FOLIO_BATCH`], each taking a PCP lock once
-    /// as long as the zone (and, with ownership, the owner) stays the same. Source: Linux, `free_unref_folios`.
+    /// Frees chunks as reclaim, munmap and exit do: in batches of at most [`FOLIO_BATCH`], each
+    /// taking a PCP lock once as long as the zone (and, with ownership, the owner) stays the same.
+    /// Source: Linux, `free_unref_folios`.
     ///
     /// Returns how many chunks were freed; the others were kept because of further references.
     ///
     /// # Errors
     ///
-    /// The first wrong chunk's error; then none of `chunks` has been freed, nor has any lost a reference. (Where another
-    /// thread, by mistake, drops the caller's reference of a chunk in the middle of this call, references of other
-    /// chunks that are shared may be gone.)
+    /// The first wrong chunk's error; then none of `chunks` has been freed, nor has any lost a
+    /// reference. (Where another thread, by mistake, drops the caller's reference of a chunk in the
+    /// middle of this call, references of other chunks that are shared may be gone.)
     pub fn free_folios(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<usize, FreeError> {
         self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
         let loose = self.drop_references(chunks.iter().copied())?;
@@ -47,9 +48,10 @@ impl Classic {
 
     /// Drops one reference of each chunk, or of none if any of them is wrong.
     ///
-    /// Two rounds. In the first, chunks with one reference are seized, which can be taken back; those that others hold
-    /// too are only looked at, because what keeps them from going away meanwhile is the very reference that is to be
-    /// dropped. In the second, when all is known to be right, those are put.
+    /// Two rounds. In the first, chunks with one reference are seized, which can be taken back;
+    /// those that others hold too are only looked at, because what keeps them from going away
+    /// meanwhile is the very reference that is to be dropped. In the second, when all is known to
+    /// be right, those are put.
     pub(crate) fn drop_references(
         &self,
         chunks: impl Iterator<Item = (Pfn, Order)>,
@@ -70,7 +72,8 @@ impl Classic {
         Ok(dropped)
     }
 
-    /// The first round: `dropped` tells the chunks seized from those to be put later ([`Put::Kept`]).
+    /// The first round: `dropped` tells the chunks seized from those to be put later
+    /// ([`Put::Kept`]).
     fn seize_all(
         &self,
         chunks: impl Iterator<Item = (Pfn, Order)>,
@@ -93,7 +96,8 @@ impl Classic {
         Ok(())
     }
 
-    /// Frees a batch of prepared chunks, keeping the PCP lock over neighbours that go to the same PCP.
+    /// Frees a batch of prepared chunks, keeping the PCP lock over neighbours that go to the same
+    /// PCP.
     fn free_batch(&self, cpu: CpuId, batch: &[Loose]) {
         let mut held: Option<(usize, u32, MutexGuard<'_, PcpInner>)> = None;
         for &loose in batch {
@@ -114,7 +118,11 @@ impl Classic {
                     drop(other);
                     let pcp = &zone.pcps[target.cpu as usize];
                     let wait = self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
-                    let inner = if wait { Some(self.lock_target(cpu, target, pcp)) } else { pcp.try_lock() };
+                    let inner = if wait {
+                        Some(self.lock_target(cpu, target, pcp))
+                    } else {
+                        pcp.try_lock()
+                    };
                     let Some(inner) = inner else {
                         self.counts.pcp_busy.fetch_add(1, Relaxed);
                         self.free_to_zone(Context::Task, loose);
@@ -128,7 +136,9 @@ impl Classic {
                 self.free_to_zone(Context::Task, loose);
                 continue;
             }
-            held = self.commit(Context::Task, cpu, target, inner, loose).map(|inner| (loose.zone, target.cpu, inner));
+            held = self
+                .commit(Context::Task, cpu, target, inner, loose)
+                .map(|inner| (loose.zone, target.cpu, inner));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Freeing: one chunk, a batch of folios, an array of pages; to the owner, to this CPU's own lists, or to the zone.
+//! Freeing: one chunk, a batch of folios, an array of pages; to the owner, to this CPU's own lists,
+//! or to the zone.
 //!
 //! ```text
 //!   put the reference ─ not the last ──> kept
@@ -36,7 +37,8 @@ pub enum Context {
     /// Ordinary: may wait for any lock.
     #[default]
     Task,
-    /// In an interrupt: may wait for the zone lock but not for a PCP lock, which the interrupted code may hold.
+    /// In an interrupt: may wait for the zone lock but not for a PCP lock, which the interrupted
+    /// code may hold.
     Interrupt,
     /// In a non-maskable interrupt: may not wait at all.
     Nmi,
@@ -68,7 +70,13 @@ impl Classic {
     /// # Errors
     ///
     /// See [`FreeError`]; nothing has changed then.
-    pub fn free_in(&self, context: Context, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
+    pub fn free_in(
+        &self,
+        context: Context,
+        cpu: CpuId,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<Put, FreeError> {
         self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
         let (put, loose) = self.drop_reference(pfn, order)?;
         if let Some(loose) = self.prepare(put, loose) {
@@ -78,7 +86,8 @@ impl Classic {
     }
 
     /// [`free`](Self::free) in an interrupt that arrives while the CPU is inside another call and holds its own PCP lock:
-    /// what needs that lock goes to the zone instead. For replays, in which one thread is a CPU's task and its interrupts.
+    /// what needs that lock goes to the zone instead. For replays, in which one thread is a CPU's
+    /// task and its interrupts.
     ///
     /// # Errors
     ///
@@ -108,7 +117,8 @@ impl Classic {
         Ok(Loose { zone, frame, order: order.get() })
     }
 
-    /// The checks before a chunk may be free: bad memory is set aside. Returns the chunk if it is to go on.
+    /// The checks before a chunk may be free: bad memory is set aside. Returns the chunk if it is
+    /// to go on.
     pub(crate) fn prepare(&self, put: Put, loose: Loose) -> Option<Loose> {
         if put == Put::Kept {
             self.counts.kept.fetch_add(1, Relaxed);
@@ -127,12 +137,16 @@ impl Classic {
     /// Puts a prepared chunk where it belongs.
     pub(crate) fn free_loose(&self, context: Context, cpu: CpuId, loose: Loose) {
         let zone = &self.zones[loose.zone];
-        let Some(target) = self.target(cpu, loose) else { return self.free_to_zone(context, loose) };
+        let Some(target) = self.target(cpu, loose) else {
+            return self.free_to_zone(context, loose);
+        };
         if self.leave_to_owner(context, cpu, target, loose) {
             return;
         }
         let pcp = &zone.pcps[target.cpu as usize];
-        let wait = context == Context::Task && self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
+        let wait = context == Context::Task
+            && self.on.has(Switch::Ownership)
+            && !self.on.has(Switch::RemoteList);
         let inner = if wait { Some(self.lock_target(cpu, target, pcp)) } else { pcp.try_lock() };
         let Some(inner) = inner else {
             self.counts.pcp_busy.fetch_add(1, Relaxed);
@@ -146,7 +160,12 @@ impl Classic {
     }
 
     /// Waits for the PCP that a chunk goes to; counts it where that is another CPU's.
-    fn lock_target<'a>(&self, cpu: CpuId, target: Target, pcp: &'a Pcp) -> MutexGuard<'a, PcpInner> {
+    fn lock_target<'a>(
+        &self,
+        cpu: CpuId,
+        target: Target,
+        pcp: &'a Pcp,
+    ) -> MutexGuard<'a, PcpInner> {
         pcp.try_lock().unwrap_or_else(|| {
             let remote = target.cpu != u32::from(cpu.get());
             self.counts.remote_pcp_waits.fetch_add(u64::from(remote), Relaxed);
@@ -168,10 +187,15 @@ impl Classic {
         let owner = if self.on.has(Switch::Ownership) { zone.blocks.owner(block) } else { None };
         let own = u32::from(cpu.get());
         let target = if self.on.has(Switch::Route) { owner.unwrap_or(own) } else { own };
-        Some(Target { cpu: target, owned: owner == Some(target), index: self.layout.index(loose.order, block_type) })
+        Some(Target {
+            cpu: target,
+            owned: owner == Some(target),
+            index: self.layout.index(loose.order, block_type),
+        })
     }
 
-    /// `remote-list`: leaves a chunk to its block's owner without taking the owner's lock. Returns whether it did.
+    /// `remote-list`: leaves a chunk to its block's owner without taking the owner's lock. Returns
+    /// whether it did.
     fn leave_to_owner(&self, context: Context, cpu: CpuId, target: Target, loose: Loose) -> bool {
         if target.cpu == u32::from(cpu.get()) || !self.on.has(Switch::RemoteList) {
             return false;
@@ -182,11 +206,12 @@ impl Classic {
         if pcp.dead.load(Relaxed) {
             return false;
         }
-        zone.frames.set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
+        zone.frames
+            .set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
         pcp.remote.push(loose.frame, &zone.frames.page(loose.frame).next);
         self.counts.remote_queued.fetch_add(1, Relaxed);
-        // Relaxed: the push has ordered this. If the owner going offline emptied the list before the push, its flag is
-        // seen here, and whoever sees it empties the list again; see `llist`.
+        // Relaxed: the push has ordered this. If the owner going offline emptied the list before
+        // the push, its flag is seen here, and whoever sees it empties the list again; see `llist`.
         if pcp.dead.load(Relaxed) {
             self.empty_dead(context, loose.zone, pcp);
         }
@@ -195,8 +220,8 @@ impl Classic {
 
     /// Empties the list of remote frees of a CPU that is offline.
     ///
-    /// To the zone, without the PCP's lock: an interrupt may not wait for that, a batch free may be holding another
-    /// one, and nothing can go to the lists that it protects anyway.
+    /// To the zone, without the PCP's lock: an interrupt may not wait for that, a batch free may be
+    /// holding another one, and nothing can go to the lists that it protects anyway.
     fn empty_dead(&self, context: Context, zone: usize, pcp: &Pcp) {
         let frames = &self.zones[zone].frames;
         let mut chain = pcp.remote.take();
@@ -207,7 +232,8 @@ impl Classic {
         }
     }
 
-    /// Frees straight to the zone, or leaves it to the next holder of the lock where waiting is not allowed.
+    /// Frees straight to the zone, or leaves it to the next holder of the lock where waiting is not
+    /// allowed.
     pub(crate) fn free_to_zone(&self, context: Context, loose: Loose) {
         let zone = &self.zones[loose.zone];
         let locked = if context == Context::Nmi { zone.try_lock() } else { Some(zone.lock()) };
@@ -217,7 +243,10 @@ impl Classic {
                 locked.free_split(loose.frame, loose.order, false);
             }
             None => {
-                zone.frames.set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
+                zone.frames.set(
+                    loose.frame,
+                    State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)),
+                );
                 zone.deferred.push(loose.frame, &zone.frames.page(loose.frame).next);
                 self.counts.deferred.fetch_add(1, Relaxed);
             }
@@ -226,7 +255,8 @@ impl Classic {
 
     /// Puts a chunk on a PCP and drains what is too much. Returns the lock if it is still held.
     ///
-    /// Source: Linux, `free_frozen_page_commit` and its forerunners; the order of the steps matters for the counts.
+    /// Source: Linux, `free_frozen_page_commit` and its forerunners; the order of the steps matters
+    /// for the counts.
     fn commit<'a>(
         &'a self,
         context: Context,
@@ -239,12 +269,19 @@ impl Classic {
         let pcp = &zone.pcps[target.cpu as usize];
         inner.counters.frees += 1;
         inner.counters.remote_frees += u64::from(target.cpu != u32::from(cpu.get()));
-        // Looked at again now that the lock is held: the CPU may have been offline since, which disowned the block. Under
-        // the lock of a PCP that is not dead nobody disowns a block that has a frame outstanding.
-        let owned = target.owned && zone.blocks.owner(zone.block_of(loose.frame)) == Some(target.cpu);
+        // Looked at again now that the lock is held: the CPU may have been offline since, which
+        // disowned the block. Under the lock of a PCP that is not dead nobody disowns a block that
+        // has a frame outstanding.
+        let owned =
+            target.owned && zone.blocks.owner(zone.block_of(loose.frame)) == Some(target.cpu);
         let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
         let list_type = self.list_type(zone, target.index, loose.frame);
-        inner.push(&zone.frames, target.index, loose.frame, State::new(kind, loose.order, list_type));
+        inner.push(
+            &zone.frames,
+            target.index,
+            loose.frame,
+            State::new(kind, loose.order, list_type),
+        );
         let count = inner.count;
         let free_high = inner.tuning.note_free(self.on, loose.order, count);
         inner.counters.free_high += u64::from(free_high);
@@ -261,19 +298,25 @@ impl Classic {
         let mut inner = Some(inner);
         let all = left;
         while let Some(held) = &mut inner {
-            let piece = if self.on.has(Switch::ChunkedDrain) { left.min(held.tuning.batch.max(1)) } else { left };
+            let piece = if self.on.has(Switch::ChunkedDrain) {
+                left.min(held.tuning.batch.max(1))
+            } else {
+                left
+            };
             let before = held.count;
             zone.free_bulk(held, self.layout, piece, target.index, left == all);
             left = left.saturating_sub(zone.given(piece, before - held.count));
             if left == 0 || held.count == 0 {
                 break;
             }
-            // Between chunks others get a chance at both locks; whoever has taken this one meanwhile is draining too.
+            // Between chunks others get a chance at both locks; whoever has taken this one
+            // meanwhile is draining too.
             drop(inner.take());
             inner = pcp.try_lock();
             self.counts.pcp_relocks_lost.fetch_add(u64::from(inner.is_none()), Relaxed);
         }
-        // As for a request that could use any zone of the node: with what they leave free in this one.
+        // As for a request that could use any zone of the node: with what they leave free in this
+        // one.
         let reserve = self.reserves[loose.zone];
         if zone.below_high.load(Relaxed)
             && zone.mark_ok(Mark::High, Order::ZERO, freehold::AllocFlags::empty(), false, reserve)
@@ -283,9 +326,12 @@ impl Classic {
         inner
     }
 
-    /// The type under which a chunk lies on a PCP: for a design that remembers it, the pageblock's type of now.
+    /// The type under which a chunk lies on a PCP: for a design that remembers it, the pageblock's
+    /// type of now.
     fn list_type(&self, zone: &Zone, index: usize, frame: u32) -> Migratetype {
-        if self.layout.order(index) == crate::page::PAGEBLOCK_ORDER && !self.on.has(Switch::Ownership) {
+        if self.layout.order(index) == crate::page::PAGEBLOCK_ORDER
+            && !self.on.has(Switch::Ownership)
+        {
             // The order-9 lists are shared by several types.
             return zone.type_of(frame);
         }

@@ -8,7 +8,8 @@ const CPU0: CpuId = CpuId::new(0);
 const CPU1: CpuId = CpuId::new(1);
 
 fn machine(name: &str) -> Classic {
-    let classic = Classic::new(Config::single_zone(Design::parse(name).unwrap(), 2, 1 << 15)).unwrap();
+    let classic =
+        Classic::new(Config::single_zone(Design::parse(name).unwrap(), 2, 1 << 15)).unwrap();
     // Exactly one block at once, so that with ownership CPU 0 owns what it is given.
     classic.set_tuning(0, CPU0, crate::Tuning::new(512, 4096, 4096, false));
     classic
@@ -46,7 +47,11 @@ fn an_interrupt_does_not_wait_for_the_owner_but_the_list_of_the_fixed_design_nee
         let _ = classic.free_in(context, CPU1, pfn, Order::ZERO).unwrap();
         drop(owner);
         let stats = classic.stats();
-        assert_eq!((stats.pcp_busy, stats.zone.frees, stats.zone_lock.holds()), (busy, busy, busy), "{name}");
+        assert_eq!(
+            (stats.pcp_busy, stats.zone.frees, stats.zone_lock.holds()),
+            (busy, busy, busy),
+            "{name}"
+        );
         assert_eq!(stats.pcp.remote_frees, 1 - busy, "{name}");
         classic.validate().unwrap();
     }
@@ -69,9 +74,16 @@ fn the_rfc_waits_for_the_owner_in_task_context() {
     });
     let stats = classic.stats();
     assert_eq!((stats.pcp_busy, stats.pcp.remote_frees, stats.zone.frees), (0, 1, 0));
-    assert_eq!((stats.pcp_waits, stats.remote_pcp_waits), (1, 1), "it waited once, for another CPU's lock");
+    assert_eq!(
+        (stats.pcp_waits, stats.remote_pcp_waits),
+        (1, 1),
+        "it waited once, for another CPU's lock"
+    );
     classic.reset_stats();
-    assert_eq!((classic.stats().pcp_waits, classic.stats().remote_pcp_waits, classic.stats().pcp_wait_ns), (0, 0, 0));
+    assert_eq!(
+        (classic.stats().pcp_waits, classic.stats().remote_pcp_waits, classic.stats().pcp_wait_ns),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -148,7 +160,8 @@ fn a_request_that_may_not_wait_fails_while_the_zone_lock_is_held() {
     assert_eq!((classic.stats().pcp_busy, classic.stats().zone.allocs), (1, 1));
 }
 
-/// Linux asks with the index of the highest zone, so what requests for that one leave free here counts, too.
+/// Linux asks with the index of the highest zone, so what requests for that one leave free here
+/// counts, too.
 #[test]
 fn a_zone_is_above_high_when_what_it_keeps_from_higher_requests_is_there_too() {
     let zone = |name, start, blocks: u64, high| crate::ZoneConfig {

@@ -1,4 +1,5 @@
-//! Tests of the kernel's design: its rules, the proposals' switches, and random histories. One program, since each takes seconds to link.
+//! Tests of the kernel's design: its rules, the proposals' switches, and random histories. One
+//! program, since each takes seconds to link.
 
 mod model_ops;
 mod model_support;

@@ -1,7 +1,7 @@
 //! Every operation, right and wrong, on every design and odd machines, against a set of frames.
 //!
-//! `PROPTEST_CASES=5000 cargo test -p freehold-classic --release --test suite model_ops` looks longer. What once failed is
-//! kept in `model_ops.proptest-regressions` and tried first.
+//! `PROPTEST_CASES=5000 cargo test -p freehold-classic --release --test suite model_ops` looks
+//! longer. What once failed is kept in `model_ops.proptest-regressions` and tried first.
 
 use crate::model_support::Model;
 use crate::model_support::machine::{SHAPES, machine};
@@ -82,17 +82,22 @@ presets_hold! {
 /// A preset with some changes on that it does not have and some off that it has.
 fn mixed_design() -> impl Strategy<Value = String> {
     let switch = (prop::sample::select(Switch::ALL), prop::bool::ANY);
-    (prop::sample::select(presets()), prop::collection::vec(switch, 1..8)).prop_map(|(preset, switches)| {
-        let switches = switches.iter().map(|(switch, on)| format!(",{}{switch}", if *on { '+' } else { '-' }));
-        preset.name.to_owned() + &switches.collect::<String>()
-    })
+    (prop::sample::select(presets()), prop::collection::vec(switch, 1..8)).prop_map(
+        |(preset, switches)| {
+            let switches = switches
+                .iter()
+                .map(|(switch, on)| format!(",{}{switch}", if *on { '+' } else { '-' }));
+            preset.name.to_owned() + &switches.collect::<String>()
+        },
+    )
 }
 
 #[test]
 fn any_mixture_of_switches_holds() {
-    let result = runner(200).run(&(mixed_design(), 0..SHAPES, steps()), |(design, shape, steps)| {
-        play(&design, shape, &steps);
-        Ok(())
-    });
+    let result =
+        runner(200).run(&(mixed_design(), 0..SHAPES, steps()), |(design, shape, steps)| {
+            play(&design, shape, &steps);
+            Ok(())
+        });
     result.unwrap_or_else(|error| panic!("{error}"));
 }

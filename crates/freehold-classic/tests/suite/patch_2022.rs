@@ -1,5 +1,5 @@
-//! "Follow-up on high-order PCP caching", February 2022: what each patch claims, by counts. Two engines that differ in
-//! one switch do the same work.
+//! "Follow-up on high-order PCP caching", February 2022: what each patch claims, by counts. Two
+//! engines that differ in one switch do the same work.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,8 @@ fn free_all(classic: &Classic, chunks: &[(Pfn, u8)]) -> PcpCounters {
 /// A truncated file: nothing but single movable frames, freed in a row.
 fn truncate(engine: &str) -> PcpCounters {
     let classic = tuned(engine);
-    let chunks: Vec<_> = classic.take_many(CPU0, 0, Movable, 5000).into_iter().map(|pfn| (pfn, 0)).collect();
+    let chunks: Vec<_> =
+        classic.take_many(CPU0, 0, Movable, 5000).into_iter().map(|pfn| (pfn, 0)).collect();
     free_all(&classic, &chunks)
 }
 
@@ -33,7 +34,8 @@ fn mixture(engine: &str) -> PcpCounters {
     let classic = tuned(engine);
     let mut chunks = Vec::new();
     for i in 0..1500 {
-        let (o, migratetype) = [(0, Movable), (1, Unmovable), (3, Unmovable), (0, Reclaimable)][i % 4];
+        let (o, migratetype) =
+            [(0, Movable), (1, Unmovable), (3, Unmovable), (0, Reclaimable)][i % 4];
         chunks.push((classic.take(CPU0, o, migratetype), o));
     }
     free_all(&classic, &chunks)
@@ -60,15 +62,17 @@ fn patch_1_prefetches_the_buddy_of_the_chunks_own_order() {
 fn patch_2_looks_at_fewer_empty_lists() {
     let (before, after) = (mixture("5.17+1"), mixture("5.17+2"));
     assert!(looked_at_per_chunk(&after) < looked_at_per_chunk(&before), "{before:?} {after:?}");
-    // The range only helps from the second round over the lists on, as reviewers noted: a drain of one list makes one.
+    // The range only helps from the second round over the lists on, as reviewers noted: a drain of
+    // one list makes one.
     assert_eq!(truncate("5.17+1").lists_looked_at, truncate("5.17+2").lists_looked_at);
 }
 
 #[test]
 fn patch_3_and_the_reviewers_remark_look_at_fewer_still() {
     for work in [truncate, mixture] {
-        let [before, simple, requested] =
-            ["5.17+2", "5.17+3", "5.17+3,+requested-first"].map(work).map(|counters| looked_at_per_chunk(&counters));
+        let [before, simple, requested] = ["5.17+2", "5.17+3", "5.17+3,+requested-first"]
+            .map(work)
+            .map(|counters| looked_at_per_chunk(&counters));
         assert!(simple < before, "{simple} {before}");
         assert!(requested < simple, "{requested} {simple}");
     }
@@ -90,8 +94,9 @@ fn patch_4_moves_nothing_to_a_second_list() {
     }
 }
 
-/// netperf on localhost: CPU 0 allocates order 3, CPU 1 frees it, few in flight, on a CPU that may keep 4,000 frames.
-/// Returns how many different chunks were handed out and how many frames were on CPU 1 at most, once it has settled.
+/// netperf on localhost: CPU 0 allocates order 3, CPU 1 frees it, few in flight, on a CPU that may
+/// keep 4,000 frames. Returns how many different chunks were handed out and how many frames were on
+/// CPU 1 at most, once it has settled.
 fn netperf(engine: &str, rounds: usize) -> (usize, u32) {
     let classic = tuned(engine);
     classic.set_tuning(0, CPU1, Tuning { high: 4000, ..Tuning::new(63, 443, 4000, false) });
@@ -117,8 +122,14 @@ fn netperf(engine: &str, rounds: usize) -> (usize, u32) {
 fn patch_5_lets_high_order_pages_linger_no_longer() {
     let (before, before_most) = netperf("5.17+4", 20_000);
     let (after, after_most) = netperf("5.17+4,+high-order-limit", 20_000);
-    assert!(4 * after < before, "the same chunks come around: {after} instead of {before} different ones");
-    assert!(8 * after_most < before_most, "{after_most} instead of {before_most} frames wait on the freeing CPU");
+    assert!(
+        4 * after < before,
+        "the same chunks come around: {after} instead of {before} different ones"
+    );
+    assert!(
+        8 * after_most < before_most,
+        "{after_most} instead of {before_most} frames wait on the freeing CPU"
+    );
 }
 
 #[test]
@@ -128,15 +139,18 @@ fn later_kernels_keep_the_effect_with_their_own_conditions() {
         let (after, _) = netperf(engine, 20_000);
         assert!(after < before, "{engine}: {after} {before}");
     }
-    // Where half of high_min is more than free_count can ever reach (31 batches and a bit), 6.16's condition never holds.
+    // Where half of high_min is more than free_count can ever reach (31 batches and a bit), 6.16's
+    // condition never holds.
     let fires = |high_min| {
         let classic = tuned("7.2");
         classic.set_tuning(0, CPU1, Tuning::new(63, high_min, 8000, false));
-        let chunks: Vec<_> = classic.take_many(CPU0, 3, Unmovable, 500).into_iter().map(|pfn| (pfn, 3)).collect();
+        let chunks: Vec<_> =
+            classic.take_many(CPU0, 3, Unmovable, 500).into_iter().map(|pfn| (pfn, 3)).collect();
         free_all(&classic, &chunks).free_high > 0
     };
     assert!(fires(3800) && !fires(3950));
-    // Dhama's threshold of 6.16 fires later than 6.7's: more chunks in circulation, fewer visits to the zone.
+    // Dhama's threshold of 6.16 fires later than 6.7's: more chunks in circulation, fewer visits to
+    // the zone.
     let visits = |engine| {
         let classic = tuned(engine);
         let stats = classic.counted(|| {
@@ -152,7 +166,11 @@ fn later_kernels_keep_the_effect_with_their_own_conditions() {
 }
 
 /// CPU 1 holds what `hold` says; then one batch of `batch` frames is drained.
-fn drain_one_batch(engine: &str, hold: &[(u8, freehold::Migratetype, usize)], batch: u32) -> PcpCounters {
+fn drain_one_batch(
+    engine: &str,
+    hold: &[(u8, freehold::Migratetype, usize)],
+    batch: u32,
+) -> PcpCounters {
     let classic = machine(engine, 64);
     classic.set_tuning(0, CPU1, Tuning::new(63, 20_000, 20_000, false));
     for &(o, migratetype, many) in hold {
@@ -178,10 +196,14 @@ impl DrainOf for Classic {
 
 #[test]
 fn before_patch_3_the_share_of_a_list_grows_with_the_empty_ones_before_it() {
-    // 15 lists, the search starts behind the first. List 1 is empty: list 2 (one reclaimable single) has a share of
-    // two and can give one; what is left of it goes to list 3, which gives two chunks of order 1.
+    // 15 lists, the search starts behind the first. List 1 is empty: list 2 (one reclaimable
+    // single) has a share of two and can give one; what is left of it goes to list 3, which gives
+    // two chunks of order 1.
     let counters = drain_one_batch("5.17", &[(0, Reclaimable, 1), (1, Unmovable, 10)], 5);
-    assert_eq!((counters.drained_chunks, counters.drained_frames, counters.lists_looked_at), (3, 5, 3));
+    assert_eq!(
+        (counters.drained_chunks, counters.drained_frames, counters.lists_looked_at),
+        (3, 5, 3)
+    );
     // The only list that is not empty is found out after one round: then all of it goes.
     let counters = drain_one_batch("5.17", &[(0, Reclaimable, 50)], 40);
     assert_eq!((counters.drained_chunks, counters.lists_looked_at), (40, 2 + 15));
@@ -189,13 +211,16 @@ fn before_patch_3_the_share_of_a_list_grows_with_the_empty_ones_before_it() {
 
 #[test]
 fn patch_2_takes_a_list_for_the_only_one_as_soon_as_the_range_says_so() {
-    // Lists 0 and 14 hold something; the search starts at 1 and needs 14 looks, as many as max - min: everything that
-    // is wanted comes from list 14. Before, only 14 chunks did.
+    // Lists 0 and 14 hold something; the search starts at 1 and needs 14 looks, as many as max -
+    // min: everything that is wanted comes from list 14. Before, only 14 chunks did.
     let hold = [(0, Unmovable, 1), (9, Reclaimable, 16)];
     let after = drain_one_batch("5.17+2", &hold, 15 * 512 + 1);
     assert_eq!((after.drained_chunks, after.drained_blocks, after.lists_looked_at), (16, 16, 14));
     let before = drain_one_batch("5.17+1", &hold, 15 * 512 + 1);
-    assert_eq!((before.drained_chunks, before.drained_blocks, before.lists_looked_at), (16, 15, 14 + 1 + 14));
+    assert_eq!(
+        (before.drained_chunks, before.drained_blocks, before.lists_looked_at),
+        (16, 15, 14 + 1 + 14)
+    );
 }
 
 /// netperf on localhost: order-3 chunks allocated on one CPU and freed on the other, one at a time.
@@ -223,8 +248,14 @@ fn without_high_orders_on_the_pcp_the_same_chunk_is_used_again_under_two_locks_e
     assert_eq!(truncate("5.17,-high-order-pcp").drained_frames, truncate("5.17").drained_frames);
     for engine in ["5.17,-high-order-pcp", "7.2,-high-order-pcp"] {
         let classic = machine(engine, 8);
-        let stats = classic.counted(|| (1..=10).for_each(|o| classic.put(CPU0, classic.take(CPU0, o, Movable), o)));
-        assert_eq!((stats.pcp.allocs, stats.pcp.frees, stats.zone_lock.holds()), (0, 0, 20), "{engine}");
+        let stats = classic.counted(|| {
+            (1..=10).for_each(|o| classic.put(CPU0, classic.take(CPU0, o, Movable), o))
+        });
+        assert_eq!(
+            (stats.pcp.allocs, stats.pcp.frees, stats.zone_lock.holds()),
+            (0, 0, 20),
+            "{engine}"
+        );
         classic.whole_again(8);
     }
 }

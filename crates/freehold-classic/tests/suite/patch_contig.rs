@@ -1,5 +1,5 @@
-//! "Free contiguous order-0 pages efficiently", January 2026, and "batch page freeing", October 2025: what they claim,
-//! by counts.
+//! "Free contiguous order-0 pages efficiently", January 2026, and "batch page freeing", October
+//! 2025: what they claim, by counts.
 
 use crate::support::*;
 use freehold::{FrameRange, FreeError, PAGEBLOCK_FRAMES, Pfn};
@@ -17,7 +17,9 @@ fn loop_of_the_thread(engine: &str) -> Stats {
         for _ in 0..100 {
             let pfn = classic.take(CPU0, 9, Movable);
             classic.split(pfn, order(9), order(0)).unwrap();
-            classic.free_contig_range(CPU0, FrameRange::new(pfn, PAGEBLOCK_FRAMES).unwrap()).unwrap();
+            classic
+                .free_contig_range(CPU0, FrameRange::new(pfn, PAGEBLOCK_FRAMES).unwrap())
+                .unwrap();
         }
     })
 }
@@ -30,7 +32,10 @@ fn a_split_block_goes_back_as_one_chunk_instead_of_512() {
     assert!(before.zone_lock.holds() > 500, "{}", before.zone_lock.holds());
     assert!(before.zone.merges > 40_000, "{}", before.zone.merges);
     assert!(after.zone_lock.holds() <= 2 * 100 && after.zone.merges <= 100, "{after:?}");
-    assert!(20 * after.zone_lock.total() < before.zone_lock.total(), "a twentieth of the work at most");
+    assert!(
+        20 * after.zone_lock.total() < before.zone_lock.total(),
+        "a twentieth of the work at most"
+    );
     // The block that was freed is the next to be allocated.
     assert!(after.pcp.hits >= 50, "{}", after.pcp.hits);
 }
@@ -57,7 +62,12 @@ fn vfree_gives_an_array_back_in_the_chunks_it_came_in() {
     assert_eq!(before.pcp.frees, 200 * 100);
     // At least the chunks it came in, unless neighbours made a run of their own.
     assert!(after.pcp.frees + after.zone.frees <= 200 * 4, "{after:?}");
-    assert!(after.zone.merges < before.zone.merges / 10, "{} {}", after.zone.merges, before.zone.merges);
+    assert!(
+        after.zone.merges < before.zone.merges / 10,
+        "{} {}",
+        after.zone.merges,
+        before.zone.merges
+    );
     assert!(after.zone_lock.total() < before.zone_lock.total() / 2);
 }
 
@@ -95,7 +105,11 @@ fn exit(engine: &str) -> (Classic, Stats) {
 #[test]
 fn chunked_drains_bound_the_work_of_one_hold() {
     let ((_, before), (_, after)) = (exit("7.1,-chunked-drain"), exit("7.1"));
-    assert!(before.zone_lock.max() > 2000, "more than 2,000 frames in one hold: {}", before.zone_lock.max());
+    assert!(
+        before.zone_lock.max() > 2000,
+        "more than 2,000 frames in one hold: {}",
+        before.zone_lock.max()
+    );
     // A batch of 63 frames: each is unlinked, joined at most ten times and linked again.
     assert!(after.zone_lock.max() <= 63 * (2 + 3 * 10), "{}", after.zone_lock.max());
     assert!(8 * after.zone_lock.max() < before.zone_lock.max());
@@ -110,7 +124,8 @@ fn the_fixed_design_takes_the_chunking_up_again_that_the_rfc_dropped() {
         let (classic, _) = exit(engine);
         // Fragments only, on the freeing CPU: frames that nobody owns.
         let chunks = classic.take_many(CPU0, 10, Movable, 8);
-        let singles: Vec<Pfn> = chunks.iter().flat_map(|pfn| (0..1024).map(|i| pfn.checked_add(i).unwrap())).collect();
+        let singles: Vec<Pfn> =
+            chunks.iter().flat_map(|pfn| (0..1024).map(|i| pfn.checked_add(i).unwrap())).collect();
         chunks.iter().for_each(|&pfn| classic.split(pfn, order(10), order(0)).unwrap());
         let stats = classic.counted(|| singles.iter().for_each(|&pfn| classic.put(CPU1, pfn, 0)));
         assert!(stats.pcp.drained_frames > 1000);
@@ -120,7 +135,8 @@ fn the_fixed_design_takes_the_chunking_up_again_that_the_rfc_dropped() {
     assert!(4 * fixed < rfc, "{fixed} {rfc}");
 }
 
-/// A pageblock split into single frames, the hundredth of them pinned by somebody, and freed as one range.
+/// A pageblock split into single frames, the hundredth of them pinned by somebody, and freed as one
+/// range.
 fn around_a_pin(engine: &str) -> (Classic, Pfn, Stats) {
     let classic = booted(engine);
     let block = classic.take(CPU0, 9, Movable);
@@ -136,7 +152,8 @@ fn around_a_pin(engine: &str) -> (Classic, Pfn, Stats) {
 fn a_split_folio_with_one_page_pinned_is_freed_around_it() {
     for (engine, pcp, zone) in [("7.1", 511, 0), ("7.2", 4, 5)] {
         let (classic, pinned, stats) = around_a_pin(engine);
-        // 64 + 32 + 4 before it; 1 + 2 + 8 + 16 + 128 + 256 behind it. Orders above 3 go past the PCP.
+        // 64 + 32 + 4 before it; 1 + 2 + 8 + 16 + 128 + 256 behind it. Orders above 3 go past the
+        // PCP.
         assert_eq!((stats.pcp.frees, stats.zone.frees), (pcp, zone), "{engine}");
         assert_eq!(stats.kept, 1, "{engine}");
         classic.drain_all();
@@ -149,7 +166,8 @@ fn a_split_folio_with_one_page_pinned_is_freed_around_it() {
 }
 
 #[test]
-fn unsplitting_before_the_free_brings_the_same_as_freeing_the_range_and_fails_where_a_page_is_pinned() {
+fn unsplitting_before_the_free_brings_the_same_as_freeing_the_range_and_fails_where_a_page_is_pinned()
+ {
     for engine in ["7.1", "7.2", "pcp-buddy-fixed"] {
         let classic = booted(engine);
         let block = classic.take(CPU0, 9, Unmovable);
@@ -166,7 +184,10 @@ fn unsplitting_before_the_free_brings_the_same_as_freeing_the_range_and_fails_wh
         let pinned = block.checked_add(300).unwrap();
         classic.get(pinned).unwrap();
         let error = classic.unsplit(block, order(1), order(9)).unwrap_err();
-        assert_eq!(error, FreeError::WrongOrder { pfn: pinned, allocated: order(1), freed: order(9) });
+        assert_eq!(
+            error,
+            FreeError::WrongOrder { pfn: pinned, allocated: order(1), freed: order(9) }
+        );
         assert!(classic.unsplit(block, order(0), order(9)).is_err(), "not what the parts are");
         // Nothing has changed: every part can be freed, and the pinned one twice.
         (0..256).for_each(|i| classic.put(CPU0, block.checked_add(2 * i).unwrap(), 1));
@@ -190,9 +211,9 @@ fn unsplitting_before_the_free_brings_the_same_as_freeing_the_range_and_fails_wh
     }
 }
 
-/// The punch-hole race: a pageblock that was split is freed while somebody allocates 64 frames for good. Page by page
-/// they come in between; a range is in the zone before they look. Returns how many they got of the block, and whether
-/// the block is whole in the end.
+/// The punch-hole race: a pageblock that was split is freed while somebody allocates 64 frames for
+/// good. Page by page they come in between; a range is in the zone before they look. Returns how
+/// many they got of the block, and whether the block is whole in the end.
 fn punch_hole(engine: &str, by_range: bool) -> (usize, bool) {
     let classic = booted(engine);
     let block = classic.take(CPU0, 9, Movable);

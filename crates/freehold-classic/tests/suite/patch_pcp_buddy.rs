@@ -4,8 +4,8 @@ use crate::support::*;
 use freehold::{PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Stats, Tuning};
 
-/// A batch of exactly one pageblock: every refill of an empty PCP claims one block, if there is one, and nothing else.
-/// A CPU keeps up to `high` frames.
+/// A batch of exactly one pageblock: every refill of an empty PCP claims one block, if there is
+/// one, and nothing else. A CPU keeps up to `high` frames.
 fn blocks_at_once(engine: &str, high: u32) -> Classic {
     let classic = machine(engine, 64);
     for cpu in [CPU0, CPU1] {
@@ -81,10 +81,14 @@ fn purger(engine: &str) -> Stats {
 
 #[test]
 fn owner_routing_leaves_freers_with_no_zone_lock_traffic() {
-    let (unrouted, routed, vanilla) = (purger("pcp-buddy,-route"), purger("pcp-buddy"), purger("7.2"));
+    let (unrouted, routed, vanilla) =
+        (purger("pcp-buddy,-route"), purger("pcp-buddy"), purger("7.2"));
     assert_eq!(routed.zone_lock.holds(), 0, "frames come back to where they are allocated");
     assert_eq!((routed.pcp.hits, routed.pcp.remote_frees), (60_000, 60_000));
-    assert!(unrouted.zone_lock.holds() >= 30 && vanilla.zone_lock.holds() >= 30, "{unrouted:?} {vanilla:?}");
+    assert!(
+        unrouted.zone_lock.holds() >= 30 && vanilla.zone_lock.holds() >= 30,
+        "{unrouted:?} {vanilla:?}"
+    );
     assert_eq!((unrouted.pcp.remote_frees, vanilla.pcp.remote_frees), (0, 0));
     // The same with the reviewers' lock-free list.
     let fixed = purger("pcp-buddy-fixed");
@@ -114,17 +118,27 @@ fn whole_blocks_are_drained_first_and_disowned() {
         let classic = blocks_at_once(engine, 4096);
         let frames = [owned_block(&classic), owned_block(&classic), owned_block(&classic)];
         assert_eq!(owned(&classic), 3);
-        // Fragments of the first block lie on the list that overflows; two whole blocks beside them.
+        // Fragments of the first block lie on the list that overflows; two whole blocks beside
+        // them.
         classic.put_all(CPU0, &frames[1], 0);
         classic.put_all(CPU0, &frames[2], 0);
-        let fragments: Vec<Pfn> = frames[0].iter().copied().filter(|pfn| pfn.get() % 2 == 0).collect();
+        let fragments: Vec<Pfn> =
+            frames[0].iter().copied().filter(|pfn| pfn.get() % 2 == 0).collect();
         classic.put_all(CPU0, &fragments[..200], 0);
-        classic.set_tuning(0, CPU0, Tuning { free_count: 150, ..Tuning::new(63, 1200, 1200, false) });
+        classic.set_tuning(
+            0,
+            CPU0,
+            Tuning { free_count: 150, ..Tuning::new(63, 1200, 1200, false) },
+        );
         // 1,225 frames are too many: 150 of them should go.
         let stats = classic.counted(|| classic.put(CPU0, fragments[200], 0));
         assert_eq!(stats.pcp.drains, 1);
         assert_eq!(stats.pcp.drained_blocks, whole, "{engine}");
-        assert_eq!(owned(&classic), 3 - whole, "{engine}: a block that is whole belongs to the zone");
+        assert_eq!(
+            owned(&classic),
+            3 - whole,
+            "{engine}: a block that is whole belongs to the zone"
+        );
     }
 }
 
@@ -143,7 +157,8 @@ fn a_block_that_becomes_whole_on_the_zones_lists_is_disowned_too() {
     }
 }
 
-/// A partial drain: half of an owned block is in use, the rest has gone back to the zone in fragments.
+/// A partial drain: half of an owned block is in use, the rest has gone back to the zone in
+/// fragments.
 fn partly_drained(engine: &str) -> (Classic, Vec<Pfn>) {
     let classic = blocks_at_once(engine, 4096);
     let mut in_use = owned_block(&classic);
@@ -155,7 +170,9 @@ fn partly_drained(engine: &str) -> (Classic, Vec<Pfn>) {
 
 #[test]
 fn a_partial_drain_is_recovered_before_a_new_block_is_claimed() {
-    for (engine, recovers) in [("pcp-buddy", true), ("pcp-buddy-fixed", true), ("pcp-buddy,-recover", false)] {
+    for (engine, recovers) in
+        [("pcp-buddy", true), ("pcp-buddy-fixed", true), ("pcp-buddy,-recover", false)]
+    {
         let (classic, in_use) = partly_drained(engine);
         let block = in_use[0].pageblock();
         // What is wanted is exactly what the block has left.
@@ -164,7 +181,11 @@ fn a_partial_drain_is_recovered_before_a_new_block_is_claimed() {
             let pfns = classic.take_many(CPU0, 0, Movable, 256);
             assert!(pfns.iter().all(|pfn| pfn.pageblock() == block), "{engine}");
         });
-        assert_eq!((stats.pcp.refills_recover, stats.pcp.refills_claim), (u64::from(recovers), 0), "{engine}");
+        assert_eq!(
+            (stats.pcp.refills_recover, stats.pcp.refills_claim),
+            (u64::from(recovers), 0),
+            "{engine}"
+        );
         assert_eq!(stats.pcp.refills_fragment, u64::from(!recovers), "{engine}");
         // With a budget for a block besides, the old one comes first and the new one second.
         let (classic, _) = partly_drained(engine);
@@ -184,7 +205,11 @@ fn recovered_fragments_may_merge_on_the_pcp_again_and_cached_ones_may_not() {
         classic.put(CPU0, pfn, 0);
         classic.put_all(CPU0, &in_use, 0);
         let stats = classic.counted(|| classic.drain_all());
-        assert_eq!(stats.pcp.drained_blocks == 1, merges, "{engine}: all of the block is on its owner's PCP");
+        assert_eq!(
+            stats.pcp.drained_blocks == 1,
+            merges,
+            "{engine}: all of the block is on its owner's PCP"
+        );
         classic.whole_again(64);
     }
 }
@@ -225,7 +250,11 @@ fn a_small_zone_degrades_to_fragments_and_single_pages() {
         });
         assert_eq!((stats.pcp.refills_recover, stats.pcp.refills_claim), (0, 0), "{engine}");
         assert!(stats.pcp.refills_fragment > 0 && stats.pcp.refills_fallback > 0, "{engine}");
-        assert_eq!((owned(&classic), stats.pcp.remote_frees), (0, 0), "{engine}: nobody owns anything");
+        assert_eq!(
+            (owned(&classic), stats.pcp.remote_frees),
+            (0, 0),
+            "{engine}: nobody owns anything"
+        );
         classic.whole_again(8);
     }
 }
@@ -253,7 +282,8 @@ fn chunks_of_a_refill_are_large_even_where_no_block_is_whole() {
         for pfn in all {
             classic.split(pfn, order(10), order(0)).unwrap();
             let frames: Vec<Pfn> = (0..1024).map(|i| pfn.checked_add(i).unwrap()).collect();
-            let (kept, freed): (Vec<_>, Vec<_>) = frames.into_iter().partition(|pfn| pfn.get() % PAGEBLOCK_FRAMES == 0);
+            let (kept, freed): (Vec<_>, Vec<_>) =
+                frames.into_iter().partition(|pfn| pfn.get() % PAGEBLOCK_FRAMES == 0);
             assert_eq!(kept.len(), 2);
             classic.free_array(CPU1, &freed).unwrap();
         }
@@ -262,6 +292,10 @@ fn chunks_of_a_refill_are_large_even_where_no_block_is_whole() {
     };
     let (before, after) = (refill("pcp-buddy,-fragment"), refill("pcp-buddy"));
     assert_eq!((before.pcp.refills_claim, after.pcp.refills_claim), (0, 0));
-    assert_eq!((before.zone.taken_chunks, after.zone.taken_chunks), (512, 2), "two chunks of order 8");
+    assert_eq!(
+        (before.zone.taken_chunks, after.zone.taken_chunks),
+        (512, 2),
+        "two chunks of order 8"
+    );
     assert!(after.zone_lock.total() * 10 < before.zone_lock.total());
 }

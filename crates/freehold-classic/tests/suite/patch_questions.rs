@@ -7,7 +7,9 @@ use freehold_classic::{Classic, Config, Stats, Tuning};
 /// `cpus` CPUs that take a pageblock at once and keep up to eight.
 fn blocks_at_once(engine: &str, blocks: u64, cpus: u16) -> Classic {
     let classic = Classic::new(Config { cpus, ..config(engine, blocks) }).unwrap();
-    (0..cpus).for_each(|cpu| classic.set_tuning(0, CpuId::new(cpu), Tuning::new(512, 4096, 4096, false)));
+    (0..cpus).for_each(|cpu| {
+        classic.set_tuning(0, CpuId::new(cpu), Tuning::new(512, 4096, 4096, false))
+    });
     classic
 }
 
@@ -25,12 +27,18 @@ fn merging_without_ownership_gives_the_zone_larger_chunks() {
         classic.put_all(CPU1, &pfns, 0);
         let stats = classic.counted(|| classic.drain_all());
         classic.whole_again(64);
-        (stats.pcp.merges, stats.pcp.drained_chunks, stats.zone.merges + stats.pcp.merges, stats.zone_lock.total())
+        (
+            stats.pcp.merges,
+            stats.pcp.drained_chunks,
+            stats.zone.merges + stats.pcp.merges,
+            stats.zone_lock.total(),
+        )
     };
     let ((none, singles, all, before), (merges, chunks, after_all, after)) =
         (drain("7.2"), drain("7.2,+merge-unowned"));
     assert_eq!((none, singles), (0, 512));
-    // Seven merges make a chunk of order 3 of eight frames, and order 3 is as far as these lists go.
+    // Seven merges make a chunk of order 3 of eight frames, and order 3 is as far as these lists
+    // go.
     assert_eq!((merges, chunks), (64 * 7, 64));
     assert_eq!(all, after_all, "the same merges, elsewhere");
     assert!(3 * after < before, "{after} {before}");
@@ -38,10 +46,13 @@ fn merging_without_ownership_gives_the_zone_larger_chunks() {
 
 #[test]
 fn without_ownership_only_what_lies_on_the_same_pcp_can_merge() {
-    for (engine, merges) in [("7.2,+merge-unowned", 0), ("pcp-buddy", 511), ("pcp-buddy,-route,+merge-unowned", 0)] {
+    for (engine, merges) in
+        [("7.2,+merge-unowned", 0), ("pcp-buddy", 511), ("pcp-buddy,-route,+merge-unowned", 0)]
+    {
         let classic = blocks_at_once(engine, 16, 2);
         let pfns = classic.take_many(CPU0, 0, Movable, 512);
-        // Even frames are freed by one CPU, odd ones by the other: with ownership they meet, without it they do not.
+        // Even frames are freed by one CPU, odd ones by the other: with ownership they meet,
+        // without it they do not.
         pfns.iter().for_each(|&pfn| classic.put(CpuId::new((pfn.get() % 2) as u16), pfn, 0));
         let stats = classic.counted(|| classic.drain_all());
         assert_eq!(stats.pcp.merges, merges, "{engine}");
@@ -58,9 +69,11 @@ fn without_ownership_only_what_lies_on_the_same_pcp_can_merge() {
 
 #[test]
 fn a_peer_gives_a_whole_block_without_the_zone_lock() {
-    for (engine, from_peer) in
-        [("pcp-buddy", false), ("pcp-buddy,+peer-blocks", true), ("pcp-buddy-fixed,+peer-blocks", true)]
-    {
+    for (engine, from_peer) in [
+        ("pcp-buddy", false),
+        ("pcp-buddy,+peer-blocks", true),
+        ("pcp-buddy-fixed,+peer-blocks", true),
+    ] {
         let classic = blocks_at_once(engine, 16, 3);
         // CPU 2 has a whole block of its own.
         let cpu2 = CpuId::new(2);
@@ -73,7 +86,11 @@ fn a_peer_gives_a_whole_block_without_the_zone_lock() {
         let stats = classic.counted(|| _ = classic.take(CPU0, 0, Movable));
         let zone = u64::from(!from_peer);
         assert_eq!((stats.zone_lock.holds(), stats.pcp.refills), (zone, zone), "{engine}");
-        assert_eq!((stats.pcp.peer_blocks, stats.pcp.peers_asked), if from_peer { (1, 2) } else { (0, 0) }, "{engine}");
+        assert_eq!(
+            (stats.pcp.peer_blocks, stats.pcp.peers_asked),
+            if from_peer { (1, 2) } else { (0, 0) },
+            "{engine}"
+        );
         assert_eq!(classic.pcp_count(0, cpu2), held - if from_peer { 512 } else { 0 }, "{engine}");
         // An unmovable request finds no block of its type with anybody.
         let stats = classic.counted(|| _ = classic.take(CPU1, 0, Unmovable));
@@ -107,12 +124,14 @@ fn before_it_fails_a_cpu_asks_its_peers_and_nobody_else_is_drained() {
             classic.take(CPU1, 0, Movable);
         }
         classic.put(CPU1, whole, 9);
-        // One at a time, so that a claim is out of the question; everything but that block is taken.
+        // One at a time, so that a claim is out of the question; everything but that block is
+        // taken.
         classic.set_tuning(0, CPU0, Tuning::new(1, 0, 0, false));
         while classic.memory_map().free > 512 {
             classic.take(CPU0, 0, Movable);
         }
-        let stats = classic.counted(|| assert_eq!(classic.take(CPU0, 0, Movable), whole, "{engine}"));
+        let stats =
+            classic.counted(|| assert_eq!(classic.take(CPU0, 0, Movable), whole, "{engine}"));
         assert_eq!(stats.drain_all, rounds, "{engine}");
         assert_eq!(stats.pcp.peer_blocks, 1 - rounds, "{engine}");
     }
@@ -132,7 +151,8 @@ fn a_block_with_fragments_elsewhere_does_not_change_hands() {
 #[test]
 fn a_whole_block_that_is_still_on_its_owners_list_of_fragments_does_not_change_hands() {
     let classic = blocks_at_once("pcp-buddy,+peer-blocks", 16, 2);
-    let tune = |cpu, frames, high| classic.set_tuning(0, cpu, Tuning::new(frames, high, high, false));
+    let tune =
+        |cpu, frames, high| classic.set_tuning(0, cpu, Tuning::new(frames, high, high, false));
     let mut home = classic.take_many(CPU1, 0, Movable, 512);
     tune(CPU1, 512, 4096);
     home.extend(classic.take_many(CPU1, 0, Movable, 512));
@@ -155,7 +175,8 @@ fn a_whole_block_that_is_still_on_its_owners_list_of_fragments_does_not_change_h
     assert_eq!((stats.pcp.peers_asked, stats.pcp.peer_blocks), (1, 0));
 }
 
-/// Eight CPUs with 100 free frames each on blocks of their own, and the block of CPU 3 wanted as a range.
+/// Eight CPUs with 100 free frames each on blocks of their own, and the block of CPU 3 wanted as a
+/// range.
 fn wanted_range(engine: &str) -> Stats {
     let classic = blocks_at_once(engine, 64, 8);
     let mut wanted = Pfn::new(0);
@@ -169,7 +190,9 @@ fn wanted_range(engine: &str) -> Stats {
         }
     }
     let range = FrameRange::new(wanted, PAGEBLOCK_FRAMES).unwrap();
-    classic.counted(|| classic.alloc_contig_range(CPU0, range, &mut |_| panic!("all of it is free")).unwrap())
+    classic.counted(|| {
+        classic.alloc_contig_range(CPU0, range, &mut |_| panic!("all of it is free")).unwrap()
+    })
 }
 
 #[test]
@@ -196,13 +219,14 @@ fn frames_that_nobodys_block_left_anywhere_are_drained_from_everybody_after_all(
         (0..512).for_each(|i| classic.put(CPU1, pfn.checked_add(i).unwrap(), 0));
         assert_eq!(owner(&classic, pfn), None);
         let range = FrameRange::new(pfn, PAGEBLOCK_FRAMES).unwrap();
-        let stats = classic.counted(|| classic.alloc_contig_range(CPU0, range, &mut |_| panic!("free")).unwrap());
+        let stats = classic
+            .counted(|| classic.alloc_contig_range(CPU0, range, &mut |_| panic!("free")).unwrap());
         assert_eq!((stats.range_visits, stats.pcp.drained_frames), (2, 512), "{engine}");
     }
 }
 
-/// The share of movable requests that CMA serves while half of the memory is used up, in percent of the frames, where
-/// `cma` of 64 blocks are CMA.
+/// The share of movable requests that CMA serves while half of the memory is used up, in percent of
+/// the frames, where `cma` of 64 blocks are CMA.
 fn cma_share(engine: &str, cma: u64, fragmented: bool) -> u64 {
     let mut config = config(engine, 64);
     config.zones[0].cma = vec![range((64 - cma) * 512, cma * 512)];
@@ -210,7 +234,9 @@ fn cma_share(engine: &str, cma: u64, fragmented: bool) -> u64 {
     (0..2).for_each(|cpu| classic.set_tuning(0, CpuId::new(cpu), Tuning::new(63, 443, 443, false)));
     if fragmented {
         // A frame of every block is in use, so that none is whole.
-        (0..64).for_each(|b| classic.alloc_contig_range(CPU0, range(512 * b, 1), &mut |_| false).unwrap());
+        (0..64).for_each(|b| {
+            classic.alloc_contig_range(CPU0, range(512 * b, 1), &mut |_| false).unwrap()
+        });
     }
     let stats = classic.counted(|| drop(classic.take_many(CPU0, 0, Movable, 32 * 512)));
     assert!(stats.zone.movable_frames >= 32 * 512);
@@ -227,7 +253,8 @@ fn cma_serves_movable_requests_until_it_is_half_of_what_is_free() {
     }
     assert_eq!(cma_share("7.2,-cma-half", 48, false), 50, "own blocks first, and there are 16");
     assert_eq!(cma_share("7.2,-cma-half", 16, false), 0);
-    // The RFC takes fragments from movable blocks as long as there are any, as if the rule were switched off.
+    // The RFC takes fragments from movable blocks as long as there are any, as if the rule were
+    // switched off.
     assert_eq!(cma_share("pcp-buddy", 48, true), cma_share("7.2,-cma-half", 48, true));
 }
 
@@ -243,7 +270,9 @@ fn the_new_switches_keep_every_structure_whole_under_a_mixture() {
         let mut held: Vec<(Pfn, u8)> = Vec::new();
         let mut random = 7u64;
         let mut draw = |below: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
         for step in 0..20_000 {
@@ -261,7 +290,9 @@ fn the_new_switches_keep_every_structure_whole_under_a_mixture() {
                 let _ = classic.alloc_contig_range(cpu, wanted, &mut |_| false).map(|()| {
                     held.extend((0..512).map(|i| (wanted.start.checked_add(i).unwrap(), 0)));
                 });
-                classic.validate().unwrap_or_else(|finding| panic!("{engine}, step {step}: {finding}"));
+                classic
+                    .validate()
+                    .unwrap_or_else(|finding| panic!("{engine}, step {step}: {finding}"));
             }
         }
         held.iter().for_each(|&(pfn, o)| classic.put(CPU0, pfn, o));

@@ -29,7 +29,9 @@ fn drain(classic: &Classic, pfns: &[Pfn]) {
 
 #[test]
 fn the_rfc_never_recovers_cma_blocks_and_the_fix_does() {
-    for (engine, recovers) in [("pcp-buddy", 0), ("pcp-buddy,+cma-phases", 1), ("pcp-buddy-fixed", 1)] {
+    for (engine, recovers) in
+        [("pcp-buddy", 0), ("pcp-buddy,+cma-phases", 1), ("pcp-buddy-fixed", 1)]
+    {
         let mut config = config(engine, 8);
         config.zones[0].cma = vec![range(2 * 512, 6 * 512)];
         let classic = blocks_at_once(config);
@@ -49,16 +51,21 @@ fn the_rfc_never_recovers_cma_blocks_and_the_fix_does() {
 
 #[test]
 fn the_rfcs_phase_2_forgets_the_half_and_half_rule_of_cma() {
-    for (engine, from_cma) in [("pcp-buddy", false), ("pcp-buddy-fixed", true), ("pcp-buddy-fixed,-cma-phases", false)]
+    for (engine, from_cma) in
+        [("pcp-buddy", false), ("pcp-buddy-fixed", true), ("pcp-buddy-fixed,-cma-phases", false)]
     {
         let mut config = config(engine, 8);
         config.zones[0].cma = vec![range(2 * 512, 6 * 512)];
         let classic = blocks_at_once(config);
-        // A frame of every block is in use, so that no block is whole; three quarters of what is free is CMA.
-        (0..8).for_each(|b| classic.alloc_contig_range(CPU0, range(512 * b, 1), &mut |_| false).unwrap());
+        // A frame of every block is in use, so that no block is whole; three quarters of what is
+        // free is CMA.
+        (0..8).for_each(|b| {
+            classic.alloc_contig_range(CPU0, range(512 * b, 1), &mut |_| false).unwrap()
+        });
         batch_of(&classic, 256);
-        let stats =
-            classic.counted(|| assert_eq!(offset(classic.take(CPU0, 0, Movable)) >= 1024, from_cma, "{engine}"));
+        let stats = classic.counted(|| {
+            assert_eq!(offset(classic.take(CPU0, 0, Movable)) >= 1024, from_cma, "{engine}")
+        });
         assert_eq!((stats.pcp.refills_fragment, stats.pcp.refills_fallback), (1, 0), "{engine}");
     }
 }
@@ -94,15 +101,19 @@ fn a_drain_and_an_idle_tick_absorb_what_others_have_freed() {
 
 #[test]
 fn the_rfc_leaves_a_dead_cpus_blocks_linked_and_owned() {
-    for (engine, defect) in [("pcp-buddy", true), ("pcp-buddy,+unlink-dead", false), ("pcp-buddy-fixed", false)] {
+    for (engine, defect) in
+        [("pcp-buddy", true), ("pcp-buddy,+unlink-dead", false), ("pcp-buddy-fixed", false)]
+    {
         let classic = blocks_at_once(config(engine, 16));
-        let pfns = [classic.take_many(CPU0, 0, Movable, 512), classic.take_many(CPU0, 0, Movable, 512)];
+        let pfns =
+            [classic.take_many(CPU0, 0, Movable, 512), classic.take_many(CPU0, 0, Movable, 512)];
         // Fragments of both blocks are in the zone: both are on the owner's list.
         drain(&classic, &[&pfns[0][256..], &pfns[1][256..]].concat());
         classic.cpu_dead(CPU0).unwrap();
         classic.validate().unwrap();
         assert_eq!(owned(&classic), if defect { 2 } else { 0 }, "{engine}");
-        // The rest comes back, the blocks become whole, and the RFC unlinks them from a list that is gone.
+        // The rest comes back, the blocks become whole, and the RFC unlinks them from a list that
+        // is gone.
         let stats = classic.counted(|| {
             classic.put_all(CPU1, &[&pfns[0][..256], &pfns[1][..256]].concat(), 0);
             classic.drain_all();
@@ -123,8 +134,13 @@ fn frames_of_a_dead_cpus_blocks_bypass_its_lists() {
         batch_of(&classic, 512);
         let stats = classic.counted(|| classic.put_all(CPU1, &pfns[..10], 0));
         assert_eq!(classic.pcp_count(0, CPU0), 0);
-        // The RFC still thinks that they are the dead CPU's, and goes to the zone with each of them.
-        assert_eq!((stats.pcp.frees == 10, stats.zone.frees), (cached, if cached { 0 } else { 10 }), "{engine}");
+        // The RFC still thinks that they are the dead CPU's, and goes to the zone with each of
+        // them.
+        assert_eq!(
+            (stats.pcp.frees == 10, stats.zone.frees),
+            (cached, if cached { 0 } else { 10 }),
+            "{engine}"
+        );
     }
 }
 
@@ -133,7 +149,8 @@ fn one_list_a_type_spares_phase_0_the_blocks_of_other_types() {
     let work = |engine: &str| {
         let classic = blocks_at_once(config(engine, 64));
         let unmovable = classic.take_many(CPU0, 0, Unmovable, 512);
-        let movable: Vec<Vec<Pfn>> = (0..20).map(|_| classic.take_many(CPU0, 0, Movable, 512)).collect();
+        let movable: Vec<Vec<Pfn>> =
+            (0..20).map(|_| classic.take_many(CPU0, 0, Movable, 512)).collect();
         assert_eq!(owned(&classic), 21);
         // The unmovable block is the first on the list, and so the last to be found.
         drain(&classic, &unmovable[256..]);
@@ -167,9 +184,12 @@ fn an_owned_block_that_changes_its_type_is_recovered_for_its_new_type() {
 
 #[test]
 fn phase_1_owns_no_block_of_a_foreign_type() {
-    // Since 6.10 the list a block is on and its type agree, and claiming changes the type, so that the case cannot
-    // arise; with the lists of before it can. Two blocks joined on the movable list, the second one unmovable.
-    for (engine, foreign) in [("pcp-buddy,-type-hygiene", true), ("pcp-buddy,-type-hygiene,+foreign-claim", false)] {
+    // Since 6.10 the list a block is on and its type agree, and claiming changes the type, so that
+    // the case cannot arise; with the lists of before it can. Two blocks joined on the movable
+    // list, the second one unmovable.
+    for (engine, foreign) in
+        [("pcp-buddy,-type-hygiene", true), ("pcp-buddy,-type-hygiene,+foreign-claim", false)]
+    {
         let classic = machine(engine, 2);
         classic.pcp_disable();
         let movable = classic.take(CPU0, 9, Movable);
@@ -203,7 +223,11 @@ fn a_chunked_drain_of_whole_blocks_gives_back_no_more_than_was_asked_for() {
         let classic = blocks_at_once(config(engine, 16));
         let pfns = classic.take_many(CPU0, 0, Movable, 4 * 512);
         classic.put_all(CPU0, &pfns[..4 * 512 - 1], 0);
-        classic.set_tuning(0, CPU0, Tuning { free_count: 500, ..Tuning::new(63, 2048, 2048, false) });
+        classic.set_tuning(
+            0,
+            CPU0,
+            Tuning { free_count: 500, ..Tuning::new(63, 2048, 2048, false) },
+        );
         let before = owned(&classic);
         // 500 frames should go, in pieces of 63: one block is enough.
         let stats = classic.counted(|| classic.put(CPU0, pfns[4 * 512 - 1], 0));
@@ -225,8 +249,13 @@ fn one_merge_pass_a_drain_is_enough() {
         classic.put_all(CPU0, &every_second[..511], 0);
         classic.set_tuning(0, CPU0, Tuning { free_count: 300, ..Tuning::new(63, 512, 512, false) });
         let stats = classic.counted(|| classic.put(CPU0, every_second[511], 0));
-        // 301 frames should go in pieces of 63; the order of the frees does not matter to any of it.
-        assert_eq!((stats.pcp.drained_frames, stats.pcp.drains, stats.pcp.merges), (301, 5, 0), "{engine}");
+        // 301 frames should go in pieces of 63; the order of the frees does not matter to any of
+        // it.
+        assert_eq!(
+            (stats.pcp.drained_frames, stats.pcp.drains, stats.pcp.merges),
+            (301, 5, 0),
+            "{engine}"
+        );
         stats.pcp.merge_steps
     };
     assert_eq!(steps("pcp-buddy-fixed"), 512);

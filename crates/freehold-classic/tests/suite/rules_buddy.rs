@@ -8,7 +8,8 @@ use freehold_classic::{Classic, Watermarks};
 fn a_request_takes_the_smallest_chunk_that_will_do_and_the_lowest_part_of_it() {
     let classic = zone_only("7.2", 4);
     assert_eq!(classic.take(CPU0, 0, Movable), at(0));
-    // The upper halves stay: one chunk of each order below 10, and the second pair of blocks untouched.
+    // The upper halves stay: one chunk of each order below 10, and the second pair of blocks
+    // untouched.
     assert_eq!(classic.memory_map().zone_chunks, [1; 11]);
     for o in (0..10).rev() {
         assert_eq!(classic.take(CPU0, o, Movable), at(1 << o), "order {o}");
@@ -48,7 +49,11 @@ fn a_chunk_whose_parent_will_soon_join_goes_to_the_tail() {
         }
         classic.put_all(CPU0, &[chunk(8), chunk(0)], 4);
         let next = classic.take(CPU0, 4, Movable);
-        assert_eq!(next, if twin_is_free { chunk(8) } else { chunk(0) }, "twin free: {twin_is_free}");
+        assert_eq!(
+            next,
+            if twin_is_free { chunk(8) } else { chunk(0) },
+            "twin free: {twin_is_free}"
+        );
         classic.validate().unwrap();
     }
 }
@@ -68,7 +73,8 @@ fn a_pageblock_goes_to_the_head_even_if_its_parents_twin_is_free() {
 fn order_8_is_the_largest_that_may_go_to_the_tail() {
     let classic = zone_only("7.2", 4);
     classic.take_many(CPU0, 8, Movable, 8);
-    // Quarters 2 and 3 are block 1, the twin of block 0; quarter 4 belongs to the other pair of blocks.
+    // Quarters 2 and 3 are block 1, the twin of block 0; quarter 4 belongs to the other pair of
+    // blocks.
     for quarter in [2, 3, 4, 0] {
         classic.put(CPU0, at(256 * quarter), 8);
     }
@@ -90,7 +96,11 @@ fn pageblocks_of_two_ordinary_types_join_and_since_6_10_become_one_type() {
             }
             assert_eq!(classic.memory_map().zone_chunks[10], 1, "{engine}");
             // The buddy takes the type of the chunk that was freed last.
-            assert_eq!(classic.types(freed_last), if rewrites { 2 } else { 1 }, "{engine}, {freed_last} last");
+            assert_eq!(
+                classic.types(freed_last),
+                if rewrites { 2 } else { 1 },
+                "{engine}, {freed_last} last"
+            );
         }
     }
 }
@@ -132,7 +142,11 @@ fn an_isolated_block_joins_no_ordinary_one_and_halves_of_order_10_keep_their_own
     classic.put(CPU0, pfn, 10);
     assert_eq!(classic.memory_map().zone_chunks[9], 2);
     classic.validate().unwrap();
-    assert_eq!(classic.exhaust(9, Movable, AllocFlags::empty()), [at(0)], "the isolated half is nobody's");
+    assert_eq!(
+        classic.exhaust(9, Movable, AllocFlags::empty()),
+        [at(0)],
+        "the isolated half is nobody's"
+    );
     classic.put(CPU0, at(0), 9);
     classic.unisolate(block(1)).unwrap();
     assert_eq!(classic.memory_map().zone_chunks[10], 1, "joined again when isolation ends");
@@ -151,7 +165,11 @@ fn isolated_blocks_that_were_emptied_by_frees_come_back_whole() {
         assert_eq!(classic.exhaust(10, Movable, AllocFlags::empty()), [at(1024)], "{engine}");
         classic.unisolate(range(0, 1024)).unwrap();
         classic.validate().unwrap();
-        assert_eq!(classic.exhaust(10, Movable, AllocFlags::empty()), [at(0)], "{engine}: available again");
+        assert_eq!(
+            classic.exhaust(10, Movable, AllocFlags::empty()),
+            [at(0)],
+            "{engine}: available again"
+        );
     }
 }
 

@@ -44,13 +44,17 @@ fn frames_on_every_cpus_lists_are_drained_into_the_range() {
 fn what_is_in_use_moves_out_of_the_way() {
     for engine in ENGINES {
         let classic = machine(engine, 8);
-        let held: Vec<(Pfn, u8)> = [0, 3, 5, 0, 9].map(|o| (classic.take(CPU0, o, Movable), o)).into();
+        let held: Vec<(Pfn, u8)> =
+            [0, 3, 5, 0, 9].map(|o| (classic.take(CPU0, o, Movable), o)).into();
         let start = held.iter().map(|(pfn, _)| pfn.pageblock()).min().unwrap();
         let wanted = FrameRange::new(start, 3 * PAGEBLOCK_FRAMES).unwrap();
         let mut moved = Vec::new();
         let mut migrate = |in_use: InUse| {
             let elsewhere = classic.take(CPU0, in_use.order.get(), Movable);
-            assert!(!wanted.contains(elsewhere), "{engine}: nobody is given a frame of an isolated block");
+            assert!(
+                !wanted.contains(elsewhere),
+                "{engine}: nobody is given a frame of an isolated block"
+            );
             moved.push((elsewhere, in_use.order.get()));
             classic.put(CPU0, in_use.pfn, in_use.order.get());
             true
@@ -61,7 +65,9 @@ fn what_is_in_use_moves_out_of_the_way() {
         assert_eq!(moved.len(), in_range, "{engine}");
         // All of it can be given back, whichever way.
         classic.free_contig_range(CPU1, wanted).unwrap();
-        for (pfn, o) in moved.into_iter().chain(held.into_iter().filter(|(pfn, _)| !wanted.contains(*pfn))) {
+        for (pfn, o) in
+            moved.into_iter().chain(held.into_iter().filter(|(pfn, _)| !wanted.contains(*pfn)))
+        {
             classic.put(CPU1, pfn, o);
         }
         classic.whole_again(8);
@@ -135,7 +141,11 @@ fn cma_blocks_are_claimed_back_from_movable_users_and_stay_cma() {
         assert_eq!(classic.types(Cma), 2, "{engine}");
         classic.free_contig_range(CPU0, range(1024, 1024)).unwrap();
         classic.whole_again(4);
-        assert_eq!(classic.exhaust(9, Unmovable, AllocFlags::empty()).len(), 2, "{engine}: lent to movable users only");
+        assert_eq!(
+            classic.exhaust(9, Unmovable, AllocFlags::empty()).len(),
+            2,
+            "{engine}: lent to movable users only"
+        );
     }
 }
 
@@ -148,7 +158,10 @@ fn a_range_that_is_isolated_already_is_busy_and_one_that_is_no_memory_is_wrong()
     classic.isolate(block(1)).unwrap();
     assert_eq!(classic.isolate(range(0, 600)), Err(AllocError::Busy { pfn: at(512) }));
     assert_eq!(classic.types(Isolate), 1, "the block before it is given back");
-    assert_eq!(classic.alloc_contig_range(CPU0, range(600, 1), nobody), Err(AllocError::Busy { pfn: at(600) }));
+    assert_eq!(
+        classic.alloc_contig_range(CPU0, range(600, 1), nobody),
+        Err(AllocError::Busy { pfn: at(600) })
+    );
     classic.unisolate(block(1)).unwrap();
     let bad = |pfn| Err(AllocError::BadRange { pfn });
     assert_eq!(classic.alloc_contig_range(CPU0, range(1500, 100), nobody), bad(at(3 * 512)));
@@ -170,7 +183,11 @@ fn nothing_is_allocated_from_an_isolated_block_and_frees_go_past_the_pcp() {
         let rest = classic.exhaust(0, Movable, AllocFlags::NO_WATERMARKS);
         assert_eq!(rest.len() as u64, 3 * PAGEBLOCK_FRAMES, "{engine}");
         classic.unisolate(isolated).unwrap();
-        assert_eq!(classic.exhaust(0, Movable, AllocFlags::empty()).len() as u64, PAGEBLOCK_FRAMES, "{engine}");
+        assert_eq!(
+            classic.exhaust(0, Movable, AllocFlags::empty()).len() as u64,
+            PAGEBLOCK_FRAMES,
+            "{engine}"
+        );
     }
 }
 

@@ -1,5 +1,5 @@
-//! Who gives frames back to the zone and when: overflow, decay, remote nodes, drain-all, hotplug, contexts that may
-//! not wait.
+//! Who gives frames back to the zone and when: overflow, decay, remote nodes, drain-all, hotplug,
+//! contexts that may not wait.
 
 use crate::support::*;
 use freehold::{AllocError, AllocFlags, CpuId, FreeError};
@@ -67,27 +67,31 @@ fn an_idle_cpu_gives_back_what_is_above_its_sinking_mark() {
 
 #[test]
 fn since_6_18_what_decays_goes_back_batch_by_batch() {
-    for (engine, drains) in [("6.18,-chunked-decay", 1), ("6.18", 2), ("7.1", 2), ("pcp-buddy", 2)] {
+    for (engine, drains) in [("6.18,-chunked-decay", 1), ("6.18", 2), ("7.1", 2), ("pcp-buddy", 2)]
+    {
         let classic = holding(engine, 3600);
         let stats = classic.counted(|| classic.tick(CPU1));
         assert_eq!((stats.pcp.drained_frames, stats.pcp.drains), (100, drains), "{engine}");
     }
 }
 
-/// As a recording of 6.18 has it: a tick that was to drain 2,016 frames drained 10,577, as 32 batches of which 19 were a
-/// huge page each, with what had come onto the lists of single frames drained before them.
+/// As a recording of 6.18 has it: a tick that was to drain 2,016 frames drained 10,577, as 32
+/// batches of which 19 were a huge page each, with what had come onto the lists of single frames
+/// drained before them.
 #[test]
 fn each_batch_that_decays_may_be_a_huge_page() {
     for (engine, huge) in [("6.18,-chunked-decay", 4), ("6.18", 31), ("7.2", 31)] {
         let classic = machine(engine, 256);
         classic.set_tuning(0, CPU1, Tuning { high: 40_000, ..Tuning::new(63, 443, 40_000, false) });
-        let (pages, singles) = (classic.take_many(CPU0, 9, Movable, 60), classic.take_many(CPU0, 4, Movable, 6));
+        let (pages, singles) =
+            (classic.take_many(CPU0, 9, Movable, 60), classic.take_many(CPU0, 4, Movable, 6));
         classic.put_all(CPU1, &pages, 9);
         for pfn in singles {
             classic.split(pfn, order(4), order(0)).unwrap();
             (0..16).for_each(|i| classic.put(CPU1, pfn.checked_add(i).unwrap(), 0));
         }
-        // 30,816 frames; the mark sinks to 28,800, 32 batches below. 96 single frames are a batch and half of one, which a huge page fills up.
+        // 30,816 frames; the mark sinks to 28,800, 32 batches below. 96 single frames are a batch
+        // and half of one, which a huge page fills up.
         classic.set_tuning(0, CPU1, Tuning { high: 28_800, ..classic.tuning(0, CPU1).unwrap() });
         let stats = classic.counted(|| classic.tick(CPU1));
         assert_eq!(stats.pcp.drained_frames, 96 + huge * 512, "{engine}");
@@ -104,8 +108,9 @@ fn before_6_7_nothing_decays() {
 #[test]
 fn a_remote_nodes_frames_trickle_back_a_batch_a_tick() {
     let classic = holding("7.2", 160);
-    let drained: Vec<u64> =
-        (0..4).map(|_| classic.counted(|| classic.tick_remote_node(CPU1)).pcp.drained_frames).collect();
+    let drained: Vec<u64> = (0..4)
+        .map(|_| classic.counted(|| classic.tick_remote_node(CPU1)).pcp.drained_frames)
+        .collect();
     assert_eq!(drained, [63, 63, 34, 0]);
 }
 
@@ -121,7 +126,10 @@ fn a_disabled_pcp_keeps_nothing_until_it_is_enabled() {
         assert_eq!(classic.memory_map().on_pcp, 0, "{}: every free goes out at once", preset.name);
         classic.pcp_enable();
         let after = classic.tuning(0, CPU0).unwrap();
-        assert_eq!((after.batch, after.high_min, after.high_max), (before.batch, before.high_min, before.high_max));
+        assert_eq!(
+            (after.batch, after.high_min, after.high_max),
+            (before.batch, before.high_min, before.high_max)
+        );
         let pfns = classic.take_many(CPU0, 0, Movable, 2);
         classic.put_all(CPU0, &pfns, 0);
         assert!(classic.memory_map().on_pcp > 0, "{}", preset.name);
@@ -140,7 +148,12 @@ fn a_cpu_that_goes_leaves_nothing_behind_and_comes_back_empty() {
         classic.cpu_dead(cpu).unwrap();
         classic.validate().unwrap();
         assert_eq!(classic.pcp_count(0, cpu), 0, "{}", preset.name);
-        assert_eq!(classic.tuning(0, CPU0).unwrap().high_max, high_max * 4 / 3, "{}: shares grow", preset.name);
+        assert_eq!(
+            classic.tuning(0, CPU0).unwrap().high_max,
+            high_max * 4 / 3,
+            "{}: shares grow",
+            preset.name
+        );
         assert!(classic.cpu_dead(cpu).is_err());
         assert_eq!(classic.alloc(cpu, request(0, Movable)), Err(AllocError::CpuOffline { cpu }));
         assert_eq!(classic.free(cpu, pfns[50], order(0)), Err(FreeError::CpuOffline { cpu }));
@@ -168,14 +181,20 @@ fn the_last_cpu_stays() {
 
 #[test]
 fn a_free_in_a_non_maskable_interrupt_never_drains() {
-    for (context, drains) in [(Context::Task, true), (Context::Interrupt, true), (Context::Nmi, false)] {
+    for (context, drains) in
+        [(Context::Task, true), (Context::Interrupt, true), (Context::Nmi, false)]
+    {
         let classic = machine("7.2", 64);
         let pfns = classic.take_many(CPU0, 0, Movable, 200);
         for &pfn in &pfns {
             assert_eq!(classic.free_in(context, CPU1, pfn, order(0)), Ok(Put::Freed));
         }
         assert_eq!(classic.stats().pcp.drains > 0, drains, "{context:?}");
-        assert_eq!(classic.pcp_count(0, CPU1) == 200, !drains, "{context:?}: over the mark for a while");
+        assert_eq!(
+            classic.pcp_count(0, CPU1) == 200,
+            !drains,
+            "{context:?}: over the mark for a while"
+        );
         // The next ordinary free makes up for it.
         let pfn = classic.take(CPU0, 0, Movable);
         classic.put(CPU1, pfn, 0);
@@ -189,9 +208,11 @@ fn a_request_that_may_not_wait_for_locks_is_served_while_none_is_held_and_never_
     let pfns = classic.exhaust(0, Movable, AllocFlags::NO_LOCK);
     classic.put_all(CPU1, &pfns[..3], 0);
     assert!(classic.pcp_count(0, CPU1) > 0);
-    let stats = classic.counted(|| assert_eq!(classic.try_with(0, Movable, AllocFlags::NO_LOCK), None));
+    let stats =
+        classic.counted(|| assert_eq!(classic.try_with(0, Movable, AllocFlags::NO_LOCK), None));
     assert_eq!(stats.drain_all, 0);
-    let stats = classic.counted(|| assert!(classic.try_with(0, Movable, AllocFlags::empty()).is_some()));
+    let stats =
+        classic.counted(|| assert!(classic.try_with(0, Movable, AllocFlags::empty()).is_some()));
     assert_eq!(stats.drain_all, 1, "an ordinary request drains the other CPU");
 }
 
@@ -211,15 +232,27 @@ fn before_anybody_fails_all_cpus_are_drained() {
 
 #[test]
 fn lists_looked_at_are_work_of_the_hold_in_which_a_drain_looks() {
-    // A reclaimable frame whose buddy is in use: the third list; picked, and put on a list of the zone.
-    for (engine, looked, work) in [("5.17", 2, 1), ("5.17+3", 2, 1), ("5.17+4", 2, 4), ("5.18", 3, 5), ("7.2", 3, 5)] {
+    // A reclaimable frame whose buddy is in use: the third list; picked, and put on a list of the
+    // zone.
+    for (engine, looked, work) in
+        [("5.17", 2, 1), ("5.17+3", 2, 1), ("5.17+4", 2, 4), ("5.18", 3, 5), ("7.2", 3, 5)]
+    {
         let classic = machine(engine, 64);
         let pfns = classic.take_many(CPU0, 0, Reclaimable, 64);
         classic.drain_all();
         classic.put(CPU1, pfns[10], 0);
         let stats = classic.counted(|| classic.drain_all());
-        assert_eq!((stats.pcp.drained_chunks, stats.zone.merges, stats.zone_lock.holds()), (1, 0, 1), "{engine}");
-        // Up to 5.17+3 the lists are searched before the zone lock is taken, and from the one after the first on.
-        assert_eq!((stats.pcp.lists_looked_at, stats.zone_lock.total()), (looked, work), "{engine}");
+        assert_eq!(
+            (stats.pcp.drained_chunks, stats.zone.merges, stats.zone_lock.holds()),
+            (1, 0, 1),
+            "{engine}"
+        );
+        // Up to 5.17+3 the lists are searched before the zone lock is taken, and from the one after
+        // the first on.
+        assert_eq!(
+            (stats.pcp.lists_looked_at, stats.zone_lock.total()),
+            (looked, work),
+            "{engine}"
+        );
     }
 }

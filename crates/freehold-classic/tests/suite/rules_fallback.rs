@@ -1,5 +1,5 @@
-//! What a type that has nothing left takes from the others: whom it asks first, when it claims a whole pageblock, when
-//! it steals a single chunk, and what a refill remembers of the search.
+//! What a type that has nothing left takes from the others: whom it asks first, when it claims a
+//! whole pageblock, when it steals a single chunk, and what a refill remembers of the search.
 
 use crate::support::*;
 use freehold::{AllocFlags, Migratetype, PAGEBLOCK_FRAMES};
@@ -20,21 +20,33 @@ fn free(classic: &Classic, start: u64, frames: u64) {
 
 #[test]
 fn each_type_asks_the_others_in_its_own_order() {
-    for (requested, first, second) in
-        [(Unmovable, Reclaimable, Movable), (Movable, Reclaimable, Unmovable), (Reclaimable, Unmovable, Movable)]
-    {
+    for (requested, first, second) in [
+        (Unmovable, Reclaimable, Movable),
+        (Movable, Reclaimable, Unmovable),
+        (Reclaimable, Unmovable, Movable),
+    ] {
         for swapped in [false, true] {
-            // Two pairs of blocks are free, of the two other types; wherever they lie the preferred type serves.
+            // Two pairs of blocks are free, of the two other types; wherever they lie the preferred
+            // type serves.
             let classic = zone_only("7.2", 6);
-            let types = if swapped { [second, first, requested] } else { [first, second, requested] };
+            let types =
+                if swapped { [second, first, requested] } else { [first, second, requested] };
             let pairs = types.map(|mt| classic.take(CPU0, 10, mt));
             classic.put_all(CPU0, &pairs[..2], 10);
             let preferred = pairs[usize::from(swapped)];
             let stats = classic.counted(|| assert_eq!(classic.take(CPU0, 9, requested), preferred));
             assert_eq!((stats.zone.fallbacks, stats.zone.claims), (1, 1));
-            assert_eq!(stats.fallbacks[9][requested.index()][first.index()], 1, "by order and types");
+            assert_eq!(
+                stats.fallbacks[9][requested.index()][first.index()],
+                1,
+                "by order and types"
+            );
             assert_eq!(stats.fallbacks.as_flattened().as_flattened().iter().sum::<u64>(), 1);
-            assert_eq!((classic.types(first), classic.types(second)), (0, 2), "all of the chunk changes its type");
+            assert_eq!(
+                (classic.types(first), classic.types(second)),
+                (0, 2),
+                "all of the chunk changes its type"
+            );
         }
     }
 }
@@ -42,7 +54,8 @@ fn each_type_asks_the_others_in_its_own_order() {
 /// Whether a request of `order` and `requested` claims the block at 0 instead of stealing from it.
 fn claims(classic: &Classic, o: u8, requested: Migratetype) -> bool {
     let before = classic.types(requested);
-    let stats = classic.counted(|| assert!(classic.take(CPU0, o, requested) < at(PAGEBLOCK_FRAMES)));
+    let stats =
+        classic.counted(|| assert!(classic.take(CPU0, o, requested) < at(PAGEBLOCK_FRAMES)));
     assert_eq!(stats.zone.fallbacks, 1);
     assert_eq!(stats.fallbacks[usize::from(o)][requested.index()].iter().sum::<u64>(), 1);
     assert_eq!(stats.zone.claims + stats.zone.steals, 1);
@@ -69,7 +82,8 @@ fn a_movable_request_counts_movable_frames_in_use_as_alike() {
     for (movable, expected) in [(156, true), (155, false)] {
         let classic = full("7.2", Unmovable);
         free(&classic, 0, 100);
-        // Movable frames in a block that stays unmovable: taken by address, after what was there has gone.
+        // Movable frames in a block that stays unmovable: taken by address, after what was there
+        // has gone.
         free(&classic, 256, movable);
         classic.alloc_contig_range(CPU0, range(256, movable), &mut |_| false).unwrap();
         assert_eq!(classic.types(Unmovable), 1);
@@ -136,7 +150,8 @@ fn before_6_10_a_block_not_worth_claiming_still_lost_its_free_chunks() {
         free(&classic, 128, 16);
         classic.take(CPU0, 0, Unmovable);
         assert_eq!(classic.types(Unmovable), 0);
-        // The chunk at 128 went along to the unmovable lists: no second fallback is needed to get it.
+        // The chunk at 128 went along to the unmovable lists: no second fallback is needed to get
+        // it.
         let stats = classic.counted(|| drop(classic.take_many(CPU0, 4, Unmovable, 4)));
         assert_eq!(stats.zone.fallbacks == 0, moved, "{engine}");
     }
@@ -151,7 +166,8 @@ fn a_request_that_may_not_fragment_takes_whole_blocks_and_falls_back_to_parts_la
     classic.put(CPU0, at(1024), 9);
     let flags = AllocFlags::NO_FRAGMENT;
     // The half-empty block would be claimable, but a whole one is there.
-    let stats = classic.counted(|| assert_eq!(classic.try_with(0, Unmovable, flags), Some(at(1024))));
+    let stats =
+        classic.counted(|| assert_eq!(classic.try_with(0, Unmovable, flags), Some(at(1024))));
     assert_eq!((stats.zone.claims, stats.zone.steals, stats.zone.boosts), (1, 0, 0));
     // Nothing whole is left: the second attempt, at the same mark, may fragment.
     let rest = classic.take_many(CPU0, 0, Unmovable, 511);
@@ -177,7 +193,8 @@ fn a_refill_that_remembers_its_stage_looks_at_fewer_lists() {
         stats.zone.lists_looked_at
     };
     let (before, after) = (looked_at("6.18,-remember-mode"), looked_at("6.18"));
-    // Each frame after the first costs the two fallback lists of order 0 instead of the whole search.
+    // Each frame after the first costs the two fallback lists of order 0 instead of the whole
+    // search.
     assert_eq!(before % 15, 0);
     assert_eq!(after, before / 15 + 14 * 2);
 }
@@ -192,21 +209,26 @@ fn a_fallback_into_part_of_a_block_boosts_the_watermarks_and_a_tick_ends_it() {
     classic.take_many(CPU0, 8, Movable, 1);
     classic.split(at(0), order(9), order(0)).unwrap();
     free(&classic, 0, 200);
-    // 456 frames are free: reclaimable and movable ones. An unmovable request falls back into part of a block.
+    // 456 frames are free: reclaimable and movable ones. An unmovable request falls back into part
+    // of a block.
     let stats = classic.counted(|| {
         classic.take(CPU0, 0, Unmovable);
     });
     assert_eq!(stats.zone.boosts, 1);
     // Marks are 512 frames higher now: more than is free.
     assert_eq!(classic.try_with(0, Movable, AllocFlags::empty()), None);
-    assert!(classic.try_with(0, Movable, AllocFlags::MIN_RESERVE).is_some(), "important singles ignore the boost");
+    assert!(
+        classic.try_with(0, Movable, AllocFlags::MIN_RESERVE).is_some(),
+        "important singles ignore the boost"
+    );
     classic.tick(CPU0);
     assert!(classic.try_with(0, Movable, AllocFlags::empty()).is_some());
 }
 
 #[test]
 fn a_fallback_that_may_not_claim_boosts_the_watermarks_in_one_step_kernels_only() {
-    // 6.14 boosts before it asks whether the whole block may be had; since 6.15 only a claim boosts.
+    // 6.14 boosts before it asks whether the whole block may be had; since 6.15 only a claim
+    // boosts.
     for (engine, boosts) in [("7.2,-claim-steal", 1), ("7.2", 0)] {
         let mut config = config(engine, 4);
         config.zones[0].watermarks = Some(freehold_classic::Watermarks { min: 0, low: 0, high: 1 });

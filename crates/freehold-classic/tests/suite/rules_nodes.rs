@@ -30,10 +30,19 @@ fn a_request_goes_to_its_own_node_and_then_to_the_next_ones_and_round() {
     for engine in ["5.17", "7.2", "pcp-buddy", "pcp-buddy-fixed"] {
         for (cpu, order_of_nodes) in [(0, [0, 1, 2]), (3, [1, 2, 0]), (4, [2, 0, 1])] {
             let classic = nodes(engine, |_| ());
-            let pfns: Vec<_> = (0..12).map(|_| classic.take(CpuId::new(cpu), 9, Unmovable)).collect();
-            let expected: Vec<u64> = order_of_nodes.into_iter().flat_map(|node| [node; 4]).collect();
-            assert_eq!(pfns.iter().map(|&pfn| node_of(pfn)).collect::<Vec<_>>(), expected, "{engine}, CPU {cpu}");
-            assert!(classic.alloc(CpuId::new(cpu), request(9, Unmovable)).is_err(), "{engine}: nothing is left");
+            let pfns: Vec<_> =
+                (0..12).map(|_| classic.take(CpuId::new(cpu), 9, Unmovable)).collect();
+            let expected: Vec<u64> =
+                order_of_nodes.into_iter().flat_map(|node| [node; 4]).collect();
+            assert_eq!(
+                pfns.iter().map(|&pfn| node_of(pfn)).collect::<Vec<_>>(),
+                expected,
+                "{engine}, CPU {cpu}"
+            );
+            assert!(
+                classic.alloc(CpuId::new(cpu), request(9, Unmovable)).is_err(),
+                "{engine}: nothing is left"
+            );
             classic.put_all(CpuId::new(5), &pfns, 9);
             classic.drain_all();
             classic.validate().unwrap();
@@ -53,7 +62,8 @@ fn who_is_about_to_fail_gets_the_reserve_of_its_own_node_first() {
         });
         // A block of each node is reserved, by a request of the node's own CPU that may not wait.
         let high_atomic = request(4, Unmovable).with(AllocFlags::HIGH_ATOMIC);
-        let mut held: Vec<_> = [0, 2, 4].map(|cpu| classic.alloc(CpuId::new(cpu), high_atomic).unwrap()).into();
+        let mut held: Vec<_> =
+            [0, 2, 4].map(|cpu| classic.alloc(CpuId::new(cpu), high_atomic).unwrap()).into();
         assert_eq!(classic.types(HighAtomic), 3);
         let reserves: Vec<_> = held.iter().map(|pfn| pfn.pageblock()).collect();
         let served = loop {
@@ -72,17 +82,24 @@ fn who_is_about_to_fail_gets_the_reserve_of_its_own_node_first() {
 fn single_frames_come_through_the_list_for_the_own_node() {
     let classic = nodes("7.2", |_| ());
     for cpu in 0..6 {
-        (0..3).for_each(|zone| classic.set_tuning(zone, CpuId::new(cpu), Tuning::new(8, 64, 64, false)));
+        (0..3).for_each(|zone| {
+            classic.set_tuning(zone, CpuId::new(cpu), Tuning::new(8, 64, 64, false))
+        });
         let pfn = classic.take(CpuId::new(cpu), 0, Movable);
         assert_eq!(node_of(pfn), u64::from(cpu / 2));
-        assert!((0..3).all(|zone| (classic.pcp_count(zone, CpuId::new(cpu)) > 0) == (zone as u16 == cpu / 2)));
+        assert!(
+            (0..3)
+                .all(|zone| (classic.pcp_count(zone, CpuId::new(cpu)) > 0)
+                    == (zone as u16 == cpu / 2))
+        );
     }
 }
 
 #[test]
 fn what_a_zone_keeps_for_lower_ones_it_does_not_keep_from_other_nodes() {
     // Each is the highest of its node; with one node the first two would be kept back.
-    let reserve = |config: &mut Config| config.zones.iter_mut().for_each(|zone| zone.lowmem_reserve = 2048);
+    let reserve =
+        |config: &mut Config| config.zones.iter_mut().for_each(|zone| zone.lowmem_reserve = 2048);
     let classic = nodes("7.2", reserve);
     assert_eq!(classic.exhaust(9, Movable, freehold::AllocFlags::empty()).len(), 12);
     let one = nodes("7.2", |config| {
@@ -96,7 +113,8 @@ fn what_a_zone_keeps_for_lower_ones_it_does_not_keep_from_other_nodes() {
 fn a_nodes_memory_is_shared_out_among_its_own_cpus() {
     let large = |config: &mut Config| {
         for (n, zone) in (0..).zip(&mut config.zones) {
-            *zone = ZoneConfig { node: zone.node, ..ZoneConfig::new("Normal", at(n << 18), 1 << 18) };
+            *zone =
+                ZoneConfig { node: zone.node, ..ZoneConfig::new("Normal", at(n << 18), 1 << 18) };
         }
     };
     let high = |classic: &Classic, zone| classic.tuning(zone, CPU0).unwrap().high_max;
@@ -104,7 +122,11 @@ fn a_nodes_memory_is_shared_out_among_its_own_cpus() {
     let classic = nodes("7.2", large);
     assert_eq!(high(&classic, 0), high(&alone, 0), "two CPUs have a node to themselves");
     classic.cpu_dead(CpuId::new(3)).unwrap();
-    assert_eq!((high(&classic, 0), high(&classic, 1)), (high(&alone, 0), 2 * high(&alone, 0)), "one of node 1 went");
+    assert_eq!(
+        (high(&classic, 0), high(&classic, 1)),
+        (high(&alone, 0), 2 * high(&alone, 0)),
+        "one of node 1 went"
+    );
     let without = nodes("7.2", |config| {
         large(config);
         config.cpu_nodes = vec![0; 6];
@@ -117,12 +139,20 @@ fn bulk_takes_from_the_own_node_or_one_frame_from_wherever_there_is_some() {
     for engine in ["6.18", "7.2", "pcp-buddy-fixed"] {
         let classic = nodes(engine, |_| ());
         let mut slots = [None; 20];
-        assert_eq!(classic.alloc_bulk(CPU0, Movable, freehold::AllocFlags::empty(), &mut slots), Ok(20), "{engine}");
+        assert_eq!(
+            classic.alloc_bulk(CPU0, Movable, freehold::AllocFlags::empty(), &mut slots),
+            Ok(20),
+            "{engine}"
+        );
         assert!(slots.iter().all(|slot| slot.is_some_and(|pfn| node_of(pfn) == 0)), "{engine}");
         // Seven frames are left there.
         classic.take_many(CPU0, 0, Movable, 2048 - 20 - 7);
         let mut slots = [None; 20];
-        assert_eq!(classic.alloc_bulk(CPU0, Movable, freehold::AllocFlags::empty(), &mut slots), Ok(1), "{engine}");
+        assert_eq!(
+            classic.alloc_bulk(CPU0, Movable, freehold::AllocFlags::empty(), &mut slots),
+            Ok(1),
+            "{engine}"
+        );
     }
 }
 

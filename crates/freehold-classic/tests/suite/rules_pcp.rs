@@ -1,4 +1,5 @@
-//! The lists of one CPU: in which order frames come and go, how much it takes, keeps and gives back.
+//! The lists of one CPU: in which order frames come and go, how much it takes, keeps and gives
+//! back.
 
 use crate::support::*;
 use freehold::{AllocFlags, CpuId, PAGEBLOCK_FRAMES};
@@ -9,7 +10,10 @@ fn a_fresh_refill_comes_in_ascending_order_and_a_freed_frame_comes_back_first() 
     for engine in ["5.17", "5.18", "6.18", "7.2", "pcp-buddy", "pcp-buddy-fixed"] {
         let classic = tuned(engine);
         let pfns = classic.take_many(CPU0, 0, Movable, 63);
-        assert!(pfns.windows(2).all(|pair| offset(pair[1]) == offset(pair[0]) + 1), "{engine}: {pfns:?}");
+        assert!(
+            pfns.windows(2).all(|pair| offset(pair[1]) == offset(pair[0]) + 1),
+            "{engine}: {pfns:?}"
+        );
         classic.put_all(CPU0, &pfns[1..3], 0);
         assert_eq!(classic.take(CPU0, 0, Movable), pfns[2], "{engine}: the warmest first");
         assert_eq!(classic.take(CPU0, 0, Movable), pfns[1], "{engine}");
@@ -40,16 +44,24 @@ fn orders_0_to_3_and_9_are_kept_and_no_others_before_pcp_buddy() {
             let pfn = classic.take(CPU0, o, Movable);
             // Nobody's block: freed to whoever frees.
             let stats = classic.counted(|| classic.put(CPU0, pfn, o));
-            assert_eq!((stats.pcp.frees == 1, stats.zone.frees == 0), (kept, kept), "{engine}, order {o}");
+            assert_eq!(
+                (stats.pcp.frees == 1, stats.zone.frees == 0),
+                (kept, kept),
+                "{engine}, order {o}"
+            );
         }
     }
 }
 
 #[test]
 fn huge_pages_have_a_list_a_type_one_from_6_0_and_two_since_6_10() {
-    for (engine, shared) in
-        [("5.17", false), ("5.18", false), ("5.18,+thp-one-list", true), ("7.2,-thp-by-type", true), ("7.2", false)]
-    {
+    for (engine, shared) in [
+        ("5.17", false),
+        ("5.18", false),
+        ("5.18,+thp-one-list", true),
+        ("7.2,-thp-by-type", true),
+        ("7.2", false),
+    ] {
         let classic = machine(engine, 16);
         classic.set_tuning(0, CPU0, Tuning::new(63, 4000, 4000, false));
         let unmovable = classic.take(CPU0, 9, Unmovable);
@@ -63,7 +75,8 @@ fn huge_pages_have_a_list_a_type_one_from_6_0_and_two_since_6_10() {
     }
 }
 
-/// The specification's worked example: one zone of 32 GiB, 32 CPUs, default watermarks without huge pages.
+/// The specification's worked example: one zone of 32 GiB, 32 CPUs, default watermarks without huge
+/// pages.
 #[test]
 fn batch_high_and_the_refill_ramp_of_32_gib_and_32_cpus() {
     let mut config = Config::single_zone(design("6.18"), 32, 8 << 20);
@@ -142,7 +155,8 @@ fn below_the_high_watermark_the_high_mark_neither_grows_nor_lets_refills_grow_pa
     }
     assert_eq!(ramp, [63, 126, 252, 443 - 63, 443 - 63]);
     assert_eq!(classic.tuning(0, CPU0).unwrap().high, 443);
-    // Enough is freed: a drain notices that memory is above the mark again, and the next refill grows.
+    // Enough is freed: a drain notices that memory is above the mark again, and the next refill
+    // grows.
     classic.put_all(CPU1, &held, 0);
     classic.drain_all();
     classic.put_all(CPU0, &classic.take_many(CPU1, 0, Movable, 600), 0);
@@ -166,7 +180,8 @@ fn refills_of_larger_orders_are_a_batch_of_frames_and_at_least_two_chunks() {
 
 #[test]
 fn high_order_pages_leave_early_each_kernel_on_its_own_condition() {
-    // A consumer that only frees order 3; which of its frees is the first that sends everything away?
+    // A consumer that only frees order 3; which of its frees is the first that sends everything
+    // away?
     let first = |engine: &str, between: bool| {
         let classic = tuned(engine);
         let chunks = classic.take_many(CPU0, 3, Unmovable, 100);
@@ -198,8 +213,11 @@ fn a_large_cache_lets_high_order_pages_gather_to_a_batch_first() {
     let left_after = |free_high_batch| {
         let classic = tuned("7.2");
         let chunks = classic.take_many(CPU0, 3, Unmovable, 20);
-        let tuning =
-            Tuning { free_count: 500, previous_free_high_order: true, ..Tuning::new(63, 443, 32768, free_high_batch) };
+        let tuning = Tuning {
+            free_count: 500,
+            previous_free_high_order: true,
+            ..Tuning::new(63, 443, 32768, free_high_batch)
+        };
         classic.set_tuning(0, CPU1, tuning);
         (1..20).find(|&i| {
             classic.put(CPU1, chunks[i], 3);
@@ -222,7 +240,8 @@ fn the_cache_slice_decides_whether_pages_may_gather() {
 fn what_is_given_back_follows_the_frames_freed_in_a_row() {
     let classic = tuned("7.1,-chunked-drain");
     let pfns = classic.take_many(CPU0, 0, Movable, 443);
-    // 442 frames stay; the next one reaches `high`, and all but a batch of what was freed in a row goes.
+    // 442 frames stay; the next one reaches `high`, and all but a batch of what was freed in a row
+    // goes.
     classic.put_all(CPU1, &pfns[..442], 0);
     assert_eq!((classic.pcp_count(0, CPU1), classic.stats().pcp.drains), (442, 0));
     let stats = classic.counted(|| classic.put(CPU1, pfns[442], 0));

@@ -1,10 +1,12 @@
-//! Freeing many single frames at once: splitting, runs, chunks at every alignment, and what interrupts them.
+//! Freeing many single frames at once: splitting, runs, chunks at every alignment, and what
+//! interrupts them.
 
 use crate::support::*;
 use freehold::{AllocFlags, FrameRange, FreeError, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Stats, Tuning, Watermarks, ZoneConfig};
 
-/// The first four pageblocks in use as single frames, nothing on the PCPs, which keep whatever they are given.
+/// The first four pageblocks in use as single frames, nothing on the PCPs, which keep whatever they
+/// are given.
 fn singles(engine: &str) -> Classic {
     let classic = machine(engine, 8);
     for half in classic.take_many(CPU0, 10, Movable, 2) {
@@ -44,13 +46,16 @@ fn expected(start: u64, frames: u64) -> (u64, u64) {
 fn a_range_is_freed_in_the_largest_aligned_chunks_at_every_alignment() {
     // All small alignments and lengths; then around a pageblock, a pair of blocks, and all of it.
     let small = (0..33).flat_map(|start| (1..40).map(move |frames| (start, frames)));
-    let large = [(1, 511), (0, 512), (511, 2), (500, 600), (0, 1024), (3, 2040), (512, 1024), (0, 2048)];
+    let large =
+        [(1, 511), (0, 512), (511, 2), (500, 600), (0, 1024), (3, 2040), (512, 1024), (0, 2048)];
     let classic = singles("7.2");
     let old = singles("7.2,-contig-free");
     for (start, frames) in small.chain(large) {
-        let stats = classic.counted(|| assert_eq!(classic.free_contig_range(CPU0, range(start, frames)), Ok(0)));
+        let stats = classic
+            .counted(|| assert_eq!(classic.free_contig_range(CPU0, range(start, frames)), Ok(0)));
         assert_eq!(chunks(&stats), expected(start, frames), "{start}+{frames}");
-        let stats = old.counted(|| assert_eq!(old.free_contig_range(CPU0, range(start, frames)), Ok(0)));
+        let stats =
+            old.counted(|| assert_eq!(old.free_contig_range(CPU0, range(start, frames)), Ok(0)));
         assert_eq!(stats.pcp.frees, frames, "one by one");
         // Take the very same frames again.
         for classic in [&classic, &old] {
@@ -76,7 +81,8 @@ fn a_frame_that_others_hold_interrupts_a_run_and_stays_in_use() {
     classic.get(at(7)).unwrap();
     classic.get(at(7)).unwrap();
     classic.get(at(12)).unwrap();
-    let stats = classic.counted(|| assert_eq!(classic.free_contig_range(CPU0, range(3, 13)), Ok(2)));
+    let stats =
+        classic.counted(|| assert_eq!(classic.free_contig_range(CPU0, range(3, 13)), Ok(2)));
     // 3 | 4 5 | 6 | (7) | 8..12 | (12) | 13 | 14 15
     assert_eq!(chunks(&stats), (6, 0));
     assert_eq!(stats.kept, 2);
@@ -93,7 +99,9 @@ fn a_frame_that_others_hold_interrupts_a_run_and_stays_in_use() {
 fn a_poisoned_frame_interrupts_a_run_and_is_never_seen_again() {
     let classic = singles("7.2");
     classic.poison(at(5)).unwrap();
-    let stats = classic.counted(|| assert_eq!(classic.free_contig_range(CPU0, range(0, 8)), Ok(0), "it was freed"));
+    let stats = classic.counted(|| {
+        assert_eq!(classic.free_contig_range(CPU0, range(0, 8)), Ok(0), "it was freed")
+    });
     // 0..4 | 4 | (5) | 6 7
     assert_eq!((chunks(&stats), stats.poisoned), ((3, 0), 1));
     classic.drain_all();
@@ -123,9 +131,15 @@ fn a_wrong_frame_anywhere_in_a_range_or_array_leaves_everything_as_it_was() {
         assert_eq!(classic.free_contig_range(CPU0, range(0, 40)), Err(error));
         assert_eq!(classic.free_array(CPU0, &[at(1), at(2), at(20)]), Err(error));
         // A frame named twice is a double free of the second.
-        assert_eq!(classic.free_array(CPU0, &[at(1), at(1)]), Err(FreeError::DoubleFree { pfn: at(1) }));
+        assert_eq!(
+            classic.free_array(CPU0, &[at(1), at(1)]),
+            Err(FreeError::DoubleFree { pfn: at(1) })
+        );
         let past = FrameRange::new(at(0), 9 * PAGEBLOCK_FRAMES).unwrap();
-        assert_eq!(classic.free_contig_range(CPU0, past), Err(FreeError::PastEnd { pfn: at(8 * PAGEBLOCK_FRAMES) }));
+        assert_eq!(
+            classic.free_contig_range(CPU0, past),
+            Err(FreeError::PastEnd { pfn: at(8 * PAGEBLOCK_FRAMES) })
+        );
         assert_eq!(classic.free_contig_range(CPU0, range(0, 0)), Err(FreeError::ZeroLength));
         assert_eq!(classic.memory_map().free, before);
         classic.validate().unwrap();
@@ -163,13 +177,15 @@ fn a_split_gives_every_part_a_reference_of_its_own() {
 
 #[test]
 fn a_range_over_the_edge_between_two_zones_goes_back_to_both() {
-    // As in the kernel, which frees frame by frame. The edge lies inside a pageblock; there is a hole behind the second.
+    // As in the kernel, which frees frame by frame. The edge lies inside a pageblock; there is a
+    // hole behind the second.
     let zone = |name: &str, start, len| ZoneConfig {
         watermarks: Some(Watermarks::default()),
         ..ZoneConfig::new(name, at(start), len)
     };
     for engine in ["5.18", "6.18", "7.2", "pcp-buddy"] {
-        let zones = vec![zone("DMA32", 100, 1300), zone("Normal", 1400, 1300), zone("Movable", 4096, 512)];
+        let zones =
+            vec![zone("DMA32", 100, 1300), zone("Normal", 1400, 1300), zone("Movable", 4096, 512)];
         let classic = Classic::new(Config { zones, ..config(engine, 1) }).unwrap();
         assert_eq!(classic.exhaust(0, Movable, AllocFlags::empty()).len(), 2600 + 512);
         let past = FreeError::PastEnd { pfn: at(2700) };

@@ -1,4 +1,5 @@
-//! Who may use which part of a zone's memory: watermarks and their relaxations, lowmem_reserve, HIGHATOMIC and CMA.
+//! Who may use which part of a zone's memory: watermarks and their relaxations, lowmem_reserve,
+//! HIGHATOMIC and CMA.
 
 use crate::support::*;
 use freehold::{AllocFlags, PAGEBLOCK_FRAMES, Pfn};
@@ -25,7 +26,8 @@ fn each_flag_opens_its_part_of_the_reserve_and_no_more() {
     ] {
         for pcps in [false, true] {
             if pcps && flags.contains(AllocFlags::NON_BLOCK) {
-                // Frames on PCPs are not free for the check, and who may not wait does not get them drained.
+                // Frames on PCPs are not free for the check, and who may not wait does not get them
+                // drained.
                 continue;
             }
             let mut config = config("7.2", 16);
@@ -58,13 +60,18 @@ fn a_lower_zone_keeps_its_lowmem_reserve_whatever_the_flags() {
         let mut low = ZoneConfig::new("DMA32", Pfn::new(0x1000), 8 * PAGEBLOCK_FRAMES);
         (low.watermarks, low.lowmem_reserve) = (marks(100), 1000);
         let mut normal = ZoneConfig::new("Normal", BASE, 8 * PAGEBLOCK_FRAMES);
-        // Its own reserve would only protect it from requests for a zone above it, and there is none.
+        // Its own reserve would only protect it from requests for a zone above it, and there is
+        // none.
         (normal.watermarks, normal.lowmem_reserve) = (marks(0), 1000);
         let zones = vec![low, normal];
         let classic = zone_only_of(Config { zones, ..config("7.2", 1) });
         let served = classic.exhaust(0, Movable, flags);
         let in_low = served.iter().filter(|pfn| **pfn < BASE).count() as u64;
-        assert_eq!(served.len() as u64 - in_low, 8 * PAGEBLOCK_FRAMES, "the highest zone serves first, all of it");
+        assert_eq!(
+            served.len() as u64 - in_low,
+            8 * PAGEBLOCK_FRAMES,
+            "the highest zone serves first, all of it"
+        );
         assert!(served[..8 * PAGEBLOCK_FRAMES as usize].iter().all(|&pfn| pfn >= BASE));
         assert_eq!(8 * PAGEBLOCK_FRAMES - in_low, left, "{flags:?}");
         classic.put_all(CPU0, &served, 0);
@@ -90,7 +97,8 @@ fn highatomic_reserves_grow_to_one_percent_rounded_up_to_blocks_and_not_in_small
 
 #[test]
 fn a_block_that_reaches_beyond_its_zone_is_not_reserved() {
-    // Its other frames belong to another zone and that one's lock: the kernel does not move its free pages.
+    // Its other frames belong to another zone and that one's lock: the kernel does not move its
+    // free pages.
     let mut config = config("6.18", 128);
     config.zones[0].range = range(256, 128 * PAGEBLOCK_FRAMES);
     // Always short, and without a high mark that fallbacks could raise.
@@ -114,13 +122,15 @@ fn nothing_is_reserved_for_single_frames_or_while_memory_is_plentiful() {
     assert_eq!(classic.types(HighAtomic), 0);
     // Above the low mark a request has no rights yet, and needs none.
     let classic = zone_only("7.2", 128);
-    let stats = classic.counted(|| assert!(classic.try_with(4, Unmovable, AllocFlags::HIGH_ATOMIC).is_some()));
+    let stats = classic
+        .counted(|| assert!(classic.try_with(4, Unmovable, AllocFlags::HIGH_ATOMIC).is_some()));
     assert_eq!((stats.zone.high_atomic_reserves, stats.zone_lock.holds()), (0, 1));
 }
 
 #[test]
 fn since_7_3_a_reserve_needs_a_zone_below_its_low_mark() {
-    // Fragmented, not short: the chunk comes from the second attempt although free memory is above low.
+    // Fragmented, not short: the chunk comes from the second attempt although free memory is above
+    // low.
     for (engine, reserves) in [("7.2", 1), ("7.2,+highatomic-at-min", 0)] {
         let classic = machine(engine, 128);
         classic.prefill(0, CPU0, Unmovable, order(3), 2);
@@ -145,7 +155,8 @@ fn reserved_frames_go_to_highatomic_first_to_others_in_need_last_and_to_nobody_e
     assert_eq!(ordinary.len(), 128 * 32 - 2);
     assert_eq!((classic.stats().zone.high_atomic_unreserves, classic.types(HighAtomic)), (1, 0));
 
-    // Somebody who cannot wait for that takes from the reserve as a last resort and leaves it a reserve.
+    // Somebody who cannot wait for that takes from the reserve as a last resort and leaves it a
+    // reserve.
     let classic = short("7.2", 128);
     let reserve = classic.try_with(4, Unmovable, AllocFlags::HIGH_ATOMIC).unwrap().pageblock();
     let atomic = classic.exhaust(0, Movable, AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
@@ -157,7 +168,8 @@ fn reserved_frames_go_to_highatomic_first_to_others_in_need_last_and_to_nobody_e
 #[test]
 fn two_reserved_blocks_are_given_back_one_by_one() {
     let classic = short("7.2", 128);
-    let atomic: Vec<_> = (0..64).map(|_| classic.try_with(4, Unmovable, AllocFlags::HIGH_ATOMIC).unwrap()).collect();
+    let atomic: Vec<_> =
+        (0..64).map(|_| classic.try_with(4, Unmovable, AllocFlags::HIGH_ATOMIC).unwrap()).collect();
     assert_eq!(classic.types(HighAtomic), 2);
     // One chunk stays in use, so that the two blocks do not become one free chunk.
     classic.put_all(CPU0, &atomic[1..], 4);
@@ -179,7 +191,8 @@ fn since_7_2_an_empty_list_is_not_refilled_for_a_highatomic_request() {
         let mut config = config(engine, 16);
         config.zones[0].watermarks = Some(Watermarks { min: 0, low: 1 << 20, high: 1 << 20 });
         let classic = Classic::new(config).unwrap();
-        let stats = classic.counted(|| assert!(classic.try_with(3, Unmovable, AllocFlags::HIGH_ATOMIC).is_some()));
+        let stats = classic
+            .counted(|| assert!(classic.try_with(3, Unmovable, AllocFlags::HIGH_ATOMIC).is_some()));
         assert_eq!((stats.pcp.refills, stats.zone.allocs), (refills, 1 - refills), "{engine}");
     }
 }

@@ -14,7 +14,8 @@ fn next(seed: &mut u64) -> u64 {
 fn random_work_on_two_cpus_leaves_every_preset_whole() {
     for preset in presets() {
         let blocks = 64;
-        let config = Config::single_zone(Design::parse(preset.name).unwrap(), 2, blocks * PAGEBLOCK_FRAMES);
+        let config =
+            Config::single_zone(Design::parse(preset.name).unwrap(), 2, blocks * PAGEBLOCK_FRAMES);
         let classic = Classic::new(config).unwrap();
         classic.validate().unwrap();
         let mut seed = 0x9e37_79b9_7f4a_7c15;
@@ -22,7 +23,9 @@ fn random_work_on_two_cpus_leaves_every_preset_whole() {
         for step in 0..60_000 {
             let cpu = CpuId::new((next(&mut seed) % 2) as u16);
             if next(&mut seed) % 100 < 52 {
-                let order = Order::new([0, 0, 0, 0, 0, 1, 2, 3, 4, 9][(next(&mut seed) % 10) as usize]).unwrap();
+                let order =
+                    Order::new([0, 0, 0, 0, 0, 1, 2, 3, 4, 9][(next(&mut seed) % 10) as usize])
+                        .unwrap();
                 let migratetype = Migratetype::PCP[(next(&mut seed) % 3) as usize];
                 if let Ok(pfn) = classic.alloc(cpu, Request::new(order, migratetype)) {
                     live.push((pfn, order));
@@ -33,7 +36,9 @@ fn random_work_on_two_cpus_leaves_every_preset_whole() {
             }
             if step % 1000 == 0 {
                 classic.tick(cpu);
-                classic.validate().unwrap_or_else(|error| panic!("{} step {step}: {error}", preset.name));
+                classic
+                    .validate()
+                    .unwrap_or_else(|error| panic!("{} step {step}: {error}", preset.name));
             }
         }
         for (pfn, order) in live {
@@ -42,6 +47,11 @@ fn random_work_on_two_cpus_leaves_every_preset_whole() {
         classic.drain_all();
         classic.validate().unwrap_or_else(|error| panic!("{}: {error}", preset.name));
         let map = classic.memory_map();
-        assert_eq!((map.free, map.free_blocks, map.chunks[10]), (map.managed, blocks, blocks / 2), "{}", preset.name);
+        assert_eq!(
+            (map.free, map.free_blocks, map.chunks[10]),
+            (map.managed, blocks, blocks / 2),
+            "{}",
+            preset.name
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! Real threads on every design: each plays a CPU, frees what others allocated, and CPUs come and go meanwhile.
+//! Real threads on every design: each plays a CPU, frees what others allocated, and CPUs come and
+//! go meanwhile.
 //!
-//! Every frame that is in use carries the number of the allocation it belongs to in a shared array. Whoever receives a
-//! chunk writes its number over a 0, whoever frees it writes 0 over its number; any other value found there means that
-//! two had the same frame at once. Work is bounded by counts, not by time.
+//! Every frame that is in use carries the number of the allocation it belongs to in a shared array.
+//! Whoever receives a chunk writes its number over a 0, whoever frees it writes 0 over its number;
+//! any other value found there means that two had the same frame at once. Work is bounded by
+//! counts, not by time.
 //!
 //! ```text
 //!   4 workers    alloc, stamp, hand to a random worker's queue    free what is in the own queue
@@ -14,7 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 
 use crate::stress_support::{Ledger, Pause, Queues, Random};
-use freehold::{AllocError, AllocFlags, CpuId, FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{
+    AllocError, AllocFlags, CpuId, FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
+};
 use freehold_classic::{Classic, Config, Context, Design, Put, Request, presets};
 
 const CPUS: u16 = 4;
@@ -33,7 +37,8 @@ struct Machine {
 
 impl Machine {
     fn new(design: &str, blocks: u64) -> Self {
-        let mut config = Config::single_zone(Design::parse(design).unwrap(), CPUS, blocks * PAGEBLOCK_FRAMES);
+        let mut config =
+            Config::single_zone(Design::parse(design).unwrap(), CPUS, blocks * PAGEBLOCK_FRAMES);
         let range = config.zones[0].range;
         config.zones[0].cma = vec![FrameRange::new(range.start, 2 * PAGEBLOCK_FRAMES).unwrap()];
         Self {
@@ -57,7 +62,11 @@ impl Machine {
         self.classic.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
         let map = self.classic.memory_map();
         assert_eq!((map.free, map.on_pcp), (map.managed, 0), "{name}: frames were lost");
-        assert_eq!(map.zone_chunks[9] + 2 * map.zone_chunks[10], map.managed / PAGEBLOCK_FRAMES, "{name}: not whole");
+        assert_eq!(
+            map.zone_chunks[9] + 2 * map.zone_chunks[10],
+            map.managed / PAGEBLOCK_FRAMES,
+            "{name}: not whole"
+        );
     }
 }
 
@@ -77,12 +86,14 @@ fn work(machine: &Machine, cpu: u16) {
     for _ in 0..STEPS {
         machine.pause.pass(cpu);
         if random.below(16) == 0 {
-            // With fewer processors than threads each would otherwise run for thousands of steps undisturbed.
+            // With fewer processors than threads each would otherwise run for thousands of steps
+            // undisturbed.
             thread::yield_now();
         }
         match random.below(10) {
             0..4 => {
-                let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 9, 10][random.below(10) as usize]).unwrap();
+                let order =
+                    Order::new([0, 0, 0, 0, 1, 2, 3, 5, 9, 10][random.below(10) as usize]).unwrap();
                 let flags = [
                     AllocFlags::empty(),
                     AllocFlags::empty(),
@@ -104,7 +115,9 @@ fn work(machine: &Machine, cpu: u16) {
             }
             4 => {
                 let mut slots = [None; 20];
-                let filled = classic.alloc_bulk(id, Migratetype::Movable, AllocFlags::empty(), &mut slots).unwrap();
+                let filled = classic
+                    .alloc_bulk(id, Migratetype::Movable, AllocFlags::empty(), &mut slots)
+                    .unwrap();
                 for pfn in slots[..filled].iter().flatten() {
                     let to = random.below(u64::from(CPUS)) as u16;
                     machine.queues.push(to, ledger.stamp(*pfn, Order::ZERO));
@@ -125,7 +138,8 @@ fn work(machine: &Machine, cpu: u16) {
             }
             _ => {
                 let Some(chunk) = machine.queues.pop(cpu) else { continue };
-                let context = [Context::Task, Context::Interrupt, Context::Nmi][random.below(3) as usize];
+                let context =
+                    [Context::Task, Context::Interrupt, Context::Nmi][random.below(3) as usize];
                 ledger.lift(chunk);
                 assert_eq!(classic.free_in(context, id, chunk.pfn, chunk.order), Ok(Put::Freed));
             }
@@ -162,7 +176,8 @@ fn drainer(machine: &Machine) {
             1 => machine.classic.set_reclaim(random.below(2) == 0),
             2 => machine.classic.tick_remote_node(CpuId::new(random.below(4) as u16)),
             3 => {
-                // What a monitor does: totals of a moving target, of which nothing is asked but that they come back.
+                // What a monitor does: totals of a moving target, of which nothing is asked but
+                // that they come back.
                 let _ = (machine.classic.memory_map(), machine.classic.stats());
             }
             _ => machine.classic.tick(CpuId::new(random.below(4) as u16)),
@@ -188,7 +203,8 @@ fn every_preset_survives_four_cpus_hotplug_and_drains() {
         let machine = Machine::new(name, BLOCKS);
         let rounds = thread::scope(|scope| {
             let machine = &machine;
-            let workers: Vec<_> = (0..CPUS).map(|cpu| scope.spawn(move || work(machine, cpu))).collect();
+            let workers: Vec<_> =
+                (0..CPUS).map(|cpu| scope.spawn(move || work(machine, cpu))).collect();
             let plugger = scope.spawn(|| hotplug(machine));
             let drainer = scope.spawn(|| drainer(machine));
             // Set in any case, or a failed worker would leave the others waiting for ever.
@@ -210,7 +226,8 @@ fn every_preset_survives_four_cpus_hotplug_and_drains() {
     }
 }
 
-/// Waits until both of two threads have arrived for the `i`-th time, so that they go on together as far as two can.
+/// Waits until both of two threads have arrived for the `i`-th time, so that they go on together as
+/// far as two can.
 fn meet(turn: &AtomicU32, i: usize) {
     turn.fetch_add(1, Relaxed);
     while turn.load(Relaxed) < 2 * (i as u32 + 1) {
@@ -259,8 +276,8 @@ fn of_two_concurrent_frees_exactly_one_succeeds() {
     }
 }
 
-/// A range is freed while others take and drop references of its frames; whoever is last frees. Then batches with a
-/// wrong element at their end, which must leave every reference where it was.
+/// A range is freed while others take and drop references of its frames; whoever is last frees.
+/// Then batches with a wrong element at their end, which must leave every reference where it was.
 #[test]
 fn ranges_and_references_race_and_every_frame_is_freed_once() {
     for name in designs() {
@@ -268,9 +285,11 @@ fn ranges_and_references_race_and_every_frame_is_freed_once() {
         let classic = &machine.classic;
         for _round in 0..40 {
             let order = Order::new(6).unwrap();
-            let pfn = classic.alloc(CpuId::new(0), Request::new(order, Migratetype::Movable)).unwrap();
+            let pfn =
+                classic.alloc(CpuId::new(0), Request::new(order, Migratetype::Movable)).unwrap();
             classic.split(pfn, order, Order::ZERO).unwrap();
-            let frames: Vec<Pfn> = (0..order.frames()).map(|i| pfn.checked_add(i).unwrap()).collect();
+            let frames: Vec<Pfn> =
+                (0..order.frames()).map(|i| pfn.checked_add(i).unwrap()).collect();
             // Each of the three threads has a reference of every frame.
             for &frame in &frames {
                 classic.get(frame).unwrap();
@@ -302,7 +321,8 @@ fn ranges_and_references_race_and_every_frame_is_freed_once() {
     }
 }
 
-/// Splitting against freeing the same chunk: either all of it is freed, or all of it is split, never both.
+/// Splitting against freeing the same chunk: either all of it is freed, or all of it is split,
+/// never both.
 #[test]
 fn a_split_and_a_free_of_the_same_chunk_exclude_each_other() {
     let order = Order::new(7).unwrap();
@@ -311,13 +331,15 @@ fn a_split_and_a_free_of_the_same_chunk_exclude_each_other() {
         let classic = &machine.classic;
         for round in 0..20u32 {
             let request = Request::new(order, Migratetype::Movable);
-            let chunks: Vec<Pfn> = (0..30).map(|_| classic.alloc(CpuId::new(0), request).unwrap()).collect();
+            let chunks: Vec<Pfn> =
+                (0..30).map(|_| classic.alloc(CpuId::new(0), request).unwrap()).collect();
             let turn = AtomicU32::new(0);
             let (split, freed) = thread::scope(|scope| {
                 let other = scope.spawn(|| {
                     let free = |(i, &pfn)| {
                         meet(&turn, i);
-                        // A little later each time: somewhere in there is the moment when the split is half done.
+                        // A little later each time: somewhere in there is the moment when the split
+                        // is half done.
                         (0..(i as u32 + round) % 16 * 8).for_each(|_| core::hint::spin_loop());
                         classic.free(CpuId::new(1), pfn, order)
                     };
@@ -341,8 +363,8 @@ fn a_split_and_a_free_of_the_same_chunk_exclude_each_other() {
     }
 }
 
-/// Ranges are taken out of memory that others are busy allocating and freeing. Whether it succeeds is a matter of luck;
-/// that nobody else has a frame of it afterwards is not.
+/// Ranges are taken out of memory that others are busy allocating and freeing. Whether it succeeds
+/// is a matter of luck; that nobody else has a frame of it afterwards is not.
 #[test]
 fn ranges_taken_from_running_allocators_are_nobody_elses() {
     for name in designs() {
@@ -358,14 +380,18 @@ fn ranges_taken_from_running_allocators_are_nobody_elses() {
                     while !machine.done.load(Relaxed) {
                         if mine.len() < 60 && random.below(2) == 0 {
                             let order = Order::new([0, 0, 1, 4][random.below(4) as usize]).unwrap();
-                            let request = Request::new(order, Migratetype::PCP[random.below(3) as usize]);
+                            let request =
+                                Request::new(order, Migratetype::PCP[random.below(3) as usize]);
                             if let Ok(pfn) = classic.alloc(CpuId::new(cpu), request) {
                                 mine.push(ledger.stamp(pfn, order));
                             }
                         } else if !mine.is_empty() {
                             let chunk = mine.swap_remove(random.below(mine.len() as u64) as usize);
                             ledger.lift(chunk);
-                            assert_eq!(classic.free(CpuId::new(cpu), chunk.pfn, chunk.order), Ok(Put::Freed));
+                            assert_eq!(
+                                classic.free(CpuId::new(cpu), chunk.pfn, chunk.order),
+                                Ok(Put::Freed)
+                            );
                         }
                     }
                     mine.into_iter().for_each(|chunk| machine.queues.push(cpu, chunk));
@@ -376,8 +402,11 @@ fn ranges_taken_from_running_allocators_are_nobody_elses() {
                 let mut taken = 0;
                 for _ in 0..300 {
                     let offset = random.below(15 * PAGEBLOCK_FRAMES);
-                    let range =
-                        FrameRange::new(machine.start.checked_add(offset).unwrap(), 1 + random.below(500)).unwrap();
+                    let range = FrameRange::new(
+                        machine.start.checked_add(offset).unwrap(),
+                        1 + random.below(500),
+                    )
+                    .unwrap();
                     // Nothing of the others' can be moved: they have no idea of it.
                     match classic.alloc_contig_range(CpuId::new(2), range, &mut |_| false) {
                         Ok(()) => {

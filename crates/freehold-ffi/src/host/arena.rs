@@ -8,15 +8,17 @@ use std::sync::{Mutex, PoisonError};
 use freehold::Pfn;
 use freehold_host::{Arena as HostArena, FrameRequest};
 
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, migratetype, order, put, shared, wanted};
+use crate::arguments::{
+    array_of_frames, array_of_frames_mut, frames, migratetype, order, put, shared, wanted,
+};
 use crate::error::{Error, Failure, answer};
 use crate::request::Request;
 use crate::status::Status;
 
 /// An arena of real page frames in this process. Opaque.
 ///
-/// Its calls may be made from any thread, but not from signal handlers. In a child of fork(2) every call is refused with
-/// `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
+/// Its calls may be made from any thread, but not from signal handlers. In a child of fork(2) every
+/// call is refused with `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
 pub struct Arena {
     /// `LIVE`, or `ENDED`; in whatever else a pointer points to, most likely neither.
     magic: AtomicU64,
@@ -26,21 +28,29 @@ pub struct Arena {
 const LIVE: u64 = 0xF4EE_401D_A4E7_A11E;
 const ENDED: u64 = 0xF4EE_401D_DEAD_A4E7;
 
-/// The handles of ended arenas, a few words each. They are kept, so that who still uses one is told so, and does not read
-/// memory that is somebody else's by now.
+/// The handles of ended arenas, a few words each. They are kept, so that who still uses one is told
+/// so, and does not read memory that is somebody else's by now.
 static ENDED_HANDLES: Mutex<Vec<&'static Arena>> = Mutex::new(Vec::new());
 
 impl Arena {
     pub(crate) fn boxed(arena: HostArena) -> *mut Self {
-        Box::into_raw(Box::new(Self { magic: AtomicU64::new(LIVE), arena: ManuallyDrop::new(arena) }))
+        Box::into_raw(Box::new(Self {
+            magic: AtomicU64::new(LIVE),
+            arena: ManuallyDrop::new(arena),
+        }))
     }
 
     fn check(&self) -> Result<(), Failure> {
-        // Relaxed: who ends an arena while others use it has broken a promise; this is to find those who come later.
+        // Relaxed: who ends an arena while others use it has broken a promise; this is to find
+        // those who come later.
         match self.magic.load(Ordering::Relaxed) {
             LIVE => Ok(()),
             ENDED => Err(Failure::Ended),
-            magic => Err(Failure::Argument { what: "arena", value: magic, allowed: "a pointer to an arena" }),
+            magic => Err(Failure::Argument {
+                what: "arena",
+                value: magic,
+                allowed: "a pointer to an arena",
+            }),
         }
     }
 }
@@ -78,8 +88,8 @@ pub(crate) fn frame_request(request: &Request) -> Result<FrameRequest, Failure> 
 /// An arena of at least that many bytes of private memory, with every knob at its default; see
 /// `freehold_arena_builder_new` for the knobs. To be given to `freehold_arena_destroy`.
 ///
-/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at once: make it before that
-/// call, or as small as it has to be.
+/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at
+/// once: make it before that call, or as small as it has to be.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -87,7 +97,11 @@ pub(crate) fn frame_request(request: &Request) -> Result<FrameRequest, Failure> 
 ///
 /// `arena` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_new(bytes: u64, arena: *mut *mut Arena, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_arena_new(
+    bytes: u64,
+    arena: *mut *mut Arena,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
@@ -97,18 +111,22 @@ pub unsafe extern "C" fn freehold_arena_new(bytes: u64, arena: *mut *mut Arena, 
     }
 }
 
-/// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are still allocated included. A
-/// null arena is fine and nothing is done. Whoever uses another copy of the pointer later is told `FREEHOLD_STATUS_ENDED`.
+/// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
+/// still allocated included. A null arena is fine and nothing is done. Whoever uses another copy of
+/// the pointer later is told `FREEHOLD_STATUS_ENDED`.
 ///
-/// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have used it need not
-/// have ended.
+/// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have
+/// used it need not have ended.
 ///
 /// # Safety
 ///
-/// `arena` is null or can be written to, and what it points to is null or comes from this library; `error` is null or can
-/// be written to.
+/// `arena` is null or can be written to, and what it points to is null or comes from this library;
+/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_destroy(arena: *mut *mut Arena, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_arena_destroy(
+    arena: *mut *mut Arena,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
@@ -126,8 +144,8 @@ pub unsafe extern "C" fn freehold_arena_destroy(arena: *mut *mut Arena, error: *
     }
 }
 
-/// Allocates what the request says, without limits; writes the first frame to `pfn`. What is in the frames is whatever
-/// their last user left.
+/// Allocates what the request says, without limits; writes the first frame to `pfn`. What is in the
+/// frames is whatever their last user left.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -152,8 +170,9 @@ pub unsafe extern "C" fn freehold_arena_alloc(
     }
 }
 
-/// Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not; writes them to `pfns` and
-/// how many there are to `allocated`. Fails only where not a single frame was allocated.
+/// Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not;
+/// writes them to `pfns` and how many there are to `allocated`. Fails only where not a single frame
+/// was allocated.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -175,15 +194,21 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
         answer(error, || {
             wanted(allocated, "allocated")?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(allocated, "allocated", live(arena)?.alloc_bulk(self::migratetype(migratetype)?, out)?)
+            put(
+                allocated,
+                "allocated",
+                live(arena)?.alloc_bulk(self::migratetype(migratetype)?, out)?,
+            )
         })
     }
 }
 
-/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
+/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for
+/// a lock.
 ///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of them by the thread whose CPU
-/// leases the frame's word, neither may see the other: then it is counted in `late_double_frees` of the statistics.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of them
+/// by the thread whose CPU leases the frame's word, neither may see the other: then it is counted
+/// in `late_double_frees` of the statistics.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -192,7 +217,12 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
 /// `arena` is null or comes from this library and is not destroyed;
 /// `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_free(arena: *const Arena, pfn: u64, order: u8, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_arena_free(
+    arena: *const Arena,
+    pfn: u64,
+    order: u8,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
@@ -226,15 +256,15 @@ pub unsafe extern "C" fn freehold_arena_free_range(
     }
 }
 
-/// Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done` frames before it have been
-/// freed, those behind it have not.
+/// Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
+/// frames before it have been freed, those behind it have not.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
 /// # Safety
 ///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `pfns` points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+/// `arena` is null or comes from this library and is not destroyed; `pfns` points to `count` frame
+/// numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_bulk(
     arena: *const Arena,
@@ -260,13 +290,18 @@ pub unsafe extern "C" fn freehold_arena_free_bulk(
 /// `arena` is null or comes from this library and is not destroyed;
 /// `cpu` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_current_cpu(arena: *const Arena, cpu: *mut u16, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_arena_current_cpu(
+    arena: *const Arena,
+    cpu: *mut u16,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe { answer(error, || put(cpu, "cpu", live(arena)?.current_cpu()?.get())) }
 }
 
-/// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a thread about to sleep for
-/// long. A thread that ends does so by itself. What it has freed is visible to others without this.
+/// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a
+/// thread about to sleep for long. A thread that ends does so by itself. What it has freed is
+/// visible to others without this.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -285,7 +320,8 @@ pub unsafe extern "C" fn freehold_arena_flush(arena: *const Arena, error: *mut E
     }
 }
 
-/// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for very large runs.
+/// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for
+/// very large runs.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -306,8 +342,8 @@ pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut E
 
 /// Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
 ///
-/// Thread safety: any thread, at any time but from a signal handler. Everybody else waits meanwhile; only to be
-/// relied on while nobody frees.
+/// Thread safety: any thread, at any time but from a signal handler. Everybody else waits
+/// meanwhile; only to be relied on while nobody frees.
 ///
 /// # Safety
 ///

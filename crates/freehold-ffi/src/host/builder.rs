@@ -1,14 +1,16 @@
 //! The knobs of an arena.
 //!
-//! An object with a function for each knob rather than a structure: a new knob is no new ABI, and the defaults are in
-//! one place only.
+//! An object with a function for each knob rather than a structure: a new knob is no new ABI, and
+//! the defaults are in one place only.
 
 use core::ffi::{CStr, c_char};
 use std::path::Path;
 use std::time::Duration;
 
 use freehold::Watermarks;
-use freehold_host::{Arena as HostArena, Backing as HostBacking, Builder, Lock, Numa as HostNuma, OnFork, Topology};
+use freehold_host::{
+    Arena as HostArena, Backing as HostBacking, Builder, Lock, Numa as HostNuma, OnFork, Topology,
+};
 
 use crate::arguments::{array, put, wanted};
 use crate::config::watermark_rule;
@@ -69,7 +71,8 @@ pub struct ArenaBuilder(Builder);
 
 /// # Safety
 ///
-/// `builder` is null or comes from [`freehold_arena_builder_new`], is not destroyed and nobody else's meanwhile.
+/// `builder` is null or comes from [`freehold_arena_builder_new`], is not destroyed and nobody
+/// else's meanwhile.
 unsafe fn turn(
     builder: *mut ArenaBuilder,
     error: *mut Error,
@@ -89,11 +92,12 @@ fn choice(what: &'static str, value: u32, allowed: &'static str) -> Failure {
     Failure::Argument { what, value: value.into(), allowed }
 }
 
-/// The knobs, at their defaults, of an arena of at least that many bytes, in whole blocks of 2 MiB. It may be larger
-/// than the machine's memory: only what is used counts. To be given to `freehold_arena_builder_destroy`. Never null.
+/// The knobs, at their defaults, of an arena of at least that many bytes, in whole blocks of 2 MiB.
+/// It may be larger than the machine's memory: only what is used counts. To be given to
+/// `freehold_arena_builder_destroy`. Never null.
 ///
-/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at once: make it before that
-/// call, or as small as it has to be.
+/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at
+/// once: make it before that call, or as small as it has to be.
 ///
 /// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
@@ -116,15 +120,15 @@ pub unsafe extern "C" fn freehold_arena_builder_destroy(builder: *mut ArenaBuild
     }
 }
 
-/// Sets addresses aside for so many bytes in all, so that the arena can grow; by default as many as it has. Not for huge pages
-/// set aside by the administrator.
+/// Sets addresses aside for so many bytes in all, so that the arena can grow; by default as many as
+/// it has. Not for huge pages set aside by the administrator.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_reserve(
     builder: *mut ArenaBuilder,
@@ -141,8 +145,8 @@ pub unsafe extern "C" fn freehold_arena_builder_reserve(
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_backing(
     builder: *mut ArenaBuilder,
@@ -163,14 +167,15 @@ pub unsafe extern "C" fn freehold_arena_builder_backing(
     }
 }
 
-/// What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always unmapped there.
+/// What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always unmapped
+/// there.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_on_fork(
     builder: *mut ArenaBuilder,
@@ -195,8 +200,8 @@ pub unsafe extern "C" fn freehold_arena_builder_on_fork(
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_lock(
     builder: *mut ArenaBuilder,
@@ -221,8 +226,8 @@ pub unsafe extern "C" fn freehold_arena_builder_lock(
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_numa(
     builder: *mut ArenaBuilder,
@@ -245,14 +250,15 @@ pub unsafe extern "C" fn freehold_arena_builder_numa(
 
 /// How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
 ///
-/// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the arena.
+/// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the
+/// arena.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_slots(
     builder: *mut ArenaBuilder,
@@ -263,14 +269,15 @@ pub unsafe extern "C" fn freehold_arena_builder_slots(
     unsafe { turn(builder, error, |builder| Ok(builder.slots(slots))) }
 }
 
-/// How many CPUs the threads beyond that share, 1 to 30,000. Default: one for each of the machine's CPUs, at most 8.
+/// How many CPUs the threads beyond that share, 1 to 30,000. Default: one for each of the machine's
+/// CPUs, at most 8.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_shared_slots(
     builder: *mut ArenaBuilder,
@@ -281,15 +288,15 @@ pub unsafe extern "C" fn freehold_arena_builder_shared_slots(
     unsafe { turn(builder, error, |builder| Ok(builder.shared_slots(slots))) }
 }
 
-/// How much each zone holds back for requests that may not fail: a `freehold_watermark_rule`, and for
-/// `FREEHOLD_WATERMARK_RULE_FRAMES` the numbers of frames. Default: nothing.
+/// How much each zone holds back for requests that may not fail: a `freehold_watermark_rule`, and
+/// for `FREEHOLD_WATERMARK_RULE_FRAMES` the numbers of frames. Default: nothing.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_watermarks(
     builder: *mut ArenaBuilder,
@@ -312,15 +319,15 @@ pub unsafe extern "C" fn freehold_arena_builder_watermarks(
     }
 }
 
-/// Whether the kernel backs the whole arena while it is built, so that running out of memory is an error there.
-/// Default: no.
+/// Whether the kernel backs the whole arena while it is built, so that running out of memory is an
+/// error there. Default: no.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_populate(
     builder: *mut ArenaBuilder,
@@ -331,15 +338,15 @@ pub unsafe extern "C" fn freehold_arena_builder_populate(
     unsafe { turn(builder, error, |builder| Ok(builder.populate(populate))) }
 }
 
-/// How many milliseconds a block must have been wholly free before the background thread gives it back. Default:
-/// 10,000.
+/// How many milliseconds a block must have been wholly free before the background thread gives it
+/// back. Default: 10,000.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_decay(
     builder: *mut ArenaBuilder,
@@ -347,7 +354,9 @@ pub unsafe extern "C" fn freehold_arena_builder_decay(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { turn(builder, error, |builder| Ok(builder.decay(Duration::from_millis(milliseconds)))) }
+    unsafe {
+        turn(builder, error, |builder| Ok(builder.decay(Duration::from_millis(milliseconds))))
+    }
 }
 
 /// The most blocks that one pass gives back. Default: 512 (1 GiB).
@@ -356,8 +365,8 @@ pub unsafe extern "C" fn freehold_arena_builder_decay(
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_budget(
     builder: *mut ArenaBuilder,
@@ -368,14 +377,15 @@ pub unsafe extern "C" fn freehold_arena_builder_budget(
     unsafe { turn(builder, error, |builder| Ok(builder.budget(blocks))) }
 }
 
-/// How many blocks are out of the allocator's hands at a time while they are given back, 1 to 1,048,576. Default: 32.
+/// How many blocks are out of the allocator's hands at a time while they are given back, 1 to
+/// 1,048,576. Default: 32.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_batch(
     builder: *mut ArenaBuilder,
@@ -392,8 +402,8 @@ pub unsafe extern "C" fn freehold_arena_builder_batch(
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_background(
     builder: *mut ArenaBuilder,
@@ -404,16 +414,15 @@ pub unsafe extern "C" fn freehold_arena_builder_background(
     unsafe { turn(builder, error, |builder| Ok(builder.background(background))) }
 }
 
-/// Takes the machine's memory nodes from that directory, laid out as `/sys/devices/system/node`, which is the default;
-/// one node where it cannot be read.
+/// Takes the machine's memory nodes from that directory, laid out as `/sys/devices/system/node`,
+/// which is the default; one node where it cannot be read.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
-/// `directory` is null or a text that ends with a zero.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to. `directory` is null or a text that ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_topology_path(
     builder: *mut ArenaBuilder,
@@ -424,21 +433,22 @@ pub unsafe extern "C" fn freehold_arena_builder_topology_path(
     unsafe {
         turn(builder, error, |builder| {
             wanted(directory, "directory")?;
-            Ok(builder.topology(Topology::read(Path::new(&*CStr::from_ptr(directory).to_string_lossy()))))
+            Ok(builder
+                .topology(Topology::read(Path::new(&*CStr::from_ptr(directory).to_string_lossy()))))
         })
     }
 }
 
-/// Takes the machine to have these memory nodes. `nodes` is a list as the kernel writes it (`0-1,4`); `cpulists` has as
-/// many texts, each the list of the CPUs next to that node.
+/// Takes the machine to have these memory nodes. `nodes` is a list as the kernel writes it
+/// (`0-1,4`); `cpulists` has as many texts, each the list of the CPUs next to that node.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is null or can be written
-/// to.
-/// `nodes` is null or a text that ends with a zero, and so is each of the `count` pointers that `cpulists` points to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to. `nodes` is null or a text that ends with a zero, and so is each of
+/// the `count` pointers that `cpulists` points to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_topology(
     builder: *mut ArenaBuilder,
@@ -468,18 +478,18 @@ pub unsafe extern "C" fn freehold_arena_builder_topology(
     }
 }
 
-/// Makes an arena with these knobs; the builder can be used again. Takes about a millisecond, whatever the arena's size. To be
-/// given to `freehold_arena_destroy`.
+/// Makes an arena with these knobs; the builder can be used again. Takes about a millisecond,
+/// whatever the arena's size. To be given to `freehold_arena_destroy`.
 ///
-/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with `FREEHOLD_STATUS_OS` where the
-/// kernel has no address space, no huge pages or no memory.
+/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with
+/// `FREEHOLD_STATUS_OS` where the kernel has no address space, no huge pages or no memory.
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
 /// # Safety
 ///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `arena` and `error` are null or can
-/// be written to.
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `arena` and
+/// `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_build(
     builder: *const ArenaBuilder,

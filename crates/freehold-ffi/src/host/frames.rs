@@ -12,7 +12,8 @@ use crate::host::arena::{Arena, frame_request, live};
 use crate::request::Request;
 use crate::status::Status;
 
-/// Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the frames.
+/// Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the
+/// frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Frames {
@@ -31,7 +32,8 @@ const NONE: Frames = Frames { memory: ptr::null_mut(), pfn: 0, count: 0, arena: 
 fn out(handle: *const Arena, frames: HostFrames<&freehold_host::Arena>) -> Frames {
     let arena = *frames.arena();
     let range = frames.into_raw();
-    let memory = arena.pointer(range.start).map_or(ptr::null_mut(), |pointer| pointer.as_ptr().cast());
+    let memory =
+        arena.pointer(range.start).map_or(ptr::null_mut(), |pointer| pointer.as_ptr().cast());
     Frames { memory, pfn: range.start.get(), count: range.len(), arena: handle }
 }
 
@@ -43,10 +45,12 @@ fn same(frames: &Frames, arena: *const Arena, allowed: &'static str) -> Result<(
     Err(Failure::Argument { what: "frames.arena", value: frames.arena.addr() as u64, allowed })
 }
 
-/// So many neighbouring frames, any number, written to `out`. What is in them is whatever their last user left.
+/// So many neighbouring frames, any number, written to `out`. What is in them is whatever their
+/// last user left.
 ///
-/// A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk is free. Any other number is taken
-/// from wherever so many are free; where memory is scarce that is a search of the whole arena.
+/// A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk is
+/// free. Any other number is taken from wherever so many are free; where memory is scarce that is a
+/// search of the whole arena.
 ///
 /// Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames.
 ///
@@ -72,7 +76,8 @@ pub unsafe extern "C" fn freehold_arena_frames(
     }
 }
 
-/// So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and are not touched.
+/// So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and
+/// are not touched.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -96,7 +101,8 @@ pub unsafe extern "C" fn freehold_arena_zeroed(
     }
 }
 
-/// What the request says, as memory: a power of two of frames, of some migratetype, on some node, without limits.
+/// What the request says, as memory: a power of two of frames, of some migratetype, on some node,
+/// without limits.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -121,12 +127,14 @@ pub unsafe extern "C" fn freehold_arena_frames_with(
     }
 }
 
-/// Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them is whatever their last user
-/// left.
+/// Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them
+/// is whatever their last user left.
 ///
-/// Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end.
+/// Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA`
+/// behind the arena's end.
 ///
-/// Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's own.
+/// Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's
+/// own.
 ///
 /// # Safety
 ///
@@ -153,15 +161,16 @@ pub unsafe extern "C" fn freehold_arena_extend_frames(
     }
 }
 
-/// Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.
+/// Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames
+/// are fine and nothing is done.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
 /// # Safety
 ///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `frames` is null or can be written to, and came from here; `error` is null or can be written to. Nobody uses the frames
-/// any more.
+/// `arena` is null or comes from this library and is not destroyed; `frames` is null or can be
+/// written to, and came from here; `error` is null or can be written to. Nobody uses the frames any
+/// more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_frames(
     arena: *const Arena,
@@ -179,7 +188,8 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
                 if these.count == 1 {
                     arena.free(freehold::Pfn::new(these.pfn), freehold::Order::ZERO)?;
                 } else {
-                    arena.free_range(self::frames(these.pfn, these.pfn.wrapping_add(these.count)))?;
+                    arena
+                        .free_range(self::frames(these.pfn, these.pfn.wrapping_add(these.count)))?;
                 }
                 *these = NONE;
             }
@@ -188,8 +198,8 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
     }
 }
 
-/// Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in the arena: any part of
-/// an allocation may be freed on its own.
+/// Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in
+/// the arena: any part of an allocation may be freed on its own.
 ///
 /// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
 ///
@@ -224,14 +234,20 @@ pub unsafe extern "C" fn freehold_frames_split(
             }
             let memory = all.memory.wrapping_byte_add((count * FRAME_SIZE) as usize);
             put(first, "first", Frames { count, ..all })?;
-            put(rest, "rest", Frames { memory, pfn: all.pfn + count, count: all.count - count, ..all })
+            put(
+                rest,
+                "rest",
+                Frames { memory, pfn: all.pfn + count, count: all.count - count, ..all },
+            )
         })
     }
 }
 
-/// Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other` none.
+/// Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other`
+/// none.
 ///
-/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas; both are as they were then.
+/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas;
+/// both are as they were then.
 ///
 /// Thread safety: any thread; the two values must be the caller's own.
 ///
@@ -239,7 +255,11 @@ pub unsafe extern "C" fn freehold_frames_split(
 ///
 /// `first`, `other` and `error` are null or can be written to; both came from here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_frames_merge(first: *mut Frames, other: *mut Frames, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_frames_merge(
+    first: *mut Frames,
+    other: *mut Frames,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
@@ -249,7 +269,11 @@ pub unsafe extern "C" fn freehold_frames_merge(first: *mut Frames, other: *mut F
             same(&b, a.arena, "the arena of first")?;
             let (low, high) = if a.pfn < b.pfn { (a, b) } else { (b, a) };
             if a.count == 0 || b.count == 0 || low.pfn.checked_add(low.count) != Some(high.pfn) {
-                return Err(Failure::Argument { what: "other.pfn", value: b.pfn, allowed: "a neighbour of first" });
+                return Err(Failure::Argument {
+                    what: "other.pfn",
+                    value: b.pfn,
+                    allowed: "a neighbour of first",
+                });
             }
             put(first, "first", Frames { count: low.count + high.count, ..low })?;
             put(other, "other", NONE)

@@ -63,7 +63,8 @@ unsafe fn released_by(
     Ok(())
 }
 
-/// Where a frame is; null for frames of other arenas. Reading and writing there is for who has the frame.
+/// Where a frame is; null for frames of other arenas. Reading and writing there is for who has the
+/// frame.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -90,7 +91,9 @@ pub unsafe extern "C" fn freehold_arena_pointer(arena: *const Arena, pfn: u64) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pfn_of(arena: *const Arena, pointer: *const c_void) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { live(arena).ok() }.and_then(|arena| arena.pfn_of(pointer.cast())).map_or(FREEHOLD_NO_PFN, Pfn::get)
+    unsafe { live(arena).ok() }
+        .and_then(|arena| arena.pfn_of(pointer.cast()))
+        .map_or(FREEHOLD_NO_PFN, Pfn::get)
 }
 
 /// All frames there are.
@@ -107,9 +110,9 @@ pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange
     unsafe { live(arena).ok() }.map_or(FrameRange::default(), |arena| arena.range().into())
 }
 
-/// The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`; -1 for other kinds of
-/// memory. It stays the arena's: not to be closed, its size not to be changed. Whoever reads or writes frames through it
-/// must have those frames.
+/// The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`;
+/// -1 for other kinds of memory. It stays the arena's: not to be closed, its size not to be
+/// changed. Whoever reads or writes frames through it must have those frames.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -134,7 +137,9 @@ pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) -> i64 {
     // SAFETY: the caller's promise.
-    unsafe { live(arena).ok() }.and_then(|arena| arena.offset(Pfn::new(pfn))).map_or(-1, |offset| offset as i64)
+    unsafe { live(arena).ok() }
+        .and_then(|arena| arena.offset(Pfn::new(pfn)))
+        .map_or(-1, |offset| offset as i64)
 }
 
 /// What the frames are made of: a `freehold_backing`; -1 for a null arena.
@@ -175,10 +180,11 @@ pub unsafe extern "C" fn freehold_arena_on_fork(arena: *const Arena) -> i32 {
     })
 }
 
-/// Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if it cannot, instead of
-/// by a signal at the first touch. What is in them does not change.
+/// Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if
+/// it cannot, instead of by a signal at the first touch. What is in them does not change.
 ///
-/// Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that failed may be backed.
+/// Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that failed
+/// may be backed.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -202,8 +208,8 @@ pub unsafe extern "C" fn freehold_arena_populate(
     }
 }
 
-/// How many of the frames from `start` to `end` (not included) the kernel has in memory at this moment, written to
-/// `count`. Takes time proportional to the range.
+/// How many of the frames from `start` to `end` (not included) the kernel has in memory at this
+/// moment, written to `count`. Takes time proportional to the range.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -220,13 +226,17 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || put(count, "count", live(arena)?.frames_in_memory(frames(start, end))?)) }
+    unsafe {
+        answer(error, || put(count, "count", live(arena)?.frames_in_memory(frames(start, end))?))
+    }
 }
 
-/// What `freehold_arena_trim` is: gives free memory back to the OS, now: every wholly free block, and of blocks in use the
-/// aligned runs of 8 free frames or more. What it did is written to `released`, unless that is null.
+/// What `freehold_arena_trim` is: gives free memory back to the OS, now: every wholly free block,
+/// and of blocks in use the aligned runs of 8 free frames or more. What it did is written to
+/// `released`, unless that is null.
 ///
-/// Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others were given back.
+/// Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others
+/// were given back.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -245,10 +255,10 @@ pub unsafe extern "C" fn freehold_arena_trim_sized(
     unsafe { answer(error, || released_by(released, size, || Ok(live(arena)?.trim()?))) }
 }
 
-/// What `freehold_arena_pass` is: gives back the blocks that have been wholly free, and untouched, since the last call, and
-/// free runs of those of which nothing was handed out since, up to the budget; does the periodic work of the threads' CPUs.
-/// To be called once each decay time, unless the background thread does. What it did is written to `released`, unless that is
-/// null.
+/// What `freehold_arena_pass` is: gives back the blocks that have been wholly free, and untouched,
+/// since the last call, and free runs of those of which nothing was handed out since, up to the
+/// budget; does the periodic work of the threads' CPUs. To be called once each decay time, unless
+/// the background thread does. What it did is written to `released`, unless that is null.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///

@@ -6,11 +6,12 @@ use crate::error::{Error, answer};
 use crate::host::arena::{Arena, live};
 use crate::status::Status;
 
-/// Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: of the addresses that
-/// `freehold_arena_builder_reserve` has set aside. The new frames, all of them free, are written to `added`, unless that is
-/// null.
+/// Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: of the addresses
+/// that `freehold_arena_builder_reserve` has set aside. The new frames, all of them free, are
+/// written to `added`, unless that is null.
 ///
-/// Fails with `FREEHOLD_STATUS_NO_ROOM` where not so much was reserved: `error->found` is how many bytes could be added.
+/// Fails with `FREEHOLD_STATUS_NO_ROOM` where not so much was reserved: `error->found` is how many
+/// bytes could be added.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///
@@ -35,11 +36,12 @@ pub unsafe extern "C" fn freehold_arena_grow(
     }
 }
 
-/// Takes at least so many bytes, in whole blocks of 2 MiB, off the arena's end; their memory goes back to the OS, their
-/// addresses stay reserved. The frames that are gone are written to `removed`, unless that is null.
+/// Takes at least so many bytes, in whole blocks of 2 MiB, off the arena's end; their memory goes
+/// back to the OS, their addresses stay reserved. The frames that are gone are written to
+/// `removed`, unless that is null.
 ///
-/// Fails with `FREEHOLD_STATUS_BUSY` where not all of them are free: `error->found` is how many bytes could go; and with
-/// `FREEHOLD_STATUS_INVALID_ARGUMENT` where nothing would be left.
+/// Fails with `FREEHOLD_STATUS_BUSY` where not all of them are free: `error->found` is how many
+/// bytes could go; and with `FREEHOLD_STATUS_INVALID_ARGUMENT` where nothing would be left.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///

@@ -8,7 +8,8 @@ use crate::host::arena::{Arena, live};
 use crate::stats::{Totals, ZoneStats, no_zone};
 use crate::status::Status;
 
-/// A snapshot of an arena: each number is exact, but they may be of slightly different moments while others work.
+/// A snapshot of an arena: each number is exact, but they may be of slightly different moments
+/// while others work.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ArenaStats {
@@ -16,7 +17,8 @@ pub struct ArenaStats {
     pub frames: u64,
     /// Blocks of 2 MiB there are.
     pub blocks: u64,
-    /// Blocks of which frames were handed out since they last came from the OS: at most these are backed by memory.
+    /// Blocks of which frames were handed out since they last came from the OS: at most these are
+    /// backed by memory.
     pub blocks_resident: u64,
     /// Blocks given back to the OS so far, each time counted.
     pub blocks_released: u64,
@@ -98,7 +100,8 @@ pub unsafe extern "C" fn freehold_arena_read_stats_sized(
     }
 }
 
-/// How many frames are free, wherever they are held. Looks at every block; exact while nothing runs.
+/// How many frames are free, wherever they are held. Looks at every block; exact while nothing
+/// runs.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -112,7 +115,8 @@ pub unsafe extern "C" fn freehold_arena_free_frame_count(arena: *const Arena) ->
     unsafe { live(arena).ok() }.map_or(0, |arena| arena.free_frames())
 }
 
-/// What `freehold_arena_read_zone_stats` is: the allocator's view of one zone; there is one for each memory node.
+/// What `freehold_arena_read_zone_stats` is: the allocator's view of one zone; there is one for
+/// each memory node.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
 ///

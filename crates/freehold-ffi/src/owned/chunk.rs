@@ -1,5 +1,5 @@
-//! One chunk on an owned CPU: the hot calls. From what the CPU has in hand first, compiled once for each order; then the
-//! long way; then the way that finds out what is wrong.
+//! One chunk on an owned CPU: the hot calls. From what the CPU has in hand first, compiled once for
+//! each order; then the long way; then the way that finds out what is wrong.
 
 use freehold::{Migratetype, Order, Pfn};
 
@@ -11,15 +11,16 @@ use crate::status::Status;
 
 /// Allocates what the request says on an owned CPU; writes the first frame to `pfn`.
 ///
-/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
-/// lock; before failing, every CPU is asked.
+/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work
+/// under the zone lock; before failing, every CPU is asked.
 ///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+/// Thread safety: one thread at a time for each handle; different handles do not disturb each
+/// other.
 ///
 /// # Safety
 ///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null or can be
-/// read; `pfn` and `error` are null or can be written to.
+/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null
+/// or can be read; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_alloc(
     cpu: *const OwnedCpu,
@@ -44,7 +45,8 @@ pub unsafe extern "C" fn freehold_owned_alloc(
 type Alloc = unsafe fn(*const OwnedCpu, *const Request, *mut u64, *mut Error) -> Status;
 type Free = unsafe fn(*const OwnedCpu, u64, *mut Error) -> Status;
 
-/// By order. Compiled once for each: what is known of the order then need not be asked, some 60 instructions of a pair.
+/// By order. Compiled once for each: what is known of the order then need not be asked, some 60
+/// instructions of a pair.
 static ALLOC: [Alloc; 10] = [
     alloc_chunk::<0>,
     alloc_chunk::<1>,
@@ -89,21 +91,28 @@ unsafe fn alloc_chunk<const ORDER: u8>(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        if const { ORDER > 0 && ORDER < 6 } && take_in_hand(cpu, (*request).chunk(), const { order_of(ORDER) }, pfn) {
+        if const { ORDER > 0 && ORDER < 6 }
+            && take_in_hand(cpu, (*request).chunk(), const { order_of(ORDER) }, pfn)
+        {
             return Status::Ok;
         }
         alloc_long::<ORDER>(cpu, request, pfn, error)
     }
 }
 
-/// A chunk of order 0 to 5 from what the CPU has in hand. Where it says no, the long way knows what to do; it is a jump away,
-/// so that nothing has to be saved for it.
+/// A chunk of order 0 to 5 from what the CPU has in hand. Where it says no, the long way knows what
+/// to do; it is a jump away, so that nothing has to be saved for it.
 ///
 /// # Safety
 ///
 /// As [`freehold_owned_alloc`].
 #[inline(always)]
-unsafe fn take_in_hand(cpu: *const OwnedCpu, kind: Option<Migratetype>, order: Order, pfn: *mut u64) -> bool {
+unsafe fn take_in_hand(
+    cpu: *const OwnedCpu,
+    kind: Option<Migratetype>,
+    order: Order,
+    pfn: *mut u64,
+) -> bool {
     let Some(kind) = kind else { return false };
     if pfn.is_null() {
         return false;
@@ -148,7 +157,12 @@ unsafe fn alloc_long<const ORDER: u8>(
 /// As [`freehold_owned_alloc`].
 #[cold]
 #[inline(never)]
-unsafe fn alloc_any(cpu: *const OwnedCpu, request: *const Request, pfn: *mut u64, error: *mut Error) -> Status {
+unsafe fn alloc_any(
+    cpu: *const OwnedCpu,
+    request: *const Request,
+    pfn: *mut u64,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
@@ -159,20 +173,27 @@ unsafe fn alloc_any(cpu: *const OwnedCpu, request: *const Request, pfn: *mut u64
     }
 }
 
-/// Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
-/// lock.
+/// Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever.
+/// Never waits for a lock.
 ///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
-/// the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of them
+/// by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
+/// the platform's `late_double_free` is told.
 ///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+/// Thread safety: one thread at a time for each handle; different handles do not disturb each
+/// other.
 ///
 /// # Safety
 ///
 /// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
 /// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_owned_free(cpu: *const OwnedCpu, pfn: u64, order: u8, error: *mut Error) -> Status {
+pub unsafe extern "C" fn freehold_owned_free(
+    cpu: *const OwnedCpu,
+    pfn: u64,
+    order: u8,
+    error: *mut Error,
+) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         if order == 0 {

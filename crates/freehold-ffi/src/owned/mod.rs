@@ -7,15 +7,17 @@ use core::ffi::c_void;
 use freehold::CpuId;
 
 use crate::allocator::Allocator;
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, put, put_if_wanted, shared, wanted};
+use crate::arguments::{
+    array_of_frames, array_of_frames_mut, frames, put, put_if_wanted, shared, wanted,
+};
 use crate::error::{Error, Failure, answer};
 use crate::handle::{OwnedCpu, owned};
 use crate::here::{LastReference, is_last};
 use crate::request::Request;
 use crate::status::Status;
 
-/// Takes a CPU for the caller, until `freehold_owned_release`: its calls need no atomic read-modify-write then, where
-/// the platform has a heavy barrier.
+/// Takes a CPU for the caller, until `freehold_owned_release`: its calls need no atomic
+/// read-modify-write then, where the platform has a heavy barrier.
 ///
 /// Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`.
 ///
@@ -23,8 +25,8 @@ use crate::status::Status;
 ///
 /// # Safety
 ///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `handle` and `error` are null or can be
-/// written to.
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `handle` and `error` are
+/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_own(
     allocator: *const Allocator,
@@ -46,15 +48,16 @@ pub unsafe extern "C" fn freehold_own(
     }
 }
 
-/// Gives a CPU back, with all that it holds; the handle is dead then. Using it again is refused with
-/// `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then, whose handle it is.
+/// Gives a CPU back, with all that it holds; the handle is dead then. Using it again is refused
+/// with `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then, whose handle it
+/// is.
 ///
 /// Thread safety: the thread that uses the handle.
 ///
 /// # Safety
 ///
-/// `cpu` is null or comes from `freehold_own`, is used by nobody else and its allocator is not destroyed; `error` is
-/// null or can be written to.
+/// `cpu` is null or comes from `freehold_own`, is used by nobody else and its allocator is not
+/// destroyed; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_release(cpu: *const OwnedCpu, error: *mut Error) -> Status {
     // SAFETY: the caller's promise.
@@ -79,17 +82,19 @@ pub unsafe extern "C" fn freehold_owned_cpu_number(cpu: *const OwnedCpu) -> u16 
     unsafe { cpu.as_ref() }.map_or(0, |this| this.cpu().get())
 }
 
-/// Allocates single frames on an owned CPU until `count` are there or memory is not; writes them to `pfns` and
-/// how many there are to `allocated`. The request must be of order 0.
+/// Allocates single frames on an owned CPU until `count` are there or memory is not; writes them to
+/// `pfns` and how many there are to `allocated`. The request must be of order 0.
 ///
 /// Fails only where not a single frame was allocated.
 ///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+/// Thread safety: one thread at a time for each handle; different handles do not disturb each
+/// other.
 ///
 /// # Safety
 ///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null or can be
-/// read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
+/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null
+/// or can be read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be
+/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_alloc_bulk(
     cpu: *const OwnedCpu,
@@ -110,10 +115,11 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
     }
 }
 
-/// Frees the frames from `start` to `end` (not included) on an owned CPU, whatever the allocations were. Never waits
-/// for a lock.
+/// Frees the frames from `start` to `end` (not included) on an owned CPU, whatever the allocations
+/// were. Never waits for a lock.
 ///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+/// Thread safety: one thread at a time for each handle; different handles do not disturb each
+/// other.
 ///
 /// # Safety
 ///
@@ -135,19 +141,21 @@ pub unsafe extern "C" fn freehold_owned_free_range(
     }
 }
 
-/// Frees those frames from `start` to `end` (not included) on an owned CPU of which `last_reference` says that it was
-/// the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
-/// once, in rising order, without any lock held.
+/// Frees those frames from `start` to `end` (not included) on an owned CPU of which
+/// `last_reference` says that it was the last one, in maximal runs; writes how many were kept to
+/// `kept`, unless that is null. Each frame is asked about once, in rising order, without any lock
+/// held.
 ///
 /// Where a run cannot be freed the call ends; the runs before it have been freed.
 ///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+/// Thread safety: one thread at a time for each handle; different handles do not disturb each
+/// other.
 ///
 /// # Safety
 ///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `kept`
-/// and `error` are null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses the
-/// frames that are freed any more.
+/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `kept` and
+/// `error` are null or can be written to. `last_reference` is null or may be called with `user`.
+/// Nobody uses the frames that are freed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free_range_with(
     cpu: *const OwnedCpu,
@@ -161,7 +169,8 @@ pub unsafe extern "C" fn freehold_owned_free_range_with(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            let kept_frames = owned(cpu)?.free_range_with(frames(start, end), is_last(last_reference, user)?)?;
+            let kept_frames =
+                owned(cpu)?.free_range_with(frames(start, end), is_last(last_reference, user)?)?;
             put_if_wanted(kept, kept_frames);
             Ok(())
         })
@@ -170,15 +179,16 @@ pub unsafe extern "C" fn freehold_owned_free_range_with(
 
 /// Frees single frames on an owned CPU, in any order. Never waits for a lock.
 ///
-/// Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
-/// not.
+/// Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
+/// those behind it have not.
 ///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+/// Thread safety: one thread at a time for each handle; different handles do not disturb each
+/// other.
 ///
 /// # Safety
 ///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `pfns`
-/// points to `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
+/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `pfns` points to
+/// `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free_bulk(
     cpu: *const OwnedCpu,
@@ -195,10 +205,12 @@ pub unsafe extern "C" fn freehold_owned_free_bulk(
     }
 }
 
-/// The periodic work of an owned CPU, about once a second: leases that were not used end, what frees have announced is
-/// looked at, and a CPU or group that allocated nothing since the last tick gives back everything.
+/// The periodic work of an owned CPU, about once a second: leases that were not used end, what
+/// frees have announced is looked at, and a CPU or group that allocated nothing since the last tick
+/// gives back everything.
 ///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+/// Thread safety: one thread at a time for each handle; different handles do not disturb each
+/// other.
 ///
 /// # Safety
 ///
@@ -215,9 +227,11 @@ pub unsafe extern "C" fn freehold_owned_tick(cpu: *const OwnedCpu, error: *mut E
     }
 }
 
-/// Ends an owned CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
+/// Ends an owned CPU's leases: for a CPU about to go idle. What it has freed is visible to others
+/// without this.
 ///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+/// Thread safety: one thread at a time for each handle; different handles do not disturb each
+/// other.
 ///
 /// # Safety
 ///

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What a static library made of Rust needs besides itself, on Linux with glibc.
-pub(crate) const SYSTEM_LIBRARIES: &[&str] = &["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+pub(crate) const SYSTEM_LIBRARIES: &[&str] =
+    &["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 /// The crate's own directory.
 pub(crate) fn root() -> &'static Path {
@@ -34,13 +35,17 @@ pub(crate) fn run(command: &mut Command) -> String {
     out
 }
 
-/// The directory in which cargo put the libraries: that of this test's own executable. The cdylib and the staticlib of a
-/// package of the workspace have no hash in their names.
+/// The directory in which cargo put the libraries: that of this test's own executable. The cdylib
+/// and the staticlib of a package of the workspace have no hash in their names.
 pub(crate) fn libraries() -> PathBuf {
     let test = env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("in a directory");
     for name in ["libfreehold_ffi.so", "libfreehold_ffi.a"] {
-        assert!(deps.join(name).is_file(), "cargo builds {name} for this test, into {}", deps.display());
+        assert!(
+            deps.join(name).is_file(),
+            "cargo builds {name} for this test, into {}",
+            deps.display()
+        );
     }
     deps.to_path_buf()
 }
@@ -53,7 +58,8 @@ pub(crate) fn fresh(name: &str) -> PathBuf {
     directory
 }
 
-/// The libraries and the header under the names that C knows them by, as `make install` lays them out.
+/// The libraries and the header under the names that C knows them by, as `make install` lays them
+/// out.
 pub(crate) struct Installed {
     pub(crate) prefix: PathBuf,
 }
@@ -93,7 +99,14 @@ impl Installed {
     }
 
     /// Compiles a source of this crate, all warnings being errors; the program's path.
-    pub(crate) fn compile(&self, compiler: &str, flags: &[&str], source: &str, link: Link, program: &str) -> PathBuf {
+    pub(crate) fn compile(
+        &self,
+        compiler: &str,
+        flags: &[&str],
+        source: &str,
+        link: Link,
+        program: &str,
+    ) -> PathBuf {
         let output = self.prefix.join(program);
         let mut command = Command::new(compiler);
         command.args(["-Wall", "-Wextra", "-Werror", "-g"]).args(flags);

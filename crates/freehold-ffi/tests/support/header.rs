@@ -35,8 +35,9 @@ const GROUPS: [(&str, &str); 10] = [
     ("freehold_read_cpu_stats_sized", "The bare allocator: statistics. Errors and versions"),
 ];
 
-/// What cbindgen has no setting for: C of 1989 and C++ of 1998 have no comma behind the last name of an enum, and the former
-/// no `//`; what every pointer must be is said once, at the top; and functions come in groups.
+/// What cbindgen has no setting for: C of 1989 and C++ of 1998 have no comma behind the last name
+/// of an enum, and the former no `//`; what every pointer must be is said once, at the top; and
+/// functions come in groups.
 fn readable(header: &str) -> String {
     let lines: Vec<String> = header.lines().map(without_line_comment).collect();
     let mut out = String::new();
@@ -45,15 +46,18 @@ fn readable(header: &str) -> String {
     while at < lines.len() {
         if lines[at] != "/**" {
             // An enum's last name, perhaps with the end of a condition behind it.
-            let ends =
-                lines[at + 1..].iter().find(|line| !line.starts_with('#')).is_some_and(|line| line.starts_with('}'));
+            let ends = lines[at + 1..]
+                .iter()
+                .find(|line| !line.starts_with('#'))
+                .is_some_and(|line| line.starts_with('}'));
             out += lines[at].strip_suffix(',').filter(|_| ends).unwrap_or(&lines[at]);
             out.push('\n');
             at += 1;
             continue;
         }
         let end = at + lines[at..].iter().position(|line| line == " */").expect("a comment ends");
-        if let Some((_, title)) = GROUPS.iter().find(|(first, _)| declares(&lines[end + 1], first)) {
+        if let Some((_, title)) = GROUPS.iter().find(|(first, _)| declares(&lines[end + 1], first))
+        {
             out += &format!("/* ---- {title} ---- */\n\n");
             groups -= 1;
         }
@@ -84,7 +88,8 @@ const SAID_ONCE: [&str; 14] = [
 ];
 
 fn declares(line: &str, function: &str) -> bool {
-    line.split([' ', '*']).any(|word| word.strip_prefix(function).is_some_and(|rest| rest.starts_with('(')))
+    line.split([' ', '*'])
+        .any(|word| word.strip_prefix(function).is_some_and(|rest| rest.starts_with('(')))
 }
 
 fn without_line_comment(line: &str) -> String {
@@ -99,10 +104,12 @@ fn folded(comment: &[String]) -> String {
     let Some(safety) = comment.iter().position(|line| line == " * # Safety") else {
         return comment.join("\n") + "\n";
     };
-    let text: Vec<&str> = comment[safety + 1..comment.len() - 1].iter().map(|line| line[2..].trim()).collect();
+    let text: Vec<&str> =
+        comment[safety + 1..comment.len() - 1].iter().map(|line| line[2..].trim()).collect();
     let text = text.join(" ").replace(" - ", " ");
     let said = |part: &&str| SAID_ONCE.iter().any(|said| part.contains(said));
-    let parts = text.split_inclusive(['.', ';']).map(|part| part.trim().trim_end_matches(['.', ';']));
+    let parts =
+        text.split_inclusive(['.', ';']).map(|part| part.trim().trim_end_matches(['.', ';']));
     let rest: Vec<&str> = parts.filter(|part| !part.is_empty() && !said(part)).collect();
     let mut out = comment[..safety].join("\n").trim_end_matches("\n *").to_string() + "\n";
     if !rest.is_empty() {

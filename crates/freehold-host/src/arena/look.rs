@@ -24,7 +24,9 @@ impl Arena {
             blocks_resident: notes.resident(),
             blocks_released: read(&release.blocks),
             frames_released: read(&release.frames),
-            bytes_released: (read(&release.blocks) * freehold::PAGEBLOCK_FRAMES + read(&release.frames)) * FRAME_SIZE,
+            bytes_released: (read(&release.blocks) * freehold::PAGEBLOCK_FRAMES
+                + read(&release.frames))
+                * FRAME_SIZE,
             release_calls: read(&release.calls),
             release_refused: read(&release.refused),
             passes: read(&release.passes),
@@ -39,16 +41,20 @@ impl Arena {
         }
     }
 
-    /// How many frames are free, wherever they are held. Looks at every block that was ever used; exact while nothing runs.
+    /// How many frames are free, wherever they are held. Looks at every block that was ever used;
+    /// exact while nothing runs.
     #[must_use]
     pub fn free_frames(&self) -> u64 {
         let engine = &self.core.engine;
-        let held: u64 = (0..engine.zone_count()).filter_map(|zone| engine.zone_stats(zone)).map(|zone| zone.free).sum();
+        let held: u64 = (0..engine.zone_count())
+            .filter_map(|zone| engine.zone_stats(zone))
+            .map(|zone| zone.free)
+            .sum();
         held + self.unplugged()
     }
 
-    /// The allocator's view of one zone: one for each memory node. It is told of the memory behind the first TiB of the last
-    /// node when that is wanted.
+    /// The allocator's view of one zone: one for each memory node. It is told of the memory behind
+    /// the first TiB of the last node when that is wanted.
     #[must_use]
     pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
         self.core.engine.zone_stats(zone)
@@ -69,8 +75,9 @@ impl Arena {
         thread::enter(&self.core, |cpu| cpu.id())
     }
 
-    /// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a thread about to sleep
-    /// for long. A thread that ends does so by itself. What it has freed is visible to others without this.
+    /// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a
+    /// thread about to sleep for long. A thread that ends does so by itself. What it has freed is
+    /// visible to others without this.
     ///
     /// # Errors
     ///
@@ -79,7 +86,8 @@ impl Arena {
         Ok(thread::enter(&self.core, |cpu| cpu.flush())??)
     }
 
-    /// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for very large runs.
+    /// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking
+    /// for very large runs.
     ///
     /// # Errors
     ///
@@ -90,8 +98,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Checks every invariant of the allocator, and the count of resident blocks. Everybody else waits meanwhile; only
-    /// to be relied on while nobody frees.
+    /// Checks every invariant of the allocator, and the count of resident blocks. Everybody else
+    /// waits meanwhile; only to be relied on while nobody frees.
     ///
     /// # Errors
     ///
@@ -103,7 +111,12 @@ impl Arena {
         let (found, expected) = (notes.resident(), notes.count_resident());
         if found != expected {
             let what = "the count of resident blocks is not the number of blocks noted so";
-            return Err(Error::Broken(freehold::Violation { pfn: memory.first(), what, found, expected }));
+            return Err(Error::Broken(freehold::Violation {
+                pfn: memory.first(),
+                what,
+                found,
+                expected,
+            }));
         }
         Ok(())
     }

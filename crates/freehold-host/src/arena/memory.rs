@@ -10,7 +10,8 @@ use crate::Error;
 use crate::memory::{Backing, Memory};
 
 impl Arena {
-    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for who has the frame.
+    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for who
+    /// has the frame.
     #[inline]
     #[must_use]
     pub fn pointer(&self, pfn: Pfn) -> Option<NonNull<u8>> {
@@ -39,14 +40,14 @@ impl Arena {
         self.inner.memory.range()
     }
 
-    /// The memfd behind the frames, for a second mapping: frame `pfn` is at [`offset`](Self::offset). `None` for other
-    /// kinds of memory.
+    /// The memfd behind the frames, for a second mapping: frame `pfn` is at
+    /// [`offset`](Self::offset). `None` for other kinds of memory.
     ///
     /// # Safety
     ///
-    /// Whoever reads or writes frames through the file, or through another mapping of it, must have those frames: a handle's
-    /// slice relies on nobody else writing there. The file's size must stay as it is: a byte behind the end of a file
-    /// cannot be touched.
+    /// Whoever reads or writes frames through the file, or through another mapping of it, must have
+    /// those frames: a handle's slice relies on nobody else writing there. The file's size must
+    /// stay as it is: a byte behind the end of a file cannot be touched.
     #[must_use]
     pub unsafe fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.memory.file()
@@ -71,14 +72,14 @@ impl Arena {
         self.inner.memory.on_fork()
     }
 
-    /// Has the kernel back these frames now (`MADV_POPULATE_WRITE`), so that it says here if it cannot, instead of by a
-    /// signal at the first touch. What is in them does not change.
+    /// Has the kernel back these frames now (`MADV_POPULATE_WRITE`), so that it says here if it
+    /// cannot, instead of by a signal at the first touch. What is in them does not change.
     ///
     /// # Errors
     ///
     /// [`Error::Os`] where memory, the huge pages or the file do not suffice, [`Error::OutsideArena`], [`Error::Forked`].
-    /// Frames before the one that failed may be backed. Frames that are free are backed from then on too, until they are
-    /// given back like others that were used.
+    /// Frames before the one that failed may be backed. Frames that are free are backed from then
+    /// on too, until they are given back like others that were used.
     pub fn populate(&self, range: FrameRange) -> Result<(), Error> {
         let done = self.populate_handed_out(range);
         if !matches!(done, Err(Error::Forked | Error::OutsideArena { .. } | Error::Alloc(_))) {
@@ -94,7 +95,8 @@ impl Arena {
         self.inner.memory.populate(range)
     }
 
-    /// How many of these frames the kernel has in memory at this moment. Takes time proportional to the range.
+    /// How many of these frames the kernel has in memory at this moment. Takes time proportional to
+    /// the range.
     ///
     /// # Errors
     ///

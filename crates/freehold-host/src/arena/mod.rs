@@ -24,11 +24,12 @@ use crate::thread;
 
 /// An arena of real page frames. See the [crate's documentation](crate).
 ///
-/// All calls take `&self` and may be made from any thread. They are not for signal handlers: a thread that is interrupted
-/// inside its own CPU's state must not enter it again.
+/// All calls take `&self` and may be made from any thread. They are not for signal handlers: a
+/// thread that is interrupted inside its own CPU's state must not enter it again.
 ///
-/// The calls by frame number are the raw ones: nothing frees such frames but a free, and whoever frees must be right
-/// about who uses them. [`frames`](Self::frames) and its kin return handles that do it by themselves.
+/// The calls by frame number are the raw ones: nothing frees such frames but a free, and whoever
+/// frees must be right about who uses them. [`frames`](Self::frames) and its kin return handles
+/// that do it by themselves.
 pub struct Arena {
     /// What a thread finds its CPU by: a copy of `core.key`, two loads less on every call.
     key: Key,
@@ -50,18 +51,20 @@ impl Arena {
         }
     }
 
-    /// Keeps the arena for the rest of the program, so that its [`Frames`](crate::Frames) have no lifetime to look after.
+    /// Keeps the arena for the rest of the program, so that its [`Frames`](crate::Frames) have no
+    /// lifetime to look after.
     #[must_use]
     pub fn leak(self) -> &'static Self {
         Box::leak(Box::new(self))
     }
 
-    /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned runs of 8 free frames
-    /// or more that it backs (but for [`Backing::Hugetlb`](crate::Backing::Hugetlb), whose pages are blocks, and no longer set
+    /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the
+    /// aligned runs of 8 free frames or more that it backs (but for
+    /// [`Backing::Hugetlb`](crate::Backing::Hugetlb), whose pages are blocks, and no longer set
     /// aside once they are given back).
     ///
-    /// Takes the kernel's time for as much memory, and a microsecond or a few for each block that the OS backs. Others work on
-    /// meanwhile; an allocation that fails ends the call early.
+    /// Takes the kernel's time for as much memory, and a microsecond or a few for each block that
+    /// the OS backs. Others work on meanwhile; an allocation that fails ends the call early.
     ///
     /// # Errors
     ///
@@ -71,8 +74,10 @@ impl Arena {
         pass(&self.inner, Which::All)
     }
 
-    /// Gives back the blocks that have been wholly free, and untouched, since the last call, and free runs of those of which
-    /// nothing was handed out since, up to the [budget](crate::Builder::budget); does the periodic work of the threads' CPUs. To be called once each
+    /// Gives back the blocks that have been wholly free, and untouched, since the last call, and
+    /// free runs of those of which nothing was handed out since, up to the
+    /// [budget](crate::Builder::budget); does the periodic work of the threads' CPUs. To be called
+    /// once each
     /// [decay](crate::Builder::decay) time; the [background thread](crate::Builder::background) does just that.
     ///
     /// # Errors
@@ -119,6 +124,9 @@ impl Drop for Arena {
 
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arena").field("range", &self.range()).field("backing", &self.backing()).finish_non_exhaustive()
+        f.debug_struct("Arena")
+            .field("range", &self.range())
+            .field("backing", &self.backing())
+            .finish_non_exhaustive()
     }
 }

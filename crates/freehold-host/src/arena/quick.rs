@@ -1,4 +1,5 @@
-//! The short way of [`Frames`](crate::Frames): a power of two of frames, up to a block, from the calling thread's own CPU.
+//! The short way of [`Frames`](crate::Frames): a power of two of frames, up to a block, from the
+//! calling thread's own CPU.
 //!
 //! ```text
 //! count = 2^k   k = 0         allocated by code that is compiled into the caller
@@ -6,9 +7,10 @@
 //! others                      the table leads to the long way, or the code for their trailing zeros does
 //! ```
 //!
-//! What is known of the order when the program is compiled is worth a third of the instructions, and callers mostly do not know
-//! it. The code for an order does all there is to do, so that the callers' part is a table look-up and a call, small enough to
-//! be compiled into them, and nothing is gathered in memory on the way: that costs more than the allocation itself.
+//! What is known of the order when the program is compiled is worth a third of the instructions,
+//! and callers mostly do not know it. The code for an order does all there is to do, so that the
+//! callers' part is a table look-up and a call, small enough to be compiled into them, and nothing
+//! is gathered in memory on the way: that costs more than the allocation itself.
 
 use freehold::{FrameRange, Migratetype, Order, Pfn};
 
@@ -72,7 +74,8 @@ fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
     if count == 1 << ORDER { take_chunk::<ORDER>(arena) } else { None }
 }
 
-/// What the CPU has in hand, and else a jump to the far way: with nothing to come back to, no register is saved for it.
+/// What the CPU has in hand, and else a jump to the far way: with nothing to come back to, no
+/// register is saved for it.
 #[inline(always)]
 fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
@@ -105,8 +108,8 @@ fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
     Some(pfn)
 }
 
-/// Frees `2^ORDER` frames, if that is the number, into the hand of the CPU that leases their word; it looks by itself whether
-/// they are a chunk.
+/// Frees `2^ORDER` frames, if that is the number, into the hand of the CPU that leases their word;
+/// it looks by itself whether they are a chunk.
 #[inline(never)]
 fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     let order = const { order(ORDER) };
@@ -117,7 +120,8 @@ fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     give_far::<ORDER>(arena, range);
 }
 
-/// Frees `2^ORDER` frames, if that is the number and they are a chunk: a part of what was allocated may lie anywhere.
+/// Frees `2^ORDER` frames, if that is the number and they are a chunk: a part of what was allocated
+/// may lie anywhere.
 #[inline(never)]
 fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     let (start, order) = (range.start, const { order(ORDER) });
@@ -131,7 +135,8 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     }
 }
 
-/// The long way: any number of frames, or what the allocator has just refused and will refuse again.
+/// The long way: any number of frames, or what the allocator has just refused and will refuse
+/// again.
 #[inline(never)]
 fn give_long(arena: &Arena, range: FrameRange) {
     if let Err(error) = arena.give_range(range) {
@@ -148,7 +153,11 @@ impl Arena {
     /// So many neighbouring frames, where the calling thread's own CPU has them at hand.
     #[inline(always)]
     pub(crate) fn quick(&self, count: u64) -> Option<Pfn> {
-        if count == 1 { take_chunk::<0>(self) } else { TAKE[count.trailing_zeros() as usize](self, count) }
+        if count == 1 {
+            take_chunk::<0>(self)
+        } else {
+            TAKE[count.trailing_zeros() as usize](self, count)
+        }
     }
 
     /// Frees what a handle had: all that its drop does.

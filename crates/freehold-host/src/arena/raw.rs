@@ -10,8 +10,8 @@ use crate::{Error, thread};
 impl Arena {
     /// Allocates `2^order` frames, naturally aligned.
     ///
-    /// For a thread with a slot of its own: [`Owned::alloc`](freehold::Owned::alloc), after one comparison that finds the
-    /// slot, and before one that finds nothing to note about the block.
+    /// For a thread with a slot of its own: [`Owned::alloc`](freehold::Owned::alloc), after one
+    /// comparison that finds the slot, and before one that finds nothing to note about the block.
     ///
     /// # Errors
     ///
@@ -45,7 +45,8 @@ impl Arena {
         Ok(pfn)
     }
 
-    /// So many neighbouring frames, any number, the long way, after [`quick`](Self::quick) had none; returns the first.
+    /// So many neighbouring frames, any number, the long way, after [`quick`](Self::quick) had
+    /// none; returns the first.
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
         let order = Self::quick_order(count).filter(|_| thread::fast(&self.key).is_some());
@@ -54,14 +55,19 @@ impl Arena {
         Ok(range.start)
     }
 
-    /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own CPU has said already: that
-    /// it has nothing takes it a look at everything, which is not to be had twice.
+    /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own
+    /// CPU has said already: that it has nothing takes it a look at everything, which is not to be
+    /// had twice.
     #[cold]
     #[inline(never)]
-    fn request_slow(&self, request: FrameRequest, failed: Option<AllocError>) -> Result<Pfn, Error> {
+    fn request_slow(
+        &self,
+        request: FrameRequest,
+        failed: Option<AllocError>,
+    ) -> Result<Pfn, Error> {
         if request.is_large() && request.may_wait() && !self.core.stamp.is_forked() {
-            // What was freed into such runs, whole or part by part: it waits for somebody to collect it, and until then the
-            // allocator takes a run that was never touched.
+            // What was freed into such runs, whole or part by part: it waits for somebody to
+            // collect it, and until then the allocator takes a run that was never touched.
             self.core.owe(request.blocks());
             self.core.collect_owed();
         }
@@ -69,8 +75,13 @@ impl Arena {
         self.retried(failed.map(Error::Alloc), attempt)
     }
 
-    /// Blocks that a pass has in hand look as if they were in use: an allocation that fails for lack of them tries again.
-    fn retried<T>(&self, failed: Option<Error>, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    /// Blocks that a pass has in hand look as if they were in use: an allocation that fails for
+    /// lack of them tries again.
+    fn retried<T>(
+        &self,
+        failed: Option<Error>,
+        mut attempt: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut result = failed.map_or_else(&mut attempt, Err);
         while result.as_ref().is_err_and(Error::is_out_of_memory) && self.more_memory() {
             result = attempt();
@@ -84,8 +95,9 @@ impl Arena {
         }
     }
 
-    /// The same for an attempt that isolates blocks. What is isolated looks as if it were in use, and what a pass has in hand is
-    /// busy to it: so only one at a time of these, and allocations that fail meanwhile wait for it.
+    /// The same for an attempt that isolates blocks. What is isolated looks as if it were in use,
+    /// and what a pass has in hand is busy to it: so only one at a time of these, and allocations
+    /// that fail meanwhile wait for it.
     fn isolating<T>(&self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         loop {
             let result = {
@@ -102,7 +114,8 @@ impl Arena {
     #[inline(never)]
     pub(super) fn note(&self, pfn: Pfn, order: Order) {
         if self.inner.notes.is_released(pfn) {
-            // Before more memory is touched that was not: what has been freed and is not in anybody's hands.
+            // Before more memory is touched that was not: what has been freed and is not in
+            // anybody's hands.
             self.core.collect_owed();
         }
         let range = FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) };
@@ -110,14 +123,23 @@ impl Arena {
     }
 
     /// Any number of neighbouring frames; calls `dirty` with those that may be other than zero.
-    pub(crate) fn take_range(&self, count: u64, mut dirty: impl FnMut(FrameRange)) -> Result<FrameRange, Error> {
+    pub(crate) fn take_range(
+        &self,
+        count: u64,
+        mut dirty: impl FnMut(FrameRange),
+    ) -> Result<FrameRange, Error> {
         let range = self.find_range(count, None)?;
         self.inner.notes.handed_out(range, &mut dirty);
         Ok(range)
     }
 
-    /// Takes just these frames, if they are all free; calls `dirty` with those that may be other than zero.
-    pub(crate) fn take_at(&self, range: FrameRange, mut dirty: impl FnMut(FrameRange)) -> Result<(), Error> {
+    /// Takes just these frames, if they are all free; calls `dirty` with those that may be other
+    /// than zero.
+    pub(crate) fn take_at(
+        &self,
+        range: FrameRange,
+        mut dirty: impl FnMut(FrameRange),
+    ) -> Result<(), Error> {
         self.core.check_fork()?;
         self.check_inside(range)?;
         self.memory_up_to(range.end)?;
@@ -127,7 +149,8 @@ impl Arena {
     }
 
     fn find_range(&self, count: u64, failed: Option<AllocError>) -> Result<FrameRange, Error> {
-        let whole = count.checked_next_power_of_two().filter(|_| count > 0).and_then(Order::fitting);
+        let whole =
+            count.checked_next_power_of_two().filter(|_| count > 0).and_then(Order::fitting);
         let Some(order) = whole.filter(|order| order.frames() >= count) else {
             if count == 0 {
                 return Err(AllocError::ZeroLength.into());
@@ -137,7 +160,9 @@ impl Arena {
         let start = match self.request_slow(FrameRequest::new(order), failed) {
             Ok(start) => start,
             // There may be a run that is long enough, if not a whole chunk of that order.
-            Err(error) if error.is_out_of_memory() && !count.is_power_of_two() => return self.find_contiguous(count),
+            Err(error) if error.is_out_of_memory() && !count.is_power_of_two() => {
+                return self.find_contiguous(count);
+            }
             Err(error) => return Err(error),
         };
         let range = FrameRange { start, end: Pfn::new(start.get() + count) };
@@ -152,21 +177,26 @@ impl Arena {
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
         self.core.check_fork()?;
         let all = self.range();
-        let found = self.isolating(|| Ok(self.core.engine.alloc_contig_free(count, Order::ZERO, all)?));
+        let found =
+            self.isolating(|| Ok(self.core.engine.alloc_contig_free(count, Order::ZERO, all)?));
         // The allocator speaks of orders, of which there may be none that is as large.
-        found.map_err(|error| if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error })
+        found.map_err(
+            |error| if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error },
+        )
     }
 
-    /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock, nor for
-    /// another thread, whatever that is doing: neither does any other free, nor dropping [`Frames`](crate::Frames) (but for the last handle
-    /// of an `Arc<Arena>`, which ends the arena).
+    /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits
+    /// for a lock, nor for another thread, whatever that is doing: neither does any other free, nor
+    /// dropping [`Frames`](crate::Frames) (but for the last handle of an `Arc<Arena>`, which ends
+    /// the arena).
     ///
-    /// Frames that are free already, were never handed out or are not of this arena are refused, and so is a misaligned
-    /// chunk: passing them is a mistake but does no harm.
+    /// Frames that are free already, were never handed out or are not of this arena are refused,
+    /// and so is a misaligned chunk: passing them is a mistake but does no harm.
     ///
     /// # Safety
     ///
-    /// No [`Frames`](crate::Frames) has these frames (but for those taken out by [`into_raw`](crate::Frames::into_raw)), and nobody uses them any more.
+    /// No [`Frames`](crate::Frames) has these frames (but for those taken out by
+    /// [`into_raw`](crate::Frames::into_raw)), and nobody uses them any more.
     ///
     /// # Errors
     ///
@@ -190,7 +220,8 @@ impl Arena {
         Ok(thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??)
     }
 
-    /// Frees any range of frames that were allocated, whatever the allocations were. Never waits for a lock.
+    /// Frees any range of frames that were allocated, whatever the allocations were. Never waits
+    /// for a lock.
     ///
     /// # Safety
     ///
@@ -223,14 +254,18 @@ impl Arena {
     /// As [`Self::alloc`]; only where not a single frame was allocated.
     pub fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, Error> {
         let request = FrameRequest::new(Order::ZERO).migratetype(migratetype).request();
-        let mut got = self.retried(None, || Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??))?;
+        let mut got = self.retried(None, || {
+            Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??)
+        })?;
         while got < out.len() && self.more_memory() {
-            got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?.unwrap_or(0);
+            got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?
+                .unwrap_or(0);
         }
         if got < out.len() {
             // As in `retried`: what is missing may be in a pass's hands.
             if let Some(_no_pass) = self.inner.release.hold_off() {
-                got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?.unwrap_or(0);
+                got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?
+                    .unwrap_or(0);
             }
         }
         for &pfn in &out[..got] {

@@ -7,11 +7,12 @@
 //!                          is told when it wants them
 //! ```
 //!
-//! Both ends of the change are the allocator's hotplug: what is added is free at once, and what is removed must be free. The
-//! addresses stay reserved, so frames that are added are where they would have been from the start.
+//! Both ends of the change are the allocator's hotplug: what is added is free at once, and what is
+//! removed must be free. The addresses stay reserved, so frames that are added are where they would
+//! have been from the start.
 //!
-//! The allocator has a bit for each block it knows of, which is written when it is told. So it is told of
-//! the first TiB of the last node, and of the next when an allocation fails.
+//! The allocator has a bit for each block it knows of, which is written when it is told. So it is
+//! told of the first TiB of the last node, and of the next when an allocation fails.
 
 use std::sync::atomic::Ordering;
 
@@ -31,7 +32,8 @@ impl Arena {
         self.range().end.get().saturating_sub(self.inner.extent.known_end())
     }
 
-    /// After an allocation that failed: whether there is more now, of which the allocator did not know then.
+    /// After an allocation that failed: whether there is more now, of which the allocator did not
+    /// know then.
     #[cold]
     pub(super) fn more_memory(&self) -> bool {
         let known_end = self.inner.extent.known_end();
@@ -63,11 +65,13 @@ impl Arena {
         Ok(())
     }
 
-    /// Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: addresses that
+    /// Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: addresses
+    /// that
     /// [`Builder::reserve`](crate::Builder::reserve) has set aside. Returns the new frames, all of them free.
     ///
-    /// Takes no time to speak of, but for what [`Builder::populate`](crate::Builder::populate) asks for. Others work on
-    /// meanwhile. On a machine with several memory nodes the frames are the last node's.
+    /// Takes no time to speak of, but for what [`Builder::populate`](crate::Builder::populate) asks
+    /// for. Others work on meanwhile. On a machine with several memory nodes the frames are the
+    /// last node's.
     ///
     /// # Errors
     ///
@@ -93,7 +97,8 @@ impl Arena {
         }
         // First the arena's end and then the frames: who is given one finds that it is the arena's.
         memory.set_end(added.end);
-        // Where there is some already that the allocator does not know of, it will come to this in its turn.
+        // Where there is some already that the allocator does not know of, it will come to this in
+        // its turn.
         if self.inner.extent.known_end() == old.get() {
             let first = FrameRange { start: old, end: added.end.min(Pfn::new(old.get() + STEP)) };
             if let Err(error) = self.tell(first) {
@@ -104,16 +109,19 @@ impl Arena {
         Ok(added)
     }
 
-    /// Takes at least so many bytes, in whole blocks of 2 MiB, off the arena's end and gives what the OS backs of them back to
-    /// it. All of it must be free. Returns the frames that are gone; the addresses stay reserved, for [`grow`](Self::grow).
+    /// Takes at least so many bytes, in whole blocks of 2 MiB, off the arena's end and gives what
+    /// the OS backs of them back to it. All of it must be free. Returns the frames that are gone;
+    /// the addresses stay reserved, for [`grow`](Self::grow).
     ///
-    /// Takes time in proportion to the blocks that go (about 0.3 us each, and the kernel's time for what it backs). Others work
-    /// on meanwhile; allocations that want the last free frames wait. Waits for a pass that gives memory back.
+    /// Takes time in proportion to the blocks that go (about 0.3 us each, and the kernel's time for
+    /// what it backs). Others work on meanwhile; allocations that want the last free frames wait.
+    /// Waits for a pass that gives memory back.
     ///
     /// # Errors
     ///
     /// [`Error::InUse`] where frames there are not free: it says how much could go. [`Error::Knob`] where nothing would be left
-    /// (of the last memory node, where there are several), [`Error::Os`] where the kernel does not take the memory back,
+    /// (of the last memory node, where there are several), [`Error::Os`] where the kernel does not
+    /// take the memory back,
     /// [`Error::Forked`]; nothing has changed then.
     pub fn shrink(&self, bytes: u64) -> Result<FrameRange, Error> {
         self.core.check_fork()?;
@@ -160,9 +168,14 @@ impl Arena {
     fn in_use(&self, range: FrameRange) -> Error {
         let engine = &self.core.engine;
         let last = engine.zone_count().saturating_sub(1);
-        let used = engine.pageblocks(last).filter(|block| block.start >= range.start && block.free < block.frames);
+        let used = engine
+            .pageblocks(last)
+            .filter(|block| block.start >= range.start && block.free < block.frames);
         // Where all of it is free by now, it is somebody's isolation that was in the way.
-        let from = used.map(|block| block.start.get() + PAGEBLOCK_FRAMES).max().unwrap_or(range.start.get());
+        let from = used
+            .map(|block| block.start.get() + PAGEBLOCK_FRAMES)
+            .max()
+            .unwrap_or(range.start.get());
         Error::InUse { bytes: (self.range().end.get() - from) * FRAME_SIZE }
     }
 
@@ -170,7 +183,8 @@ impl Arena {
     fn give_back_removed(&self, range: FrameRange) -> Result<(), Error> {
         let (memory, notes) = (&self.inner.memory, &self.inner.notes);
         let first = memory.first().get() / PAGEBLOCK_FRAMES;
-        let blocks = range.start.get() / PAGEBLOCK_FRAMES - first..(range.end.get() / PAGEBLOCK_FRAMES - first);
+        let blocks = range.start.get() / PAGEBLOCK_FRAMES - first
+            ..(range.end.get() / PAGEBLOCK_FRAMES - first);
         // No block from there on was ever used.
         let blocks = blocks.start..blocks.end.min(notes.top()).max(blocks.start);
         let mut runs: Vec<FrameRange> = Vec::new();
@@ -183,7 +197,8 @@ impl Arena {
         let result = unsafe {
             memory.release(&runs, &mut calls, |run| {
                 let run = runs[run];
-                let blocks = run.start.get() / PAGEBLOCK_FRAMES - first..run.end.get() / PAGEBLOCK_FRAMES - first;
+                let blocks = run.start.get() / PAGEBLOCK_FRAMES - first
+                    ..run.end.get() / PAGEBLOCK_FRAMES - first;
                 blocks.for_each(|block| notes.released(block));
             })
         };

@@ -1,4 +1,5 @@
-//! The thread that lets writers through: reads write faults from the userfaultfd and decides each by the page's entry.
+//! The thread that lets writers through: reads write faults from the userfaultfd and decides each
+//! by the page's entry.
 //!
 //! ```text
 //!   entry                       what happens to the writer
@@ -8,8 +9,8 @@
 //!   nothing                     protection off: writes to a page that nothing is mapped at
 //! ```
 //!
-//! A thread of its own, not a signal handler: it works for faults that the kernel takes inside system calls, and leaves
-//! the program's signals alone.
+//! A thread of its own, not a signal handler: it works for faults that the kernel takes inside
+//! system calls, and leaves the program's signals alone.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -33,15 +34,16 @@ const RETRIES: u32 = 100;
 pub(super) struct Handler {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    /// Tells a forked child, which has this value but not the thread, and whose process ID may be the parent's: in a PID
-    /// namespace of its own.
+    /// Tells a forked child, which has this value but not the thread, and whose process ID may be
+    /// the parent's: in a PID namespace of its own.
     pages: Arc<Pages>,
 }
 
 impl Handler {
     pub(super) fn start(pages: Arc<Pages>) -> Result<Self, Error> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::os("eventfd", errno, 0, "raise the limit of open files (ulimit -n)"))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
+            Error::os("eventfd", errno, 0, "raise the limit of open files (ulimit -n)")
+        })?;
         let stop = Arc::new(stop);
         let theirs = (Arc::clone(&pages), Arc::clone(&stop));
         let thread = own_thread::spawn("freehold-faults", move || run(&theirs.0, &theirs.1));
@@ -55,8 +57,11 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        let Some(thread) = self.thread.take().filter(|_| !self.pages.userfault.is_forked()) else { return };
-        // The counter is far from full, so it fails only where somebody has forbidden it; then the thread stays.
+        let Some(thread) = self.thread.take().filter(|_| !self.pages.userfault.is_forked()) else {
+            return;
+        };
+        // The counter is far from full, so it fails only where somebody has forbidden it; then the
+        // thread stays.
         let told = || rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).is_ok();
         if (0..RETRIES).any(|_| told()) {
             let _ = thread.join();
@@ -66,11 +71,14 @@ impl Drop for Handler {
 
 fn run(pages: &Pages, stop: &OwnedFd) {
     loop {
-        let mut fds =
-            [PollFd::new(&pages.userfault, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+        let mut fds = [
+            PollFd::new(&pages.userfault, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+        ];
         let stopped = match poll(&mut fds, None) {
             Ok(_) => !fds[1].revents().is_empty(),
-            // No memory for a moment, or forbidden; but who waits for this thread would wait for ever. So it looks itself.
+            // No memory for a moment, or forbidden; but who waits for this thread would wait for
+            // ever. So it looks itself.
             Err(_) => {
                 std::thread::yield_now();
                 rustix::io::read(stop, &mut [0; 8]).is_ok()
@@ -109,7 +117,10 @@ pub(super) fn handle(pages: &Pages, fault: Fault) {
         let one = pages.lock();
         let new = if entry.is_mapped() { entry.with(Entry::HARDWARE).bits() } else { bits };
         // AcqRel, Acquire: as `AtomicEntry::replace`.
-        if pages.entries[index].compare_exchange(bits, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if pages.entries[index]
+            .compare_exchange(bits, new, Ordering::AcqRel, Ordering::Acquire)
+            .is_err()
+        {
             continue;
         }
         if pages.protect(index, 1, false).is_err() {

@@ -1,5 +1,5 @@
-//! Address spaces of real memory for [`freehold_vm::Vm`]: private anonymous pages, given back by the batch, and writes
-//! seen by the kernel.
+//! Address spaces of real memory for [`freehold_vm::Vm`]: private anonymous pages, given back by
+//! the batch, and writes seen by the kernel.
 //!
 //! ```text
 //!   Vm        folios, reverse map, reclaim              decides
@@ -13,23 +13,25 @@
 //!
 //! # Whose memory
 //!
-//! A page's memory is its frame: there is no second way to it. [`HostMmu::new`] brings pages of its own, at which frames
-//! of any allocator may be mapped; frames are then what is counted, and the memory is the page's. With
+//! A page's memory is its frame: there is no second way to it. [`HostMmu::new`] brings pages of its
+//! own, at which frames of any allocator may be mapped; frames are then what is counted, and the
+//! memory is the page's. With
 //! [`HostMmu::over`] an arena's frames are the pages, each at its own place. In both, a folio is mapped once: pages that
 //! are moved or shared do not take their contents along.
 //!
 //! # How writes are seen
 //!
-//! One rule: **a page that can be written to without a fault has a dirty entry.** Fresh pages come dirty.
-//! `madvise_free` makes entries clean and then, before it returns, protects their pages. The first write to such a page
-//! stops its thread; the handler sets the entry's dirty bit by compare-and-swap, and only where that worked takes the
-//! protection away. Reclaim clears entries by atomic exchange. So either the writer is first, and reclaim finds the bit;
-//! or reclaim is, the handler finds the entry taken, and the writer waits until it is restored or the page is gone.
-//! Nothing can be written in between. The handler's two steps and the protecting of a range exclude each other, or an
-//! old "take it off" could undo a newer "put it on".
+//! One rule: **a page that can be written to without a fault has a dirty entry.** Fresh pages come
+//! dirty. `madvise_free` makes entries clean and then, before it returns, protects their pages. The
+//! first write to such a page stops its thread; the handler sets the entry's dirty bit by
+//! compare-and-swap, and only where that worked takes the protection away. Reclaim clears entries
+//! by atomic exchange. So either the writer is first, and reclaim finds the bit; or reclaim is, the
+//! handler finds the entry taken, and the writer waits until it is restored or the page is gone.
+//! Nothing can be written in between. The handler's two steps and the protecting of a range exclude
+//! each other, or an old "take it off" could undo a newer "put it on".
 //!
-//! What was measured for one write to a protected page, and for protecting 4 KiB (Linux 6.18, two cores; ns, other core
-//! idle / busy in the same process):
+//! What was measured for one write to a protected page, and for protecting 4 KiB (Linux 6.18, two
+//! cores; ns, other core idle / busy in the same process):
 //!
 //! | | first write | protect | |
 //! |---|---|---|---|
@@ -38,8 +40,8 @@
 //! | `mprotect`, `SIGSEGV` in the writer | 7,800 / 15,900 | 77 / 77 | `read(2)` as above; a mapping for every written page, of which a process has 65,530 |
 //! | asynchronous write protection, `PAGEMAP_SCAN` | 1,200 / 1,200 | about as much | nothing stops a write between the scan and the dropping: bytes can be lost |
 //!
-//! Only the first promises what is needed without asking the whole program to play along. The write after
-//! `madvise_free` is the rare case; what is dropped was not written to.
+//! Only the first promises what is needed without asking the whole program to play along. The write
+//! after `madvise_free` is the rare case; what is dropped was not written to.
 //!
 //! # What a page is while it goes away
 //!
@@ -49,19 +51,22 @@
 //!      +--------- restore ------+
 //! ```
 //!
-//! A flush drops only what is still taken. That matters where [`Vm::unmap`](freehold_vm::Vm::unmap) has cleared a page
-//! and somebody maps another folio there before the flush: a TLB may be flushed once too often, memory may not.
+//! A flush drops only what is still taken. That matters where [`Vm::unmap`](freehold_vm::Vm::unmap)
+//! has cleared a page and somebody maps another folio there before the flush: a TLB may be flushed
+//! once too often, memory may not.
 //!
 //! # Limits
 //!
-//! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays until the page is used
-//!   again.
-//! - A write that is not allowed ends as on ordinary memory: `SIGSEGV`, or `EFAULT` from a system call. The page has a
-//!   mapping of its own from then on (see `seal.rs`); at `vm.max_map_count` one page at a time has one.
-//! - A forked child has a copy of the pages, but nothing that sees its writes. There no page is reclaimed, none can be
-//!   mapped read-only, and rights that are taken away are so in the entries only.
-//! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a system call that writes to a
-//!   protected page fails with `EFAULT`.
+//! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays
+//!   until the page is used again.
+//! - A write that is not allowed ends as on ordinary memory: `SIGSEGV`, or `EFAULT` from a system
+//!   call. The page has a mapping of its own from then on (see `seal.rs`); at `vm.max_map_count`
+//!   one page at a time has one.
+//! - A forked child has a copy of the pages, but nothing that sees its writes. There no page is
+//!   reclaimed, none can be mapped read-only, and rights that are taken away are so in the entries
+//!   only.
+//! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a
+//!   system call that writes to a protected page fails with `EFAULT`.
 
 mod faults;
 mod pages;
@@ -110,8 +115,8 @@ pub struct HostMmu {
 }
 
 impl HostMmu {
-    /// Address spaces 0, 1, ... `spaces - 1`, each with pages of its own at `range`. Costs address space, and 8 bytes a
-    /// page; memory comes with the first touch of a page.
+    /// Address spaces 0, 1, ... `spaces - 1`, each with pages of its own at `range`. Costs address
+    /// space, and 8 bytes a page; memory comes with the first touch of a page.
     ///
     /// # Errors
     ///
@@ -119,21 +124,28 @@ impl HostMmu {
     /// spaces or no pages.
     pub fn new(spaces: u16, range: VpnRange) -> Result<Self, Error> {
         check_page_size()?;
-        let pages = u64::from(spaces).checked_mul(range.len()).filter(|&pages| pages > 0 && pages < 1 << 36);
-        let pages =
-            pages.ok_or(Error::Knob { knob: "pages", value: range.len(), allowed: "between 1 and 2^36 in all" })?;
-        let memory = Memory::reserve(pages.div_ceil(PAGEBLOCK_FRAMES), Backing::Private, OnFork::Copy)?;
+        let pages = u64::from(spaces)
+            .checked_mul(range.len())
+            .filter(|&pages| pages > 0 && pages < 1 << 36);
+        let pages = pages.ok_or(Error::Knob {
+            knob: "pages",
+            value: range.len(),
+            allowed: "between 1 and 2^36 in all",
+        })?;
+        let memory =
+            Memory::reserve(pages.div_ceil(PAGEBLOCK_FRAMES), Backing::Private, OnFork::Copy)?;
         Self::with(Home::Own(memory), u64::from(spaces), range)
     }
 
-    /// Address space 0, whose pages from `first` on are the frames of an arena in their order. A folio can be mapped at
-    /// its own frames' pages only ([`HostMmu::page_of`]). If `first` is not a multiple of 512, folios lie across the ends
-    /// of page tables.
+    /// Address space 0, whose pages from `first` on are the frames of an arena in their order. A
+    /// folio can be mapped at its own frames' pages only ([`HostMmu::page_of`]). If `first` is not
+    /// a multiple of 512, folios lie across the ends of page tables.
     ///
     /// # Safety
     ///
-    /// While this lives, the arena's frames are used by nobody but through it: no [`Frames`](crate::Frames) handle, no
-    /// pointer. A write to a page that has been reclaimed goes to a free frame.
+    /// While this lives, the arena's frames are used by nobody but through it: no
+    /// [`Frames`](crate::Frames) handle, no pointer. A write to a page that has been reclaimed goes
+    /// to a free frame.
     ///
     /// # Errors
     ///
@@ -141,8 +153,11 @@ impl HostMmu {
     pub unsafe fn over(arena: Arc<Arena>, first: Vpn) -> Result<Self, Error> {
         let pages = arena.range().len();
         let range = VpnRange::new(first, pages).filter(|_| arena.backing() == Backing::Private);
-        let range =
-            range.ok_or(Error::Knob { knob: "backing", value: pages, allowed: "an arena of Backing::Private" })?;
+        let range = range.ok_or(Error::Knob {
+            knob: "backing",
+            value: pages,
+            allowed: "an arena of Backing::Private",
+        })?;
         Self::with(Home::Arena(arena), 1, range)
     }
 
@@ -150,7 +165,8 @@ impl HostMmu {
         let count = spaces * range.len();
         let mut entries = Vec::new();
         // An allocation that fails would end the process.
-        let no_memory = |_| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
+        let no_memory =
+            |_| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
         entries.try_reserve_exact(count as usize).map_err(no_memory)?;
         entries.resize_with(count as usize, AtomicU64::default);
         let seals = Seals::new(count as usize)?;
@@ -176,9 +192,9 @@ impl HostMmu {
         self.pages.range
     }
 
-    /// Whether a write that the kernel makes for a thread, as in `read(2)`, is seen as one of the thread's own is.
-    /// Otherwise it fails with `EFAULT` where the page is protected. Needs `CAP_SYS_PTRACE`, or
-    /// `vm.unprivileged_userfaultfd = 1`.
+    /// Whether a write that the kernel makes for a thread, as in `read(2)`, is seen as one of the
+    /// thread's own is. Otherwise it fails with `EFAULT` where the page is protected. Needs
+    /// `CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd = 1`.
     #[must_use]
     pub fn sees_system_calls(&self) -> bool {
         self.pages.userfault.sees_kernel_faults()
@@ -192,42 +208,46 @@ impl HostMmu {
         arena.then(|| Vpn::new(self.pages.range.start.get() + pfn.get() - range.start.get()))
     }
 
-    /// Where a page is; `None` for pages that are not here. Reading there is always allowed; where nothing is mapped it
-    /// finds whatever.
+    /// Where a page is; `None` for pages that are not here. Reading there is always allowed; where
+    /// nothing is mapped it finds whatever.
     #[must_use]
     pub fn pointer(&self, space: SpaceId, vpn: Vpn) -> Option<NonNull<u8>> {
         let index = self.pages.index(space, vpn)?;
         NonNull::new(self.pages.memory().pointer(self.pages.addresses(index, 1).start))
     }
 
-    /// A page's memory; relaxed loads and stores of these words are plain ones. `None` for pages that are not here.
+    /// A page's memory; relaxed loads and stores of these words are plain ones. `None` for pages
+    /// that are not here.
     ///
     /// A store to a page whose entry does not allow it is a `SIGSEGV`, as anywhere.
     #[must_use]
     pub fn words(&self, space: SpaceId, vpn: Vpn) -> Option<&[AtomicU64; 512]> {
-        // SAFETY: the page is mapped as long as this lives, and is used by atomic accesses only: safe code has no other
-        // way to it, and `over` has its caller's promise.
+        // SAFETY: the page is mapped as long as this lives, and is used by atomic accesses only:
+        // safe code has no other way to it, and `over` has its caller's promise.
         self.pointer(space, vpn).map(|page| unsafe { page.cast::<[AtomicU64; 512]>().as_ref() })
     }
 
     /// The entry of a page at this moment.
     ///
-    /// A load that is followed by this and finds the page mapped has read what the page holds, unless the page was
-    /// unmapped and mapped anew meanwhile.
+    /// A load that is followed by this and finds the page mapped has read what the page holds,
+    /// unless the page was unmapped and mapped anew meanwhile.
     #[must_use]
     pub fn entry(&self, space: SpaceId, vpn: Vpn) -> Entry {
         // SeqCst fence: what the caller loaded or stored comes before the look at the entry.
         fence(Ordering::SeqCst);
         // Acquire: as `AtomicEntry::load`.
-        let bits = self.pages.index(space, vpn).map_or(0, |index| self.pages.entries[index].load(Ordering::Acquire));
+        let bits = self
+            .pages
+            .index(space, vpn)
+            .map_or(0, |index| self.pages.entries[index].load(Ordering::Acquire));
         visible(bits)
     }
 
-    /// What became of a store that this thread has just made: for threads that write to pages which somebody else may
-    /// reclaim. Waits while reclaim is deciding about the page.
+    /// What became of a store that this thread has just made: for threads that write to pages which
+    /// somebody else may reclaim. Waits while reclaim is deciding about the page.
     ///
-    /// It says [`Stored::Kept`] where the entry is dirty: then no reclaim that begins later drops the page, and none that
-    /// came before the store has.
+    /// It says [`Stored::Kept`] where the entry is dirty: then no reclaim that begins later drops
+    /// the page, and none that came before the store has.
     #[must_use]
     pub fn stored(&self, space: SpaceId, vpn: Vpn) -> Stored {
         let Some(index) = self.pages.index(space, vpn) else { return Stored::Gone };
@@ -259,8 +279,14 @@ impl HostMmu {
     pub fn pages_in_memory(&self, space: SpaceId, range: VpnRange) -> Result<u64, Error> {
         let last = Vpn::new(range.end.get().wrapping_sub(1));
         match (self.pages.index(space, range.start), self.pages.index(space, last)) {
-            (Some(first), Some(_)) => self.pages.memory().in_memory(self.pages.addresses(first, range.len())),
-            _ => Err(Error::Knob { knob: "range", value: range.start.get(), allowed: "among the machine's pages" }),
+            (Some(first), Some(_)) => {
+                self.pages.memory().in_memory(self.pages.addresses(first, range.len()))
+            }
+            _ => Err(Error::Knob {
+                knob: "range",
+                value: range.start.get(),
+                allowed: "among the machine's pages",
+            }),
         }
     }
 
@@ -310,7 +336,9 @@ impl Mmu for HostMmu {
         for flush in batch {
             let Some(index) = self.pages.index(flush.space, flush.range.start) else { continue };
             match flush.kind {
-                FlushKind::Unmapped => self.pages.drop_taken(index, flush.range.len() as usize, &mut runs),
+                FlushKind::Unmapped => {
+                    self.pages.drop_taken(index, flush.range.len() as usize, &mut runs)
+                }
                 FlushKind::Changed => self.pages.protect_changed(index, flush.range.len()),
             }
         }
@@ -328,15 +356,21 @@ impl Mmu for HostMmu {
 
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
         let (index, entries) = self.pages.slots(slots);
-        if matches!(self.pages.home, Home::Arena(_)) && first.pfn() != self.pages.addresses(index, 1).start {
+        if matches!(self.pages.home, Home::Arena(_))
+            && first.pfn() != self.pages.addresses(index, 1).start
+        {
             // A frame of an arena has one place.
             return Err(MapError::Host(Errno::INVAL.raw_os_error()));
         }
         for entry in entries {
-            // AcqRel, Acquire: as in `drop_taken`, whose flush this one keeps from dropping what is mapped here now.
-            while let Err(DROPPING) = entry.compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Acquire) {
+            // AcqRel, Acquire: as in `drop_taken`, whose flush this one keeps from dropping what is
+            // mapped here now.
+            while let Err(DROPPING) =
+                entry.compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Acquire)
+            {
                 if self.pages.userfault.is_forked() {
-                    // Who was dropping it is not here to end it. Relaxed: a child of a fork begins alone.
+                    // Who was dropping it is not here to end it. Relaxed: a child of a fork begins
+                    // alone.
                     entry.store(0, Ordering::Relaxed);
                 }
                 self.relax();
@@ -349,7 +383,8 @@ impl Mmu for HostMmu {
             if self.pages.userfault.is_forked() {
                 return Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()));
             }
-            // Until the entries are there: a write to a page that nothing is mapped at has its protection taken off.
+            // Until the entries are there: a write to a page that nothing is mapped at has its
+            // protection taken off.
             let _one = self.pages.lock();
             self.pages.protect(index, slots.len(), true).map_err(refused)?;
             #[cfg(test)]
@@ -377,15 +412,20 @@ impl Mmu for HostMmu {
     fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
         let mut merged = Entry::NONE;
         for (i, entry) in self.pages.slots(slots).1.iter().enumerate() {
-            // Acquire: as `AtomicEntry::load`. Where a present entry goes, its memory is to be dropped or restored; the
-            // rights of the entries that are cleared together agree, and the table's lock keeps them as they are.
+            // Acquire: as `AtomicEntry::load`. Where a present entry goes, its memory is to be
+            // dropped or restored; the rights of the entries that are cleared together agree, and
+            // the table's lock keeps them as they are.
             let present = Entry::from_bits(entry.load(Ordering::Acquire)).is_present();
             // AcqRel: as `AtomicEntry::take`.
             let old = visible(entry.swap(if present { TAKEN } else { 0 }, Ordering::AcqRel));
             merged = if i == 0 { old } else { merged.with(old.only(Entry::HARDWARE)) };
         }
         // A forked child's writes are not seen: whatever it has counts as written to.
-        if merged.is_mapped() && self.pages.userfault.is_forked() { merged.with(Entry::DIRTY) } else { merged }
+        if merged.is_mapped() && self.pages.userfault.is_forked() {
+            merged.with(Entry::DIRTY)
+        } else {
+            merged
+        }
     }
 
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
@@ -405,9 +445,11 @@ impl Mmu for HostMmu {
         let (index, entries) = self.pages.slots(slots);
         let entry = &entries[0];
         // AcqRel, Acquire: as `AtomicEntry::replace`.
-        let replaced = entry.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire);
+        let replaced =
+            entry.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire);
         if replaced.is_ok() && new.is_writable() && !old.is_writable() {
-            // Where it fails (no memory for page tables) the page stays as it is, and writes to it are refused.
+            // Where it fails (no memory for page tables) the page stays as it is, and writes to it
+            // are refused.
             let _ = self.pages.unseal(index, 1);
         }
         replaced.map(|_| ()).map_err(visible)
@@ -416,11 +458,13 @@ impl Mmu for HostMmu {
 
 impl Drop for HostMmu {
     fn drop(&mut self) {
-        // In a forked child that would end the parent's watch, and what is written there after `madvise_free` be lost.
+        // In a forked child that would end the parent's watch, and what is written there after
+        // `madvise_free` be lost.
         if self.pages.userfault.is_forked() {
             return;
         }
-        // The handler ends after this; nobody can be waiting for it, since whoever writes has a reference to this.
+        // The handler ends after this; nobody can be waiting for it, since whoever writes has a
+        // reference to this.
         self.pages.userfault.unregister(self.pages.memory().bytes(self.pages.memory().range()));
         // An arena's frames go on without this.
         let _ = self.pages.unseal(0, self.pages.entries.len());

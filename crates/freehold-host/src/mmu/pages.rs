@@ -1,4 +1,5 @@
-//! The pages themselves, their entries and their protection: what the handler of write faults needs, too.
+//! The pages themselves, their entries and their protection: what the handler of write faults
+//! needs, too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +53,10 @@ impl Pages {
     /// The place of a page among all; `None` for pages that are not here.
     pub(super) fn index(&self, space: SpaceId, vpn: Vpn) -> Option<usize> {
         let here = u64::from(space.get()) < self.spaces && self.range.contains(vpn);
-        here.then(|| (u64::from(space.get()) * self.range.len() + vpn.get() - self.range.start.get()) as usize)
+        here.then(|| {
+            (u64::from(space.get()) * self.range.len() + vpn.get() - self.range.start.get())
+                as usize
+        })
     }
 
     /// The place of a byte's page.
@@ -67,8 +71,8 @@ impl Pages {
         FrameRange { start: Pfn::new(start), end: Pfn::new(start + pages) }
     }
 
-    /// Protection is changed by one thread at a time; see the module's documentation. In a forked child by none, and
-    /// the lock may be held for ever.
+    /// Protection is changed by one thread at a time; see the module's documentation. In a forked
+    /// child by none, and the lock may be held for ever.
     pub(super) fn lock(&self) -> Option<MutexGuard<'_, ()>> {
         let here = !self.userfault.is_forked();
         here.then(|| self.protection.lock().unwrap_or_else(PoisonError::into_inner))
@@ -98,8 +102,8 @@ impl Pages {
 
     /// Write-protects entries that have lost their dirty bit or a right.
     pub(super) fn protect_changed(&self, index: usize, pages: u64) {
-        // A forked child's pages are not watched: its calls would change the parent's. And its copy of the lock may be
-        // held by a thread that it does not have.
+        // A forked child's pages are not watched: its calls would change the parent's. And its copy
+        // of the lock may be held by a thread that it does not have.
         if !self.userfault.is_forked() {
             let _one = self.lock();
             count(&self.counters.protect_calls, 1);
@@ -108,10 +112,14 @@ impl Pages {
                 return;
             }
         }
-        // No memory for the kernel's own tables. What cannot be watched counts as written to: that loses nothing.
+        // No memory for the kernel's own tables. What cannot be watched counts as written to: that
+        // loses nothing.
         for entry in &self.entries[index..index + pages as usize] {
-            let dirty =
-                |bits| Entry::from_bits(bits).is_mapped().then(|| Entry::from_bits(bits).with(Entry::DIRTY).bits());
+            let dirty = |bits| {
+                Entry::from_bits(bits)
+                    .is_mapped()
+                    .then(|| Entry::from_bits(bits).with(Entry::DIRTY).bits())
+            };
             // AcqRel, Acquire: as `AtomicEntry::replace`.
             let _ = entry.fetch_update(Ordering::AcqRel, Ordering::Acquire, dirty);
         }
@@ -121,9 +129,12 @@ impl Pages {
     pub(super) fn drop_taken(&self, index: usize, pages: usize, runs: &mut Runs) {
         let mut start = None;
         for i in index..index + pages {
-            // AcqRel: the page's contents are given up after whoever took it has decided; and whoever maps it anew finds
-            // either this, and waits, or comes first, and keeps its page. Acquire where it failed: as `load`.
-            let mine = self.entries[i].compare_exchange(TAKEN, DROPPING, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            // AcqRel: the page's contents are given up after whoever took it has decided; and
+            // whoever maps it anew finds either this, and waits, or comes first, and keeps its
+            // page. Acquire where it failed: as `load`.
+            let mine = self.entries[i]
+                .compare_exchange(TAKEN, DROPPING, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok();
             match (mine, start) {
                 (true, None) => start = Some(i),
                 (false, Some(first)) => {
@@ -140,7 +151,8 @@ impl Pages {
 
     fn add_run(&self, runs: &mut Runs, index: usize, pages: usize) {
         let run = self.addresses(index, pages as u64);
-        if let Some(last) = runs.ranges[..runs.len].last_mut().filter(|last| last.end == run.start) {
+        if let Some(last) = runs.ranges[..runs.len].last_mut().filter(|last| last.end == run.start)
+        {
             last.end = run.end;
             return;
         }
@@ -164,8 +176,8 @@ impl Pages {
             // A child does not have this memory, and may have something else there.
             Ok(())
         } else {
-            // SAFETY: these pages' entries have been cleared, and their owners want them no more; the entries keep
-            // anybody from mapping something there before this returns.
+            // SAFETY: these pages' entries have been cleared, and their owners want them no more;
+            // the entries keep anybody from mapping something there before this returns.
             unsafe { self.memory().release(ranges, &mut calls, |run| done += ranges[run].len()) }
         };
         count(&self.counters.release_calls, calls);
@@ -173,9 +185,12 @@ impl Pages {
         count(&self.counters.release_refused, u64::from(released.is_err()));
         let first = self.memory().first().get();
         for range in ranges {
-            // Where it fails (no memory for page tables) it is tried again when something is mapped there.
+            // Where it fails (no memory for page tables) it is tried again when something is mapped
+            // there.
             let _ = self.unseal((range.start.get() - first) as usize, range.len() as usize);
-            for entry in &self.entries[(range.start.get() - first) as usize..(range.end.get() - first) as usize] {
+            for entry in &self.entries
+                [(range.start.get() - first) as usize..(range.end.get() - first) as usize]
+            {
                 // Release: pairs with the Acquire of whoever maps here next.
                 entry.store(0, Ordering::Release);
             }

@@ -1,18 +1,19 @@
-//! Pages that somebody has tried to write to without the right to: made read-only for the kernel too, so that the write
-//! ends as it does on ordinary memory.
+//! Pages that somebody has tried to write to without the right to: made read-only for the kernel
+//! too, so that the write ends as it does on ordinary memory.
 //!
 //! ```text
 //!   a store           SIGSEGV with the address, by the kernel itself: blocked or ignored, the process ends
 //!   read(2) and such  EFAULT
 //! ```
 //!
-//! A signal sent by the handler cannot do that: a thread inside a system call does not take it before the call is over,
-//! and the call waits for the page; and a thread that blocks the signal would wait for ever.
+//! A signal sent by the handler cannot do that: a thread inside a system call does not take it
+//! before the call is over, and the call waits for the page; and a thread that blocks the signal
+//! would wait for ever.
 //!
-//! The price is a mapping of its own for each run of such pages, until they are mapped anew, may be written to, or go
-//! away. It is paid for mistakes only. A process at `vm.max_map_count` has none to spare, so room for one is kept from the
-//! start. Where that is used up, another page is opened again: it is still write-protected, so the next write there comes
-//! back here.
+//! The price is a mapping of its own for each run of such pages, until they are mapped anew, may be
+//! written to, or go away. It is paid for mistakes only. A process at `vm.max_map_count` has none
+//! to spare, so room for one is kept from the start. Where that is used up, another page is opened
+//! again: it is still write-protected, so the next write there comes back here.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -26,16 +27,16 @@ use super::stats::count;
 const RETRIES: u32 = 100;
 
 impl Pages {
-    /// Makes a page read-only if its entry still is `bits`, and lets whoever waits for it run into that; `None` where the
-    /// entry has changed. The handler's thread only.
+    /// Makes a page read-only if its entry still is `bits`, and lets whoever waits for it run into
+    /// that; `None` where the entry has changed. The handler's thread only.
     pub(super) fn seal(&self, page: usize, bits: u64) -> Option<Result<(), Errno>> {
         let _one = self.lock();
         if self.seals.is_sealed(page) {
             self.refused(page);
             return Some(Ok(()));
         }
-        // SeqCst fence, with the one in `unseal`: either this sees the entry that has come meanwhile, or who has made it
-        // sees the count, and waits for the lock.
+        // SeqCst fence, with the one in `unseal`: either this sees the entry that has come
+        // meanwhile, or who has made it sees the count, and waits for the lock.
         self.seals.count.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let unchanged = self.entries[page].load(Ordering::SeqCst) == bits;
@@ -70,7 +71,8 @@ impl Pages {
         self.wake(page);
     }
 
-    /// Takes that back for a range, after its entries have been changed. Costs a load where nothing is sealed.
+    /// Takes that back for a range, after its entries have been changed. Costs a load where nothing
+    /// is sealed.
     pub(super) fn unseal(&self, first: usize, pages: usize) -> Result<(), Errno> {
         fence(Ordering::SeqCst);
         if self.seals.count.load(Ordering::SeqCst) == 0 {
@@ -83,9 +85,13 @@ impl Pages {
         let mut page = first;
         while page < first + pages {
             if self.seals.is_sealed(page) {
-                // Whole runs: a part would be another mapping, of which there may be too many. Who writes to the rest of it
-                // is heard of again.
-                let start = (0..page).rev().take_while(|&page| self.seals.is_sealed(page)).last().unwrap_or(page);
+                // Whole runs: a part would be another mapping, of which there may be too many. Who
+                // writes to the rest of it is heard of again.
+                let start = (0..page)
+                    .rev()
+                    .take_while(|&page| self.seals.is_sealed(page))
+                    .last()
+                    .unwrap_or(page);
                 let run = self.seals.run(start);
                 self.open(start, run)?;
                 page = start + run;
@@ -104,9 +110,15 @@ impl Pages {
         Ok(())
     }
 
-    fn set_protection(&self, page: usize, pages: usize, protection: MprotectFlags) -> Result<(), Errno> {
+    fn set_protection(
+        &self,
+        page: usize,
+        pages: usize,
+        protection: MprotectFlags,
+    ) -> Result<(), Errno> {
         let (start, len) = self.bytes(page, pages);
-        // SAFETY: these pages' own memory, in which nothing changes; who is kept from writing to it has no right to.
+        // SAFETY: these pages' own memory, in which nothing changes; who is kept from writing to it
+        // has no right to.
         unsafe { rustix::mm::mprotect(start.as_ptr().cast(), len, protection) }
     }
 }

@@ -18,7 +18,9 @@ impl Seals {
     /// For so many pages.
     pub(super) fn new(pages: usize) -> Result<Self, Error> {
         let (mut bits, words) = (Vec::new(), pages.div_ceil(64));
-        let no_memory = |_| Error::os("malloc", Errno::NOMEM, words as u64 * 8, "fewer pages, or raise RLIMIT_AS");
+        let no_memory = |_| {
+            Error::os("malloc", Errno::NOMEM, words as u64 * 8, "fewer pages, or raise RLIMIT_AS")
+        };
         bits.try_reserve_exact(words).map_err(no_memory)?;
         bits.resize_with(words, AtomicU64::default);
         Ok(Self { bits: bits.into_boxed_slice(), count: AtomicUsize::new(0), spare: Spare::new()? })
@@ -27,8 +29,12 @@ impl Seals {
     /// The first sealed page, and how many follow without a gap.
     pub(super) fn first_run(&self) -> Option<(usize, usize)> {
         // Relaxed: read and written under the lock.
-        let (word, bits) =
-            self.bits.iter().map(|bits| bits.load(Ordering::Relaxed)).enumerate().find(|&(_, w)| w != 0)?;
+        let (word, bits) = self
+            .bits
+            .iter()
+            .map(|bits| bits.load(Ordering::Relaxed))
+            .enumerate()
+            .find(|&(_, w)| w != 0)?;
         let first = word * 64 + bits.trailing_zeros() as usize;
         Some((first, self.run(first)))
     }

@@ -23,7 +23,8 @@ fn leak<T>(n: usize, make: impl FnMut() -> T) -> &'static mut [T] {
     Vec::leak(std::iter::repeat_with(make).take(n).collect())
 }
 
-/// A write to a page that nothing is mapped at, of which the handler hears while a read-only folio is being mapped there.
+/// A write to a page that nothing is mapped at, of which the handler hears while a read-only folio
+/// is being mapped there.
 #[test]
 fn a_late_write_does_not_take_the_protection_off_a_page_that_is_being_mapped_read_only() {
     let first = Vpn::new(512);
@@ -34,7 +35,9 @@ fn a_late_write_does_not_take_the_protection_off_a_page_that_is_being_mapped_rea
     };
     let pages = Arc::clone(&mmu.pages);
     let space = SpaceId::new(0);
-    let spaces = leak(1, || Space::new(space, first, leak(1, PageTable::new), leak(4, IntervalNode::<Vma>::new)));
+    let spaces = leak(1, || {
+        Space::new(space, first, leak(1, PageTable::new), leak(4, IntervalNode::<Vma>::new))
+    });
     let vm = Vm::new(mmu, Pfn::new(512), leak(512, Frame::new), leak(64, Mapping::new), spaces);
     let memory = [FrameRange::new(Pfn::new(512), 512).unwrap()];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
@@ -49,7 +52,8 @@ fn a_late_write_does_not_take_the_protection_off_a_page_that_is_being_mapped_rea
             super::faults::handle(&pages, Fault::at(address));
             handled.send(()).unwrap();
         });
-        // It waits for the lock, which this thread has. Without, it is done long before this is over.
+        // It waits for the lock, which this thread has. Without, it is done long before this is
+        // over.
         std::thread::sleep(Duration::from_millis(200));
     })));
     vm.map_new(&frames, space, first, Order::new(6).unwrap(), Access::Read).unwrap();

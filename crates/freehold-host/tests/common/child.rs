@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// What the child's closure owns is the child's; the parent's copy of it is forgotten.
 pub fn fork(child: impl FnOnce() -> bool) -> i32 {
     let child = ManuallyDrop::new(child);
-    // SAFETY: the child only runs `child` and leaves by `_exit`, without unwinding further or running anybody's
-    // destructors; glibc makes `malloc` usable after fork.
+    // SAFETY: the child only runs `child` and leaves by `_exit`, without unwinding further or
+    // running anybody's destructors; glibc makes `malloc` usable after fork.
     match unsafe { libc::fork() } {
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {

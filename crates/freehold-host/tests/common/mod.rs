@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, Watermarks, ZoneConfig};
 use freehold_host::freehold_vm::{
-    Access, Entry, Flush, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable, Slots, Space, SpaceId, TABLE_ENTRIES,
-    Vm, Vma, Vpn, VpnRange,
+    Access, Entry, Flush, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable, Slots, Space,
+    SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn, VpnRange,
 };
 use freehold_host::{Error, HostMmu};
 
@@ -62,7 +62,8 @@ pub fn assert_all_free<P: Platform>(frames: &Freehold<'_, P>) {
     assert_eq!(stats.free, stats.managed, "frames lost");
 }
 
-/// Folios of so many frames, in address spaces of so many page tables each, on real pages. No VMAs yet.
+/// Folios of so many frames, in address spaces of so many page tables each, on real pages. No VMAs
+/// yet.
 pub fn machine(count: u64, spaces: u16, tables: u64) -> Result<Machine, Error> {
     Ok(machine_on(HostMmu::new(spaces, pages(0, tables * TABLE_ENTRIES))?, count, spaces, tables))
 }
@@ -77,7 +78,13 @@ pub fn machine_on<M: Mmu>(mmu: M, count: u64, spaces: u16, tables: u64) -> Vm<'s
             leak(256, IntervalNode::<Vma>::new),
         )
     });
-    Vm::new(mmu, Pfn::new(FIRST), leak(count as usize, Frame::new), leak(8192, Mapping::new), spaces)
+    Vm::new(
+        mmu,
+        Pfn::new(FIRST),
+        leak(count as usize, Frame::new),
+        leak(8192, Mapping::new),
+        spaces,
+    )
 }
 
 /// [`machine`]; `None`, and says so, where the kernel has no userfaultfd for us.
@@ -112,7 +119,14 @@ fn meanwhile(when: When) {
 }
 
 impl Mmu for Hooked {
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
         self.0.map(space, at, frames, access, leaf)
     }
     fn unmap(&self, space: SpaceId, range: VpnRange) {
@@ -149,7 +163,9 @@ impl Mmu for Hooked {
 
 /// [`machine_or_skip`] of one address space, with the hook.
 pub fn hooked_or_skip(test: &str, count: u64, tables: u64) -> Option<Vm<'static, Hooked>> {
-    let mmu = HostMmu::new(1, pages(0, tables * TABLE_ENTRIES)).map_err(|error| skipped(test, &error)).ok()?;
+    let mmu = HostMmu::new(1, pages(0, tables * TABLE_ENTRIES))
+        .map_err(|error| skipped(test, &error))
+        .ok()?;
     Some(machine_on(Hooked(mmu), count, 1, tables))
 }
 
@@ -165,7 +181,8 @@ pub fn stamped(value: u64) -> [u64; 512] {
 
 /// Stamps all of a page, by plain stores.
 pub fn stamp(vm: &Machine, id: SpaceId, at: Vpn, value: u64) {
-    // Relaxed: threads that share pages are joined, or meet at something else, before anything is compared.
+    // Relaxed: threads that share pages are joined, or meet at something else, before anything is
+    // compared.
     for (i, place) in vm.mmu().words(id, at).unwrap().iter().enumerate() {
         place.store(word(value, i), Relaxed);
     }
@@ -178,7 +195,10 @@ pub fn read_stamp(vm: &Machine, id: SpaceId, at: Vpn) -> Result<u64, String> {
     for (i, place) in words.iter().enumerate() {
         let found = place.load(Relaxed);
         if found != word(value, i) {
-            return Err(format!("{at}: word 0 says {value:#x}, word {i} holds {found:#x}, not {:#x}", word(value, i)));
+            return Err(format!(
+                "{at}: word 0 says {value:#x}, word {i} holds {found:#x}, not {:#x}",
+                word(value, i)
+            ));
         }
     }
     Ok(value)
@@ -188,7 +208,8 @@ pub fn read_stamp(vm: &Machine, id: SpaceId, at: Vpn) -> Result<u64, String> {
 pub fn read_into(vm: &Machine, page: u64) -> (isize, i32) {
     let mut fds = [0; 2];
     let at = vm.mmu().words(space(0), vpn(page)).unwrap()[3].as_ptr();
-    // SAFETY: a pipe of our own; the kernel writes to a page of the machine or says that it may not.
+    // SAFETY: a pipe of our own; the kernel writes to a page of the machine or says that it may
+    // not.
     unsafe {
         assert_eq!(libc::pipe(fds.as_mut_ptr()), 0);
         assert_eq!(libc::write(fds[1], 77u64.to_ne_bytes().as_ptr().cast(), 8), 8);
@@ -234,15 +255,19 @@ impl Trying {
     }
 }
 
-/// Forks; the child prepares, calls [`Trying::now`], tries something, and returns where it survives.
+/// Forks; the child prepares, calls [`Trying::now`], tries something, and returns where it
+/// survives.
 pub fn try_in_a_child(child: impl FnOnce(&Trying)) -> Ended {
     use rustix::mm::{MapFlags, ProtFlags};
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: fresh memory, shared with the child.
-    let page = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 4096, prot, MapFlags::SHARED) }.unwrap();
+    let page =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 4096, prot, MapFlags::SHARED) }
+            .unwrap();
     let trying = Trying(page.cast());
-    // SAFETY: the child runs `child` and leaves by `_exit` or a signal. What it uses of the standard library takes no
-    // lock that another thread could have held at this moment: glibc makes `malloc` safe after a fork.
+    // SAFETY: the child runs `child` and leaves by `_exit` or a signal. What it uses of the
+    // standard library takes no lock that another thread could have held at this moment: glibc
+    // makes `malloc` safe after a fork.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
     if pid == 0 {

@@ -1,9 +1,10 @@
 //! Real memory behind frame numbers, for the benchmarks that write what they allocate.
 //!
-//! An engine that knows only numbers gets one anonymous mapping behind them, the same for all of them: they take turns.
-//! It is filled before anything is timed, in huge pages where the system has them, as a kernel's own mapping of memory
-//! is. An engine that hands out addresses (malloc families, mmap) is used over its own memory, page faults included,
-//! because that is what its users get.
+//! An engine that knows only numbers gets one anonymous mapping behind them, the same for all of
+//! them: they take turns. It is filled before anything is timed, in huge pages where the system has
+//! them, as a kernel's own mapping of memory is. An engine that hands out addresses (malloc
+//! families, mmap) is used over its own memory, page faults included, because that is what its
+//! users get.
 //!
 //! ```text
 //!   frame START + n  ──>  base + n * 4096          a frame of a malloc family:  frame n ──> address n * 4096
@@ -66,13 +67,16 @@ impl Memory {
         Self { base: null_mut(), first: 0, frames: 1 << 52 }
     }
 
-    /// The first of so many bytes. Panics where they are not inside the memory: the warm-up has found any engine that
-    /// hands out such frames.
+    /// The first of so many bytes. Panics where they are not inside the memory: the warm-up has
+    /// found any engine that hands out such frames.
     #[inline(always)]
     fn at(self, pfn: Pfn, bytes: usize) -> *mut u8 {
         let frame = pfn.get().wrapping_sub(self.first);
         let count = bytes.div_ceil(FRAME) as u64;
-        assert!(frame < self.frames && count <= self.frames - frame, "{pfn} is outside the memory of the benchmark");
+        assert!(
+            frame < self.frames && count <= self.frames - frame,
+            "{pfn} is outside the memory of the benchmark"
+        );
         if self.base.is_null() {
             std::ptr::with_exposed_provenance_mut(pfn.get() as usize * FRAME)
         } else {
@@ -84,8 +88,9 @@ impl Memory {
     #[inline(always)]
     pub fn fill(self, pfn: Pfn, byte: u8, bytes: usize) {
         let at = self.at(pfn, bytes);
-        // SAFETY: inside the mapping (checked), or the engine's own address of a block of that size. It is this
-        // thread's alone from the allocation to the free; an engine that gives it to two does not pass the warm-up.
+        // SAFETY: inside the mapping (checked), or the engine's own address of a block of that
+        // size. It is this thread's alone from the allocation to the free; an engine that gives it
+        // to two does not pass the warm-up.
         unsafe { at.write_bytes(byte, bytes) };
     }
 
@@ -102,7 +107,8 @@ impl Memory {
     pub fn sum(self, pfn: Pfn, order: Order) -> u64 {
         let bytes = order.frames() as usize * FRAME;
         let at = self.at(pfn, bytes).cast::<u64>();
-        // SAFETY: as in `fill`; a frame's address is aligned for words, and all of the chunk has been written.
+        // SAFETY: as in `fill`; a frame's address is aligned for words, and all of the chunk has
+        // been written.
         let words = unsafe { std::slice::from_raw_parts(at, bytes / 8) };
         words.iter().fold(0, |sum, word| sum.wrapping_add(*word))
     }
@@ -122,7 +128,10 @@ mod tests {
         let three = u64::from_ne_bytes([3; 8]);
         assert_eq!(memory.sum(frame(8), Order::new(3).unwrap()), three.wrapping_mul(8 * 512));
         memory.copy(frame(16), frame(63));
-        assert_eq!(memory.sum(frame(63), Order::ZERO), u64::from_ne_bytes([5; 8]).wrapping_mul(512));
+        assert_eq!(
+            memory.sum(frame(63), Order::ZERO),
+            u64::from_ne_bytes([5; 8]).wrapping_mul(512)
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What a benchmark asks of an engine.
 //!
-//! Unlike [`crate::engine::Engine`], which replays drive through a trait object, these traits are for static dispatch:
-//! the loops in [`super::loops`] and [`super::threads`] are generic and compiled once for each engine, so that no
-//! call through a table is added to work that takes two or three nanoseconds. It is the same source for all of them;
-//! what the compiler inlines of an engine is what it would inline for a user of that engine's crate.
+//! Unlike [`crate::engine::Engine`], which replays drive through a trait object, these traits are
+//! for static dispatch: the loops in [`super::loops`] and [`super::threads`] are generic and
+//! compiled once for each engine, so that no call through a table is added to work that takes two
+//! or three nanoseconds. It is the same source for all of them; what the compiler inlines of an
+//! engine is what it would inline for a user of that engine's crate.
 
 use std::time::Duration;
 
@@ -33,7 +34,8 @@ pub trait Machine: Sync {
         None
     }
 
-    /// Gives everything that CPUs hold back, so that each run begins alike; nothing where CPUs hold nothing.
+    /// Gives everything that CPUs hold back, so that each run begins alike; nothing where CPUs hold
+    /// nothing.
     fn drain(&self) {
         if let Some(engine) = self.engine() {
             engine.drain_all();
@@ -52,21 +54,28 @@ pub trait Machine: Sync {
         self.engine().map(|engine| engine.memory().free_blocks)
     }
 
-    /// What has happened under the locks that CPUs share since it was made, exact while nobody uses it: how often the
-    /// zone's was taken, how often those of groups of CPUs, and the steps of work under the zone's. Steps are what each
-    /// engine counts: list entries linked and unlinked, buddies looked at, lists searched, bitmap words. `None` where it
-    /// has no such locks or does not count.
+    /// What has happened under the locks that CPUs share since it was made, exact while nobody uses
+    /// it: how often the zone's was taken, how often those of groups of CPUs, and the steps of work
+    /// under the zone's. Steps are what each engine counts: list entries linked and unlinked,
+    /// buddies looked at, lists searched, bitmap words. `None` where it has no such locks or does
+    /// not count.
     fn shared_locks(&self) -> Option<[u64; 3]> {
         let counters = self.engine()?.counters();
-        Some([counters.zone_lock_acquisitions, counters.group_lock_acquisitions, counters.zone_lock_work])
+        Some([
+            counters.zone_lock_acquisitions,
+            counters.group_lock_acquisitions,
+            counters.zone_lock_work,
+        ])
     }
 
-    /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise they are numbers only.
+    /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise
+    /// they are numbers only.
     fn is_memory(&self) -> bool {
         false
     }
 
-    /// Why a benchmark cannot be run on it; `None` where it can, and where it only lacks [`doors`](Self::doors) or
+    /// Why a benchmark cannot be run on it; `None` where it can, and where it only lacks
+    /// [`doors`](Self::doors) or
     /// [`start_up`](Self::start_up).
     fn unsuited(&self, _kind: Kind) -> Option<&'static str> {
         None
@@ -77,14 +86,15 @@ pub trait Machine: Sync {
     /// Whether it has [`start_up`](Self::start_up).
     const STARTS: bool = false;
 
-    /// Nanoseconds of a pair of single frames by each of its ways in: by the handle of whoever owns the CPU, the same where
-    /// the platform has no heavy barrier, and by calls that name the CPU.
+    /// Nanoseconds of a pair of single frames by each of its ways in: by the handle of whoever owns
+    /// the CPU, the same where the platform has no heavy barrier, and by calls that name the CPU.
     fn doors(&self, _pairs: u64) -> Result<[f64; 3], Refused> {
         Err(Refused::NoSuchCall)
     }
 
-    /// Builds another of its kind until the first frame is allocated: how long that takes for a TiB, told from less where
-    /// it writes a record of every frame, and for 64 TiB where it writes none and the system has addresses for it.
+    /// Builds another of its kind until the first frame is allocated: how long that takes for a
+    /// TiB, told from less where it writes a record of every frame, and for 64 TiB where it writes
+    /// none and the system has addresses for it.
     fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
         Err(Refused::NoSuchCall)
     }
@@ -109,7 +119,8 @@ pub trait Calls {
         frames.iter().try_for_each(|&pfn| self.free(pfn, Order::ZERO))
     }
 
-    /// Makes an allocated chunk into single frames; nothing to do where any part of what was allocated can be freed.
+    /// Makes an allocated chunk into single frames; nothing to do where any part of what was
+    /// allocated can be freed.
     #[inline(always)]
     fn split(&mut self, _pfn: Pfn, _order: Order) -> Result<(), Refused> {
         Ok(())
@@ -118,18 +129,19 @@ pub trait Calls {
     /// Frees the frames of a chunk that was split, by one call where the engine has one.
     #[inline(always)]
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
-        (range.start.get()..range.end.get()).try_for_each(|pfn| self.free(Pfn::new(pfn), Order::ZERO))
+        (range.start.get()..range.end.get())
+            .try_for_each(|pfn| self.free(Pfn::new(pfn), Order::ZERO))
     }
 
-    /// Allocates one chunk that cannot be moved, as drivers and slabs do; as [`alloc`](Self::alloc) where the engine
-    /// makes no difference.
+    /// Allocates one chunk that cannot be moved, as drivers and slabs do; as [`alloc`](Self::alloc)
+    /// where the engine makes no difference.
     #[inline(always)]
     fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
         self.alloc(order)
     }
 
-    /// Frees single frames as munmap, exit and truncation do, at most [`FOLIOS`] a call; by the bulk call where the
-    /// engine has no other.
+    /// Frees single frames as munmap, exit and truncation do, at most [`FOLIOS`] a call; by the
+    /// bulk call where the engine has no other.
     #[inline(always)]
     fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
         self.free_bulk(frames)
@@ -144,8 +156,8 @@ pub trait Calls {
         free_chunks(self, chunks, Self::free, Self::free_bulk)
     }
 
-    /// Allocates the frames of `range`, none of which is in use, as single frames; an engine that cannot be asked for
-    /// given frames gives as many others in a row. Returns which.
+    /// Allocates the frames of `range`, none of which is in use, as single frames; an engine that
+    /// cannot be asked for given frames gives as many others in a row. Returns which.
     fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
         let _ = range;
         Err(Refused::NoSuchCall)
@@ -155,8 +167,9 @@ pub trait Calls {
 /// Frames that munmap, exit and truncation free at a time: the kernel's folio batch.
 pub const FOLIOS: usize = 31;
 
-/// An engine did not do what was asked: why a call failed, and the loop or workload that made it. Small and without heap,
-/// so that handing it up costs a timed loop no more than the branch that any caller has.
+/// An engine did not do what was asked: why a call failed, and the loop or workload that made it.
+/// Small and without heap, so that handing it up costs a timed loop no more than the branch that
+/// any caller has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {

@@ -4,7 +4,8 @@ use super::kind::Kind;
 use super::memory;
 use super::metric::{About, THREADS_METRIC, ns, with_locks};
 use super::workloads::{
-    cma_range, doors, exit_avalanche, handoff, netperf, page_fault, producer_consumer, start_up, steady, tails, trunc,
+    cma_range, doors, exit_avalanche, handoff, netperf, page_fault, producer_consumer, start_up,
+    steady, tails, trunc,
 };
 
 /// Frames of every engine's machine, but where a benchmark needs others: 4 GiB.
@@ -102,14 +103,20 @@ const RANDOM_FREE: About = About {
 const ORDER9_SPLIT: About = About {
     what: "A 2 MiB block is allocated, split, and freed as 512 single frames; 64 blocks at a time.",
     source: "the contiguous-free proposal's test before its change (split, then __free_page in a loop)",
-    metrics: with_locks![ns("ns_per_group", "the 512 frees of a block; allocation and split are not timed")],
+    metrics: with_locks![ns(
+        "ns_per_group",
+        "the 512 frees of a block; allocation and split are not timed"
+    )],
     ..About::ONE_THREAD
 };
 
 const CONTIG: About = About {
     what: "A 2 MiB block is allocated, split, and freed by one call for its range; 64 blocks at a time.",
     source: "the contiguous-free proposal's test after its change (split, then free_contig_range)",
-    metrics: with_locks![ns("ns_per_group", "the free of the range; allocation and split are not timed")],
+    metrics: with_locks![ns(
+        "ns_per_group",
+        "the free of the range; allocation and split are not timed"
+    )],
     ..About::ONE_THREAD
 };
 
@@ -135,7 +142,10 @@ const TWO_THREADS: About = About {
     metrics: &[
         ns("ns_per_pair_order0", "a pair, on the slower of the two threads"),
         ns("ns_per_pair_order0_alone", "a pair, of the first thread while the second CPU rests"),
-        ns("ns_per_step_churn", "a free and an allocation of a single frame, on the slower of the two threads"),
+        ns(
+            "ns_per_step_churn",
+            "a free and an allocation of a single frame, on the slower of the two threads",
+        ),
     ],
 };
 
@@ -148,7 +158,10 @@ const SIXTEEN_THREADS: About = About {
     metrics: &[
         ns("ns_per_pair_order0", "a pair, on the slowest of the threads"),
         ns("ns_per_pair_order0_alone", "a pair, of the first thread while the other CPUs rest"),
-        ns("ns_per_frame", "a frame, from its allocation to its free by one of the others; rings included"),
+        ns(
+            "ns_per_frame",
+            "a frame, from its allocation to its free by one of the others; rings included",
+        ),
         ns("ns_per_frame_one_freer", "the same with one thread that frees"),
         THREADS_METRIC,
     ],
@@ -163,7 +176,8 @@ mod tests {
         for kind in Kind::ALL {
             let metrics = kind.about().metrics;
             assert!(!metrics.is_empty());
-            let names: std::collections::BTreeSet<_> = metrics.iter().map(|metric| metric.name).collect();
+            let names: std::collections::BTreeSet<_> =
+                metrics.iter().map(|metric| metric.name).collect();
             assert_eq!(names.len(), metrics.len(), "{kind}: a metric twice");
         }
     }

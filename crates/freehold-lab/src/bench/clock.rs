@@ -1,8 +1,8 @@
 //! Clocks, and threads that stay on their CPU.
 //!
-//! A loop that one thread runs alone is timed by that thread's CPU clock, so that a neighbour who takes the core for a
-//! while is not counted as the engine's cost. Loops in which threads wait for one another are timed by the wall clock:
-//! a thread that sleeps for a lock waits too.
+//! A loop that one thread runs alone is timed by that thread's CPU clock, so that a neighbour who
+//! takes the core for a while is not counted as the engine's cost. Loops in which threads wait for
+//! one another are timed by the wall clock: a thread that sleeps for a lock waits too.
 
 use std::time::Duration;
 

@@ -43,7 +43,8 @@ impl Figures {
     pub fn with_zone_lock(mut self, meter: &Meter) -> Self {
         let known = meter.sum.filter(|_| meter.frames > 0);
         let names = [ZONE_LOCKS, GROUP_LOCKS, ZONE_WORK];
-        let each = known.into_iter().flatten().map(|count| count as f64 * 1000.0 / meter.frames as f64);
+        let each =
+            known.into_iter().flatten().map(|count| count as f64 * 1000.0 / meter.frames as f64);
         self.values.extend(names.into_iter().zip(each));
         self
     }
@@ -58,8 +59,8 @@ pub(super) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds that suit each other")
 }
 
-/// Reads an engine's counters of shared locks around the parts of a workload, so that what lies between them (preparations,
-/// drains) is not counted.
+/// Reads an engine's counters of shared locks around the parts of a workload, so that what lies
+/// between them (preparations, drains) is not counted.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     sum: Option<[u64; 3]>,
@@ -67,8 +68,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Does `work` on a machine that nobody else uses, in which `frames` frames are allocated or freed (whichever
-    /// happens in it; both is once).
+    /// Does `work` on a machine that nobody else uses, in which `frames` frames are allocated or
+    /// freed (whichever happens in it; both is once).
     pub fn part<M: Machine, T, E>(
         &mut self,
         machine: &M,
@@ -78,7 +79,8 @@ impl Meter {
         self.part_of(machine, || work().map(|done| (done, frames)))
     }
 
-    /// The same where only the work itself knows how many frames there were: it says so beside what it returns.
+    /// The same where only the work itself knows how many frames there were: it says so beside what
+    /// it returns.
     pub fn part_of<M: Machine, T, E>(
         &mut self,
         machine: &M,

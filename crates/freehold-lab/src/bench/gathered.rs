@@ -1,4 +1,5 @@
-//! Figures of all runs of one benchmark as they come in, by metric and engine, and the rows made of them.
+//! Figures of all runs of one benchmark as they come in, by metric and engine, and the rows made of
+//! them.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,8 @@ use super::result::{Report, Row, Spread};
 /// Of one benchmark.
 pub(super) struct Gathered {
     kind: Kind,
-    /// The first is the one that others are compared with. Those not known yet join when their first figure comes.
+    /// The first is the one that others are compared with. Those not known yet join when their
+    /// first figure comes.
     pub(super) engines: Vec<String>,
     found: HashMap<(&'static str, usize), Found>,
     unavailable: Vec<String>,
@@ -82,7 +84,10 @@ impl Gathered {
             for (at, engine) in self.engines.iter().enumerate() {
                 let Some(found) = self.found.remove(&(metric.name, at)) else { continue };
                 let baseline = base.as_ref().map(|base| (self.engines[0].as_str(), base));
-                let Some(mut row) = Row::new(self.kind, metric, engine, &found.spread, baseline) else { continue };
+                let Some(mut row) = Row::new(self.kind, metric, engine, &found.spread, baseline)
+                else {
+                    continue;
+                };
                 row.exact = found.exact;
                 row.histogram = found.samples.as_ref().map(samples);
                 report.rows.push(row);
@@ -98,5 +103,8 @@ impl Gathered {
 
 /// Values and counts, rising; what is above the last bound counts as that.
 fn samples(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
-    latencies.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+    latencies
+        .iter_recorded()
+        .map(|step| (step.value_iterated_to(), step.count_at_value()))
+        .collect()
 }

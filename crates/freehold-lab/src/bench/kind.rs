@@ -1,4 +1,5 @@
-//! Which benchmarks there are, by name, in the order in which they are listed and run. What each is:
+//! Which benchmarks there are, by name, in the order in which they are listed and run. What each
+//! is:
 //! [`catalogue`](super::catalogue).
 
 use crate::kinds::names;

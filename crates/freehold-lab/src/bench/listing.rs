@@ -27,11 +27,18 @@ pub fn catalogue(kinds: &[Kind], style: Style) -> String {
         let about = kind.about();
         let threads = match (about.threads, about.fewest_threads) {
             (1, _) => "1 thread".to_owned(),
-            (most, fewest) if fewest < most => format!("{most} threads, or as many as there are CPUs"),
+            (most, fewest) if fewest < most => {
+                format!("{most} threads, or as many as there are CPUs")
+            }
             (most, _) => format!("{most} threads"),
         };
         let _ = writeln!(text, "{} ({threads})", kind.name().to_uppercase());
-        let _ = writeln!(text, "  {}\n  Source: {}.", wrap(about.what, style, "  "), wrap(about.source, style, "  "));
+        let _ = writeln!(
+            text,
+            "  {}\n  Source: {}.",
+            wrap(about.what, style, "  "),
+            wrap(about.source, style, "  ")
+        );
         let width = about.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
         for metric in about.metrics {
             let what = wrap(metric.what, style, &" ".repeat(width + 6));
@@ -52,7 +59,10 @@ pub fn catalogue(kinds: &[Kind], style: Style) -> String {
 
 /// What can be named after `--engine`.
 pub fn engines(style: Style) -> String {
-    let ours = (FREEHOLD, "this project's: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned());
+    let ours = (
+        FREEHOLD,
+        "this project's: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned(),
+    );
     let peers = Peer::ALL.map(|peer| {
         let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");
         (peer.name(), format!("{}{missing}", peer.about().summary))

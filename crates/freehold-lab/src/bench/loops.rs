@@ -1,12 +1,15 @@
 //! The loops that one thread runs.
 //!
-//! Honesty: every result is looked at and every frame number is used; nothing but the engine's calls and a load or
-//! store of a frame number is in a timed loop. No frame's memory is touched in them: they measure the allocator.
+//! Honesty: every result is looked at and every frame number is used; nothing but the engine's
+//! calls and a load or store of a frame number is in a timed loop. No frame's memory is touched in
+//! them: they measure the allocator.
 //!
-//! A pair's frame number stays in a register from the allocation to the free, as it would with any caller.
+//! A pair's frame number stays in a register from the allocation to the free, as it would with any
+//! caller.
 //! [`black_box`] would send it through memory, and waiting for that store is a third of what a fast pair takes on some
-//! CPUs. What could be gained by the compiler's seeing both calls is little: engines keep their state in atomics and
-//! behind locks, whose accesses compilers do not leave out. `scripts/count-instructions` prints the loop as compiled.
+//! CPUs. What could be gained by the compiler's seeing both calls is little: engines keep their
+//! state in atomics and behind locks, whose accesses compilers do not leave out.
+//! `scripts/count-instructions` prints the loop as compiled.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -21,14 +24,15 @@ const CPU: CpuId = CpuId::new(0);
 
 pub const BULK: usize = 64;
 
-/// Blocks allocated before any of them is freed in [`groups_single`] and [`groups_range`], so that a look at the clock
-/// (some 100 ns) is shared by all of them.
+/// Blocks allocated before any of them is freed in [`groups_single`] and [`groups_range`], so that
+/// a look at the clock (some 100 ns) is shared by all of them.
 pub const GROUP_BATCH: usize = 64;
 
 /// A block's order: 512 frames.
 const BLOCK: Order = Order::PAGEBLOCK;
 
-/// Allocates and frees, `n` times. `ORDER` is a constant, as it is where kernels call their allocators.
+/// Allocates and frees, `n` times. `ORDER` is a constant, as it is where kernels call their
+/// allocators.
 ///
 /// Not inlined: one function for each engine and order.
 #[inline(never)]
@@ -62,8 +66,9 @@ pub fn pair_on<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<f64, Re
     Ok(per(timed(|| pairs::<_, ORDER>(cpu, n))?, n))
 }
 
-/// Allocates `n` frames and frees them, in several ways: nanoseconds a frame allocated one by one, freed in that order,
-/// freed in the reverse order, allocated [`BULK`] at a time, and freed so many at a time.
+/// Allocates `n` frames and frees them, in several ways: nanoseconds a frame allocated one by one,
+/// freed in that order, freed in the reverse order, allocated [`BULK`] at a time, and freed so many
+/// at a time.
 pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<[f64; 5], Refused> {
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
@@ -79,8 +84,10 @@ pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<[f64; 5], Refused> {
 
     machine.drain();
     let mut cpu = machine.cpu(CPU)?;
-    let bulk_alloc = timed(|| frames.chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(black_box(chunk))))?;
-    let bulk_free = timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))?;
+    let bulk_alloc =
+        timed(|| frames.chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(black_box(chunk))))?;
+    let bulk_free =
+        timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))?;
     Ok([alloc, free, free_reversed, bulk_alloc, bulk_free].map(|time| per(time, n as u64)))
 }
 
@@ -96,7 +103,8 @@ pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<f64, 
 /// Nanoseconds to free a block as 512 single frames.
 pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refused> {
     groups(machine, batches, |cpu, first| {
-        (first.get()..first.get() + BLOCK.frames()).try_for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO))
+        (first.get()..first.get() + BLOCK.frames())
+            .try_for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO))
     })
 }
 
@@ -137,7 +145,10 @@ pub fn alloc_all<C: Calls>(cpu: &mut C, frames: &mut [Pfn]) -> Result<(), Refuse
 
 /// Frees `frames`, one by one.
 #[inline(never)]
-pub fn free_all<'f, C: Calls>(cpu: &mut C, frames: impl Iterator<Item = &'f Pfn>) -> Result<(), Refused> {
+pub fn free_all<'f, C: Calls>(
+    cpu: &mut C,
+    frames: impl Iterator<Item = &'f Pfn>,
+) -> Result<(), Refused> {
     for frame in frames {
         cpu.free(*frame, Order::ZERO)?;
     }
@@ -162,9 +173,11 @@ impl Random {
         Self(if seed == 0 { 1 } else { seed })
     }
 
-    /// From part `part` of a seed: neighbouring seeds and parts do not begin with neighbouring numbers.
+    /// From part `part` of a seed: neighbouring seeds and parts do not begin with neighbouring
+    /// numbers.
     pub fn split(seed: u64, part: u64) -> Self {
-        let mixed = (seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed =
+            (seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mut random = Self::new(mixed ^ (mixed >> 31));
         random.step();
         random

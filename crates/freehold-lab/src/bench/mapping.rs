@@ -1,12 +1,12 @@
 //! Memory as the system gives it, each piece unmapped when it is dropped.
 //!
-//! Unsafe code of this crate is here, in what writes to frames (`bench::backing`, `bench::memory::raw`), in its other
-//! allocators (`bench::engines::heap`, `bench::engines::mmap`, `bench::memory::heap`), and where the soak stops threads
-//! (`soak::stops`).
+//! Unsafe code of this crate is here, in what writes to frames (`bench::backing`,
+//! `bench::memory::raw`), in its other allocators (`bench::engines::heap`, `bench::engines::mmap`,
+//! `bench::memory::heap`), and where the soak stops threads (`soak::stops`).
 //!
-//! Nothing here hands out a reference to the memory itself, so that whatever another thread or the system does to its
-//! contents (drops them, zeroes them) breaks no promise of the language. All access is by relaxed atomics of single
-//! words, which compile to plain loads and stores.
+//! Nothing here hands out a reference to the memory itself, so that whatever another thread or the
+//! system does to its contents (drops them, zeroes them) breaks no promise of the language. All
+//! access is by relaxed atomics of single words, which compile to plain loads and stores.
 
 #![allow(unsafe_code)]
 
@@ -31,13 +31,18 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "most of it is for a Linux process's memory"))]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "most of it is for a Linux process's memory")
+)]
 impl Mapping {
     /// Zeroed private memory.
     pub(super) fn new(len: usize) -> Result<Self, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no address is asked for, so nothing that exists is replaced.
-        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE)
+        }?;
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }
 
@@ -49,7 +54,8 @@ impl Mapping {
         let base = start.wrapping_add(skip);
         for (from, bytes) in [(start, skip), (base.wrapping_add(len), whole.len - skip - len)] {
             if bytes > 0 {
-                // SAFETY: mapped just now; nobody knows of these pages, and the rest does not include them.
+                // SAFETY: mapped just now; nobody knows of these pages, and the rest does not
+                // include them.
                 unsafe { rustix::mm::munmap(from.cast(), bytes) }?;
             }
         }
@@ -63,16 +69,18 @@ impl Mapping {
 
     pub(super) fn write(&self, page: usize) {
         assert!(page * PAGE < self.len, "within the mapping");
-        // SAFETY: within the mapping, which lives as long as this; atomics are all that uses it, or who has the base knows
-        // better. Relaxed: one byte.
-        unsafe { self.base.add(page * PAGE).cast::<AtomicU8>().as_ref() }.store(1, Ordering::Relaxed);
+        // SAFETY: within the mapping, which lives as long as this; atomics are all that uses it, or
+        // who has the base knows better. Relaxed: one byte.
+        unsafe { self.base.add(page * PAGE).cast::<AtomicU8>().as_ref() }
+            .store(1, Ordering::Relaxed);
     }
 
     /// Writes every word of so many bytes from the start on, as `memset` would.
     pub(super) fn fill(&self, len: usize) {
         let words = len.min(self.len) / size_of::<AtomicU64>();
         // SAFETY: as above; the base is a page's.
-        let words = unsafe { std::slice::from_raw_parts(self.base.cast::<AtomicU64>().as_ptr(), words) };
+        let words =
+            unsafe { std::slice::from_raw_parts(self.base.cast::<AtomicU64>().as_ptr(), words) };
         // Relaxed: what is in them does not matter.
         words.iter().for_each(|word| word.store(0x0101_0101_0101_0101, Ordering::Relaxed));
     }
@@ -89,14 +97,17 @@ impl Mapping {
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), len, advice) }
     }
 
-    /// Makes every second part of `part` bytes a mapping of its own, so that no page is larger than a part. What a
-    /// forked child has of them is the difference between them; this process does not fork.
+    /// Makes every second part of `part` bytes a mapping of its own, so that no page is larger than
+    /// a part. What a forked child has of them is the difference between them; this process does
+    /// not fork.
     #[cfg(target_os = "linux")]
     pub(super) fn cut(&self, part: usize) -> Result<(), Errno> {
         for start in (0..self.len).step_by(2 * part) {
             let base = self.base.as_ptr().wrapping_add(start).cast();
             // SAFETY: this value's own memory; the advice changes nothing in it.
-            unsafe { rustix::mm::madvise(base, part.min(self.len - start), Advice::LinuxDontFork) }?;
+            unsafe {
+                rustix::mm::madvise(base, part.min(self.len - start), Advice::LinuxDontFork)
+            }?;
         }
         Ok(())
     }

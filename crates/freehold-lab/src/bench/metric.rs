@@ -18,7 +18,8 @@ pub struct About {
 
 impl About {
     /// What runs on one thread says nothing of threads.
-    pub(super) const ONE_THREAD: Self = Self { what: "", source: "", threads: 1, fewest_threads: 1, metrics: &[] };
+    pub(super) const ONE_THREAD: Self =
+        Self { what: "", source: "", threads: 1, fewest_threads: 1, metrics: &[] };
 }
 
 /// One figure of a benchmark.
@@ -65,13 +66,21 @@ pub const GROUP_LOCKS: &str = "group_lock_acquisitions_per_1000_frames";
 pub const ZONE_WORK: &str = "zone_lock_work_per_1000_frames";
 
 pub(super) const OF_LOCKS: [Metric; 3] = [
-    metric(ZONE_LOCKS, "acquisitions", "zone-lock acquisitions for each 1,000 frames; engines that count them"),
+    metric(
+        ZONE_LOCKS,
+        "acquisitions",
+        "zone-lock acquisitions for each 1,000 frames; engines that count them",
+    ),
     metric(
         GROUP_LOCKS,
         "acquisitions",
         "group-lock acquisitions for each 1,000 frames; a group is up to 16 CPUs, and only freehold has any",
     ),
-    metric(ZONE_WORK, "steps", "steps of work under zone locks for each 1,000 frames; engines that count them"),
+    metric(
+        ZONE_WORK,
+        "steps",
+        "steps of work under zone locks for each 1,000 frames; engines that count them",
+    ),
 ];
 
 /// Metrics, those of locks behind them, and after `;` more that stand behind those.
@@ -89,5 +98,8 @@ macro_rules! with_locks {
 pub(super) use with_locks;
 
 pub const THREADS: &str = "threads";
-pub(super) const THREADS_METRIC: Metric =
-    Metric { name: THREADS, unit: THREADS, what: "how many there were: as many as CPUs, up to the most above" };
+pub(super) const THREADS_METRIC: Metric = Metric {
+    name: THREADS,
+    unit: THREADS,
+    what: "how many there were: as many as CPUs, up to the most above",
+};

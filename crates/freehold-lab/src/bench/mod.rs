@@ -15,21 +15,23 @@
 //!
 //! # How far the figures can be trusted
 //!
-//! * Every engine runs the same generic loops, compiled for it ([`calls`] says why). Every result is looked at and every
-//!   frame number used ([`loops`] says how).
-//! * Within a run the engines take turns, A B C A B C, so that whatever the machine goes through hits all of them. A
-//!   figure is the median of the runs, with the least and the greatest beside it.
-//! * Before the first run each engine goes through a warm-up with every frame stamped ([`engines::Stamped`]); an engine
-//!   that hands out a frame twice, or loses one, gets no figure. Each run begins with the CPUs' own stocks drained.
-//! * Threads stay on one CPU each. What one thread does alone is timed by that thread's CPU clock, the rest by the
-//!   wall clock ([`clock`]).
+//! * Every engine runs the same generic loops, compiled for it ([`calls`] says why). Every result
+//!   is looked at and every frame number used ([`loops`] says how).
+//! * Within a run the engines take turns, A B C A B C, so that whatever the machine goes through
+//!   hits all of them. A figure is the median of the runs, with the least and the greatest beside
+//!   it.
+//! * Before the first run each engine goes through a warm-up with every frame stamped
+//!   ([`engines::Stamped`]); an engine that hands out a frame twice, or loses one, gets no figure.
+//!   Each run begins with the CPUs' own stocks drained.
+//! * Threads stay on one CPU each. What one thread does alone is timed by that thread's CPU clock,
+//!   the rest by the wall clock ([`clock`]).
 //! * No timed loop touches the memory of a frame, but those of the workloads that are about memory
 //!   ([`Kind::writes_memory`]); these run over real memory ([`backing`]).
-//! * What is counted (zone-lock acquisitions, different frames) is counted on one thread where that can be: exact, and
-//!   the same in every run ([`workloads::counting`]).
+//! * What is counted (zone-lock acquisitions, different frames) is counted on one thread where that
+//!   can be: exact, and the same in every run ([`workloads::counting`]).
 //! * A difference from the first engine is called one by a test ([`significance`]).
-//! * The same run measures an atomic read-modify-write and the hand-over of a cache line ([`yardstick`]), in which
-//!   figures can be compared between machines.
+//! * The same run measures an atomic read-modify-write and the hand-over of a cache line
+//!   ([`yardstick`]), in which figures can be compared between machines.
 
 // Writes to frames, as their users do.
 #[allow(unsafe_code)]

@@ -60,7 +60,8 @@ pub struct Yardstick {
     /// Handing a cache line to the other core; nothing where there is one CPU.
     #[serde(rename = "handover_ns")]
     pub handover: Spread,
-    /// A frame through the ring of `producer-consumer` without an engine; nothing where that was not run.
+    /// A frame through the ring of `producer-consumer` without an engine; nothing where that was
+    /// not run.
     #[serde(rename = "ring_alone_ns")]
     pub ring_alone: Spread,
 }
@@ -75,19 +76,22 @@ pub struct Row {
     pub median: f64,
     pub min: f64,
     pub max: f64,
-    /// Each of them, rising: what a comparison with another result is tested by. Nothing where there is one.
+    /// Each of them, rising: what a comparison with another result is tested by. Nothing where
+    /// there is one.
     #[serde(skip_serializing_if = "<[f64]>::is_empty", serialize_with = "one_line")]
     pub values: Vec<f64>,
     /// 1 of what is counted once because each run would count the same.
     pub runs: usize,
-    /// Whether it was counted on one thread, so that every run would say the same; what threads do at the same time is
-    /// counted, too, and is not.
+    /// Whether it was counted on one thread, so that every run would say the same; what threads do
+    /// at the same time is counted, too, and is not.
     pub exact: bool,
     pub better: Better,
-    /// How it compares with the first engine; nothing for the first engine itself, and where that has no figure.
+    /// How it compares with the first engine; nothing for the first engine itself, and where that
+    /// has no figure.
     #[serde(flatten)]
     pub comparison: Option<Comparison>,
-    /// Every sample of all runs as value and count, rising, where the metric is a percentile of many.
+    /// Every sample of all runs as value and count, rising, where the metric is a percentile of
+    /// many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Vec<(u64, u64)>>,
 }
@@ -136,7 +140,12 @@ impl Comparison {
         let p = significance::p_value(base.sorted(), spread.sorted())?;
         let (from, to) = (base.median()?, spread.median()?);
         let percent = (from != 0.0).then(|| (to - from) / from * 100.0);
-        Some(Self { baseline: baseline.to_owned(), percent, p, significant: p < significance::LEVEL })
+        Some(Self {
+            baseline: baseline.to_owned(),
+            percent,
+            p,
+            significant: p < significance::LEVEL,
+        })
     }
 }
 
@@ -188,7 +197,9 @@ pub struct Report {
 
 impl Report {
     pub fn row(&self, benchmark: &str, metric: &str, engine: &str) -> Option<&Row> {
-        self.rows.iter().find(|row| row.benchmark == benchmark && row.metric == metric && row.engine == engine)
+        self.rows
+            .iter()
+            .find(|row| row.benchmark == benchmark && row.metric == metric && row.engine == engine)
     }
 }
 

@@ -33,7 +33,9 @@ impl<const N: usize> Ring<N> {
         Self {
             head: Line::default(),
             tail: Line::default(),
-            messages: (0..depth).map(|_| Message(std::array::from_fn(|_| AtomicU64::new(0)))).collect(),
+            messages: (0..depth)
+                .map(|_| Message(std::array::from_fn(|_| AtomicU64::new(0))))
+                .collect(),
             abandoned: AtomicBool::new(false),
         }
     }
@@ -91,8 +93,8 @@ impl<const N: usize> Ring<N> {
         self.head.0.load(Ordering::Acquire) > n
     }
 
-    /// How many messages have been produced and consumed, for a thread that does not count them itself: its own count is
-    /// exact.
+    /// How many messages have been produced and consumed, for a thread that does not count them
+    /// itself: its own count is exact.
     pub(crate) fn passed(&self) -> (u64, u64) {
         // Relaxed: only the thread that asks writes the one it looks at.
         (self.head.0.load(Ordering::Relaxed), self.tail.0.load(Ordering::Relaxed))

@@ -15,7 +15,8 @@ use super::budget::Turns;
 use super::calls::{Machine, Refused};
 use super::clock::Cpus;
 use super::engines::{
-    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer, RingAlone, Stamped,
+    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer,
+    RingAlone, Stamped,
 };
 use super::gathered::Gathered;
 use super::kind::Kind;
@@ -34,18 +35,28 @@ fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
     about.threads.min(there).max(about.fewest_threads)
 }
 
-/// Measures. `progress` is told the benchmark, its run and the engine before each engine's turn; when `stop` is set, what
-/// is under way is finished and the report has what there is. An error is an engine's that cannot be built, refuses what
-/// it must do, does what it must not, or is not whole afterwards.
-pub fn run(plan: &Plan, stop: &AtomicBool, progress: impl FnMut(Kind, usize, &str) + Send) -> Result<Report, String> {
+/// Measures. `progress` is told the benchmark, its run and the engine before each engine's turn;
+/// when `stop` is set, what is under way is finished and the report has what there is. An error is
+/// an engine's that cannot be built, refuses what it must do, does what it must not, or is not
+/// whole afterwards.
+pub fn run(
+    plan: &Plan,
+    stop: &AtomicBool,
+    progress: impl FnMut(Kind, usize, &str) + Send,
+) -> Result<Report, String> {
     // On a thread of its own, so that the caller's stays where it may run.
     std::thread::scope(|scope| threads::joined(scope.spawn(|| run_here(plan, stop, progress))))
 }
 
-fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, usize, &str)) -> Result<Report, String> {
+fn run_here(
+    plan: &Plan,
+    stop: &AtomicBool,
+    mut progress: impl FnMut(Kind, usize, &str),
+) -> Result<Report, String> {
     let cpus = Cpus::allowed();
     let host = HostThreads::new();
-    let most = plan.benchmarks.iter().map(|&kind| threads_of(kind, &cpus)).max().unwrap_or(1).max(2);
+    let most =
+        plan.benchmarks.iter().map(|&kind| threads_of(kind, &cpus)).max().unwrap_or(1).max(2);
     let mut report = Report {
         cpus: cpus.numbers().take(usize::from(most)).collect(),
         pinned: cpus.pin(0),
@@ -71,14 +82,22 @@ fn run_here(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Kind, usize
         }
         let threads = threads_of(kind, &cpus);
         let frames = kind.frames(threads);
-        if kind.writes_memory() && backing.as_ref().is_none_or(|backing| backing.frames() < frames) {
+        if kind.writes_memory() && backing.as_ref().is_none_or(|backing| backing.frames() < frames)
+        {
             let made = Backing::new(frames).map_err(|error| {
                 let mib = frames >> 8;
                 format!("{kind} needs {mib} MiB of memory: {error}; name the benchmarks that are to run without it")
             });
             backing = Some(made?);
         }
-        let run = Run { cpus: &cpus, threads, scale: &plan.scale, number: 0, frames, backing: backing.as_ref() };
+        let run = Run {
+            cpus: &cpus,
+            threads,
+            scale: &plan.scale,
+            number: 0,
+            frames,
+            backing: backing.as_ref(),
+        };
         let mut told = |number: usize, name: &str| {
             if !stopped() {
                 progress(kind, number, name);
@@ -120,7 +139,9 @@ fn take_turns(
         }
     }
     for side in &sides {
-        (side.check)().map_err(|finding| failed(kind, &side.name, &format!("not whole afterwards: {finding}")))?;
+        (side.check)().map_err(|finding| {
+            failed(kind, &side.name, &format!("not whole afterwards: {finding}"))
+        })?;
     }
     Ok(())
 }
@@ -151,27 +172,41 @@ fn allocators<'a>(
     Ok(sides)
 }
 
-fn build<'a>(engine: &BenchEngine, host: HostThreads, ready: Ready<'a, '_>) -> Result<Option<Side<'a>>, String> {
+fn build<'a>(
+    engine: &BenchEngine,
+    host: HostThreads,
+    ready: Ready<'a, '_>,
+) -> Result<Option<Side<'a>>, String> {
     let (cpus, frames) = (ready.kind.cpus(ready.run.threads), ready.run.frames);
     let unbuildable = |reason| format!("cannot be built: {reason}");
     match engine {
         BenchEngine::Peer(Peer::BuddySystem) => ready.with(BuddySystem::new(frames)),
         BenchEngine::Peer(Peer::Mmap) => ready.with(MmapMachine),
         #[cfg(feature = "peers")]
-        BenchEngine::Peer(Peer::Bitmap) => ready.with(super::engines::BitmapMachine::new(frames).map_err(unbuildable)?),
+        BenchEngine::Peer(Peer::Bitmap) => {
+            ready.with(super::engines::BitmapMachine::new(frames).map_err(unbuildable)?)
+        }
         #[cfg(feature = "peers")]
-        BenchEngine::Peer(Peer::Mimalloc) => ready.with(super::engines::HeapMachine(mimalloc::MiMalloc)),
+        BenchEngine::Peer(Peer::Mimalloc) => {
+            ready.with(super::engines::HeapMachine(mimalloc::MiMalloc))
+        }
         #[cfg(feature = "peers")]
-        BenchEngine::Peer(Peer::Jemalloc) => ready.with(super::engines::HeapMachine(tikv_jemallocator::Jemalloc)),
+        BenchEngine::Peer(Peer::Jemalloc) => {
+            ready.with(super::engines::HeapMachine(tikv_jemallocator::Jemalloc))
+        }
         #[cfg(feature = "peers")]
-        BenchEngine::Peer(Peer::Snmalloc) => ready.with(super::engines::HeapMachine(snmalloc_rs::SnMalloc)),
+        BenchEngine::Peer(Peer::Snmalloc) => {
+            ready.with(super::engines::HeapMachine(snmalloc_rs::SnMalloc))
+        }
         #[cfg(not(feature = "peers"))]
         BenchEngine::Peer(peer) => Err(peer.needs().unwrap_or_default()),
         BenchEngine::Design(spec) => match FreeholdOptions::of(spec.name()) {
-            Some(options) => {
-                ready.with(FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?)
+            Some(options) => ready.with(
+                FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?,
+            ),
+            None => {
+                ready.with(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?)
             }
-            None => ready.with(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?),
         },
     }
 }
@@ -186,17 +221,23 @@ struct Ready<'a, 'r> {
 }
 
 impl<'a> Ready<'a, '_> {
-    /// Counts what can be counted of a machine just built, and warms it up with its frames stamped; `None` where the
-    /// benchmark does not suit it.
+    /// Counts what can be counted of a machine just built, and warms it up with its frames stamped;
+    /// `None` where the benchmark does not suit it.
     fn with<M: Machine + 'a>(self, machine: M) -> Result<Option<Side<'a>>, String> {
         let Self { name, kind, run, found, report } = self;
         let unsuited = match kind {
             Kind::Doors if !M::DOORS => Some("all of its calls go the same way in"),
-            Kind::StartUp if !M::STARTS => Some("nobody builds it: it is there when the process begins"),
+            Kind::StartUp if !M::STARTS => {
+                Some("nobody builds it: it is there when the process begins")
+            }
             _ => machine.unsuited(kind),
         };
         if let Some(reason) = unsuited {
-            report.unsuited.push(Unsuited { benchmark: kind.name(), engine: name.to_owned(), reason });
+            report.unsuited.push(Unsuited {
+                benchmark: kind.name(),
+                engine: name.to_owned(),
+                reason,
+            });
             return Ok(None);
         }
         if let Some(counted) = workloads::count(&machine, kind)? {
@@ -214,7 +255,8 @@ impl<'a> Ready<'a, '_> {
         let machine = Rc::new(machine);
         let (whole, engine) = (Rc::clone(&machine), name.to_owned());
         let turn = move |number: usize, found: &mut Gathered| {
-            let figures = workloads::measure(&*machine, kind, &Run { number: number as u64, ..run })?;
+            let figures =
+                workloads::measure(&*machine, kind, &Run { number: number as u64, ..run })?;
             found.add_run(&engine, figures);
             Ok(())
         };
@@ -226,7 +268,12 @@ impl<'a> Ready<'a, '_> {
 }
 
 /// What the machine costs at this moment.
-fn measure_yardstick(report: &mut Report, kind: Kind, cpus: &Cpus, scale: &Scale) -> Result<(), String> {
+fn measure_yardstick(
+    report: &mut Report,
+    kind: Kind,
+    cpus: &Cpus,
+    scale: &Scale,
+) -> Result<(), String> {
     cpus.pin(0);
     report.yardstick.rmw.add(yardstick::rmw_ns(scale.yardstick));
     if let Some(handover) = yardstick::handover_ns(cpus, scale.yardstick / 20) {

@@ -1,7 +1,9 @@
-//! One of those that take turns in a benchmark: a page allocator, a way of mapping, the system itself.
+//! One of those that take turns in a benchmark: a page allocator, a way of mapping, the system
+//! itself.
 //!
-//! What it is made of differs from benchmark to benchmark; the runner knows only that it has turns, and may be looked at
-//! when they are over. The one call through a table that a run makes is that of a turn, outside the loops.
+//! What it is made of differs from benchmark to benchmark; the runner knows only that it has turns,
+//! and may be looked at when they are over. The one call through a table that a run makes is that
+//! of a turn, outside the loops.
 
 use super::gathered::Gathered;
 

@@ -1,8 +1,10 @@
-//! Whether two engines' figures differ by more than chance: the two-sided Mann-Whitney U test at 5 %.
+//! Whether two engines' figures differ by more than chance: the two-sided Mann-Whitney U test at 5
+//! %.
 //!
-//! Why this test: it asks only whether the runs of one engine tend to lie above those of the other, so that one run in
-//! which the machine was busy, which ruins a mean and its t test, counts as no more than one run. Source: Mann and
-//! Whitney, "On a test of whether one of two random variables is stochastically larger than the other", 1947.
+//! Why this test: it asks only whether the runs of one engine tend to lie above those of the other,
+//! so that one run in which the machine was busy, which ruins a mean and its t test, counts as no
+//! more than one run. Source: Mann and Whitney, "On a test of whether one of two random variables
+//! is stochastically larger than the other", 1947.
 //!
 //! ```text
 //!   runs of both, sorted      a a b a a b b b
@@ -10,12 +12,13 @@
 //!   p = share of all ways to choose 4 ranks of 8 whose sum lies as far from the middle (18) as W does
 //! ```
 //!
-//! The ways are counted, ties included (equal figures share the mean of their ranks): nothing is approximated. That takes
-//! time, and numbers that a float holds up to some 500 runs of each: `--runs` is 100 at most.
+//! The ways are counted, ties included (equal figures share the mean of their ranks): nothing is
+//! approximated. That takes time, and numbers that a float holds up to some 500 runs of each:
+//! `--runs` is 100 at most.
 //!
-//! With few runs nothing can be significant, however large the difference: the least p of 3 runs against 3 is 10 %. 4
-//! against 4 can reach 2.9 %, 7 against 7 0.06 %. A star stands for one comparison: of a hundred comparisons of equals,
-//! five would get one.
+//! With few runs nothing can be significant, however large the difference: the least p of 3 runs
+//! against 3 is 10 %. 4 against 4 can reach 2.9 %, 7 against 7 0.06 %. A star stands for one
+//! comparison: of a hundred comparisons of equals, five would get one.
 
 /// The level: the share of comparisons of equals that would be called different.
 pub const LEVEL: f64 = 0.05;
@@ -23,10 +26,11 @@ pub const LEVEL: f64 = 0.05;
 /// What the table and the JSON say of the test.
 pub const NAME: &str = "Mann-Whitney U, two-sided";
 
-/// The probability of a difference as clear as this one, in either direction, between runs of the same thing; `None`
-/// without a run on either side.
+/// The probability of a difference as clear as this one, in either direction, between runs of the
+/// same thing; `None` without a run on either side.
 ///
-/// Takes time proportional to the fourth power of the runs: microseconds for 7 of each, half a second for 100.
+/// Takes time proportional to the fourth power of the runs: microseconds for 7 of each, half a
+/// second for 100.
 pub fn p_value(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
         return None;
@@ -41,7 +45,8 @@ pub fn can_tell(a: usize, b: usize) -> bool {
     p_value(&below, &above).is_some_and(|p| p < LEVEL)
 }
 
-/// Twice the rank of each figure, those of `a` first. Doubled, because ties share a mean that may end in a half.
+/// Twice the rank of each figure, those of `a` first. Doubled, because ties share a mean that may
+/// end in a half.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let all = || a.iter().chain(b);
     let rank = |figure: &f64| {
@@ -67,11 +72,13 @@ fn share_as_far(ranks: &[usize], n: usize) -> f64 {
             }
         }
     }
-    // Twice the mean of the sum, so that it is a whole number: n of len ranks that add up to `most`.
+    // Twice the mean of the sum, so that it is a whole number: n of len ranks that add up to
+    // `most`.
     let far = |sum: usize| (sum * ranks.len()).abs_diff(n * most);
     let found = far(ranks.iter().take(n).sum());
     let chosen = &ways[n];
-    let as_far: f64 = chosen.iter().enumerate().filter(|&(sum, _)| far(sum) >= found).map(|(_, ways)| ways).sum();
+    let as_far: f64 =
+        chosen.iter().enumerate().filter(|&(sum, _)| far(sum) >= found).map(|(_, ways)| ways).sum();
     as_far / chosen.iter().sum::<f64>()
 }
 
@@ -90,7 +97,9 @@ mod tests {
     /// Runs that do not overlap: 2 of the ways to choose, which everybody can count.
     #[test]
     fn runs_that_do_not_overlap() {
-        for (n, ways) in [(1, 2.0), (2, 6.0), (3, 20.0), (4, 70.0), (5, 252.0), (7, 3432.0), (10, 184_756.0)] {
+        for (n, ways) in
+            [(1, 2.0), (2, 6.0), (3, 20.0), (4, 70.0), (5, 252.0), (7, 3432.0), (10, 184_756.0)]
+        {
             let below: Vec<f64> = (0..n).map(f64::from).collect();
             let above: Vec<f64> = (n..2 * n).map(f64::from).collect();
             close(p(&below, &above), 2.0 / ways);
@@ -99,7 +108,8 @@ mod tests {
         assert!(!can_tell(3, 3) && can_tell(4, 4) && can_tell(3, 5) && !can_tell(0, 9));
     }
 
-    /// From the tables of Mann and Whitney: P(U <= u) for 5 and 5 runs is 0.008, 0.016, 0.028 for u = 1, 2, 3.
+    /// From the tables of Mann and Whitney: P(U <= u) for 5 and 5 runs is 0.008, 0.016, 0.028 for u
+    /// = 1, 2, 3.
     #[test]
     fn the_published_table_for_five_and_five() {
         let a = [1.0, 2.0, 3.0, 4.0, 6.0];
@@ -110,7 +120,8 @@ mod tests {
         close(p(&a, &b), 2.0 * 4.0 / 252.0);
     }
 
-    /// Both by hand: of the 6 ways to choose 2 of the ranks 1.5, 1.5, 3.5, 3.5, two are as far out as {1.5, 1.5}.
+    /// Both by hand: of the 6 ways to choose 2 of the ranks 1.5, 1.5, 3.5, 3.5, two are as far out
+    /// as {1.5, 1.5}.
     #[test]
     fn ties_share_their_ranks() {
         close(p(&[1.0, 1.0], &[2.0, 2.0]), 2.0 / 6.0);

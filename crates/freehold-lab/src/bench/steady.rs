@@ -1,4 +1,5 @@
-//! Loops of one thread that holds about as much all the time: stacks and queues of a fixed depth, and churn.
+//! Loops of one thread that holds about as much all the time: stacks and queues of a fixed depth,
+//! and churn.
 //!
 //! ```text
 //!  depth   allocate D, free the same D in one of three orders, over and over
@@ -6,9 +7,10 @@
 //!  mixed   the same with chunks of orders 0 to 9; what an engine has no room for is a failure, not the end
 //! ```
 //!
-//! What [`super::loops`] says about honesty holds here. The order in which frames are freed is drawn before the clock
-//! starts where that can be (`depth`); where it cannot (`churn`, `mixed`), drawing a number is a part of each step that
-//! is the same for all engines, about ten instructions.
+//! What [`super::loops`] says about honesty holds here. The order in which frames are freed is
+//! drawn before the clock starts where that can be (`depth`); where it cannot (`churn`, `mixed`),
+//! drawing a number is a part of each step that is the same for all engines, about ten
+//! instructions.
 
 use std::hint::black_box;
 
@@ -23,7 +25,8 @@ const CPU: CpuId = CpuId::new(0);
 /// The largest order that `mixed` allocates.
 const LARGEST: u32 = 9;
 
-/// Different orders of random frees of a depth: enough that a branch predictor does not know them by heart.
+/// Different orders of random frees of a depth: enough that a branch predictor does not know them
+/// by heart.
 const DRAWN: usize = 16;
 
 /// In which order what is held is freed.
@@ -81,7 +84,13 @@ impl Depth {
 }
 
 /// Nanoseconds a pair, so many frames at a time, about `pairs` of them.
-pub fn depth<M: Machine>(machine: &M, depth: u16, freed: Freed, pairs: u64, seed: u64) -> Result<f64, Refused> {
+pub fn depth<M: Machine>(
+    machine: &M,
+    depth: u16,
+    freed: Freed,
+    pairs: u64,
+    seed: u64,
+) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut held = Depth::new(depth, freed, seed);
     let rounds = pairs / u64::from(depth) + 1;
@@ -122,8 +131,14 @@ impl<const ORDER: u8> Churn<ORDER> {
     }
 }
 
-/// Nanoseconds a step with so many chunks held, in a steady state: each of them has been replaced once on average.
-pub fn churn<M: Machine, const ORDER: u8>(machine: &M, chunks: u64, steps: u64, seed: u64) -> Result<f64, Refused> {
+/// Nanoseconds a step with so many chunks held, in a steady state: each of them has been replaced
+/// once on average.
+pub fn churn<M: Machine, const ORDER: u8>(
+    machine: &M,
+    chunks: u64,
+    steps: u64,
+    seed: u64,
+) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut churn = Churn::<ORDER>::start(&mut cpu, chunks, seed)?;
     churn.steps(&mut cpu, chunks)?;
@@ -146,11 +161,18 @@ impl Mixed {
     /// Nothing held yet, and so many frames at most.
     pub fn new(most: u64, seed: u64) -> Self {
         // No more chunks than frames: the list never grows while a clock runs.
-        Self { held: Vec::with_capacity(most as usize), frames: 0, most, random: Random::new(seed), failures: 0 }
+        Self {
+            held: Vec::with_capacity(most as usize),
+            frames: 0,
+            most,
+            random: Random::new(seed),
+            failures: 0,
+        }
     }
 
-    /// So many steps: each allocates a chunk of random order, each order half as likely as the one below it, after freeing
-    /// as many chunks at random as must make room for it below the most; that is one on average once the most is held.
+    /// So many steps: each allocates a chunk of random order, each order half as likely as the one
+    /// below it, after freeing as many chunks at random as must make room for it below the most;
+    /// that is one on average once the most is held.
     #[inline(never)]
     pub fn steps<C: Calls>(&mut self, cpu: &mut C, steps: u64) -> Result<(), Refused> {
         for _ in 0..steps {
@@ -182,9 +204,14 @@ impl Mixed {
 /// Frames of a chunk on average: half a frame by each order, a whole one by the largest.
 const MEAN: u64 = 5;
 
-/// Churn of chunks of mixed orders, with so many frames held at most: nanoseconds a step, and how many of 1,000
-/// allocations failed.
-pub fn mixed<M: Machine>(machine: &M, frames: u64, steps: u64, seed: u64) -> Result<(f64, f64), Refused> {
+/// Churn of chunks of mixed orders, with so many frames held at most: nanoseconds a step, and how
+/// many of 1,000 allocations failed.
+pub fn mixed<M: Machine>(
+    machine: &M,
+    frames: u64,
+    steps: u64,
+    seed: u64,
+) -> Result<(f64, f64), Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut mixed = Mixed::new(frames, seed);
     // Each chunk has been replaced a few times.

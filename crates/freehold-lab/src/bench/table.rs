@@ -1,5 +1,6 @@
-//! The table: metrics as rows, engines as columns, in the style of mmtests' comparisons. The first engine is the baseline;
-//! beside every other figure stands how much more or less it is, with a star where the difference is significant.
+//! The table: metrics as rows, engines as columns, in the style of mmtests' comparisons. The first
+//! engine is the baseline; beside every other figure stands how much more or less it is, with a
+//! star where the difference is significant.
 //!
 //! ```text
 //!                        freehold   in RMW            vanilla
@@ -7,7 +8,8 @@
 //!    ns_per_pair_order0  1.82 ±2%     0.69   64.1 ±0%  x35.2*
 //! ```
 //!
-//! Where that is wider than the terminal, the engines are shown a few at a time, the first one beside each of them.
+//! Where that is wider than the terminal, the engines are shown a few at a time, the first one
+//! beside each of them.
 
 use std::fmt::Write as _;
 
@@ -25,13 +27,24 @@ use crate::report::unique;
 
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);
-    let (own, usual): (Vec<Kind>, Vec<Kind>) = Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
+    let (own, usual): (Vec<Kind>, Vec<Kind>) =
+        Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
     // Those of virtual memory have engines of their own.
     let engines_of = |kind: Kind| {
-        unique(report.rows.iter().filter(|row| row.benchmark == kind.name()).map(|row| row.engine.as_str()))
+        unique(
+            report
+                .rows
+                .iter()
+                .filter(|row| row.benchmark == kind.name())
+                .map(|row| row.engine.as_str()),
+        )
     };
-    let usual =
-        Part::new(report, &usual, report.engines.iter().map(String::as_str).collect(), report.yardstick.rmw.median());
+    let usual = Part::new(
+        report,
+        &usual,
+        report.engines.iter().map(String::as_str).collect(),
+        report.yardstick.rmw.median(),
+    );
     let own = own.iter().map(|&kind| Part::new(report, &[kind], engines_of(kind), None));
     let before = text.len();
     for part in std::iter::once(usual).chain(own).filter(|part| !part.lines.is_empty()) {
@@ -72,14 +85,20 @@ impl<'a> Part<'a> {
                 }
             }
         }
-        Self { engines, lines, head: if rmw.is_some() { "median; ns or a count" } else { "median; as named" }, rmw }
+        Self {
+            engines,
+            lines,
+            head: if rmw.is_some() { "median; ns or a count" } else { "median; as named" },
+            rmw,
+        }
     }
 
     /// As many engines at a time as fit beside the first.
     fn render(&self, style: Style, text: &mut String) {
         let width = usize::from(style.width);
         let names = self.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0) + 4;
-        let needed = |engines: &[Column]| names + engines.iter().map(|e| e.width() + 2).sum::<usize>();
+        let needed =
+            |engines: &[Column]| names + engines.iter().map(|e| e.width() + 2).sum::<usize>();
         // As it reads best, with whole names; else as it fits.
         let [wide, narrow] = [40, 12].map(|name| -> Vec<Column> {
             (0..self.engines.len()).map(|engine| Column::new(self, engine, name)).collect()
@@ -147,7 +166,9 @@ impl Column {
 
     fn text(&self, row: &Row) -> String {
         let [median, spread, change] = parts(row);
-        let beside = |part: &str, width: usize| if width > 0 { format!(" {part:>width$}") } else { String::new() };
+        let beside = |part: &str, width: usize| {
+            if width > 0 { format!(" {part:>width$}") } else { String::new() }
+        };
         let [wide, spread_wide, change_wide] = self.widths;
         format!("{median:>wide$}{}{}", beside(&spread, spread_wide), beside(&change, change_wide))
     }
@@ -176,10 +197,14 @@ fn parts(row: &Row) -> [String; 3] {
     } else {
         String::new()
     };
-    let change = row.comparison.as_ref().filter(|_| !matches!(row.better, Better::Neither)).map(|comparison| {
-        let star = if comparison.significant { '*' } else { ' ' };
-        comparison.percent.map_or_else(String::new, |percent| format!("{}{star}", changed(percent)))
-    });
+    let change = row.comparison.as_ref().filter(|_| !matches!(row.better, Better::Neither)).map(
+        |comparison| {
+            let star = if comparison.significant { '*' } else { ' ' };
+            comparison
+                .percent
+                .map_or_else(String::new, |percent| format!("{}{star}", changed(percent)))
+        },
+    );
     [figure(row.median), spread, change.unwrap_or_default()]
 }
 
@@ -194,7 +219,13 @@ fn changed(percent: f64) -> String {
 }
 
 /// Some of the engines.
-fn block(head: &str, lines: &[Line<'_>], shown: &[&Column], rmw: Option<f64>, style: Style) -> String {
+fn block(
+    head: &str,
+    lines: &[Line<'_>],
+    shown: &[&Column],
+    rmw: Option<f64>,
+    style: Style,
+) -> String {
     let mut table = new_table(style);
     table.set_content_arrangement(ContentArrangement::Disabled);
     let mut names = vec![Cell::new(head)];
@@ -239,7 +270,13 @@ fn legend(report: &Report, style: Style) -> String {
     );
     if report.rows.iter().any(|row| row.comparison.is_some()) {
         // Of times: counts may have been made once.
-        let timed = || report.rows.iter().filter(|row| ["ns", "us", "ms"].contains(&row.unit)).map(|row| row.runs);
+        let timed = || {
+            report
+                .rows
+                .iter()
+                .filter(|row| ["ns", "us", "ms"].contains(&row.unit))
+                .map(|row| row.runs)
+        };
         let (fewest, runs) = (timed().min().unwrap_or(0), timed().max().unwrap_or(0));
         let each = if fewest == runs { runs.to_string() } else { format!("{fewest} to {runs}") };
         text.push_str(" Changes are from a table's first engine: -25% is a quarter less, x25 25 times as much. ");
@@ -262,8 +299,10 @@ fn legend(report: &Report, style: Style) -> String {
         }
     }
     let mut text = format!("{}\n", wrap(&text, style, ""));
-    for same in report.unsuited.chunk_by(|a, b| (a.benchmark, a.reason) == (b.benchmark, b.reason)) {
-        let engines = same.iter().map(|unsuited| unsuited.engine.as_str()).collect::<Vec<_>>().join(", ");
+    for same in report.unsuited.chunk_by(|a, b| (a.benchmark, a.reason) == (b.benchmark, b.reason))
+    {
+        let engines =
+            same.iter().map(|unsuited| unsuited.engine.as_str()).collect::<Vec<_>>().join(", ");
         let line = format!("- {}, {engines}: {}.", same[0].benchmark, same[0].reason);
         let _ = writeln!(text, "{}", wrap(&line, style, "  "));
     }
@@ -290,10 +329,18 @@ fn header(report: &Report, style: Style) -> String {
         (false, _) => "not pinned: the system does not let threads choose their CPU".to_owned(),
     };
     if let Some(rmw) = report.yardstick.rmw.median() {
-        let _ = write!(text, "; one atomic read-modify-write (RMW) {} ns", spread(rmw, &report.yardstick.rmw));
+        let _ = write!(
+            text,
+            "; one atomic read-modify-write (RMW) {} ns",
+            spread(rmw, &report.yardstick.rmw)
+        );
     }
     if let Some(handover) = report.yardstick.handover.median() {
-        let _ = write!(text, "; a cache line to the other core {} ns", spread(handover, &report.yardstick.handover));
+        let _ = write!(
+            text,
+            "; a cache line to the other core {} ns",
+            spread(handover, &report.yardstick.handover)
+        );
     }
     if let Some(ring) = report.yardstick.ring_alone.median() {
         let _ = write!(
@@ -325,7 +372,13 @@ pub fn render_targets(report: &Report, style: Style) -> String {
         };
         let word = Cell::new(word);
         let word = color.filter(|_| style.color).map_or(word.clone(), |color| word.fg(color));
-        table.add_row([Cell::new(work), Cell::new(target), Cell::new(median), Cell::new(best), word]);
+        table.add_row([
+            Cell::new(work),
+            Cell::new(target),
+            Cell::new(median),
+            Cell::new(best),
+            word,
+        ]);
     }
     format!("{}\n", trim_lines(&table.to_string()))
 }
@@ -335,7 +388,13 @@ mod tests {
     use super::*;
     use crate::bench::result::{Comparison, Spread};
 
-    fn row(engine: &str, metric: &'static str, unit: &'static str, runs: &[f64], base: Option<&[f64]>) -> Row {
+    fn row(
+        engine: &str,
+        metric: &'static str,
+        unit: &'static str,
+        runs: &[f64],
+        base: Option<&[f64]>,
+    ) -> Row {
         let spread = |runs: &[f64]| {
             let mut spread = Spread::default();
             runs.iter().for_each(|&run| spread.add(run));
@@ -360,8 +419,14 @@ mod tests {
     }
 
     fn report() -> Report {
-        let engines = ["freehold", "vanilla", "buddy_system_allocator", "pcp-buddy-fixed,-merge,-route,-claim"];
-        let mut report = Report { engines: engines.map(str::to_owned).to_vec(), ..Report::default() };
+        let engines = [
+            "freehold",
+            "vanilla",
+            "buddy_system_allocator",
+            "pcp-buddy-fixed,-merge,-route,-claim",
+        ];
+        let mut report =
+            Report { engines: engines.map(str::to_owned).to_vec(), ..Report::default() };
         report.yardstick.rmw.add(2.0);
         let base = [4.0, 4.1, 4.2, 4.3];
         let times = [base, [60.0, 62.0, 64.0, 70.0], [4.0, 4.1, 4.2, 4.4], [2.0, 2.1, 2.2, 2.3]];
@@ -370,7 +435,13 @@ mod tests {
             report.rows.push(row(engine, "ns_per_pair_order0", "ns", runs, base));
             if at < 2 {
                 let counts: Option<&[f64]> = (at > 0).then_some(&[0.0]);
-                report.rows.push(row(engine, "zone_lock_work_per_1000_frames", "steps", &[12_345.0], counts));
+                report.rows.push(row(
+                    engine,
+                    "zone_lock_work_per_1000_frames",
+                    "steps",
+                    &[12_345.0],
+                    counts,
+                ));
             }
         }
         report
@@ -383,8 +454,17 @@ mod tests {
             for line in text.lines() {
                 assert!(line.chars().count() <= usize::from(width), "{width}: {line}\n{text}");
             }
-            for part in ["PAIR", "ns_per_pair_order0", "±4%", "±11%", "x15.2*", "-48%*", "0.0%", "vanilla", "12,345"]
-            {
+            for part in [
+                "PAIR",
+                "ns_per_pair_order0",
+                "±4%",
+                "±11%",
+                "x15.2*",
+                "-48%*",
+                "0.0%",
+                "vanilla",
+                "12,345",
+            ] {
                 assert!(text.contains(part), "{width}: {part}\n{text}");
             }
         }
@@ -405,9 +485,14 @@ mod tests {
 
     #[test]
     fn changes() {
-        for (percent, text) in
-            [(0.01, "0.0%"), (-2.25, "-2.2%"), (35.0, "+35%"), (-88.2, "-88%"), (999.4, "+999%"), (2400.0, "x25")]
-        {
+        for (percent, text) in [
+            (0.01, "0.0%"),
+            (-2.25, "-2.2%"),
+            (35.0, "+35%"),
+            (-88.2, "-88%"),
+            (999.4, "+999%"),
+            (2400.0, "x25"),
+        ] {
             assert_eq!(changed(percent), text);
         }
         assert_eq!(broken("buddy_system_allocator", 13), "buddy_system_\nallocator");

@@ -3,8 +3,9 @@
 use super::engines::{FREEHOLD, Peer};
 use super::result::{Report, Row};
 
-/// A row is called slower with contiguous freeing on where the median of its ratios is below this: single pages, which
-/// have nothing contiguous, take the same path either way, and their ratios scatter by a few per cent around 1.
+/// A row is called slower with contiguous freeing on where the median of its ratios is below this:
+/// single pages, which have nothing contiguous, take the same path either way, and their ratios
+/// scatter by a few per cent around 1.
 const SLOWER: f64 = 0.97;
 
 /// What is to be reached.
@@ -30,7 +31,12 @@ struct Target {
     goal: Goal,
 }
 
-const fn target(work: &'static str, benchmark: &'static str, metric: &'static str, goal: Goal) -> Target {
+const fn target(
+    work: &'static str,
+    benchmark: &'static str,
+    metric: &'static str,
+    goal: Goal,
+) -> Target {
     Target { work, benchmark, metric, goal }
 }
 
@@ -50,7 +56,12 @@ const TARGETS: [Target; 38] = [
     pair("  order 7", "ns_per_pair_order7", 2.0),
     pair("  order 8", "ns_per_pair_order8", 2.0),
     pair("  order 9", "ns_per_pair_order9", 20.0),
-    target("  order 0, owned, no heavy barrier", "doors", "ns_per_pair_owned_no_barrier", Goal::Rmw(2.5)),
+    target(
+        "  order 0, owned, no heavy barrier",
+        "doors",
+        "ns_per_pair_owned_no_barrier",
+        Goal::Rmw(2.5),
+    ),
     target("  order 0, by a call that names its CPU", "doors", "ns_per_pair_on", Goal::Rmw(2.5)),
     target(
         "producer to consumer, a frame",
@@ -58,18 +69,51 @@ const TARGETS: [Target; 38] = [
         "ns_per_frame",
         Goal::TimesPeer(Peer::BuddySystem, 8.0),
     ),
-    target("orders 0 to 9, 90 % held: failures of 1,000", "mixed", "failures_per_1000_90", Goal::AtMost(0.7)),
+    target(
+        "orders 0 to 9, 90 % held: failures of 1,000",
+        "mixed",
+        "failures_per_1000_90",
+        Goal::AtMost(0.7),
+    ),
     target("made for 1 TiB, ms", "start-up", "ms_per_tib", Goal::AtMost(10.0)),
     target("  for 64 TiB, ms", "start-up", "ms_64_tib", Goal::AtMost(100.0)),
-    target("vmalloc: contiguous free on, 512 pages", "vmalloc", "fix_size_alloc_test_p512_h0_contig_free_speedup", {
-        Goal::Times(4.0)
-    }),
-    target("  huge", "vmalloc", "fix_size_alloc_test_p512_h1_contig_free_speedup", Goal::Times(4.0)),
+    target(
+        "vmalloc: contiguous free on, 512 pages",
+        "vmalloc",
+        "fix_size_alloc_test_p512_h0_contig_free_speedup",
+        { Goal::Times(4.0) },
+    ),
+    target(
+        "  huge",
+        "vmalloc",
+        "fix_size_alloc_test_p512_h1_contig_free_speedup",
+        Goal::Times(4.0),
+    ),
     target("  every row", "vmalloc", "", Goal::NoneSlower("_contig_free_speedup")),
-    target("lazyfree: batched beside page by page", "lazyfree", "batched_speedup", Goal::Times(4.0)),
-    target("  beside page by page, flushes collected", "lazyfree", "batched_speedup_over_deferred", Goal::Times(2.4)),
-    target("  with a second thread", "lazyfree", "batched_speedup_second_thread", Goal::Times(12.0)),
-    target("  deferred splits page by page", "lazyfree", "deferred_splits_page_by_page", Goal::Is(2048.0)),
+    target(
+        "lazyfree: batched beside page by page",
+        "lazyfree",
+        "batched_speedup",
+        Goal::Times(4.0),
+    ),
+    target(
+        "  beside page by page, flushes collected",
+        "lazyfree",
+        "batched_speedup_over_deferred",
+        Goal::Times(2.4),
+    ),
+    target(
+        "  with a second thread",
+        "lazyfree",
+        "batched_speedup_second_thread",
+        Goal::Times(12.0),
+    ),
+    target(
+        "  deferred splits page by page",
+        "lazyfree",
+        "deferred_splits_page_by_page",
+        Goal::Is(2048.0),
+    ),
     target("  deferred splits batched", "lazyfree", "deferred_splits_batched", Goal::Is(0.0)),
     target("  system calls a folio", "lazyfree", "syscalls_per_folio_batched", Goal::AtMost(0.1)),
     target("giving 1 GiB back", "give-back", "ratio_to_one_madvise", Goal::AtMost(1.2)),
@@ -77,13 +121,28 @@ const TARGETS: [Target; 38] = [
     target("an arena's frames, 4 KiB, ns", "arena", "ns_per_pair_4k", Goal::AtMost(8.0)),
     target("  64 KiB, ns", "arena", "ns_per_pair_64k", Goal::AtMost(10.0)),
     target("  2 MiB, ns", "arena", "ns_per_pair_2m", Goal::AtMost(8.0)),
-    target("  a GiB purged, 1 frame in 1,000 kept, MiB", "arena", "mib_after_purge_4k", Goal::AtMost(20.0)),
-    target("  1 in 64 pieces of 64 KiB kept, MiB", "arena", "mib_after_purge_64k", Goal::AtMost(20.0)),
+    target(
+        "  a GiB purged, 1 frame in 1,000 kept, MiB",
+        "arena",
+        "mib_after_purge_4k",
+        Goal::AtMost(20.0),
+    ),
+    target(
+        "  1 in 64 pieces of 64 KiB kept, MiB",
+        "arena",
+        "mib_after_purge_64k",
+        Goal::AtMost(20.0),
+    ),
     target("  an empty arena of 1 TiB, KiB", "arena", "kib_empty_1t", Goal::AtMost(1024.0)),
     target("  made in, ms", "arena", "ms_empty_1t", Goal::AtMost(5.0)),
     target("  an empty arena of 16 TiB, KiB", "arena", "kib_empty_16t", Goal::AtMost(1024.0)),
     target("  made in, ms", "arena", "ms_empty_16t", Goal::AtMost(5.0)),
-    target("  a buffer doubled to 512 MiB, peak, MiB", "arena", "mib_peak_doubled", Goal::AtMost(520.0)),
+    target(
+        "  a buffer doubled to 512 MiB, peak, MiB",
+        "arena",
+        "mib_peak_doubled",
+        Goal::AtMost(520.0),
+    ),
     target("  in huge pages, ms", "arena", "ms_doubled_huge", Goal::AtMost(30.0)),
 ];
 
@@ -115,23 +174,33 @@ fn verdict(goal: &Target, report: &Report) -> Verdict {
     };
     let times = |times: f64| format!("{times:.1} times");
     let (target, found) = match goal.goal {
-        Goal::Rmw(most) => (format!("at most {most} RMW"), row.and_then(|row| of_rmw(report, row, most))),
+        Goal::Rmw(most) => {
+            (format!("at most {most} RMW"), row.and_then(|row| of_rmw(report, row, most)))
+        }
         Goal::TimesPeer(peer, least) => {
             let peer = peer.name();
-            let found = row.zip(report.row(goal.benchmark, goal.metric, peer)).map(|(row, peer)| {
-                let faster = peer.median / row.median;
-                Found { median: times(faster), best: times(peer.min / row.min), met: faster >= least }
-            });
+            let found =
+                row.zip(report.row(goal.benchmark, goal.metric, peer)).map(|(row, peer)| {
+                    let faster = peer.median / row.median;
+                    Found {
+                        median: times(faster),
+                        best: times(peer.min / row.min),
+                        met: faster >= least,
+                    }
+                });
             (format!("at least {least} times {peer}'s speed"), found)
         }
-        Goal::Times(least) => {
-            (format!("at least {least} times faster"), plain(times, |row| row.max, &|row| row.median >= least))
-        }
+        Goal::Times(least) => (
+            format!("at least {least} times faster"),
+            plain(times, |row| row.max, &|row| row.median >= least),
+        ),
         Goal::NoneSlower(suffix) => {
             let ours = |row: &&Row| row.benchmark == goal.benchmark && row.engine == FREEHOLD;
             let rows = report.rows.iter().filter(ours).filter(|row| row.metric.ends_with(suffix));
             let least = rows.min_by(|a, b| a.median.total_cmp(&b.median));
-            let text = |row: &Row, times: f64| format!("{times:.2} times: {}", row.metric.trim_end_matches(suffix));
+            let text = |row: &Row, times: f64| {
+                format!("{times:.2} times: {}", row.metric.trim_end_matches(suffix))
+            };
             let found = least.map(|row| Found {
                 median: text(row, row.median),
                 best: text(row, row.max),
@@ -143,9 +212,10 @@ fn verdict(goal: &Target, report: &Report) -> Verdict {
             let met = |row: &Row| row.min == exactly && row.max == exactly;
             (format!("{exactly:.0}"), plain(|n| format!("{n:.0}"), |row| row.min, &met))
         }
-        Goal::AtMost(most) => {
-            (format!("at most {most}"), plain(|n| format!("{n:.3}"), |row| row.min, &|row| row.median <= most))
-        }
+        Goal::AtMost(most) => (
+            format!("at most {most}"),
+            plain(|n| format!("{n:.3}"), |row| row.min, &|row| row.median <= most),
+        ),
     };
     Verdict { work: goal.work, target, found }
 }
@@ -154,7 +224,11 @@ fn of_rmw(report: &Report, row: &Row, most: f64) -> Option<Found> {
     let (median, min) = (report.yardstick.rmw.median()?, report.yardstick.rmw.min()?);
     let text = |rmw: f64, ns: f64| format!("{rmw:.2} RMW ({ns:.2} ns)");
     let best = text(row.min / min, row.min);
-    Some(Found { median: text(row.median / median, row.median), best, met: row.median / median <= most })
+    Some(Found {
+        median: text(row.median / median, row.median),
+        best,
+        met: row.median / median <= most,
+    })
 }
 
 #[cfg(test)]
@@ -225,10 +299,23 @@ mod tests {
     #[test]
     fn one_slow_row_is_enough() {
         let mut report = Report::default();
-        report.rows.push(row(FREEHOLD, "vmalloc", "fix_size_alloc_test_p512_h0_contig_free_speedup", 8.0));
+        report.rows.push(row(
+            FREEHOLD,
+            "vmalloc",
+            "fix_size_alloc_test_p512_h0_contig_free_speedup",
+            8.0,
+        ));
         assert_eq!(met(&report, "every row"), Some(Some(true)));
-        report.rows.push(row(FREEHOLD, "vmalloc", "vm_map_ram_test_p1_h0_contig_free_speedup", 0.9));
-        assert_eq!((met(&report, "every row"), met(&report, "512 pages")), (Some(Some(false)), Some(Some(true))));
+        report.rows.push(row(
+            FREEHOLD,
+            "vmalloc",
+            "vm_map_ram_test_p1_h0_contig_free_speedup",
+            0.9,
+        ));
+        assert_eq!(
+            (met(&report, "every row"), met(&report, "512 pages")),
+            (Some(Some(false)), Some(Some(true)))
+        );
         assert_eq!(met(&report, "system calls"), Some(None), "not measured");
     }
 }

@@ -31,12 +31,18 @@ const SECOND: CpuId = CpuId::new(1);
 pub(super) const RING: usize = 64;
 
 #[inline(never)]
-fn consume<C: Calls>(ring: &Ring<BULK>, cpu: &mut C, count: u64, bulk: bool) -> Result<(), Refused> {
+fn consume<C: Calls>(
+    ring: &Ring<BULK>,
+    cpu: &mut C,
+    count: u64,
+    bulk: bool,
+) -> Result<(), Refused> {
     for n in 0..count {
         let message = ring.filled(n)?;
         // Relaxed slots: the ring's indexes order them.
         if bulk {
-            let frames: [Pfn; BULK] = std::array::from_fn(|i| Pfn::new(message[i].load(Ordering::Relaxed)));
+            let frames: [Pfn; BULK] =
+                std::array::from_fn(|i| Pfn::new(message[i].load(Ordering::Relaxed)));
             ring.consumed(n);
             cpu.free_bulk(&frames)?;
         } else {
@@ -51,7 +57,12 @@ fn consume<C: Calls>(ring: &Ring<BULK>, cpu: &mut C, count: u64, bulk: bool) -> 
 
 /// Fills `count` messages, each ring's in turn.
 #[inline(never)]
-fn produce<C: Calls>(rings: &[Ring<BULK>], cpu: &mut C, count: u64, bulk: bool) -> Result<(), Refused> {
+fn produce<C: Calls>(
+    rings: &[Ring<BULK>],
+    cpu: &mut C,
+    count: u64,
+    bulk: bool,
+) -> Result<(), Refused> {
     let mut turns = rings.iter().cycle();
     // Messages so far in each ring, and how many rings are one ahead.
     let (mut n, mut ahead) = (0, 0);
@@ -62,7 +73,10 @@ fn produce<C: Calls>(rings: &[Ring<BULK>], cpu: &mut C, count: u64, bulk: bool) 
         if bulk {
             let mut frames = [Pfn::default(); BULK];
             cpu.alloc_bulk(&mut frames)?;
-            message.iter().zip(frames).for_each(|(slot, pfn)| slot.store(pfn.get(), Ordering::Relaxed));
+            message
+                .iter()
+                .zip(frames)
+                .for_each(|(slot, pfn)| slot.store(pfn.get(), Ordering::Relaxed));
         } else {
             for slot in message {
                 slot.store(cpu.alloc(Order::ZERO)?.get(), Ordering::Relaxed);
@@ -77,8 +91,9 @@ fn produce<C: Calls>(rings: &[Ring<BULK>], cpu: &mut C, count: u64, bulk: bool) 
     Ok(())
 }
 
-/// Nanoseconds a frame from the start of the first message to the end of the last free, rings included: one CPU allocates
-/// and so many others free, each with a ring of `depth` messages; the messages go to them in turn.
+/// Nanoseconds a frame from the start of the first message to the end of the last free, rings
+/// included: one CPU allocates and so many others free, each with a ring of `depth` messages; the
+/// messages go to them in turn.
 pub fn through_rings<M: Machine>(
     machine: &M,
     cpus: &Cpus,
@@ -96,7 +111,8 @@ pub fn through_rings<M: Machine>(
             produce(&rings, &mut cpu?, messages, bulk)?;
             return Ok(began);
         };
-        let count = messages / u64::from(freers) + u64::from(u64::from(freer) < messages % u64::from(freers));
+        let count = messages / u64::from(freers)
+            + u64::from(u64::from(freer) < messages % u64::from(freers));
         consume(&rings[usize::from(freer)], &mut cpu?, count, bulk)?;
         Ok(Instant::now())
     };
@@ -110,8 +126,8 @@ pub(super) fn from_first_to_last(times: &[Instant]) -> Duration {
     ended.saturating_duration_since(times[0])
 }
 
-/// Nanoseconds a free, of the thread that frees, in order of addresses or scattered by a seed, [`BULK`] a call where that
-/// is wanted: `n` frames that the other CPU allocated.
+/// Nanoseconds a free, of the thread that frees, in order of addresses or scattered by a seed,
+/// [`BULK`] a call where that is wanted: `n` frames that the other CPU allocated.
 pub fn remote_free<M: Machine>(
     machine: &M,
     cpus: &Cpus,
@@ -148,8 +164,14 @@ pub fn remote_free<M: Machine>(
     Ok(per(times[1], n as u64))
 }
 
-/// Nanoseconds a pair: of one thread alone, and of the slowest of several that run at the same time.
-pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -> Result<(f64, f64), Refused> {
+/// Nanoseconds a pair: of one thread alone, and of the slowest of several that run at the same
+/// time.
+pub fn independent<M: Machine>(
+    machine: &M,
+    cpus: &Cpus,
+    threads: u16,
+    n: u64,
+) -> Result<(f64, f64), Refused> {
     let alone = {
         cpus.pin(0);
         let mut cpu = machine.cpu(FIRST)?;
@@ -165,8 +187,14 @@ pub fn independent<M: Machine>(machine: &M, cpus: &Cpus, threads: u16, n: u64) -
     Ok((per(alone, n), per(slowest, n)))
 }
 
-/// Nanoseconds a step of the slower of two threads that churn at the same time, each with so many frames of its own.
-pub fn churning<M: Machine>(machine: &M, cpus: &Cpus, frames: u64, steps: u64) -> Result<f64, Refused> {
+/// Nanoseconds a step of the slower of two threads that churn at the same time, each with so many
+/// frames of its own.
+pub fn churning<M: Machine>(
+    machine: &M,
+    cpus: &Cpus,
+    frames: u64,
+    steps: u64,
+) -> Result<f64, Refused> {
     let start = |cpu: &mut M::Cpu<'_>, index| {
         let mut churn = Churn::<0>::start(cpu, frames, 1 + u64::from(index))?;
         churn.steps(cpu, frames)?;
@@ -177,8 +205,9 @@ pub fn churning<M: Machine>(machine: &M, cpus: &Cpus, frames: u64, steps: u64) -
     Ok(per(slower, steps))
 }
 
-/// What the slowest of several threads takes for `n` steps of the same work, each on a CPU and with a state of its own.
-/// Each goes on until all have been timed, so that none is timed beside an idle core.
+/// What the slowest of several threads takes for `n` steps of the same work, each on a CPU and with
+/// a state of its own. Each goes on until all have been timed, so that none is timed beside an idle
+/// core.
 fn side_by_side<'m, M: Machine, S>(
     machine: &'m M,
     cpus: &Cpus,
@@ -211,8 +240,9 @@ fn side_by_side<'m, M: Machine, S>(
     Ok(times.into_iter().max().unwrap_or_default())
 }
 
-/// Does `work` on so many CPUs at once, each by a thread that stays there, the first by this one: what each has found.
-/// Where one fails or panics, `give_up` lets the others go on, so that they can be joined.
+/// Does `work` on so many CPUs at once, each by a thread that stays there, the first by this one:
+/// what each has found. Where one fails or panics, `give_up` lets the others go on, so that they
+/// can be joined.
 pub(super) fn on_cpus<T: Send + Sync>(
     cpus: &Cpus,
     threads: u16,
@@ -226,7 +256,8 @@ pub(super) fn on_cpus<T: Send + Sync>(
         let result = work(index).inspect_err(|_| give_up());
         assert!(found[usize::from(index)].set(result).is_ok(), "CPU {index} has worked twice");
     });
-    let found: Vec<Result<T, Refused>> = found.into_iter().filter_map(OnceLock::into_inner).collect();
+    let found: Vec<Result<T, Refused>> =
+        found.into_iter().filter_map(OnceLock::into_inner).collect();
     // What made a thread give up is what to report, not that the others noticed.
     let refusals = || found.iter().filter_map(|found| found.as_ref().err());
     match refusals().find(|&&refused| refused != Refused::Abandoned) {
@@ -235,8 +266,8 @@ pub(super) fn on_cpus<T: Send + Sync>(
     }
 }
 
-/// Does `work` on so many threads at once, the first of them this one. Not generic: threads are much to compile for each of
-/// an engine's workloads.
+/// Does `work` on so many threads at once, the first of them this one. Not generic: threads are
+/// much to compile for each of an engine's workloads.
 fn beside(threads: u16, work: &(dyn Fn(u16) + Sync)) {
     thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|index| scope.spawn(move || work(index))).collect();
@@ -245,8 +276,8 @@ fn beside(threads: u16, work: &(dyn Fn(u16) + Sync)) {
     });
 }
 
-/// Threads that begin together: unlike a `Barrier` nobody sleeps in it, so that nobody has to be woken while the other
-/// already runs.
+/// Threads that begin together: unlike a `Barrier` nobody sleeps in it, so that nobody has to be
+/// woken while the other already runs.
 pub(super) struct Rendezvous {
     missing: AtomicU32,
 }

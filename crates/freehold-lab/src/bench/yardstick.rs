@@ -1,5 +1,6 @@
-//! What the machine itself costs: figures in nanoseconds mean little from one machine to another, and on a shared one
-//! from one minute to the next, so each run measures two elementary steps and the engines beside them.
+//! What the machine itself costs: figures in nanoseconds mean little from one machine to another,
+//! and on a shared one from one minute to the next, so each run measures two elementary steps and
+//! the engines beside them.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,22 +13,23 @@ use super::clock::{Cpus, thread_time};
 #[repr(align(128))]
 pub struct Line(pub AtomicU64);
 
-/// Nanoseconds that one uncontended atomic read-modify-write takes: `n` of them in a chain, each with the result of
-/// the one before it, on a line that nobody else touches.
+/// Nanoseconds that one uncontended atomic read-modify-write takes: `n` of them in a chain, each
+/// with the result of the one before it, on a line that nobody else touches.
 pub fn rmw_ns(n: u64) -> f64 {
     let line = Line::default();
     let mut value = black_box(1);
     let start = thread_time();
     for _ in 0..n {
-        // AcqRel: what an allocator's own step would be. On x86 every ordering is the same instruction.
+        // AcqRel: what an allocator's own step would be. On x86 every ordering is the same
+        // instruction.
         value = line.0.fetch_add(value & 1, Ordering::AcqRel);
     }
     black_box(value);
     thread_time().saturating_sub(start).as_nanos() as f64 / n as f64
 }
 
-/// Nanoseconds that it takes to hand a cache line to another core and have that core write it: half of a round trip
-/// between threads on the first two of `cpus`; `None` where there is only one.
+/// Nanoseconds that it takes to hand a cache line to another core and have that core write it: half
+/// of a round trip between threads on the first two of `cpus`; `None` where there is only one.
 pub fn handover_ns(cpus: &Cpus, rounds: u64) -> Option<f64> {
     if cpus.count() < 2 {
         return None;
@@ -55,7 +57,8 @@ pub fn handover_ns(cpus: &Cpus, rounds: u64) -> Option<f64> {
     Some(elapsed.as_nanos() as f64 / (2 * rounds) as f64)
 }
 
-/// Spins until `done`; gives the core away now and then, for a machine on which the other thread has lost its own.
+/// Spins until `done`; gives the core away now and then, for a machine on which the other thread
+/// has lost its own.
 #[inline(always)]
 pub(super) fn wait_until(mut done: impl FnMut() -> bool) {
     let mut turns = 0u32;

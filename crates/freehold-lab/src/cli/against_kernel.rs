@@ -1,5 +1,5 @@
-//! `freehold replay --against-kernel` and `--power`: the machine that zoneinfo describes, a replay of what the recording
-//! kernel was asked for, and its own counts beside the model's.
+//! `freehold replay --against-kernel` and `--power`: the machine that zoneinfo describes, a replay
+//! of what the recording kernel was asked for, and its own counts beside the model's.
 
 use super::error::CliError;
 use super::input::TraceFile;
@@ -22,7 +22,11 @@ pub(super) fn check(args: &ReplayArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-pub(super) fn run(args: &ReplayArgs, specs: &[EngineSpec], trace: &TraceFile) -> Result<Done, CliError> {
+pub(super) fn run(
+    args: &ReplayArgs,
+    specs: &[EngineSpec],
+    trace: &TraceFile,
+) -> Result<Done, CliError> {
     let compared = Compared::new(args, trace)?;
     let mut done: Option<(Replay, AgainstKernel)> = None;
     for &lists in args.starting_lists() {
@@ -56,7 +60,8 @@ struct Compared {
 
 impl Compared {
     fn new(args: &ReplayArgs, trace: &TraceFile) -> Result<Self, CliError> {
-        let recorded = Recorded::beside(trace, args.zoneinfo.as_deref())?.ok_or_else(|| no_zoneinfo(trace))?;
+        let recorded =
+            Recorded::beside(trace, args.zoneinfo.as_deref())?.ok_or_else(|| no_zoneinfo(trace))?;
         let survey = passes::survey(args, true, trace)?;
         let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
         let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
@@ -88,7 +93,13 @@ impl Compared {
         let machine = against_kernel::machine(&zone, passes::cpus(args, &self.survey)?);
         let layout = Some(self.recorded.layout(self.zone));
         let ticks = self.recorded.ticks.clone();
-        let beginning = Beginning { origin: Origin::Recorded, layout, cma: machine.cma(), tick_phase_ns, ticks };
+        let beginning = Beginning {
+            origin: Origin::Recorded,
+            layout,
+            cma: machine.cma(),
+            tick_phase_ns,
+            ticks,
+        };
         passes::drive(args, specs, trace, &self.survey, true, (machine, beginning))
     }
 }

@@ -72,10 +72,11 @@ pub(super) struct BenchArgs {
     #[arg(value_name = "NAME")]
     benchmarks: Vec<Kind>,
 
-    /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), mmap, a peer (bitmap-allocator,
-    /// mimalloc, jemalloc, snmalloc: builds with --features peers), or a kernel's design with changes to switch on (+)
-    /// or off (-); help lists them. May be given several times; the others are compared with the first.
-    /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
+    /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), mmap, a peer
+    /// (bitmap-allocator, mimalloc, jemalloc, snmalloc: builds with --features peers), or a
+    /// kernel's design with changes to switch on (+) or off (-); help lists them. May be given
+    /// several times; the others are compared with the first. Default: freehold, vanilla,
+    /// pcp-buddy-fixed and buddy_system_allocator.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<Wanted>,
 
@@ -83,8 +84,9 @@ pub(super) struct BenchArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: Option<u16>,
 
-    /// A minute for all benchmarks, or for each that is named its share of one: less of everything that repeats itself,
-    /// and runs until the share is spent, 7 at most. With --runs as many runs as it says, however long they take.
+    /// A minute for all benchmarks, or for each that is named its share of one: less of everything
+    /// that repeats itself, and runs until the share is spent, 7 at most. With --runs as many runs
+    /// as it says, however long they take.
     #[arg(long)]
     quick: bool,
 
@@ -158,10 +160,13 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     let stop = stop::on_signals(true);
     let (bar, start) = (bar(&plan, args.shown.no_progress), Instant::now());
     let report = bench::run(&plan, &stop, |kind, run, engine| {
-        // Drawn here and nowhere else: a bar with a thread of its own would take the core that is measured.
+        // Drawn here and nowhere else: a bar with a thread of its own would take the core that is
+        // measured.
         bar.set_message(format!("{kind}: {engine}"));
         let before = plan.benchmarks.iter().position(|&known| known == kind).unwrap_or(0);
-        bar.set_position(plan.budget.map_or((before * runs + run) as u64, |_| start.elapsed().as_secs()));
+        bar.set_position(
+            plan.budget.map_or((before * runs + run) as u64, |_| start.elapsed().as_secs()),
+        );
     })
     .map_err(CliError::new)?;
     bar.finish_and_clear();
@@ -173,10 +178,16 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     if let Some(path) = args.html.as_ref().filter(|_| !report.rows.is_empty()) {
         super::report::write(&[&report], path)?;
     }
-    output::result(args.shown.json, &report, |style| match (report.rows.is_empty(), args.targets) {
-        (true, _) => String::new(),
-        (false, false) => table::render(&report, style),
-        (false, true) => format!("{}\n{}", table::render(&report, style), table::render_targets(&report, style)),
+    output::result(args.shown.json, &report, |style| {
+        match (report.rows.is_empty(), args.targets) {
+            (true, _) => String::new(),
+            (false, false) => table::render(&report, style),
+            (false, true) => format!(
+                "{}\n{}",
+                table::render(&report, style),
+                table::render_targets(&report, style)
+            ),
+        }
     })?;
     Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }
@@ -184,10 +195,13 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
 /// Says on standard error what the figures lack.
 fn notes(report: &Report, plan: &Plan) {
     for kind in &report.left_out {
-        output::complain(&format!("warning: {kind} left out: it needs two CPUs and this process may use one"));
+        output::complain(&format!(
+            "warning: {kind} left out: it needs two CPUs and this process may use one"
+        ));
     }
     let names_of = |is: &dyn Fn(&Row) -> bool| {
-        let mut names: Vec<_> = report.rows.iter().filter(|row| is(row)).map(|row| row.benchmark).collect();
+        let mut names: Vec<_> =
+            report.rows.iter().filter(|row| is(row)).map(|row| row.benchmark).collect();
         names.dedup();
         names.join(", ")
     };
@@ -200,7 +214,15 @@ fn notes(report: &Report, plan: &Plan) {
         ));
     }
     // Of each benchmark: what is counted once is one run, and exact.
-    let runs_of = |name| report.rows.iter().filter(|row| row.benchmark == name).map(|row| row.runs).max().unwrap_or(0);
+    let runs_of = |name| {
+        report
+            .rows
+            .iter()
+            .filter(|row| row.benchmark == name)
+            .map(|row| row.runs)
+            .max()
+            .unwrap_or(0)
+    };
     let short = names_of(&|row| runs_of(row.benchmark) < SIGNIFICANT);
     if plan.budget.is_some() && !report.interrupted && !short.is_empty() {
         output::complain(&format!(
@@ -219,7 +241,8 @@ fn lacks_cpus(row: &Row) -> bool {
     kind.is_some_and(|kind| row.median < f64::from(kind.about().threads))
 }
 
-/// What `--help` adds to `-h`: every benchmark and where it comes from. Paragraphs are one line each, as above.
+/// What `--help` adds to `-h`: every benchmark and where it comes from. Paragraphs are one line
+/// each, as above.
 fn long_help() -> String {
     let sources = Kind::ALL.iter().map(|kind| format!("  {kind}: {}.\n", kind.about().source));
     format!("{HELP}\n\nBenchmarks and their sources:\n{}", sources.collect::<String>())

@@ -39,8 +39,8 @@ pub(super) struct CalibrateArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// What to call the machine in the model and in what is simulated with it. Default: what the system says of its
-    /// CPU.
+    /// What to call the machine in the model and in what is simulated with it. Default: what the
+    /// system says of its CPU.
     #[arg(long, value_name = "TEXT")]
     machine: Option<String>,
 
@@ -58,17 +58,24 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     let cpus = Cpus::allowed();
     let machine = args.machine.clone().unwrap_or_else(describe);
     if cpus.count() < 2 {
-        output::complain("warning: this process may use one CPU; what takes two is taken from the checked-in model");
+        output::complain(
+            "warning: this process may use one CPU; what takes two is taken from the checked-in model",
+        );
     }
-    let bar =
-        progress::steps("calibrating", STEPS as u64 * u64::from(args.runs), progress::TURNS, args.shown.no_progress);
+    let bar = progress::steps(
+        "calibrating",
+        STEPS as u64 * u64::from(args.runs),
+        progress::TURNS,
+        args.shown.no_progress,
+    );
     let once = |_| {
         calibrate(machine.clone(), &cpus, |what| {
             bar.set_message(what.to_owned());
             bar.inc(1);
         })
     };
-    let models: Vec<Model> = (0..args.runs).map(once).collect::<Result<_, _>>().map_err(CliError::new)?;
+    let models: Vec<Model> =
+        (0..args.runs).map(once).collect::<Result<_, _>>().map_err(CliError::new)?;
     bar.finish_and_clear();
     let model = Model::median(&models);
     if let Some(path) = &args.output {
@@ -89,6 +96,8 @@ fn table(model: &Model, style: Style) -> String {
 /// What the system says of its CPU.
 fn describe() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let named = info.lines().find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
+    let named = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
     named.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }

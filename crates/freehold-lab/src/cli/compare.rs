@@ -36,8 +36,8 @@ Exit codes: 0 fine; 1 with --worse, something is worse; 2 wrong usage, or result
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct CompareArgs {
-    /// The older result: what `freehold replay`, `bench`, `bench fragmentation` or `simulate` printed with --json, or a
-    /// page that `freehold report` wrote; '-' is standard input.
+    /// The older result: what `freehold replay`, `bench`, `bench fragmentation` or `simulate`
+    /// printed with --json, or a page that `freehold report` wrote; '-' is standard input.
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
 
@@ -74,8 +74,11 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
     let (before, after) = (read_or_report(&args.before)?, read_or_report(&args.after)?);
     let names = names(std::slice::from_ref(&args.before), std::slice::from_ref(&args.after));
     let comparison =
-        compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0)).map_err(failed)?;
-    output::result(args.json, &Document::from(&comparison), |style| table(&comparison, args.all, style))?;
+        compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0))
+            .map_err(failed)?;
+    output::result(args.json, &Document::from(&comparison), |style| {
+        table(&comparison, args.all, style)
+    })?;
     let is_worse = args.worse.is_some() && comparison.count(Verdict::Worse) > 0;
     Ok(if is_worse { Outcome::Worse } else { Outcome::Fine })
 }
@@ -87,20 +90,31 @@ pub(super) fn with_baseline(
     sources: &[Source],
     wanted: &Wanted,
 ) -> Result<Comparison, CliError> {
-    let before: Vec<Vec<Source>> = baseline.iter().map(|path| read_or_report(path)).collect::<Result<_, _>>()?;
+    let before: Vec<Vec<Source>> =
+        baseline.iter().map(|path| read_or_report(path)).collect::<Result<_, _>>()?;
     let names = names(baseline, inputs);
     compare((&names.0, &before.concat()), (&names.1, sources), wanted, 0.0).map_err(failed)
 }
 
-/// What to call two results: the names of their files, with the folders where those are what differs.
+/// What to call two results: the names of their files, with the folders where those are what
+/// differs.
 fn names(before: &[PathBuf], after: &[PathBuf]) -> (String, String) {
-    let join = |paths: &[PathBuf], name: fn(&PathBuf) -> String| paths.iter().map(name).collect::<Vec<_>>().join(", ");
+    let join = |paths: &[PathBuf], name: fn(&PathBuf) -> String| {
+        paths.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
     let short = (join(before, |path| shown_name(path)), join(after, |path| shown_name(path)));
     if short.0 != short.1 {
         return short;
     }
-    let long = (join(before, |path| path.display().to_string()), join(after, |path| path.display().to_string()));
-    if long.0 == long.1 { (format!("{} (before)", short.0), format!("{} (after)", short.1)) } else { long }
+    let long = (
+        join(before, |path| path.display().to_string()),
+        join(after, |path| path.display().to_string()),
+    );
+    if long.0 == long.1 {
+        (format!("{} (before)", short.0), format!("{} (after)", short.1))
+    } else {
+        long
+    }
 }
 
 fn failed(why: Incomparable) -> CliError {

@@ -1,5 +1,5 @@
-//! `freehold completions` and `freehold man`: what a shell and man(1) need to know of the command line. Both are made from
-//! its definition, so they cannot lag behind it.
+//! `freehold completions` and `freehold man`: what a shell and man(1) need to know of the command
+//! line. Both are made from its definition, so they cannot lag behind it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<Outcome, CliError> {
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 pub(super) struct ManArgs {
-    /// Write a page for the command and one for each subcommand into this folder, instead of the command's to standard
-    /// output.
+    /// Write a page for the command and one for each subcommand into this folder, instead of the
+    /// command's to standard output.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -59,5 +59,8 @@ pub(super) fn man(args: &ManArgs) -> Result<Outcome, CliError> {
 fn write_pages(folder: &Path) -> std::io::Result<usize> {
     fs::create_dir_all(folder)?;
     clap_mangen::generate_to(Cli::command(), folder)?;
-    Ok(fs::read_dir(folder)?.flatten().filter(|file| file.path().extension().is_some_and(|end| end == "1")).count())
+    Ok(fs::read_dir(folder)?
+        .flatten()
+        .filter(|file| file.path().extension().is_some_and(|end| end == "1"))
+        .count())
 }

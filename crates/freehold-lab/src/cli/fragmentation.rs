@@ -74,8 +74,8 @@ pub(super) struct FragmentationArgs {
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
     seeds: Vec<u64>,
 
-    /// An engine: freehold, freehold,group=N, or a kernel's design with changes to switch on (+) or off (-). May be given
-    /// several times. Default: vanilla and freehold.
+    /// An engine: freehold, freehold,group=N, or a kernel's design with changes to switch on (+) or
+    /// off (-). May be given several times. Default: vanilla and freehold.
     #[arg(short, long = "engines", visible_alias = "engine", value_name = "NAME[,OPTION]...")]
     engines: Vec<EngineSpec>,
 
@@ -83,7 +83,8 @@ pub(super) struct FragmentationArgs {
     #[arg(long, value_name = "N", default_value_t = ALLOCATIONS, value_parser = clap::value_parser!(u64).range(100..))]
     allocations: u64,
 
-    /// Cells at the same time. Default: as many as there are CPUs here. A large machine takes half a GiB.
+    /// Cells at the same time. Default: as many as there are CPUs here. A large machine takes half
+    /// a GiB.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
 
@@ -107,23 +108,38 @@ fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
     let (mix, others) = grid.workloads.iter().partition(|workload| is_mix(workload));
     let told = !args.memory.is_empty() || !args.memory_per_cpu.is_empty();
     let mix_frames = if told { grid.frames.clone() } else { vec![MIX_MEMORY] };
-    Ok(vec![Grid { workloads: others, ..grid.clone() }, Grid { workloads: mix, frames: mix_frames, ..grid }])
+    Ok(vec![
+        Grid { workloads: others, ..grid.clone() },
+        Grid { workloads: mix, frames: mix_frames, ..grid },
+    ])
 }
 
 pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
     let scenarios: Vec<_> = grids(args)?.iter().flat_map(Grid::scenarios).collect();
     let stop = stop::on_signals(true);
-    let bar = progress::steps("counting", scenarios.len() as u64, progress::TURNS, args.shown.no_progress);
+    let bar = progress::steps(
+        "counting",
+        scenarios.len() as u64,
+        progress::TURNS,
+        args.shown.no_progress,
+    );
     let outcome = run_grid(&scenarios, jobs(args.jobs), &stop, |done, scenario| {
         bar.set_position(done as u64);
         let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
-        bar.set_message(format!("{workload} on {cpus} CPUs, {} MiB: {engine}", scenario.memory_mib()));
+        bar.set_message(format!(
+            "{workload} on {cpus} CPUs, {} MiB: {engine}",
+            scenario.memory_mib()
+        ));
     });
     bar.finish_and_clear();
     let outcome = outcome.map_err(CliError::new)?;
     let cells = &outcome.cells;
     if outcome.interrupted {
-        output::complain(&format!("interrupted: {} of {} cells are done", cells.len(), scenarios.len()));
+        output::complain(&format!(
+            "interrupted: {} of {} cells are done",
+            cells.len(),
+            scenarios.len()
+        ));
     }
     let text = |style| if cells.is_empty() { String::new() } else { table(cells, style) };
     output::result(args.shown.json, &Document::new(cells), text)?;

@@ -42,8 +42,11 @@ pub(super) fn jobs(given: Option<u16>) -> usize {
 
 /// That a picture has the name of an SVG file, or none of another kind.
 pub(super) fn svg(path: &Path) -> Result<(), CliError> {
-    let Some(ending) = path.extension().filter(|ending| !ending.eq_ignore_ascii_case("svg")) else { return Ok(()) };
+    let Some(ending) = path.extension().filter(|ending| !ending.eq_ignore_ascii_case("svg")) else {
+        return Ok(());
+    };
     let (ending, named) = (ending.to_string_lossy(), path.with_extension("svg"));
-    Err(CliError::new(format!("--picture writes SVG, not {ending}: {}", path.display()))
-        .hint(format!("name it {}; rsvg-convert or a browser makes other formats of it", named.display())))
+    Err(CliError::new(format!("--picture writes SVG, not {ending}: {}", path.display())).hint(
+        format!("name it {}; rsvg-convert or a browser makes other formats of it", named.display()),
+    ))
 }

@@ -7,7 +7,8 @@ use freehold_trace::{Event, OpenOptions, Source, StateError, TraceReader, zonein
 use super::error::CliError;
 use crate::replay::{Description, Events, Oddities, SourceError, Trace};
 
-/// The sample: a window of a real recording, built in so that an installed `freehold` has something to show.
+/// The sample: a window of a real recording, built in so that an installed `freehold` has something
+/// to show.
 static SAMPLE: &[u8] = include_bytes!("../../data/page-cache-churn.parquet");
 /// What lay beside it when it was recorded.
 const SAMPLE_STATE: [(&str, &str); 3] = [
@@ -37,12 +38,16 @@ impl TraceFile {
         }
     }
 
-    /// The trace that an argument names: a path, or `-` for standard input. What can be read only once is copied to a
-    /// temporary file.
+    /// The trace that an argument names: a path, or `-` for standard input. What can be read only
+    /// once is copied to a temporary file.
     pub(super) fn named(argument: &Path, skip_bad: bool) -> Result<Self, CliError> {
         let source = Source::from_arg(argument);
         let path = matches!(source, Source::Path(_)).then(|| argument.to_owned());
-        let shown = if path.is_some() { argument.display().to_string() } else { "standard input".to_owned() };
+        let shown = if path.is_some() {
+            argument.display().to_string()
+        } else {
+            "standard input".to_owned()
+        };
         let source = source.reopenable()?;
         Ok(Self { source, options: OpenOptions { skip_bad }, shown, path })
     }
@@ -52,8 +57,8 @@ impl TraceFile {
         &self.shown
     }
 
-    /// The description `what` of the machine's memory that lies beside it, if there is one: what it is called, and
-    /// what `parse` made of it.
+    /// The description `what` of the machine's memory that lies beside it, if there is one: what it
+    /// is called, and what `parse` made of it.
     pub(super) fn state<T>(
         &self,
         what: &str,

@@ -29,7 +29,10 @@ pub(super) struct Recorded {
 
 impl Recorded {
     /// Reads the descriptions beside a trace; `None` without a zoneinfo.
-    pub(super) fn beside(trace: &TraceFile, zoneinfo: Option<&Path>) -> Result<Option<Self>, CliError> {
+    pub(super) fn beside(
+        trace: &TraceFile,
+        zoneinfo: Option<&Path>,
+    ) -> Result<Option<Self>, CliError> {
         let found = match zoneinfo {
             Some(path) => Some((path.display().to_string(), zoneinfo::read(path)?)),
             None => trace.state("zoneinfo", zoneinfo::parse)?,
@@ -37,17 +40,20 @@ impl Recorded {
         let Some((shown, all)) = found else { return Ok(None) };
         let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
         let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
-        let found = all.into_iter().filter(|zone| zone.managed > 0 && zone.start_pfn.is_some()).map(|zone| {
-            let mut contents = contents(&zone, buddies.as_deref(), types.as_ref());
-            let of = RecordedZone { info: zone, lists: Vec::new() };
-            let range = cma_of(&of);
-            if range.is_none() || contents.free_cma.iter().all(|&chunks| chunks == 0) {
-                // pagetypeinfo tells nothing apart.
-                contents.set_cma(range, of.info.managed);
-            }
-            contents.cma = range;
-            (of, contents)
-        });
+        let found = all
+            .into_iter()
+            .filter(|zone| zone.managed > 0 && zone.start_pfn.is_some())
+            .map(|zone| {
+                let mut contents = contents(&zone, buddies.as_deref(), types.as_ref());
+                let of = RecordedZone { info: zone, lists: Vec::new() };
+                let range = cma_of(&of);
+                if range.is_none() || contents.free_cma.iter().all(|&chunks| chunks == 0) {
+                    // pagetypeinfo tells nothing apart.
+                    contents.set_cma(range, of.info.managed);
+                }
+                contents.cma = range;
+                (of, contents)
+            });
         let (zones, contents) = found.unzip();
         let ticks = trace.state(ticks::KIND, ticks::parse)?.map(|(_, ticks)| ticks);
         Ok(Some(Self { zones, contents, ticks, shown }))
@@ -61,8 +67,11 @@ impl Recorded {
         if frames > most && origin == Origin::Recorded {
             let percent = most * 100 / managed.max(1);
             let others = "pageblocks of other types are as recorded";
-            return Err(CliError::new(format!("so much of zone {} cannot be CMA: {others}", zone.info.name))
-                .hint(format!("up to {percent} % can; with --machine pristine or a SIZE more")));
+            return Err(CliError::new(format!(
+                "so much of zone {} cannot be CMA: {others}",
+                zone.info.name
+            ))
+            .hint(format!("up to {percent} % can; with --machine pristine or a SIZE more")));
         }
         zone.info.cma = frames;
         contents.set_cma(cma_of(zone), managed);
@@ -100,7 +109,8 @@ pub(super) fn choose(args: &ReplayArgs, trace: &TraceFile) -> Result<Choice, Cli
     if let Some(Machine::Memory(memory)) = wanted {
         return Ok(Choice::Sized(Some(memory)));
     }
-    let origin = if wanted == Some(Machine::Pristine) { Origin::Pristine } else { Origin::Recorded };
+    let origin =
+        if wanted == Some(Machine::Pristine) { Origin::Pristine } else { Origin::Recorded };
     match Recorded::beside(trace, args.zoneinfo.as_deref())? {
         Some(recorded) => Ok(Choice::Recorded(recorded, origin)),
         None if wanted.is_some() => Err(no_zoneinfo(trace)),
@@ -114,7 +124,8 @@ pub(super) fn no_zoneinfo(trace: &TraceFile) -> CliError {
 }
 
 impl Choice {
-    /// Whether frames that the trace frees without having allocated them are there from the beginning.
+    /// Whether frames that the trace frees without having allocated them are there from the
+    /// beginning.
     pub(super) fn is_filled(&self) -> bool {
         matches!(self, Self::Recorded(_, Origin::Recorded))
     }
@@ -142,26 +153,42 @@ impl Choice {
                 let frames = memory.map(|memory| memory.frames);
                 let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
                 let machine = sizing::machine(survey, args.warm, frames, cpus);
-                let cma_frames = args.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
+                let cma_frames =
+                    args.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
                 let machine = MachineConfig { cma_frames, ..machine };
-                Ok((machine.clone(), Beginning { origin, cma: machine.cma(), ..Beginning::default() }))
+                Ok((
+                    machine.clone(),
+                    Beginning { origin, cma: machine.cma(), ..Beginning::default() },
+                ))
             }
         }
     }
 }
 
 /// What was free in a zone, by the best description there is.
-fn contents(zone: &zoneinfo::Zone, buddies: Option<&[ZoneFree]>, types: Option<&PageTypeInfo>) -> Contents {
+fn contents(
+    zone: &zoneinfo::Zone,
+    buddies: Option<&[ZoneFree]>,
+    types: Option<&PageTypeInfo>,
+) -> Contents {
     let held = zone.pagesets.iter().map(|set| set.count).sum();
     let mut contents = Contents { held, ..Contents::default() };
     let movable = Migratetype::Movable.index();
-    let buddies = buddies.and_then(|zones| zones.iter().find(|of| of.node == zone.node && of.zone == zone.name));
-    let Some(types) = types.filter(|types| types.free.iter().any(|of| of.node == zone.node && of.zone == zone.name))
+    let buddies = buddies
+        .and_then(|zones| zones.iter().find(|of| of.node == zone.node && of.zone == zone.name));
+    let Some(types) = types
+        .filter(|types| types.free.iter().any(|of| of.node == zone.node && of.zone == zone.name))
     else {
-        // Of no type that is known: movable, as most memory is; of no order that is known: as large as can be.
+        // Of no type that is known: movable, as most memory is; of no order that is known: as large
+        // as can be.
         match buddies {
-            Some(buddies) => contents.free[movable].iter_mut().zip(&buddies.chunks).for_each(|(n, m)| *n = *m),
-            None => contents.free[movable][Order::LINUX_MAX.index()] = zone.free / Order::LINUX_MAX.frames(),
+            Some(buddies) => {
+                contents.free[movable].iter_mut().zip(&buddies.chunks).for_each(|(n, m)| *n = *m)
+            }
+            None => {
+                contents.free[movable][Order::LINUX_MAX.index()] =
+                    zone.free / Order::LINUX_MAX.frames()
+            }
         }
         return contents;
     };
@@ -179,11 +206,14 @@ fn contents(zone: &zoneinfo::Zone, buddies: Option<&[ZoneFree]>, types: Option<&
     if let Some(buddies) = buddies.filter(|_| at_least) {
         // pagetypeinfo stops counting at 100,000, buddyinfo does not.
         for (order, total) in buddies.chunks.iter().enumerate().take(Order::LINUX_MAX.index() + 1) {
-            let known: u64 = contents.free.iter().chain([&contents.free_cma]).map(|chunks| chunks[order]).sum();
+            let known: u64 =
+                contents.free.iter().chain([&contents.free_cma]).map(|chunks| chunks[order]).sum();
             contents.free[movable][order] += total.saturating_sub(known);
         }
     }
-    if let Some(blocks) = types.blocks.iter().find(|of| of.node == zone.node && of.zone == zone.name) {
+    if let Some(blocks) =
+        types.blocks.iter().find(|of| of.node == zone.node && of.zone == zone.name)
+    {
         contents.blocks.iter_mut().zip(blocks.blocks).for_each(|(n, m)| *n = m);
     }
     contents

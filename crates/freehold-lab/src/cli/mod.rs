@@ -1,8 +1,9 @@
 //! The command line of `freehold`.
 //!
-//! Results go to standard output and everything else (progress, warnings, errors) to standard error, so that
-//! `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not whole, `compare --worse` found
-//! something worse, or a soak something wrong; 2 wrong usage or input that cannot be read; 130 stopped by the user.
+//! Results go to standard output and everything else (progress, warnings, errors) to standard
+//! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not
+//! whole, `compare --worse` found something worse, or a soak something wrong; 2 wrong usage or
+//! input that cannot be read; 130 stopped by the user.
 
 mod against_kernel;
 mod bench;
@@ -60,7 +61,8 @@ script), plain or compressed with gzip or zstd; '-' reads standard input. To rec
 Exit codes: 0 fine; 1 an engine ended not whole, compare --worse found something worse, or a soak something wrong; 2 wrong \
 usage or unreadable input; 130 stopped by Ctrl-C.";
 
-/// Replays real traces of a kernel's page allocator through several designs and compares what each would have cost.
+/// Replays real traces of a kernel's page allocator through several designs and compares what each
+/// would have cost.
 #[derive(Parser, Debug)]
 #[command(name = "freehold", version, after_help = EXAMPLES, max_term_width = 120)]
 struct Cli {
@@ -78,7 +80,8 @@ enum Command {
     Simulate(Box<simulate::SimulateArgs>),
     /// Measure the constants of the simulation's cost model on this machine.
     Calibrate(calibrate::CalibrateArgs),
-    /// Do everything the allocator can do at once, on many threads, and check that nothing is wrong.
+    /// Do everything the allocator can do at once, on many threads, and check that nothing is
+    /// wrong.
     Soak(soak::SoakArgs),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),

@@ -8,7 +8,8 @@ use crate::report::thousands;
 pub(super) fn of_trace(name: &str, survey: &Survey) {
     let Oddities { skipped, first_skipped, long_gaps, first_long_gap, .. } = &survey.oddities;
     if *skipped > 0 {
-        let first = first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();
+        let first =
+            first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();
         complain(&format!("warning: {name}: {skipped} malformed rows or lines skipped{first}"));
     }
     if let Some(first) = first_long_gap {

@@ -1,4 +1,5 @@
-//! Standard output and standard error: never a panic when the other end is closed, colours only for people.
+//! Standard output and standard error: never a panic when the other end is closed, colours only for
+//! people.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -16,7 +17,9 @@ const WIDTHS: std::ops::RangeInclusive<u16> = 60..=160;
 /// Writes to standard output.
 pub(super) fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| CliError::of_output(&error))
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| CliError::of_output(&error))
 }
 
 /// Writes a JSON document to standard output.

@@ -8,7 +8,8 @@ use super::{given, notes};
 use crate::engines::{self, EngineSpec, MachineConfig};
 use crate::replay::against_kernel::AgainstKernel;
 use crate::replay::{
-    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts, sizing, threads,
+    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts,
+    sizing, threads,
 };
 
 /// What came of one trace.
@@ -19,22 +20,29 @@ pub(super) struct Done {
 
 /// The first pass.
 pub(super) fn survey(args: &ReplayArgs, warm: bool, trace: &TraceFile) -> Result<Survey, CliError> {
-    let progress = Progress::new(&format!("reading {}", trace.shown()), None, args.shown.no_progress);
+    let progress =
+        Progress::new(&format!("reading {}", trace.shown()), None, args.shown.no_progress);
     let survey = replay::survey(trace as &dyn Trace, warm, |events, reader| {
         progress.update(events, reader);
     })?;
     drop(progress);
     let TraceFacts { events, .. } = survey.facts;
     if events == 0 {
-        return Err(CliError::new(format!("{}: there is no page-allocator event in it", trace.shown()))
-            .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
+        return Err(CliError::new(format!(
+            "{}: there is no page-allocator event in it",
+            trace.shown()
+        ))
+        .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
     }
     if let Some(why) = survey.nothing_to_replay() {
-        return Err(CliError::new(format!("{}: nothing of its {events} events can be replayed: {why}", trace.shown()))
-            .hint(match survey.facts.unknown_frees {
-                0 => "record kmem:mm_page_alloc and kmem:mm_page_free; 'freehold --help' says how",
-                _ => "--warm puts in what was allocated before the recording began",
-            }));
+        return Err(CliError::new(format!(
+            "{}: nothing of its {events} events can be replayed: {why}",
+            trace.shown()
+        ))
+        .hint(match survey.facts.unknown_frees {
+            0 => "record kmem:mm_page_alloc and kmem:mm_page_free; 'freehold --help' says how",
+            _ => "--warm puts in what was allocated before the recording began",
+        }));
     }
     notes::of_trace(trace.shown(), &survey);
     Ok(survey)
@@ -45,8 +53,10 @@ pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<u16, CliError> 
     let shown = sizing::default_cpus(survey);
     if args.cpus.is_none() && shown > sizing::CPUS_MAX {
         let most = sizing::CPUS_MAX;
-        return Err(CliError::new(format!("the trace has {shown} CPUs; {most} is the most that can be replayed"))
-            .hint(format!("fold them onto fewer: --cpus {most}")));
+        return Err(CliError::new(format!(
+            "the trace has {shown} CPUs; {most} is the most that can be replayed"
+        ))
+        .hint(format!("fold them onto fewer: --cpus {most}")));
     }
     Ok(args.cpus.unwrap_or(shown))
 }
@@ -62,11 +72,16 @@ pub(super) fn drive(
 ) -> Result<Replay, CliError> {
     if args.threads && machine.cpus > threads::CPUS_MAX {
         let (cpus, most) = (machine.cpus, threads::CPUS_MAX);
-        return Err(CliError::new(format!("{cpus} CPUs are too many for threads: {most} is the most"))
-            .hint(format!("fold them onto fewer: --cpus {most}")));
+        return Err(CliError::new(format!(
+            "{cpus} CPUs are too many for threads: {most} is the most"
+        ))
+        .hint(format!("fold them onto fewer: --cpus {most}")));
     }
     let build = |spec: &EngineSpec| {
-        Ok(NamedEngine { name: spec.name().to_owned(), engine: engines::build_for(spec, &machine, args.threads)? })
+        Ok(NamedEngine {
+            name: spec.name().to_owned(),
+            engine: engines::build_for(spec, &machine, args.threads)?,
+        })
     };
     let engines: Result<Vec<NamedEngine>, engines::EngineError> = specs.iter().map(build).collect();
     let engines = engines.map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
@@ -79,11 +94,21 @@ pub(super) fn drive(
     };
     if args.threads {
         let (frames, interrupts) = (machine.memory_frames, args.interrupts.unwrap_or(0.0));
-        return Ok(threads::replay_on_threads(beginning, trace, survey, &engines, frames, options, interrupts)?);
+        return Ok(threads::replay_on_threads(
+            beginning, trace, survey, &engines, frames, options, interrupts,
+        )?);
     }
     let what = format!("replaying {}", trace.shown());
     let progress = Progress::new(&what, Some(survey.facts.events), args.shown.no_progress);
-    Ok(replay::replay(beginning, trace, survey, &engines, machine.memory_frames, options, |events, reader| {
-        progress.update(events, reader);
-    })?)
+    Ok(replay::replay(
+        beginning,
+        trace,
+        survey,
+        &engines,
+        machine.memory_frames,
+        options,
+        |events, reader| {
+            progress.update(events, reader);
+        },
+    )?)
 }

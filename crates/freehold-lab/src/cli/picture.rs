@@ -1,5 +1,5 @@
-//! The files that `--picture` names: one for each trace, looked at before any work and written after it, so that a trace
-//! that cannot be read leaves an older picture as it was.
+//! The files that `--picture` names: one for each trace, looked at before any work and written
+//! after it, so that a trace that cannot be read leaves an older picture as it was.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,9 @@ use super::error::CliError;
 use super::given;
 use super::target::Target;
 
-/// The files for the pictures of `traces`, in their order, where they can be written; none at all stands for the sample. Of
-/// several traces, each one's name goes into the file's: `p.svg` becomes `p-redis.svg`.
+/// The files for the pictures of `traces`, in their order, where they can be written; none at all
+/// stands for the sample. Of several traces, each one's name goes into the file's: `p.svg` becomes
+/// `p-redis.svg`.
 pub(super) fn files(
     path: Option<&PathBuf>,
     traces: &[PathBuf],
@@ -33,10 +34,13 @@ fn paths(path: &Path, traces: &[PathBuf]) -> Vec<PathBuf> {
     for trace in traces {
         let name = Source::from_arg(trace).name();
         // Nothing in a trace's name may lead into another folder.
-        let name: String = name.chars().map(|c| if std::path::is_separator(c) { '_' } else { c }).collect();
+        let name: String =
+            name.chars().map(|c| if std::path::is_separator(c) { '_' } else { c }).collect();
         let numbered = |n: usize| {
             let number = if n == 1 { String::new() } else { format!("-{n}") };
-            let ending = path.extension().map_or(String::new(), |ending| format!(".{}", ending.to_string_lossy()));
+            let ending = path
+                .extension()
+                .map_or(String::new(), |ending| format!(".{}", ending.to_string_lossy()));
             path.with_file_name(format!("{stem}-{name}{number}{ending}"))
         };
         let free = (1..).map(numbered).find(|path| !paths.contains(path));
@@ -58,7 +62,10 @@ mod tests {
     fn several_traces_have_a_file_each() {
         assert_eq!(named("out/p.svg", &[]), ["out/p.svg"]);
         assert_eq!(named("out/p.svg", &["a/redis.parquet"]), ["out/p.svg"]);
-        assert_eq!(named("out/p.svg", &["redis.parquet", "thp.txt.zst"]), ["out/p-redis.svg", "out/p-thp.svg"]);
+        assert_eq!(
+            named("out/p.svg", &["redis.parquet", "thp.txt.zst"]),
+            ["out/p-redis.svg", "out/p-thp.svg"]
+        );
         assert_eq!(named("p", &["a/x.parquet", "b/x.parquet", "-"]), ["p-x", "p-x-2", "p-stdin"]);
     }
 }

@@ -16,7 +16,8 @@ fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> Progress
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr_with_hz(10));
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
         // A bar that cannot be written is nobody's loss.
         let _ = text.write_str(&per_second(state.per_sec()));
@@ -45,12 +46,14 @@ impl Progress {
             "{prefix} {spinner} {human_pos} events, {rate}, {msg}"
         };
         let bar = bar(what, events, template, quiet);
-        // Below a second nothing is worth drawing; the bar appears with the first update after that.
+        // Below a second nothing is worth drawing; the bar appears with the first update after
+        // that.
         bar.enable_steady_tick(Duration::from_millis(200));
         Self { bar }
     }
 
-    /// So many events are done; the reader's own progress says how far that is where their number is not known.
+    /// So many events are done; the reader's own progress says how far that is where their number
+    /// is not known.
     pub(super) fn update(&self, events: u64, (done, total): (u64, u64)) {
         if self.bar.is_hidden() {
             return;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use freehold_trace::Source;
-use freehold_trace::record::{self, About, FILE_BYTES_PER_EVENT, Instance, Rate, RecordError, Tracefs};
+use freehold_trace::record::{
+    self, About, FILE_BYTES_PER_EVENT, Instance, Rate, RecordError, Tracefs,
+};
 use serde_json::json;
 
 use super::given::Shown;
@@ -56,9 +58,10 @@ pub(super) struct RecordArgs {
     #[arg(long)]
     allow_lost: bool,
 
-    /// Empty the CPUs' lists first (but for less than four batches each), so that what they hold is known: zoneinfo does
-    /// not say on which lists frames lie, and a replay has to guess. Lowers vm.percpu_pagelist_high_fraction for a moment
-    /// while every CPU frees some pages (compact_memory does not empty them).
+    /// Empty the CPUs' lists first (but for less than four batches each), so that what they hold is
+    /// known: zoneinfo does not say on which lists frames lie, and a replay has to guess. Lowers
+    /// vm.percpu_pagelist_high_fraction for a moment while every CPU frees some pages
+    /// (compact_memory does not empty them).
     #[arg(long)]
     drain: bool,
 
@@ -85,7 +88,9 @@ const TURN: Duration = Duration::from_millis(20);
 
 pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     if args.output.exists() && !args.force {
-        return Err(CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it"));
+        return Err(
+            CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it")
+        );
     }
     let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(cli_error)?;
     for instance in tracefs.left_behind() {
@@ -101,8 +106,9 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     if args.drain {
         drain()?;
     }
-    // What happens between the description and the first row is unknown to a replay; what is in both is counted twice. The
-    // files take a while to read, and zoneinfo, which has the lists, is the first of them: so the recording begins before.
+    // What happens between the description and the first row is unknown to a replay; what is in
+    // both is counted twice. The files take a while to read, and zoneinfo, which has the lists, is
+    // the first of them: so the recording begins before.
     let begun = Instant::now();
     instance.start().map_err(cli_error)?;
     let mut beside = record::describe_memory(&args.output, "before").map_err(cli_error)?;
@@ -115,8 +121,9 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     let tally = instance.tally().map_err(cli_error)?;
     if tally.lost > 0 && !args.allow_lost {
         beside.iter().for_each(|path| drop(std::fs::remove_file(path)));
-        let wanted =
-            (args.buffer as f64 * (tally.entries + tally.lost) as f64 / tally.entries.max(1) as f64 * 1.5) as u64;
+        let wanted = (args.buffer as f64 * (tally.entries + tally.lost) as f64
+            / tally.entries.max(1) as f64
+            * 1.5) as u64;
         return Err(CliError::new(format!(
             "{} of {} events were lost: nothing written",
             count(tally.lost),
@@ -132,8 +139,11 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
         command: (!args.command.is_empty()).then(|| args.command.join(" ")),
         seconds,
     };
-    let progress = Progress::new("writing", Some(tally.entries), args.shown.no_progress || args.shown.json);
-    let written = record::write(&instance, tally.lost, &about, &args.output, |done| progress.update(done, (0, 0)));
+    let progress =
+        Progress::new("writing", Some(tally.entries), args.shown.no_progress || args.shown.json);
+    let written = record::write(&instance, tally.lost, &about, &args.output, |done| {
+        progress.update(done, (0, 0))
+    });
     drop(progress);
     let mut recording = written.map_err(cli_error)?;
     recording.beside.extend(beside);
@@ -144,10 +154,15 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
 /// Empties the CPUs' lists, and says how far.
 fn drain() -> Result<(), CliError> {
     let drained = record::drain_lists().map_err(|error| {
-        CliError::new(format!("cannot empty the CPUs' lists: {error}"))
-            .hint("it needs root and Linux 5.14 or later; without --drain the trace is recorded as it is")
+        CliError::new(format!("cannot empty the CPUs' lists: {error}")).hint(
+            "it needs root and Linux 5.14 or later; without --drain the trace is recorded as it is",
+        )
     })?;
-    output::complain(&format!("{} of {} frames left on the CPUs' lists", count(drained.after), count(drained.before)));
+    output::complain(&format!(
+        "{} of {} frames left on the CPUs' lists",
+        count(drained.after),
+        count(drained.before)
+    ));
     Ok(())
 }
 
@@ -156,7 +171,8 @@ fn cli_error(error: RecordError) -> CliError {
     CliError::from(error).hint_if(hint)
 }
 
-/// Says how long it will take and how large it will be, as far as a short look at the machine can tell.
+/// Says how long it will take and how large it will be, as far as a short look at the machine can
+/// tell.
 fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
     instance.start().map_err(cli_error)?;
     std::thread::sleep(SAMPLE);
@@ -164,7 +180,9 @@ fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
     let rate = Rate::of(instance.tally().map_err(cli_error)?, SAMPLE);
     let holds = rate.capacity(args.buffer);
     let length = match (args.duration, args.command.first()) {
-        (Some(time), Some(command)) => format!("while '{command}' runs, at most {:.1} s", time.as_secs_f64()),
+        (Some(time), Some(command)) => {
+            format!("while '{command}' runs, at most {:.1} s", time.as_secs_f64())
+        }
         (None, Some(command)) => format!("while '{command}' runs"),
         (time, None) => format!("for {:.1} s", time.unwrap_or_default().as_secs_f64()),
     };
@@ -181,7 +199,9 @@ fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
             "the trace will take about {:.1} MiB at this rate, {most:.0} MiB at most",
             mib(rate.events_per_second * time.as_secs_f64()).min(most)
         )),
-        None => output::complain(&format!("the trace will take {most:.0} MiB at most, with every buffer full")),
+        None => output::complain(&format!(
+            "the trace will take {most:.0} MiB at most, with every buffer full"
+        )),
     }
     Ok(())
 }
@@ -196,9 +216,12 @@ enum Ended {
 fn wait(args: &RecordArgs, stop: &AtomicBool) -> Result<Ended, CliError> {
     let mut child: Option<Child> = match args.command.split_first() {
         None => None,
-        Some((program, rest)) => Some(Command::new(program).args(rest).spawn().map_err(|error| {
-            CliError::new(format!("cannot run '{program}': {error}")).hint("the command follows --, as in: -- make -j2")
-        })?),
+        Some((program, rest)) => {
+            Some(Command::new(program).args(rest).spawn().map_err(|error| {
+                CliError::new(format!("cannot run '{program}': {error}"))
+                    .hint("the command follows --, as in: -- make -j2")
+            })?)
+        }
     };
     let begun = Instant::now();
     loop {
@@ -210,12 +233,20 @@ fn wait(args: &RecordArgs, stop: &AtomicBool) -> Result<Ended, CliError> {
         if let Some(child) = &mut child {
             match child.try_wait() {
                 Ok(Some(status)) if !status.success() => {
-                    output::complain(&format!("warning: '{}' ended with {status}", args.command[0]));
+                    output::complain(&format!(
+                        "warning: '{}' ended with {status}",
+                        args.command[0]
+                    ));
                     return Ok(Ended::Itself);
                 }
                 Ok(Some(_)) => return Ok(Ended::Itself),
                 Ok(None) => {}
-                Err(error) => return Err(CliError::new(format!("cannot wait for '{}': {error}", args.command[0]))),
+                Err(error) => {
+                    return Err(CliError::new(format!(
+                        "cannot wait for '{}': {error}",
+                        args.command[0]
+                    )));
+                }
             }
         }
         if args.duration.is_some_and(|time| begun.elapsed() >= time) {
@@ -229,11 +260,19 @@ fn wait(args: &RecordArgs, stop: &AtomicBool) -> Result<Ended, CliError> {
 /// Ctrl-C reaches the command as well; a signal to the recorder alone does not.
 fn say_if_running(child: &mut Option<Child>, args: &RecordArgs) {
     if child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
-        output::complain(&format!("'{}' is still running; it goes on, unrecorded", args.command[0]));
+        output::complain(&format!(
+            "'{}' is still running; it goes on, unrecorded",
+            args.command[0]
+        ));
     }
 }
 
-fn report(args: &RecordArgs, recording: &record::Recording, lost: u64, seconds: f64) -> Result<(), CliError> {
+fn report(
+    args: &RecordArgs,
+    recording: &record::Recording,
+    lost: u64,
+    seconds: f64,
+) -> Result<(), CliError> {
     let path = |path: &Path| path.display().to_string();
     if args.shown.json {
         return output::print_json(&json!({
@@ -270,7 +309,9 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("'{unit}' is no unit of time; {FORM}")),
     };
     let valid = seconds > 0.0 && seconds <= 86_400.0;
-    valid.then(|| Duration::from_secs_f64(seconds)).ok_or_else(|| format!("{text} is out of range: up to a day"))
+    valid
+        .then(|| Duration::from_secs_f64(seconds))
+        .ok_or_else(|| format!("{text} is out of range: up to a day"))
 }
 
 /// `64M`: bytes.

@@ -19,7 +19,8 @@ use crate::report::{paths, picture as draw, table, timeline};
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     // Fail before the work, not after it.
-    let mut others: Vec<(&str, &Path)> = args.traces.iter().map(|trace| ("a trace", trace.as_path())).collect();
+    let mut others: Vec<(&str, &Path)> =
+        args.traces.iter().map(|trace| ("a trace", trace.as_path())).collect();
     Target::TIMELINE.check(args.timeline.as_ref(), &others)?;
     others.extend(args.timeline.as_ref().map(|path| ("the timeline", path.as_path())));
     Target::REPORT.check(args.html.as_ref(), &others)?;
@@ -51,7 +52,8 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
             }
         }
         if let (Some(path), Ok(done)) = (pictures.next(), &done) {
-            let svg = draw::render(&done.replay).map_err(|error| Target::PICTURE.failed(&path, &error))?;
+            let svg = draw::render(&done.replay)
+                .map_err(|error| Target::PICTURE.failed(&path, &error))?;
             Target::PICTURE.write(&path, svg)?;
         }
         results.push(done.map_err(|error| (name, error)));
@@ -62,12 +64,14 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
 }
 
 /// What is said of all traces together.
-fn write_out(args: &ReplayArgs, results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
+fn write_out(
+    args: &ReplayArgs,
+    results: &[Result<Done, (String, CliError)>],
+) -> Result<(), CliError> {
     if args.power && !args.shown.json {
-        let comparisons = results
-            .iter()
-            .flatten()
-            .filter_map(|done| Some((done.replay.survey.description.name.as_str(), done.comparison.as_ref()?)));
+        let comparisons = results.iter().flatten().filter_map(|done| {
+            Some((done.replay.survey.description.name.as_str(), done.comparison.as_ref()?))
+        });
         output::print(&crate::report::power::render(comparisons, output::style()))?;
     }
     if let Some(path) = &args.timeline {
@@ -122,13 +126,21 @@ struct Documents<'a> {
 impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
     fn from(result: &'a Result<Done, (String, CliError)>) -> Self {
         match result {
-            Ok(done) => Self::Replayed { replay: &done.replay, against_kernel: done.comparison.as_ref() },
-            Err((name, error)) => Self::Unreadable { trace: Named { name }, error: error.message() },
+            Ok(done) => {
+                Self::Replayed { replay: &done.replay, against_kernel: done.comparison.as_ref() }
+            }
+            Err((name, error)) => {
+                Self::Unreadable { trace: Named { name }, error: error.message() }
+            }
         }
     }
 }
 
-fn one(args: &ReplayArgs, specs: &[EngineSpec], argument: Option<&PathBuf>) -> (String, Result<Done, CliError>) {
+fn one(
+    args: &ReplayArgs,
+    specs: &[EngineSpec],
+    argument: Option<&PathBuf>,
+) -> (String, Result<Done, CliError>) {
     let trace = match argument {
         None => TraceFile::sample(),
         Some(path) => match TraceFile::named(path, args.skip_bad) {
@@ -145,9 +157,14 @@ fn one(args: &ReplayArgs, specs: &[EngineSpec], argument: Option<&PathBuf>) -> (
     (name, done)
 }
 
-fn replay_one(args: &ReplayArgs, specs: &[EngineSpec], trace: &TraceFile) -> Result<Replay, CliError> {
+fn replay_one(
+    args: &ReplayArgs,
+    specs: &[EngineSpec],
+    trace: &TraceFile,
+) -> Result<Replay, CliError> {
     let choice = machine::choose(args, trace)?;
-    // Where memory begins with what was in use, what the recording kernel was asked to free of it is freed.
+    // Where memory begins with what was in use, what the recording kernel was asked to free of it
+    // is freed.
     let warm = args.warm || choice.is_filled();
     let survey = survey(args, warm, trace)?;
     let machine = choice.machine(args, trace, &survey)?;
@@ -162,13 +179,18 @@ fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {
     if args.power {
         return Ok(recording().chain(engines::wrong_kernels()).collect());
     }
-    let names: &[&str] = if args.against_kernel { &[engines::RECORDING_KERNEL] } else { &engines::DEFAULT };
+    let names: &[&str] =
+        if args.against_kernel { &[engines::RECORDING_KERNEL] } else { &engines::DEFAULT };
     names.iter().map(|name| Ok(name.parse()?)).collect()
 }
 
 /// The ways of the engines that say them.
 fn taken(replay: &Replay) -> Vec<(String, Paths)> {
-    replay.engines.iter().filter_map(|engine| Some((engine.engine.clone(), engine.paths?))).collect()
+    replay
+        .engines
+        .iter()
+        .filter_map(|engine| Some((engine.engine.clone(), engine.paths?)))
+        .collect()
 }
 
 fn print_table(
@@ -183,6 +205,7 @@ fn print_table(
         None if replay.threads.is_some() => crate::report::threads::render(replay, style),
         None => table::render(replay, style),
     };
-    let text = if args.paths { format!("{text}\n{}", paths::render(&taken(replay), style)) } else { text };
+    let text =
+        if args.paths { format!("{text}\n{}", paths::render(&taken(replay), style)) } else { text };
     output::print(&if first { text } else { format!("\n{text}") })
 }

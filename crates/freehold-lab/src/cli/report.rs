@@ -38,9 +38,9 @@ const DEFAULT_OUTPUT: &str = "freehold-report.html";
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {
-    /// What `freehold replay --json`, `bench --json`, `compare --json`, `simulate --json` or `bench fragmentation --json`
-    /// wrote, in any number and order; '-' is standard input. A file may hold several documents one after the other.
-    /// Without any, standard input.
+    /// What `freehold replay --json`, `bench --json`, `compare --json`, `simulate --json` or
+    /// `bench fragmentation --json` wrote, in any number and order; '-' is standard input. A file
+    /// may hold several documents one after the other. Without any, standard input.
     #[arg(value_name = "JSON")]
     inputs: Vec<PathBuf>,
 
@@ -48,7 +48,8 @@ pub(super) struct ReportArgs {
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_OUTPUT)]
     output: PathBuf,
 
-    /// An older report, or an older result in JSON: the page gets a tab that compares with it. May be given several times.
+    /// An older report, or an older result in JSON: the page gets a tab that compares with it. May
+    /// be given several times.
     #[arg(long, value_name = "FILE")]
     baseline: Vec<PathBuf>,
 
@@ -69,7 +70,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         inputs.push(PathBuf::from("-"));
     }
     if inputs.iter().chain(&args.baseline).filter(|path| is_dash(path)).count() > 1 {
-        return Err(CliError::new("standard input can be read only once, but '-' was given several times"));
+        return Err(CliError::new(
+            "standard input can be read only once, but '-' was given several times",
+        ));
     }
     let read_from = inputs.iter().chain(&args.baseline).map(|path| ("its input", path.as_path()));
     let page = Some(&args.output).filter(|path| !is_dash(path));
@@ -87,7 +90,11 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         return Ok(Outcome::Fine);
     }
     Target::PAGE.write(&args.output, &page)?;
-    output::complain(&format!("wrote {} ({} KiB)", args.output.display(), page.len().div_ceil(1024)));
+    output::complain(&format!(
+        "wrote {} ({} KiB)",
+        args.output.display(),
+        page.len().div_ceil(1024)
+    ));
     Ok(Outcome::Fine)
 }
 
@@ -100,7 +107,9 @@ fn changes(args: &ReportArgs, inputs: &[PathBuf], sources: &[Source]) -> Result<
 
 /// A page of what a command has found, to the file that its `--html` names.
 pub(super) fn write(documents: &[impl Serialize], path: &Path) -> Result<(), CliError> {
-    let source = |document| Ok(Source { name: "this run".to_owned(), value: serde_json::to_value(document)? });
+    let source = |document| {
+        Ok(Source { name: "this run".to_owned(), value: serde_json::to_value(document)? })
+    };
     let sources: Vec<Source> = documents.iter().map(source).collect::<Result<_, CliError>>()?;
     Target::REPORT.write(path, html::render(&sources, html::TITLE).map_err(failed)?)
 }

@@ -17,7 +17,8 @@ pub(super) fn shown_name(path: &Path) -> String {
     if is_dash(path) {
         return "standard input".to_owned();
     }
-    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    path.file_name()
+        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
 /// The documents in a file: one, or several one after the other.
@@ -39,7 +40,8 @@ pub(super) fn read_or_report(path: &Path) -> Result<Vec<Source>, CliError> {
 }
 
 fn bytes(path: &Path) -> Result<(String, Vec<u8>), CliError> {
-    let shown = if is_dash(path) { "standard input".to_owned() } else { path.display().to_string() };
+    let shown =
+        if is_dash(path) { "standard input".to_owned() } else { path.display().to_string() };
     let read = if is_dash(path) {
         let mut bytes = Vec::new();
         io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
@@ -48,8 +50,9 @@ fn bytes(path: &Path) -> Result<(String, Vec<u8>), CliError> {
     };
     let bytes = read.map_err(|error| CliError::new(format!("cannot read {shown}: {error}")))?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(CliError::new(format!("{shown} is empty"))
-            .hint("a command that fails prints no JSON; what was wrong it said on standard error"));
+        return Err(CliError::new(format!("{shown} is empty")).hint(
+            "a command that fails prints no JSON; what was wrong it said on standard error",
+        ));
     }
     Ok((shown, bytes))
 }
@@ -58,7 +61,8 @@ fn documents(path: &Path, shown: &str, bytes: &[u8]) -> Result<Vec<Source>, CliE
     // A byte-order mark, as some editors and shells put before text.
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let name = shown_name(path);
-    let documents: Result<Vec<serde_json::Value>, _> = serde_json::Deserializer::from_slice(text).into_iter().collect();
+    let documents: Result<Vec<serde_json::Value>, _> =
+        serde_json::Deserializer::from_slice(text).into_iter().collect();
     let documents = documents.map_err(|error| not_json(path, shown, text, &error))?;
     let several = documents.len() > 1;
     let named = documents.into_iter().enumerate();
@@ -76,7 +80,9 @@ fn not_json(path: &Path, shown: &str, text: &[u8], error: &serde_json::Error) ->
     if text.starts_with(b"PAR1") {
         problem.hint(format!("this is Parquet: freehold replay --json {shown} | freehold report -"))
     } else if is_html {
-        problem.hint(format!("to name the file to write, put -o before it: freehold report -o {shown} ..."))
+        problem.hint(format!(
+            "to name the file to write, put -o before it: freehold report -o {shown} ..."
+        ))
     } else {
         problem.hint("give what replay, bench or simulate print with --json; without it they print tables for people")
     }

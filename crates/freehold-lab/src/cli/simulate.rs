@@ -61,7 +61,8 @@ const RUNS: usize = 5;
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct SimulateArgs {
-    /// What the CPUs do (--list says what there is). May be given several times. Default: kernel-build-like.
+    /// What the CPUs do (--list says what there is). May be given several times. Default:
+    /// kernel-build-like.
     #[arg(short, long = "workload", value_name = "NAME", value_delimiter = ',')]
     workloads: Vec<Kind>,
 
@@ -69,8 +70,8 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = parse_cpus)]
     cpus: Vec<u16>,
 
-    /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-). May be given several times.
-    /// Default: vanilla, pcp-buddy and freehold.
+    /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-). May be
+    /// given several times. Default: vanilla, pcp-buddy and freehold.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<EngineSpec>,
 
@@ -86,24 +87,25 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "NS", value_parser = parse_think)]
     think: Option<f64>,
 
-    /// Frames to allocate while measuring, after half as many that are not measured: less is quicker. Default: as many
-    /// as the workload needs to be seen in all its phases.
+    /// Frames to allocate while measuring, after half as many that are not measured: less is
+    /// quicker. Default: as many as the workload needs to be seen in all its phases.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     frames: Option<u64>,
 
-    /// Memory nodes. Each has a zone, with a lock of its own, of an even share of the memory; the CPUs are spread over them
-    /// evenly, neighbours together. A CPU's requests go to its own node and, where that has nothing, to the next ones and
-    /// round. Memory of another node is as near as one's own. Default: 1.
+    /// Memory nodes. Each has a zone, with a lock of its own, of an even share of the memory; the
+    /// CPUs are spread over them evenly, neighbours together. A CPU's requests go to its own node
+    /// and, where that has nothing, to the next ones and round. Memory of another node is as near
+    /// as one's own. Default: 1.
     #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
     nodes: Vec<u16>,
 
-    /// Make that share of each zone CMA, which serves movable requests only: above 0 % up to 90 %. A second table, and `cma`
-    /// in the JSON, count what it serves.
+    /// Make that share of each zone CMA, which serves movable requests only: above 0 % up to 90 %.
+    /// A second table, and `cma` in the JSON, count what it serves.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     cma: Option<f64>,
 
-    /// Simulated milliseconds between two ticks of a CPU, its periodic work; 0: it never ticks. Default: 1000, as the
-    /// kernel's vmstat worker.
+    /// Simulated milliseconds between two ticks of a CPU, its periodic work; 0: it never ticks.
+    /// Default: 1000, as the kernel's vmstat worker.
     #[arg(long, value_name = "MS", value_parser = parse_tick)]
     tick: Option<f64>,
 
@@ -111,12 +113,13 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Constants that 'freehold calibrate --output' wrote. Default: those checked in, of a machine that the output names.
+    /// Constants that 'freehold calibrate --output' wrote. Default: those checked in, of a machine
+    /// that the output names.
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
 
-    /// Compare with real threads on this machine's CPUs, 1, 2 and 16 as far as there are so many. Without --workload
-    /// nothing else is done.
+    /// Compare with real threads on this machine's CPUs, 1, 2 and 16 as far as there are so many.
+    /// Without --workload nothing else is done.
     #[arg(long, conflicts_with_all = ["sweep"])]
     validate: bool,
 
@@ -132,7 +135,8 @@ pub(super) struct SimulateArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Draw throughput, lock waits and fragmentation against CPUs (or memory, where only that varies) as SVG.
+    /// Draw throughput, lock waits and fragmentation against CPUs (or memory, where only that
+    /// varies) as SVG.
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
@@ -148,7 +152,8 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     html: Option<PathBuf>,
 
-    /// After the table, print how often each of an engine's ways was taken. Of engines that count it, which freehold does.
+    /// After the table, print how often each of an engine's ways was taken. Of engines that count
+    /// it, which freehold does.
     #[arg(long, conflicts_with = "json")]
     paths: bool,
 
@@ -166,7 +171,9 @@ fn parse_think(text: &str) -> Result<f64, String> {
 fn parse_tick(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ms) if ms == 0.0 || (0.01..=1e6).contains(&ms) => Ok(ms),
-        _ => Err(format!("'{text}' is no number of milliseconds from 0.01 to 1,000,000, and not 0 for none")),
+        _ => Err(format!(
+            "'{text}' is no number of milliseconds from 0.01 to 1,000,000, and not 0 for none"
+        )),
     }
 }
 
@@ -180,9 +187,8 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     // Fail before the work, not after it.
     args.picture.as_deref().map_or(Ok(()), given::svg)?;
     if args.picture.is_some() && unique(args.nodes.iter().copied()).len() > 1 {
-        return Err(
-            CliError::new("--picture draws machines of one number of nodes").hint("one --nodes N for each picture")
-        );
+        return Err(CliError::new("--picture draws machines of one number of nodes")
+            .hint("one --nodes N for each picture"));
     }
     Target::PICTURE.check(args.picture.as_ref(), &[])?;
     Target::ROWS.check(args.output.as_ref(), &[])?;
@@ -196,7 +202,11 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         output::complain(&format!("interrupted: {} of {} are done", rows.len(), scenarios.len()));
     }
     if done.reused > 0 {
-        output::complain(&format!("note: {} of {} were done by an earlier run", done.reused, scenarios.len()));
+        output::complain(&format!(
+            "note: {} of {} were done by an earlier run",
+            done.reused,
+            scenarios.len()
+        ));
     }
     if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
         Target::PICTURE.write(path, plot::render(rows, &model)?)?;
@@ -217,7 +227,8 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }
 
-/// Refuses what says something about simulations where none is asked for: a validation has cases of its own.
+/// Refuses what says something about simulations where none is asked for: a validation has cases of
+/// its own.
 fn only_of_simulations(args: &SimulateArgs) -> Result<(), CliError> {
     let given = [
         ("--cpus", !args.cpus.is_empty()),
@@ -234,10 +245,10 @@ fn only_of_simulations(args: &SimulateArgs) -> Result<(), CliError> {
         ("--paths", args.paths),
     ];
     match given.into_iter().find(|(_, given)| *given) {
-        Some((name, _)) if args.validate && args.workloads.is_empty() => {
-            Err(CliError::new(format!("{name} says nothing about --validate, whose cases are its own"))
-                .hint("name what else is to be simulated: --workload NAME"))
-        }
+        Some((name, _)) if args.validate && args.workloads.is_empty() => Err(CliError::new(
+            format!("{name} says nothing about --validate, whose cases are its own"),
+        )
+        .hint("name what else is to be simulated: --workload NAME")),
         _ => Ok(()),
     }
 }
@@ -246,7 +257,11 @@ fn only_of_simulations(args: &SimulateArgs) -> Result<(), CliError> {
 fn taken(rows: &[Row]) -> Vec<(String, Paths)> {
     let several = |of: fn(&Row) -> &str| rows.iter().any(|row| of(row) != of(&rows[0]));
     let name = |row: &Row| {
-        let workload = if several(|row| &row.workload) { format!(", {}", row.workload) } else { String::new() };
+        let workload = if several(|row| &row.workload) {
+            format!(", {}", row.workload)
+        } else {
+            String::new()
+        };
         format!("{}, {} CPUs{workload}", row.engine, row.cpus)
     };
     rows.iter().filter_map(|row| Some((name(row), row.paths?))).collect()
@@ -265,15 +280,26 @@ fn simulated(
     let mut kept = match args.output.as_ref().filter(|_| args.sweep) {
         Some(path) => {
             let beside = Kept::beside(path);
-            Some(Kept::open(beside.clone(), model).map_err(|error| Target::ROWS.failed(&beside, &error))?)
+            Some(
+                Kept::open(beside.clone(), model)
+                    .map_err(|error| Target::ROWS.failed(&beside, &error))?,
+            )
         }
         None => None,
     };
     let jobs = given::jobs(args.jobs);
-    let bar = progress::steps("simulating", scenarios.len() as u64, progress::TURNS, args.shown.no_progress);
+    let bar = progress::steps(
+        "simulating",
+        scenarios.len() as u64,
+        progress::TURNS,
+        args.shown.no_progress,
+    );
     let swept = sweep(scenarios, model, jobs, kept.as_mut(), &stop, |done, scenario| {
         bar.set_position(done as u64);
-        bar.set_message(format!("{} on {} CPUs: {}", scenario.workload, scenario.cpus, scenario.engine));
+        bar.set_message(format!(
+            "{} on {} CPUs: {}",
+            scenario.workload, scenario.cpus, scenario.engine
+        ));
     });
     bar.finish_and_clear();
     let swept = swept.map_err(refused)?;
@@ -309,10 +335,14 @@ fn refused(error: SweepError) -> CliError {
 
 fn list(json: bool) -> Result<Outcome, CliError> {
     let all = Kind::ALL.map(Kind::about);
-    let row =
-        |about: &About| [about.name, about.what, about.source, &format!("{:.0}", about.think_ns)].map(str::to_owned);
+    let row = |about: &About| {
+        [about.name, about.what, about.source, &format!("{:.0}", about.think_ns)].map(str::to_owned)
+    };
     output::result(json, &all, |style| {
-        format!("{}\n", rendered(style, ["workload", "what the CPUs do", "from", "think ns"], all.map(row)))
+        format!(
+            "{}\n",
+            rendered(style, ["workload", "what the CPUs do", "from", "think ns"], all.map(row))
+        )
     })?;
     Ok(Outcome::Fine)
 }
@@ -320,9 +350,11 @@ fn list(json: bool) -> Result<Outcome, CliError> {
 fn model(path: Option<&Path>) -> Result<Model, CliError> {
     let Some(path) = path else { return Ok(Model::standard()) };
     let hint = "'freehold calibrate --output FILE' writes one";
-    let text = fs::read_to_string(path)
-        .map_err(|error| CliError::new(format!("cannot read the model {}: {error}", path.display())).hint(hint))?;
-    Model::parse(&text).map_err(|error| CliError::new(format!("{}: {error}", path.display())).hint(hint))
+    let text = fs::read_to_string(path).map_err(|error| {
+        CliError::new(format!("cannot read the model {}: {error}", path.display())).hint(hint)
+    })?;
+    Model::parse(&text)
+        .map_err(|error| CliError::new(format!("{}: {error}", path.display())).hint(hint))
 }
 
 fn seeds(args: &SimulateArgs) -> Vec<u64> {
@@ -342,12 +374,15 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                 .hint("name one: --trace trace.parquet"));
         }
         (Some(_), false) => {
-            return Err(CliError::new("a trace was named, and no workload plays it").hint("add -w trace"));
+            return Err(
+                CliError::new("a trace was named, and no workload plays it").hint("add -w trace")
+            );
         }
         (None, false) => None,
     };
     let cpus = given::or(&args.cpus, &DEFAULT_CPUS);
-    // Those that were asked for by name must do; of the default ones as many as the workload can have.
+    // Those that were asked for by name must do; of the default ones as many as the workload can
+    // have.
     let fits = |kind: Kind, cpus: u16| !args.cpus.is_empty() || cpus >= kind.about().fewest_cpus;
     let memory = if args.memory.is_empty() {
         vec![DEFAULT_MEMORY]
@@ -355,7 +390,8 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
         unique(args.memory.iter().map(|memory| memory.frames))
     };
     let nodes = if args.nodes.is_empty() { vec![1] } else { unique(args.nodes.iter().copied()) };
-    let sizes: Vec<(u64, u16)> = memory.iter().flat_map(|&frames| nodes.iter().map(move |&n| (frames, n))).collect();
+    let sizes: Vec<(u64, u16)> =
+        memory.iter().flat_map(|&frames| nodes.iter().map(move |&n| (frames, n))).collect();
     let mut all = Vec::new();
     for &workload in &workloads {
         for &(frames, nodes) in &sizes {
@@ -385,10 +421,19 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
         scenario.check().map_err(|error| refused(error.into()))?;
     }
     let shard = args.shard.unwrap_or_default();
-    Ok(all.into_iter().enumerate().filter(|(place, _)| shard.takes(*place)).map(|(_, scenario)| scenario).collect())
+    Ok(all
+        .into_iter()
+        .enumerate()
+        .filter(|(place, _)| shard.takes(*place))
+        .map(|(_, scenario)| scenario)
+        .collect())
 }
 
-fn validation(args: &SimulateArgs, engines: &[EngineSpec], model: &Model) -> Result<Vec<ValidationRow>, CliError> {
+fn validation(
+    args: &SimulateArgs,
+    engines: &[EngineSpec],
+    model: &Model,
+) -> Result<Vec<ValidationRow>, CliError> {
     let cpus = Cpus::allowed();
     let steps = cases(&cpus).len() * engines.len() * RUNS;
     let bar = progress::steps("measuring", steps as u64, progress::TURNS, args.shown.no_progress);
@@ -398,7 +443,10 @@ fn validation(args: &SimulateArgs, engines: &[EngineSpec], model: &Model) -> Res
     });
     bar.finish_and_clear();
     if cpus.count() < 16 {
-        output::complain(&format!("note: this process may use {} CPUs; compared on no more", cpus.count()));
+        output::complain(&format!(
+            "note: this process may use {} CPUs; compared on no more",
+            cpus.count()
+        ));
     }
     Ok(rows?)
 }

@@ -15,11 +15,14 @@ pub(super) struct Memory {
     pub(super) frames: u64,
 }
 
-/// Parses a number with a suffix K, M, G or T (powers of 1024), upper or lower case, `iB` or `B` allowed after it.
+/// Parses a number with a suffix K, M, G or T (powers of 1024), upper or lower case, `iB` or `B`
+/// allowed after it.
 pub(super) fn parse_memory(text: &str) -> Result<Memory, String> {
     let bytes = parse_bytes(text)?;
     if bytes < LEAST {
-        return Err(format!("{text} is too little: 4M is the least, one chunk of the largest order"));
+        return Err(format!(
+            "{text} is too little: 4M is the least, one chunk of the largest order"
+        ));
     }
     Ok(Memory { frames: bytes.div_ceil(LEAST) * Order::LINUX_MAX.frames() })
 }
@@ -28,7 +31,8 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     const FORM: &str = "write a number with K, M, G or T, for example 512M or 8G";
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| format!("'{text}' is no amount of memory; {FORM}"))?;
+    let number: u64 =
+        number.parse().map_err(|_| format!("'{text}' is no amount of memory; {FORM}"))?;
     let lower = suffix.to_ascii_lowercase();
     let unit = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
     let shift = match unit {
@@ -45,7 +49,8 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is too much: 16T is the most"))
 }
 
-/// The same for a part of a machine: in frames, of which there may be fewer than one of the largest chunks.
+/// The same for a part of a machine: in frames, of which there may be fewer than one of the largest
+/// chunks.
 pub(super) fn parse_frames(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text)?;
     if bytes < FRAME_SIZE {
@@ -54,7 +59,8 @@ pub(super) fn parse_frames(text: &str) -> Result<u64, String> {
     Ok(bytes / FRAME_SIZE)
 }
 
-/// Parses a share of memory, `25%`, above 0 and up to 90: something has to be left for what cannot be moved.
+/// Parses a share of memory, `25%`, above 0 and up to 90: something has to be left for what cannot
+/// be moved.
 pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
     let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
     let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 90.0);
@@ -84,7 +90,9 @@ mod tests {
 
     #[test]
     fn suffixes_are_powers_of_1024() {
-        for (text, frames) in [("4M", 1024), ("8G", 2 << 20), ("8g", 2 << 20), ("8GiB", 2 << 20), ("1TB", 256 << 20)] {
+        for (text, frames) in
+            [("4M", 1024), ("8G", 2 << 20), ("8g", 2 << 20), ("8GiB", 2 << 20), ("1TB", 256 << 20)]
+        {
             assert_eq!(parse_memory(text), Ok(Memory { frames }), "{text}");
         }
         assert_eq!(parse_memory("5M"), Ok(Memory { frames: 2048 }), "rounded up to whole chunks");
@@ -92,7 +100,8 @@ mod tests {
 
     #[test]
     fn what_is_no_amount_is_refused() {
-        let wrong = "G 8 8X -1G 1.5G 0G 1M 17T 99999999999999999999G 18446744073709551615T b 8B".split(' ');
+        let wrong =
+            "G 8 8X -1G 1.5G 0G 1M 17T 99999999999999999999G 18446744073709551615T b 8B".split(' ');
         for text in wrong.chain(["", "8 G"]) {
             assert!(parse_memory(text).is_err(), "{text}");
         }

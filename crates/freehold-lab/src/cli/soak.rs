@@ -103,7 +103,8 @@ pub(super) fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
         bar.set_message(format!("{calls} calls"));
     });
     bar.finish_and_clear();
-    let report = report.map_err(|error| CliError::new(format!("there is no such machine: {error}")))?;
+    let report =
+        report.map_err(|error| CliError::new(format!("there is no such machine: {error}")))?;
     output::result(args.shown.json, &report, |style| table(&report, style))?;
     report.troubles.iter().chain(&report.stuck).for_each(|what| output::complain(what));
     // Relaxed: a flag that carries nothing.

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::output;
 
-/// A flag that Ctrl-C, SIGTERM and SIGHUP set; with `again` the second of them ends the process at once.
+/// A flag that Ctrl-C, SIGTERM and SIGHUP set; with `again` the second of them ends the process at
+/// once.
 pub(super) fn on_signals(again: bool) -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
@@ -15,7 +16,8 @@ pub(super) fn on_signals(again: bool) -> Arc<AtomicBool> {
             std::process::exit(130);
         }
     };
-    // Where there can be no handler, a signal ends the process as ever, which is no reason not to begin.
+    // Where there can be no handler, a signal ends the process as ever, which is no reason not to
+    // begin.
     if let Err(error) = ctrlc::set_handler(handler) {
         output::complain(&format!("warning: Ctrl-C and SIGTERM will not stop cleanly: {error}"));
     }

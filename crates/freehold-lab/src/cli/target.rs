@@ -1,4 +1,5 @@
-//! Files that options name: asked before the work whether they can be written, and written after it.
+//! Files that options name: asked before the work whether they can be written, and written after
+//! it.
 
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
@@ -23,8 +24,13 @@ impl Target {
     pub(super) const ROWS: Self = Self { what: "rows", option: "--output" };
     pub(super) const TIMELINE: Self = Self { what: "timeline", option: "--timeline" };
 
-    /// Fails where the file, if one is wanted, cannot be written or is one of `others`. Leaves what is there as it is.
-    pub(super) fn check(self, path: Option<&PathBuf>, others: &[(&str, &Path)]) -> Result<(), CliError> {
+    /// Fails where the file, if one is wanted, cannot be written or is one of `others`. Leaves what
+    /// is there as it is.
+    pub(super) fn check(
+        self,
+        path: Option<&PathBuf>,
+        others: &[(&str, &Path)],
+    ) -> Result<(), CliError> {
         let Some(path) = path else { return Ok(()) };
         self.is_none_of(path, others)?;
         let found = path.metadata().ok();
@@ -32,13 +38,15 @@ impl Target {
         if found.as_ref().is_some_and(|found| !found.is_file() && !found.is_dir()) {
             return Ok(());
         }
-        OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|error| {
-            let folder = folder(path);
-            if folder.is_dir() {
-                return self.failed(path, &error);
-            }
-            self.failed(path, &format!("there is no folder {}", folder.display()))
-        })?;
+        OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(
+            |error| {
+                let folder = folder(path);
+                if folder.is_dir() {
+                    return self.failed(path, &error);
+                }
+                self.failed(path, &format!("there is no folder {}", folder.display()))
+            },
+        )?;
         if found.is_none() {
             // An empty file left over is no reason to fail.
             let _ = fs::remove_file(path);
@@ -48,11 +56,15 @@ impl Target {
 
     /// Fails where the file is one of `others`.
     fn is_none_of(self, path: &Path, others: &[(&str, &Path)]) -> Result<(), CliError> {
-        match others.iter().find(|(_, other)| !is_dash(other) && !is_dash(path) && resolved(other) == resolved(path)) {
-            Some((taken, _)) => {
-                Err(CliError::new(format!("the {} would overwrite {taken}: {}", self.what, path.display()))
-                    .hint(format!("give {} another file", self.option)))
-            }
+        match others.iter().find(|(_, other)| {
+            !is_dash(other) && !is_dash(path) && resolved(other) == resolved(path)
+        }) {
+            Some((taken, _)) => Err(CliError::new(format!(
+                "the {} would overwrite {taken}: {}",
+                self.what,
+                path.display()
+            ))
+            .hint(format!("give {} another file", self.option))),
             None => Ok(()),
         }
     }
@@ -63,7 +75,10 @@ impl Target {
 
     pub(super) fn failed(self, path: &Path, error: &impl Display) -> CliError {
         CliError::new(format!("cannot write the {} to {}: {error}", self.what, path.display()))
-            .hint(format!("give {} a file in a folder that exists and may be written to", self.option))
+            .hint(format!(
+                "give {} a file in a folder that exists and may be written to",
+                self.option
+            ))
     }
 }
 

@@ -184,9 +184,12 @@ impl Found {
         for engine in list(data, "engines") {
             self.counted(Kind::Replay, what.clone(), engine, &REPLAY);
         }
-        // What threads do at the same time is another thing in every run, whoever counts it; that nothing is lost is not.
+        // What threads do at the same time is another thing in every run, whoever counts it; that
+        // nothing is lost is not.
         if data.get("threads").is_some() {
-            let counts = self.figures[first..].iter_mut().filter(|figure| figure.place.metric != "lost_frames");
+            let counts = self.figures[first..]
+                .iter_mut()
+                .filter(|figure| figure.place.metric != "lost_frames");
             counts.for_each(|figure| figure.runs = Some(vec![figure.value]));
         }
     }
@@ -196,7 +199,12 @@ impl Found {
             let value = metric.split('.').fold(object, |value, part| &value[part]);
             let Some(value) = value.as_f64() else { continue };
             let engine = text(object, "engine");
-            let place = Place { command: kind.command(), what: what.clone(), engine, metric: metric.to_owned() };
+            let place = Place {
+                command: kind.command(),
+                what: what.clone(),
+                engine,
+                metric: metric.to_owned(),
+            };
             let seed = object["seed"].as_u64();
             self.figures.push(Figure { place, seed, better, unit: None, value, runs: None });
         }
@@ -215,8 +223,14 @@ fn text(object: &Value, name: &str) -> String {
 fn of_trace(data: &Value) -> String {
     let machine = &data["machine"];
     let mut what = text(&data["trace"], "name");
-    if let (Some(cpus), Some(frames)) = (machine["cpus"].as_u64(), machine["memory_frames"].as_u64()) {
-        what = format!("{what} ({} events) on {cpus} CPUs, {} MiB", data["replayed_events"], frames >> 8);
+    if let (Some(cpus), Some(frames)) =
+        (machine["cpus"].as_u64(), machine["memory_frames"].as_u64())
+    {
+        what = format!(
+            "{what} ({} events) on {cpus} CPUs, {} MiB",
+            data["replayed_events"],
+            frames >> 8
+        );
     }
     if let Some(origin) = machine["origin"].as_str() {
         what = format!("{what}, {origin}");
@@ -233,7 +247,8 @@ fn of_trace(data: &Value) -> String {
 
 fn simulated(row: &Value) -> String {
     let bytes = row["memory_bytes"].as_u64().unwrap_or_default();
-    let mut what = format!("{} on {} CPUs, {} MiB", text(row, "workload"), row["cpus"], bytes >> 20);
+    let mut what =
+        format!("{} on {} CPUs, {} MiB", text(row, "workload"), row["cpus"], bytes >> 20);
     if let Some(nodes) = row["nodes"].as_u64().filter(|&nodes| nodes > 1) {
         what = format!("{what} on {nodes} nodes");
     }
@@ -252,8 +267,10 @@ fn simulated(row: &Value) -> String {
 }
 
 fn of_cell(cell: &Value) -> String {
-    let mut place = format!("{} on {} CPUs, {} MiB", text(cell, "workload"), cell["cpus"], cell["memory_mib"]);
-    if let Some(allocations) = cell["allocations"].as_u64().filter(|&chunks| chunks != ALLOCATIONS) {
+    let mut place =
+        format!("{} on {} CPUs, {} MiB", text(cell, "workload"), cell["cpus"], cell["memory_mib"]);
+    if let Some(allocations) = cell["allocations"].as_u64().filter(|&chunks| chunks != ALLOCATIONS)
+    {
         place = format!("{place}, {allocations} allocations");
     }
     match (cell["order"].as_u64(), cell["used_percent"].as_f64()) {
@@ -277,5 +294,12 @@ fn bench(row: &Value) -> Option<Figure> {
     };
     let runs = || list(row, "values").iter().filter_map(Value::as_f64).collect();
     let runs = (row["exact"] != true).then(runs);
-    Some(Figure { place, seed: None, better, unit: Some(text(row, "unit")), value: row["median"].as_f64()?, runs })
+    Some(Figure {
+        place,
+        seed: None,
+        better,
+        unit: Some(text(row, "unit")),
+        value: row["median"].as_f64()?,
+        runs,
+    })
 }

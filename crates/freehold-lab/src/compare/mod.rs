@@ -1,4 +1,5 @@
-//! Two results beside each other: what `freehold compare` prints, and what a report takes a baseline for.
+//! Two results beside each other: what `freehold compare` prints, and what a report takes a
+//! baseline for.
 //!
 //! ```text
 //!  JSON of two runs ──> figures  every figure, by what it was measured on: command, place, engine, metric, seed
@@ -6,9 +7,10 @@
 //!                       output   table and JSON
 //! ```
 //!
-//! Only the same is compared with the same: a trace on a machine, a benchmark, a simulated machine. What only one of
-//! the results has is named and left out. Counts are exact, so that any difference of theirs is one; of benchmarks that
-//! were run several times a difference counts where it is significant ([`crate::bench::significance`]).
+//! Only the same is compared with the same: a trace on a machine, a benchmark, a simulated machine.
+//! What only one of the results has is named and left out. Counts are exact, so that any difference
+//! of theirs is one; of benchmarks that were run several times a difference counts where it is
+//! significant ([`crate::bench::significance`]).
 
 mod figures;
 pub mod output;
@@ -82,7 +84,8 @@ pub fn compare(
         );
     }
     let notes = machines_differ(older.rmw_ns, newer.rmw_ns).into_iter().collect();
-    let (figures, only_before, only_after) = verdict::pair(&older.figures, &newer.figures, tolerance_percent);
+    let (figures, only_before, only_after) =
+        verdict::pair(&older.figures, &newer.figures, tolerance_percent);
     if figures.is_empty() {
         let (a, b) = (&older.figures[0].place, &newer.figures[0].place);
         return incomparable(
@@ -95,7 +98,8 @@ pub fn compare(
     Ok(Comparison { before, after, tolerance_percent, figures, only_before, only_after, notes })
 }
 
-/// A difference of an atomic operation's time by more than this factor makes two machines of two runs.
+/// A difference of an atomic operation's time by more than this factor makes two machines of two
+/// runs.
 const OTHER_MACHINE: f64 = 1.2;
 
 fn machines_differ(before: Option<f64>, after: Option<f64>) -> Option<String> {
@@ -121,9 +125,14 @@ fn filter(mut figures: Vec<Compared>, wanted: &Wanted) -> Result<Vec<Compared>, 
                 let known: BTreeSet<&str> = figures.iter().map(of).collect();
                 let hint = match nearest(name, known.iter().copied()) {
                     Some(near) => format!("did you mean '{near}'?"),
-                    None => format!("there are: {}", known.into_iter().collect::<Vec<_>>().join(", ")),
+                    None => {
+                        format!("there are: {}", known.into_iter().collect::<Vec<_>>().join(", "))
+                    }
                 };
-                return incomparable(format!("no figure of the {what} '{name}' is in both results"), hint);
+                return incomparable(
+                    format!("no figure of the {what} '{name}' is in both results"),
+                    hint,
+                );
             }
         }
         figures.retain(|figure| names.is_empty() || names.iter().any(|name| name == of(figure)));

@@ -85,7 +85,9 @@ pub fn table(comparison: &Comparison, all: bool, style: Style) -> String {
         let _ = write!(text, " {} not shown, they are equal.", thousands(equal as u64));
     }
     text.push('\n');
-    for (name, only) in [(&comparison.before, &comparison.only_before), (&comparison.after, &comparison.only_after)] {
+    for (name, only) in
+        [(&comparison.before, &comparison.only_before), (&comparison.after, &comparison.only_after)]
+    {
         let mut places: Vec<String> = only.iter().map(ToString::to_string).collect();
         places.dedup();
         if !places.is_empty() {
@@ -106,7 +108,15 @@ fn few(names: &[String]) -> String {
 
 fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
     let mut table = new_table(style);
-    table.set_header(["", "engine", &comparison.before, &comparison.after, "change", "p", "verdict"]);
+    table.set_header([
+        "",
+        "engine",
+        &comparison.before,
+        &comparison.after,
+        "change",
+        "p",
+        "verdict",
+    ]);
     let mut place = "";
     for figure in shown {
         if figure.place.what != place {
@@ -134,5 +144,9 @@ fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
 }
 
 fn number(value: f64) -> String {
-    if value.fract() == 0.0 && (0.0..1e15).contains(&value) { thousands(value as u64) } else { decimal(value) }
+    if value.fract() == 0.0 && (0.0..1e15).contains(&value) {
+        thousands(value as u64)
+    } else {
+        decimal(value)
+    }
 }

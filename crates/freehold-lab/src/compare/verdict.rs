@@ -52,8 +52,8 @@ pub struct Compared {
     pub percent: Option<f64>,
     /// Seeds that it is the mean of; 0 where there are none.
     pub seeds: usize,
-    /// Probability of a difference as clear as this one between runs of the same thing; nothing of counts, and of single
-    /// runs.
+    /// Probability of a difference as clear as this one between runs of the same thing; nothing of
+    /// counts, and of single runs.
     pub p: Option<f64>,
     pub verdict: Verdict,
 }
@@ -89,7 +89,9 @@ pub(super) fn pair(
 }
 
 fn judge(seeds: &[(&Figure, &Figure)], tolerance_percent: f64) -> Compared {
-    let mean = |value: fn(&(&Figure, &Figure)) -> f64| seeds.iter().map(value).sum::<f64>() / seeds.len() as f64;
+    let mean = |value: fn(&(&Figure, &Figure)) -> f64| {
+        seeds.iter().map(value).sum::<f64>() / seeds.len() as f64
+    };
     let (before, after) = (mean(|pair| pair.0.value), mean(|pair| pair.1.value));
     let (older, newer) = seeds[0];
     let percent = (before != 0.0).then(|| (after - before) / before.abs() * 100.0);
@@ -126,7 +128,12 @@ mod tests {
     use super::*;
 
     fn figure(better: Better, seed: Option<u64>, value: f64, runs: Option<&[f64]>) -> Figure {
-        let place = Place { command: "bench", what: "pair".into(), engine: "x".into(), metric: "ns".into() };
+        let place = Place {
+            command: "bench",
+            what: "pair".into(),
+            engine: "x".into(),
+            metric: "ns".into(),
+        };
         Figure { place, seed, better, unit: None, value, runs: runs.map(<[f64]>::to_vec) }
     }
 
@@ -146,9 +153,17 @@ mod tests {
             (Better::Neither, 500.0, 0.0, Verdict::Neither),
             (Better::Less, 100.0, 0.0, Verdict::Same),
         ] {
-            assert_eq!(verdict(one(better, 100.0), one(better, after), tolerance), expected, "{better:?} {after}");
+            assert_eq!(
+                verdict(one(better, 100.0), one(better, after), tolerance),
+                expected,
+                "{better:?} {after}"
+            );
         }
-        assert_eq!(verdict(one(Better::Less, 0.0), one(Better::Less, 1.0), 900.0), Verdict::Worse, "there was none");
+        assert_eq!(
+            verdict(one(Better::Less, 0.0), one(Better::Less, 1.0), 900.0),
+            Verdict::Worse,
+            "there was none"
+        );
         assert_eq!(verdict(one(Better::More, 0.0), one(Better::More, 1.0), 900.0), Verdict::Better);
     }
 
@@ -160,8 +175,16 @@ mod tests {
         let timed = |value, values: &[f64]| figure(Better::Less, None, value, Some(values));
         assert_eq!(verdict(timed(2.5, &low), timed(6.5, &high), 10.0), Verdict::Worse);
         assert_eq!(verdict(timed(6.5, &high), timed(2.5, &low), 10.0), Verdict::Better);
-        assert_eq!(verdict(timed(2.5, &low), timed(6.5, &mixed), 10.0), Verdict::Unclear, "p is 0.057");
-        assert_eq!(verdict(timed(2.5, &low[..3]), timed(6.5, &high[..3]), 10.0), Verdict::Unclear, "3 runs of each");
+        assert_eq!(
+            verdict(timed(2.5, &low), timed(6.5, &mixed), 10.0),
+            Verdict::Unclear,
+            "p is 0.057"
+        );
+        assert_eq!(
+            verdict(timed(2.5, &low[..3]), timed(6.5, &high[..3]), 10.0),
+            Verdict::Unclear,
+            "3 runs of each"
+        );
         let single = |value| figure(Better::Less, None, value, Some(&[value]));
         assert_eq!(verdict(single(1.0), single(50.0), 10.0), Verdict::Unclear, "one run of each");
     }
@@ -169,8 +192,11 @@ mod tests {
     #[test]
     fn seeds_are_compared_each_with_itself_and_shown_as_their_mean() {
         let cell = |seed, value| figure(Better::Less, Some(seed), value, None);
-        let (found, only_before, only_after) =
-            pair(&[cell(1, 10.0), cell(2, 20.0), cell(3, 90.0)], &[cell(2, 22.0), cell(1, 14.0), cell(4, 0.0)], 0.0);
+        let (found, only_before, only_after) = pair(
+            &[cell(1, 10.0), cell(2, 20.0), cell(3, 90.0)],
+            &[cell(2, 22.0), cell(1, 14.0), cell(4, 0.0)],
+            0.0,
+        );
         assert_eq!((found.len(), only_before.len(), only_after.len()), (1, 1, 1));
         let one = &found[0];
         assert_eq!((one.before, one.after, one.seeds), (15.0, 18.0, 2));

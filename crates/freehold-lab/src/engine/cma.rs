@@ -1,7 +1,9 @@
-//! What CMA serves, kept by whoever makes the calls: the same account for every engine, whatever it counts itself.
+//! What CMA serves, kept by whoever makes the calls: the same account for every engine, whatever it
+//! counts itself.
 //!
-//! CMA is memory that a device may claim: only movable requests are served from it. What is in the book is what was handed
-//! out and given back; a frame that is not handed out is free, whether in a zone or on some CPU's list.
+//! CMA is memory that a device may claim: only movable requests are served from it. What is in the
+//! book is what was handed out and given back; a frame that is not handed out is free, whether in a
+//! zone or on some CPU's list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,7 +36,11 @@ impl CmaCounts {
     /// The share of movable requests that CMA served, 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
-        if self.movable_requests == 0 { 0.0 } else { self.movable_by_cma as f64 / self.movable_requests as f64 }
+        if self.movable_requests == 0 {
+            0.0
+        } else {
+            self.movable_by_cma as f64 / self.movable_requests as f64
+        }
     }
 }
 
@@ -42,8 +48,9 @@ impl CmaCounts {
 #[derive(Debug)]
 pub struct CmaBook {
     ranges: Vec<FrameRange>,
-    /// Frames in use, common to the accounts of all threads. Relaxed throughout: only the number counts, and whoever frees
-    /// a chunk has it from whoever allocated it, so that the sum never falls below 0.
+    /// Frames in use, common to the accounts of all threads. Relaxed throughout: only the number
+    /// counts, and whoever frees a chunk has it from whoever allocated it, so that the sum never
+    /// falls below 0.
     used: Arc<AtomicU64>,
     counts: CmaCounts,
     /// Requests that are not movable and got CMA: a defect of the engine.
@@ -56,16 +63,26 @@ impl CmaBook {
     pub fn new(ranges: &[FrameRange], used: u64) -> Option<Self> {
         let frames = ranges.iter().map(FrameRange::len).sum();
         let counts = CmaCounts { frames, ..CmaCounts::default() };
-        let mut book = Self { ranges: ranges.to_vec(), used: Arc::new(AtomicU64::new(used)), counts, strays: 0 };
+        let mut book = Self {
+            ranges: ranges.to_vec(),
+            used: Arc::new(AtomicU64::new(used)),
+            counts,
+            strays: 0,
+        };
         book.begin();
         (frames > 0).then_some(book)
     }
 
-    /// The account of another thread: what is in use is common to both, what each serves is its own.
+    /// The account of another thread: what is in use is common to both, what each serves is its
+    /// own.
     #[must_use]
     pub fn beside(&self) -> Self {
-        let mut book =
-            Self { ranges: self.ranges.clone(), used: Arc::clone(&self.used), counts: self.counts, strays: 0 };
+        let mut book = Self {
+            ranges: self.ranges.clone(),
+            used: Arc::clone(&self.used),
+            counts: self.counts,
+            strays: 0,
+        };
         book.begin();
         book
     }
@@ -89,7 +106,11 @@ impl CmaBook {
 
     /// Forgets what was counted, not what is in use.
     pub fn begin(&mut self) {
-        self.counts = CmaCounts { frames: self.counts.frames, free_lowest: self.free(), ..CmaCounts::default() };
+        self.counts = CmaCounts {
+            frames: self.counts.frames,
+            free_lowest: self.free(),
+            ..CmaCounts::default()
+        };
     }
 
     fn is_cma(&self, pfn: Pfn) -> bool {
@@ -110,8 +131,10 @@ impl CmaBook {
             self.strays += u64::from(by_cma);
         }
         if by_cma {
-            let used = self.used.fetch_add(request.order.frames(), Relaxed) + request.order.frames();
-            self.counts.free_lowest = self.counts.free_lowest.min(self.counts.frames.saturating_sub(used));
+            let used =
+                self.used.fetch_add(request.order.frames(), Relaxed) + request.order.frames();
+            self.counts.free_lowest =
+                self.counts.free_lowest.min(self.counts.frames.saturating_sub(used));
         }
     }
 
@@ -126,8 +149,11 @@ impl CmaBook {
     /// A chunk is given back.
     pub fn freed(&mut self, pfn: Pfn, order: Order) {
         if self.is_cma(pfn) {
-            // A free that no account has an allocation of is an engine's defect, which is found at the end.
-            let _ = self.used.fetch_update(Relaxed, Relaxed, |used| Some(used.saturating_sub(order.frames())));
+            // A free that no account has an allocation of is an engine's defect, which is found at
+            // the end.
+            let _ = self
+                .used
+                .fetch_update(Relaxed, Relaxed, |used| Some(used.saturating_sub(order.frames())));
         }
     }
 
@@ -137,8 +163,8 @@ impl CmaBook {
         CmaCounts { free_end: self.free(), ..self.counts }
     }
 
-    /// What is wrong with an engine that has these blocks, in words: CMA in the hands of somebody who cannot move it, or
-    /// another number of free frames of CMA than the book has.
+    /// What is wrong with an engine that has these blocks, in words: CMA in the hands of somebody
+    /// who cannot move it, or another number of free frames of CMA than the book has.
     #[must_use]
     pub fn findings(&self, blocks: &[Block]) -> Vec<String> {
         let cma = blocks.iter().filter(|block| block.migratetype == Migratetype::Cma);
@@ -147,9 +173,11 @@ impl CmaBook {
 
     /// The same where so many frames of CMA are free.
     fn findings_where(&self, free: u64) -> Vec<String> {
-        let strays = (self.strays > 0).then(|| format!("{} requests that are not movable got CMA", self.strays));
-        let other = (free != self.free())
-            .then(|| format!("{free} frames of CMA are free, but {} were not handed out", self.free()));
+        let strays = (self.strays > 0)
+            .then(|| format!("{} requests that are not movable got CMA", self.strays));
+        let other = (free != self.free()).then(|| {
+            format!("{free} frames of CMA are free, but {} were not handed out", self.free())
+        });
         strays.into_iter().chain(other).collect()
     }
 }

@@ -40,7 +40,8 @@ impl<T: Count, const N: usize> Count for [T; N] {
     }
 }
 
-/// Makes a record of counts one itself. All its fields are named, or the compiler says which is missing.
+/// Makes a record of counts one itself. All its fields are named, or the compiler says which is
+/// missing.
 macro_rules! count {
     ($record:ident: $($field:ident)+) => {
         impl $crate::engine::Count for $record {

@@ -1,4 +1,5 @@
-//! How often each of an engine's ways was taken: what says where its calls go, beside what they cost.
+//! How often each of an engine's ways was taken: what says where its calls go, beside what they
+//! cost.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +36,8 @@ pub struct Paths {
     pub group_locks: u64,
     /// Times the zone lock was taken.
     pub zone_locks: u64,
-    /// Times every CPU was made to pass a memory barrier because somebody reached into a CPU's state; 0 where CPUs are not
-    /// owned, because then nobody needs it.
+    /// Times every CPU was made to pass a memory barrier because somebody reached into a CPU's
+    /// state; 0 where CPUs are not owned, because then nobody needs it.
     pub heavy_barriers: u64,
 }
 
@@ -46,8 +47,8 @@ count! { Paths:
 }
 
 impl Paths {
-    /// All of them as text, count, and the count that this one is a part of where there is one, in the order in which a call
-    /// may take them.
+    /// All of them as text, count, and the count that this one is a part of where there is one, in
+    /// the order in which a call may take them.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, u64, Option<u64>); 15] {
         let allocs = Some(self.alloc_in_hand + self.alloc_slow);

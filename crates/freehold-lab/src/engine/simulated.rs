@@ -1,8 +1,8 @@
-//! What the simulator needs of an engine beside [`Engine`]: what a call has done, whose lists a frame goes home to, and
-//! the call as it goes where a lock is found busy.
+//! What the simulator needs of an engine beside [`Engine`]: what a call has done, whose lists a
+//! frame goes home to, and the call as it goes where a lock is found busy.
 //!
-//! The engines count under their own locks. One thread plays all CPUs, so what a call did is the difference of a few
-//! counters before and after it; nothing is added to the engines' paths for it.
+//! The engines count under their own locks. One thread plays all CPUs, so what a call did is the
+//! difference of a few counters before and after it; nothing is added to the engines' paths for it.
 
 use freehold::{AllocError, CpuId, Pfn};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,8 @@ use super::{Engine, Request, count};
 pub enum Family {
     /// A CPU frees to its own lists: every kernel up to 7.3.
     Lists,
-    /// A free goes to the lists of the pageblock's owner, under that CPU's lock: pcp-buddy as posted.
+    /// A free goes to the lists of the pageblock's owner, under that CPU's lock: pcp-buddy as
+    /// posted.
     Owners,
     /// The same by a lock-free list for each owner: pcp-buddy with `remote-list`.
     OwnersRemoteList,
@@ -63,11 +64,12 @@ pub trait Simulated: Engine {
     /// How it shares its lists.
     fn family(&self) -> Family;
 
-    /// What has been done so far: under a zone's lock, and under `cpu`'s for that zone. Zones are numbered by rising
-    /// address. Constant time.
+    /// What has been done so far: under a zone's lock, and under `cpu`'s for that zone. Zones are
+    /// numbered by rising address. Constant time.
     fn marks(&self, zone: usize, cpu: CpuId) -> Marks;
 
-    /// The CPU whose lists or blocks a frame goes home to; `None`: the freeing CPU's, or the zone's.
+    /// The CPU whose lists or blocks a frame goes home to; `None`: the freeing CPU's, or the
+    /// zone's.
     fn home(&self, pfn: Pfn) -> Option<CpuId>;
 
     /// An allocation that finds its CPU's lock held by somebody else.
@@ -77,14 +79,14 @@ pub trait Simulated: Engine {
     /// As [`Engine::alloc`].
     fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;
 
-    /// The group whose lock a CPU took to come by this frame, by its first CPU; `None` for designs without groups, and
-    /// where no group has the block.
+    /// The group whose lock a CPU took to come by this frame, by its first CPU; `None` for designs
+    /// without groups, and where no group has the block.
     fn group(&self, _: Pfn) -> Option<CpuId> {
         None
     }
 
-    /// Times that all CPUs were made to pass a full memory barrier because somebody reached into a CPU's state; 0 for
-    /// designs without such barriers.
+    /// Times that all CPUs were made to pass a full memory barrier because somebody reached into a
+    /// CPU's state; 0 for designs without such barriers.
     fn heavy_barriers(&self) -> u64 {
         0
     }

@@ -1,10 +1,14 @@
 //! The kernel's own designs as engines: [`freehold_classic`] behind [`Engine`].
 
 use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
-use freehold_classic::{Classic, Config, Design, PageblockState, Switch, Tuning, Watermarks, ZoneConfig, presets};
+use freehold_classic::{
+    Classic, Config, Design, PageblockState, Switch, Tuning, Watermarks, ZoneConfig, presets,
+};
 
 use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
-use crate::engine::{Block, Contention, Counters, Engine, Family, ListFlow, Marks, Memory, Request, Simulated};
+use crate::engine::{
+    Block, Contention, Counters, Engine, Family, ListFlow, Marks, Memory, Request, Simulated,
+};
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -13,7 +17,9 @@ pub(super) fn catalogue() -> Catalogue {
         Entry { name: name.into(), summary: summary.into(), source }
     };
     let presets = presets().iter().flat_map(|known| {
-        let alias = known.alias.map(|alias| preset(alias, &format!("The same as {}.", known.name), known.switches));
+        let alias = known
+            .alias
+            .map(|alias| preset(alias, &format!("The same as {}.", known.name), known.switches));
         [Some(preset(known.name, known.summary, known.switches)), alias].into_iter().flatten()
     });
     let switches = Switch::ALL.iter().map(|switch| Entry {
@@ -24,11 +30,15 @@ pub(super) fn catalogue() -> Catalogue {
     Catalogue { presets: presets.collect(), switches: switches.collect() }
 }
 
-/// What is not the kernel of that preset: other kernels, and itself with each of its rules switched off.
+/// What is not the kernel of that preset: other kernels, and itself with each of its rules switched
+/// off.
 pub(super) fn wrong_kernels(preset: &str) -> Vec<String> {
     let own = Design::parse(preset).map(|design| design.switches).ok();
     let others = ["5.17", "5.18", "7.1", "pcp-buddy"].into_iter().map(str::to_owned);
-    let without = own.into_iter().flat_map(|on| on.iter()).map(|switch| format!("{preset},-{}", switch.name()));
+    let without = own
+        .into_iter()
+        .flat_map(|on| on.iter())
+        .map(|switch| format!("{preset},-{}", switch.name()));
     others.chain(without).collect()
 }
 
@@ -53,7 +63,11 @@ pub(crate) fn config(text: &str, machine: &MachineConfig) -> Result<Config, Stri
     FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
     let zones = machine.zones().into_iter().enumerate().map(zone).collect();
     let cpu_nodes = (0..machine.cpus).map(|cpu| machine.zone_of_cpu(cpu) as u8).collect();
-    Ok(Config { zones, cpu_nodes, ..Config::single_zone(design, machine.cpus, machine.memory_frames) })
+    Ok(Config {
+        zones,
+        cpu_nodes,
+        ..Config::single_zone(design, machine.cpus, machine.memory_frames)
+    })
 }
 
 /// A design, and the state to start from where one was recorded.
@@ -79,18 +93,28 @@ const ZONE: usize = 0;
 
 impl Engine for ClassicEngine {
     fn start(&self) {
-        // What was allocated for the set-up went through the PCPs; those begin empty, or as recorded.
+        // What was allocated for the set-up went through the PCPs; those begin empty, or as
+        // recorded.
         self.classic.drain_all();
         let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
-        let sets =
-            self.recorded.iter().flat_map(|zone| zone.info.pagesets.iter().enumerate().map(move |set| (zone, set)));
+        let sets = self
+            .recorded
+            .iter()
+            .flat_map(|zone| zone.info.pagesets.iter().enumerate().map(move |set| (zone, set)));
         for (zone, (n, set)) in sets {
             for list in zone.lists.get(n).into_iter().flatten() {
-                self.classic.prefill(ZONE, set.cpu, list.migratetype, list.order, narrow(list.chunks));
+                self.classic.prefill(
+                    ZONE,
+                    set.cpu,
+                    list.migratetype,
+                    list.order,
+                    narrow(list.chunks),
+                );
             }
-            // Whether high-order chunks may wait for a whole batch depends on the CPU's cache, which no recording
-            // names; server CPUs are large enough.
-            let [least, most] = [set.high_min, set.high_max].map(|high| narrow(high.unwrap_or(set.high)));
+            // Whether high-order chunks may wait for a whole batch depends on the CPU's cache,
+            // which no recording names; server CPUs are large enough.
+            let [least, most] =
+                [set.high_min, set.high_max].map(|high| narrow(high.unwrap_or(set.high)));
             let tuning = Tuning::new(narrow(set.batch), least, most, true);
             // A kernel that does not tune `high` has it where the others begin.
             let tuned = self.classic.switches().has(Switch::AutoHigh);
@@ -147,7 +171,12 @@ impl Engine for ClassicEngine {
             splits_zone: zone.splits,
             splits_pcp: pcp.splits,
             refills: pcp.refills,
-            refills_by_phase: [pcp.refills_recover, pcp.refills_claim, pcp.refills_fragment, pcp.refills_fallback],
+            refills_by_phase: [
+                pcp.refills_recover,
+                pcp.refills_claim,
+                pcp.refills_fragment,
+                pcp.refills_fallback,
+            ],
             refilled_frames: pcp.refilled_frames,
             drains: pcp.drains,
             drained_frames: pcp.drained_frames,
@@ -192,7 +221,11 @@ impl Engine for ClassicEngine {
     fn list_flow(&self) -> Option<ListFlow> {
         let stats = self.classic.stats();
         let flow = stats.flow;
-        Some(ListFlow { refilled: flow.refilled, drained: flow.drained, fallbacks: stats.fallbacks })
+        Some(ListFlow {
+            refilled: flow.refilled,
+            drained: flow.drained,
+            fallbacks: stats.fallbacks,
+        })
     }
 
     fn contention(&self) -> Contention {

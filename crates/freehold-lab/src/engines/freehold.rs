@@ -1,21 +1,23 @@
 //! Freehold itself as an engine: [`freehold::Freehold`] behind [`Engine`].
 //!
-//! Replays make calls that name their CPU, as a host does that owns none; with `owned` they own every CPU, as a kernel does,
-//! and as simulations and counts always do. One thread plays all of them, so a heavy barrier has nothing to wait for and is counted only. On threads
-//! each owns its CPU, and the barrier is the system's.
+//! Replays make calls that name their CPU, as a host does that owns none; with `owned` they own
+//! every CPU, as a kernel does, and as simulations and counts always do. One thread plays all of
+//! them, so a heavy barrier has nothing to wait for and is counted only. On threads each owns its
+//! CPU, and the barrier is the system's.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
-    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, PageblockState, Pfn, Platform, SingleCpu,
-    WORK_BUCKETS, Watermarks, ZoneConfig, ZoneStats,
+    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, PageblockState, Pfn,
+    Platform, SingleCpu, WORK_BUCKETS, Watermarks, ZoneConfig, ZoneStats,
 };
 
 use super::sums::{added, free_chunks};
 use super::threads::{Counting, Waits};
 use super::{Catalogue, Entry, MachineConfig};
 use crate::engine::{
-    Block, Contention, Count, Counters, Engine, Family, Marks, Memory, Paths, Request, Simulated, count,
+    Block, Contention, Count, Counters, Engine, Family, Marks, Memory, Paths, Request, Simulated,
+    count,
 };
 
 /// The engine's name.
@@ -50,7 +52,8 @@ impl Options {
                 continue;
             }
             let number = part.strip_prefix("group=").ok_or_else(|| part.to_owned())?;
-            let group = number.parse().ok().filter(|&group| group > 0).ok_or_else(|| part.to_owned())?;
+            let group =
+                number.parse().ok().filter(|&group| group > 0).ok_or_else(|| part.to_owned())?;
             options.group = Some(group);
         }
         Ok(options)
@@ -71,21 +74,32 @@ impl Options {
 }
 
 /// Builds it for `machine`; for threads, each of which owns a CPU, or for one that makes all calls.
-pub(super) fn build(options: Options, machine: &MachineConfig, for_threads: bool) -> Result<Box<dyn Engine>, String> {
+pub(super) fn build(
+    options: Options,
+    machine: &MachineConfig,
+    for_threads: bool,
+) -> Result<Box<dyn Engine>, String> {
     match (for_threads, options.owned) {
         (true, _) => build_owned(options, machine, Counting::threads()),
         (false, true) => build_owned(options, machine, Counting::default()),
-        (false, false) => Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new()))),
+        (false, false) => {
+            Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new())))
+        }
     }
 }
 
 /// On that platform, with every CPU owned.
-fn build_owned<P: Waits>(options: Options, machine: &MachineConfig, platform: P) -> Result<Box<dyn Engine>, String> {
+fn build_owned<P: Waits>(
+    options: Options,
+    machine: &MachineConfig,
+    platform: P,
+) -> Result<Box<dyn Engine>, String> {
     let allocator = leaked(options, machine, platform)?;
     Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
 }
 
-/// An allocator that is lent for good: 56 KiB for each GiB of the machine, a few machines a process.
+/// An allocator that is lent for good: 56 KiB for each GiB of the machine, a few machines a
+/// process.
 pub(crate) fn leaked<P: Platform + 'static>(
     options: Options,
     machine: &MachineConfig,
@@ -113,9 +127,11 @@ pub(super) fn with_simulated<R>(
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, String> {
     with_config(options, machine, |config| {
-        let bytes = Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
+        let bytes =
+            Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
         let mut metadata = Box::new_uninit_slice(bytes);
-        let allocator = Freehold::new(config, &mut metadata, Counting::default()).map_err(|error| error.to_string())?;
+        let allocator = Freehold::new(config, &mut metadata, Counting::default())
+            .map_err(|error| error.to_string())?;
         let owned = own_all(&allocator, machine.cpus)?;
         Ok(run(&FreeholdEngine::new(&allocator, owned)))
     })
@@ -127,7 +143,8 @@ fn with_config<R>(
     make: impl FnOnce(&Config<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
     FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
-    let places: Vec<_> = machine.zones().into_iter().map(|place| (place.node, [place.range], place.cma)).collect();
+    let places: Vec<_> =
+        machine.zones().into_iter().map(|place| (place.node, [place.range], place.cma)).collect();
     let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
         min: zone.info.min,
         low: zone.info.low,
@@ -149,7 +166,8 @@ fn with_config<R>(
 
 pub(crate) struct FreeholdEngine<'a, 'm, P: Platform> {
     allocator: &'a Freehold<'m, P>,
-    /// The CPUs, where they are owned; calls that name their CPU otherwise. A handle is no two threads' at once.
+    /// The CPUs, where they are owned; calls that name their CPU otherwise. A handle is no two
+    /// threads' at once.
     owned: Vec<Mutex<Owned<'a, 'm, P>>>,
     /// What had been counted when the trace began.
     before: Mutex<Counted>,
@@ -181,12 +199,15 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
     /// The CPU's handle, where it is owned.
     fn owned(&self, cpu: CpuId) -> Option<MutexGuard<'_, Owned<'a, 'm, P>>> {
         // A handle is whole whatever its user's panic was about.
-        self.owned.get(cpu.index()).map(|handle| handle.lock().unwrap_or_else(PoisonError::into_inner))
+        self.owned
+            .get(cpu.index())
+            .map(|handle| handle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// All zones as one.
     fn zones(&self) -> ZoneStats {
-        let all = (0..self.allocator.zone_count()).filter_map(|zone| self.allocator.zone_stats(zone));
+        let all =
+            (0..self.allocator.zone_count()).filter_map(|zone| self.allocator.zone_stats(zone));
         all.reduce(added).unwrap_or_default()
     }
 
@@ -212,7 +233,8 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
             drained_frames: cpus.drained_frames,
             remote_frees: cpus.remote_frees,
             fallbacks: zone.fallbacks,
-            // Neighbouring bits are one run: there is nothing to merge, no list of frames to look at.
+            // Neighbouring bits are one run: there is nothing to merge, no list of frames to look
+            // at.
             ..Counters::default()
         };
         let (unseen, waited) = (totals.unattributed_frees, self.allocator.platform().waited());
@@ -272,7 +294,8 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        // An interrupt of an owner's path comes as anybody else would: it does not get in, and frees into the word.
+        // An interrupt of an owner's path comes as anybody else would: it does not get in, and
+        // frees into the word.
         self.allocator.on(cpu).free(pfn, order)
     }
 
@@ -281,9 +304,13 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
         free_chunks(
             &mut self.owned(cpu),
             chunks,
-            |owned, pfn, order| owned.as_ref().map_or_else(|| on.free(pfn, order), |owned| owned.free(pfn, order)),
+            |owned, pfn, order| {
+                owned.as_ref().map_or_else(|| on.free(pfn, order), |owned| owned.free(pfn, order))
+            },
             |owned, frames| {
-                let freed = owned.as_ref().map_or_else(|| on.free_bulk(frames), |owned| owned.free_bulk(frames));
+                let freed = owned
+                    .as_ref()
+                    .map_or_else(|| on.free_bulk(frames), |owned| owned.free_bulk(frames));
                 freed.map_err(|error| error.error)
             },
         )
@@ -342,7 +369,8 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let states = (0..self.allocator.zone_count()).flat_map(|zone| self.allocator.pageblocks(zone));
+        let states =
+            (0..self.allocator.zone_count()).flat_map(|zone| self.allocator.pageblocks(zone));
         states
             .map(|PageblockState { start, holder, migratetype, frames, free, .. }| Block {
                 start,
@@ -374,7 +402,8 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn contention(&self) -> Contention {
-        let Counted { waited: [shared_lock_waits, shared_lock_wait_ns], unseen, .. } = self.counted_since_start();
+        let Counted { waited: [shared_lock_waits, shared_lock_wait_ns], unseen, .. } =
+            self.counted_since_start();
         Contention {
             shared_lock_waits,
             shared_lock_wait_ns,
@@ -403,7 +432,8 @@ impl<P: Waits> Simulated for FreeholdEngine<'_, '_, P> {
     }
 
     fn home(&self, _: Pfn) -> Option<CpuId> {
-        // A free goes into the block's own words, whoever has the block: what counts is who wrote them last.
+        // A free goes into the block's own words, whoever has the block: what counts is who wrote
+        // them last.
         None
     }
 

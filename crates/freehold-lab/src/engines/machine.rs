@@ -12,12 +12,14 @@ pub struct MachineConfig {
     pub start_pfn: Pfn,
     /// CPUs, numbered from 0.
     pub cpus: u16,
-    /// Nodes, numbered from 0. Each has a zone with its share of the memory, and its share of the CPUs.
+    /// Nodes, numbered from 0. Each has a zone with its share of the memory, and its share of the
+    /// CPUs.
     pub nodes: u16,
     /// Frames of CMA, the last ones of each zone: whole chunks of the largest order.
     pub cma_frames: u64,
-    /// What the recording kernel's zoneinfo says of the zone, for engines that are to reproduce that kernel. `None`:
-    /// the engine computes watermarks, batch and high from the size of memory, as a kernel does at boot.
+    /// What the recording kernel's zoneinfo says of the zone, for engines that are to reproduce
+    /// that kernel. `None`: the engine computes watermarks, batch and high from the size of memory,
+    /// as a kernel does at boot.
     pub zone: Option<RecordedZone>,
 }
 
@@ -37,8 +39,9 @@ pub struct ZonePlace {
 pub struct RecordedZone {
     /// What zoneinfo said of it. It has memory.
     pub info: zoneinfo::Zone,
-    /// What the lists of each of its pagesets held, together at most as many frames as zoneinfo says; the chunks of an entry go
-    /// behind those of entries before. Nothing where that is not known.
+    /// What the lists of each of its pagesets held, together at most as many frames as zoneinfo
+    /// says; the chunks of an entry go behind those of entries before. Nothing where that is not
+    /// known.
     pub lists: Vec<Vec<ListFill>>,
 }
 
@@ -68,10 +71,12 @@ pub struct ListFill {
 }
 
 impl MachineConfig {
-    /// Where a machine's memory starts unless said otherwise: 4 GiB, where zone Normal begins on x86-64.
+    /// Where a machine's memory starts unless said otherwise: 4 GiB, where zone Normal begins on
+    /// x86-64.
     pub const START_PFN: Pfn = Pfn::new(1 << 20);
 
-    /// A machine with `memory_frames`, rounded up to a whole number of the largest chunks (4 MiB), and `cpus` CPUs.
+    /// A machine with `memory_frames`, rounded up to a whole number of the largest chunks (4 MiB),
+    /// and `cpus` CPUs.
     #[must_use]
     pub fn new(memory_frames: u64, cpus: u16) -> Self {
         let largest = Order::LINUX_MAX.frames();
@@ -90,8 +95,13 @@ impl MachineConfig {
     pub fn zones(&self) -> Vec<ZonePlace> {
         let (largest, nodes) = (Order::LINUX_MAX.frames(), u64::from(self.nodes.max(1)));
         // The last one has what is left over.
-        let border =
-            |n: u64| if n == nodes { self.memory_frames } else { self.memory_frames / largest * n / nodes * largest };
+        let border = |n: u64| {
+            if n == nodes {
+                self.memory_frames
+            } else {
+                self.memory_frames / largest * n / nodes * largest
+            }
+        };
         let at = |frames: u64| Pfn::new(self.start_pfn.get().saturating_add(frames));
         let cma = self.cma_frames / nodes / largest * largest;
         (0..nodes)
@@ -124,14 +134,26 @@ mod tests {
 
     #[test]
     fn memory_and_cpus_are_shared_out_evenly() {
-        let machine = MachineConfig { nodes: 3, cma_frames: 3 * 2048, ..MachineConfig::new(40 << 10, 8) };
+        let machine =
+            MachineConfig { nodes: 3, cma_frames: 3 * 2048, ..MachineConfig::new(40 << 10, 8) };
         let zones = machine.zones();
-        assert_eq!(zones.iter().map(|zone| zone.range.len() >> 10).collect::<Vec<_>>(), [13, 13, 14]);
+        assert_eq!(
+            zones.iter().map(|zone| zone.range.len() >> 10).collect::<Vec<_>>(),
+            [13, 13, 14]
+        );
         assert_eq!(zones[0].range.start, MachineConfig::START_PFN);
         assert!(zones.windows(2).all(|pair| pair[0].range.end == pair[1].range.start));
-        assert!(zones.iter().all(|zone| zone.cma.is_some_and(|cma| cma.len() == 2048 && cma.end == zone.range.end)));
-        assert_eq!((0..8).map(|cpu| machine.zone_of_cpu(cpu)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 2, 2]);
+        assert!(zones.iter().all(|zone| {
+            zone.cma.is_some_and(|cma| cma.len() == 2048 && cma.end == zone.range.end)
+        }));
+        assert_eq!(
+            (0..8).map(|cpu| machine.zone_of_cpu(cpu)).collect::<Vec<_>>(),
+            [0, 0, 0, 1, 1, 1, 2, 2]
+        );
         let one = MachineConfig { nodes: 1, cma_frames: 0, ..machine };
-        assert_eq!((one.zones().len(), one.zones()[0].range.len(), one.cma()), (1, 40 << 10, Vec::new()));
+        assert_eq!(
+            (one.zones().len(), one.zones()[0].range.len(), one.cma()),
+            (1, 40 << 10, Vec::new())
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The engines a command line can name, and how a name becomes an engine.
 //!
-//! A name is a preset and, after commas, single changes switched on or off: `pcp-buddy-fixed,-merge`; behind `freehold`,
-//! options: `freehold,group=1`, `freehold,owned`.
+//! A name is a preset and, after commas, single changes switched on or off:
+//! `pcp-buddy-fixed,-merge`; behind `freehold`, options: `freehold,group=1`, `freehold,owned`.
 
 mod classic;
 mod freehold;
@@ -10,7 +10,9 @@ mod sums;
 mod threads;
 
 pub(crate) use self::classic::{ClassicEngine, config as classic_config};
-pub(crate) use self::freehold::{FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold};
+pub(crate) use self::freehold::{
+    FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold,
+};
 pub(crate) use self::sums::free_chunks;
 pub use self::threads::{HostThreads, Waits};
 pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
@@ -159,8 +161,8 @@ impl FromStr for EngineSpec {
     }
 }
 
-/// What a comparison with the recording kernel must tell from it: other kernels, and [`RECORDING_KERNEL`] with each of
-/// its rules switched off.
+/// What a comparison with the recording kernel must tell from it: other kernels, and
+/// [`RECORDING_KERNEL`] with each of its rules switched off.
 #[must_use]
 pub fn wrong_kernels() -> Vec<EngineSpec> {
     classic::wrong_kernels(RECORDING_KERNEL).into_iter().map(|text| EngineSpec { text }).collect()
@@ -183,7 +185,8 @@ pub fn build_for(
 ) -> Result<Box<dyn Engine>, EngineError> {
     let built = match freehold::Options::of(spec.name()) {
         Some(options) => freehold::build(options, machine, for_threads),
-        None => ClassicEngine::new(spec.name(), machine).map(|engine| Box::new(engine) as Box<dyn Engine>),
+        None => ClassicEngine::new(spec.name(), machine)
+            .map(|engine| Box::new(engine) as Box<dyn Engine>),
     };
     built.map_err(|reason| spec.unbuildable(reason))
 }

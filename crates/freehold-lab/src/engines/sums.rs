@@ -15,7 +15,8 @@ pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
     sum
 }
 
-/// Frees chunks where single frames have a call for many: those 64 at a time, larger ones each by itself.
+/// Frees chunks where single frames have a call for many: those 64 at a time, larger ones each by
+/// itself.
 #[inline(always)]
 pub(crate) fn free_chunks<T, E>(
     to: &mut T,

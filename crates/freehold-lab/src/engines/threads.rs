@@ -14,8 +14,8 @@ std::thread_local! {
     static WAIT: Cell<Option<(u32, Instant, Instant)>> = const { Cell::new(None) };
 }
 
-/// Threads of this process as CPUs. Where the system has `membarrier(2)`, the owner of a CPU enters its state with
-/// plain stores and loads; elsewhere with an ordinary lock.
+/// Threads of this process as CPUs. Where the system has `membarrier(2)`, the owner of a CPU enters
+/// its state with plain stores and loads; elsewhere with an ordinary lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostThreads {
     barrier: bool,
@@ -63,8 +63,9 @@ impl Platform for HostThreads {
     }
 }
 
-/// CPUs that are owned, with what they wait for counted: by threads, with the system's barrier; or all by one thread, which has
-/// seen whatever any of them did, so that a barrier has nothing to wait for.
+/// CPUs that are owned, with what they wait for counted: by threads, with the system's barrier; or
+/// all by one thread, which has seen whatever any of them did, so that a barrier has nothing to
+/// wait for.
 #[derive(Default)]
 pub(super) struct Counting {
     threads: Option<HostThreads>,
@@ -91,7 +92,8 @@ impl Platform for Counting {
     }
 
     fn relax(&self) {
-        let (turns, begun) = WAIT.get().map_or_else(|| (0, Instant::now()), |(turns, begun, _)| (turns, begun));
+        let (turns, begun) =
+            WAIT.get().map_or_else(|| (0, Instant::now()), |(turns, begun, _)| (turns, begun));
         if turns < SPINS {
             std::hint::spin_loop();
         } else {

@@ -10,17 +10,20 @@
 //!            2 long-lived: one FIFO                freed by any CPU
 //! ```
 //!
-//! Of the memory in use 40 % is short-lived, 40 % dies at random and 20 % is long-lived, so a long-lived chunk lives 20
-//! times as long as a short-lived one. A third of the CPUs allocates at a time; the third wanders over all CPUs four
-//! times. Each CPU ticks 64 times, in turn. First memory is filled, without frees; then so many chunks are allocated as
-//! the scenario says, and only these are counted.
+//! Of the memory in use 40 % is short-lived, 40 % dies at random and 20 % is long-lived, so a
+//! long-lived chunk lives 20 times as long as a short-lived one. A third of the CPUs allocates at a
+//! time; the third wanders over all CPUs four times. Each CPU ticks 64 times, in turn. First memory
+//! is filled, without frees; then so many chunks are allocated as the scenario says, and only these
+//! are counted.
 
 use std::collections::VecDeque;
 
 use freehold::{Migratetype, Order};
 
 use super::books::{Books, Chunk};
-use super::figure::{About, FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4};
+use super::figure::{
+    About, FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4,
+};
 use crate::bench::loops::Random;
 
 pub(super) const ABOUT: About = About {
@@ -60,7 +63,8 @@ impl Held {
 
     /// The oldest, where there are more frames than `most`; never the only one.
     fn pop(&mut self, most: u64) -> Option<Chunk> {
-        let chunk = (self.frames > most && self.chunks.len() > 1).then(|| self.chunks.pop_front())??;
+        let chunk =
+            (self.frames > most && self.chunks.len() > 1).then(|| self.chunks.pop_front())??;
         self.frames -= chunk.1.frames();
         Some(chunk)
     }
@@ -170,7 +174,8 @@ impl Aging<'_, '_> {
     fn allocate(&mut self, cpu: u16, life: Life) {
         let (order, migratetype) = kind(&mut self.books.random);
         let Some(chunk) = self.books.alloc(cpu, order, migratetype) else {
-            // No memory: as under reclaim, one chunk that dies at random goes early, or the machine would stand still.
+            // No memory: as under reclaim, one chunk that dies at random goes early, or the machine
+            // would stand still.
             if let Some(old) = self.scattered.pop_random(0, &mut self.books.random) {
                 let freer = self.books.any_cpu();
                 self.books.free(freer, old);
@@ -189,7 +194,8 @@ impl Aging<'_, '_> {
                 Life::Long => self.long.pop(self.most[2]),
             };
             let Some(old) = old else { return };
-            let freer = if life == Life::Short { self.books.freer(cpu) } else { self.books.any_cpu() };
+            let freer =
+                if life == Life::Short { self.books.freer(cpu) } else { self.books.any_cpu() };
             self.books.free(freer, old);
         }
     }

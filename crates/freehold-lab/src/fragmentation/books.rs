@@ -1,5 +1,5 @@
-//! Every chunk in use: which frames, of which type. Kept beside the engine, so that what is found does not depend on
-//! what an engine says of itself.
+//! Every chunk in use: which frames, of which type. Kept beside the engine, so that what is found
+//! does not depend on what an engine says of itself.
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
@@ -99,7 +99,12 @@ impl<'e> Books<'e> {
         }
     }
 
-    pub(super) fn alloc(&mut self, cpu: u16, order: Order, migratetype: Migratetype) -> Option<Chunk> {
+    pub(super) fn alloc(
+        &mut self,
+        cpu: u16,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Option<Chunk> {
         let request = Request { order, migratetype, flags: AllocFlags::empty() };
         let Ok(pfn) = self.engine.alloc(CpuId::new(cpu), request) else {
             self.failed[order.index()] += 1;
@@ -108,7 +113,9 @@ impl<'e> Books<'e> {
         let place = pfn.get().wrapping_sub(self.start) as usize;
         match self.heads.get_mut(place) {
             Some(head) if *head == 0 => *head = migratetype as u8 + 1,
-            _ => self.blame(|| format!("{pfn} was handed out and is in use, or is no frame of the machine")),
+            _ => self.blame(|| {
+                format!("{pfn} was handed out and is in use, or is no frame of the machine")
+            }),
         }
         if let Some(block) = self.blocks.get_mut(place / PAGEBLOCK_FRAMES as usize) {
             block[migratetype as usize % TYPES] += order.frames() as u16;
@@ -125,7 +132,8 @@ impl<'e> Books<'e> {
         let Some(migratetype) = head.checked_sub(1) else {
             return self.blame(|| format!("the workload frees {pfn}, which is not in use"));
         };
-        self.blocks[place / PAGEBLOCK_FRAMES as usize][usize::from(migratetype)] -= order.frames() as u16;
+        self.blocks[place / PAGEBLOCK_FRAMES as usize][usize::from(migratetype)] -=
+            order.frames() as u16;
         self.live -= order.frames();
     }
 
@@ -181,7 +189,8 @@ impl<'e> Books<'e> {
 
     /// Blocks in which chunks of more than one type are in use.
     fn mixed(&self) -> u64 {
-        let is_mixed = |block: &&[u16; TYPES]| block.iter().filter(|&&frames| frames > 0).count() > 1;
+        let is_mixed =
+            |block: &&[u16; TYPES]| block.iter().filter(|&&frames| frames > 0).count() > 1;
         self.blocks.iter().filter(is_mixed).count() as u64
     }
 
@@ -194,8 +203,12 @@ impl<'e> Books<'e> {
         Figures {
             unusable: Some(Unusable::by(|order| memory.unusable_index(order))),
             unusable_lists: Some(Unusable::by(|order| memory.unusable_index_of_lists(order))),
-            zone_locks_per_1000: per_1000(counters.zone_lock_acquisitions - before.zone_lock_acquisitions),
-            group_locks_per_1000: per_1000(counters.group_lock_acquisitions - before.group_lock_acquisitions),
+            zone_locks_per_1000: per_1000(
+                counters.zone_lock_acquisitions - before.zone_lock_acquisitions,
+            ),
+            group_locks_per_1000: per_1000(
+                counters.group_lock_acquisitions - before.group_lock_acquisitions,
+            ),
             order9_share: Some(1.0 - memory.unusable_index(Order::PAGEBLOCK)),
             order9_failures: Some(self.failed[Order::PAGEBLOCK.index()]),
             mixed_blocks: Some(self.mixed()),
@@ -207,7 +220,8 @@ impl<'e> Books<'e> {
         }
     }
 
-    /// The end: no frame is lost, and the engine whole where that is asked; an error says what is wrong.
+    /// The end: no frame is lost, and the engine whole where that is asked; an error says what is
+    /// wrong.
     pub(super) fn close(self, validate: bool) -> Result<(), String> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);

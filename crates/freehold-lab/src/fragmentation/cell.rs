@@ -33,11 +33,13 @@ pub struct Scenario {
     /// What random numbers are drawn from.
     pub seed: u64,
     pub engine: EngineSpec,
-    /// How many chunks `aging` allocates once memory is as full as it gets; a tenth of it `two-cpu-mix`.
+    /// How many chunks `aging` allocates once memory is as full as it gets; a tenth of it
+    /// `two-cpu-mix`.
     pub allocations: u64,
 }
 
-/// Machines up to this size have every invariant of the engine checked at the end (1 GiB); that walks all frames.
+/// Machines up to this size have every invariant of the engine checked at the end (1 GiB); that
+/// walks all frames.
 const VALIDATED: u64 = 1 << 18;
 
 impl Scenario {
@@ -48,7 +50,8 @@ impl Scenario {
     /// Runs it. An error is an engine that cannot be built, or is not whole afterwards.
     pub fn run(&self) -> Result<Cell, String> {
         let config = MachineConfig::new(self.frames, self.cpus);
-        let ran = engines::with_simulated(&self.engine, &config, |engine| self.run_on(engine, &config));
+        let ran =
+            engines::with_simulated(&self.engine, &config, |engine| self.run_on(engine, &config));
         ran.unwrap_or_else(|error| Err(error.to_string()))
     }
 
@@ -61,7 +64,9 @@ impl Scenario {
             Workload::KernelBuildLike => kernel_build::run(&mut books, self.seed),
             Workload::Aging => aging::run(&mut books, used, self.allocations),
             Workload::Idle => idle::run(&mut books, used),
-            Workload::Fill => fill::run(&mut books, self.order.and_then(Order::new).unwrap_or(Order::ZERO)),
+            Workload::Fill => {
+                fill::run(&mut books, self.order.and_then(Order::new).unwrap_or(Order::ZERO))
+            }
             Workload::TwoCpuMix => two_cpu_mix::run(&mut books, used, self.allocations / 10),
         };
         let found = (self.workload == Workload::Fill).then(|| books.used_percent());
@@ -78,7 +83,8 @@ impl Scenario {
             memory_mib: self.memory_mib(),
             used_percent: found.or(self.used_percent.map(f64::from)),
             order: self.order,
-            allocations: matches!(self.workload, Workload::Aging | Workload::TwoCpuMix).then_some(self.allocations),
+            allocations: matches!(self.workload, Workload::Aging | Workload::TwoCpuMix)
+                .then_some(self.allocations),
             seed: self.seed,
             engine: self.engine.name().to_owned(),
             figures,

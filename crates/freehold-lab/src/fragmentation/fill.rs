@@ -1,7 +1,7 @@
 //! `fill`: chunks of one order until the first failure, by CPUs in random order.
 //!
-//! A failure is a false one where the same request succeeds after all CPUs have given back what they hold: the memory
-//! was there.
+//! A failure is a false one where the same request succeeds after all CPUs have given back what
+//! they hold: the memory was there.
 
 use freehold::{Migratetype, Order};
 
@@ -34,5 +34,10 @@ pub(super) fn run(books: &mut Books<'_>, order: Order) -> Figures {
         books.free(0, chunk);
     }
     // A full machine has no free memory to speak of.
-    Figures { unusable: None, unusable_lists: None, false_failures: Some(u64::from(again.is_some())), ..figures }
+    Figures {
+        unusable: None,
+        unusable_lists: None,
+        false_failures: Some(u64::from(again.is_some())),
+        ..figures
+    }
 }

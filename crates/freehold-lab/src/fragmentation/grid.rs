@@ -39,7 +39,8 @@ pub struct Outcome {
 }
 
 impl Grid {
-    /// Every cell: by workload, CPUs, memory, level, order, seed, engine. Machines that are the same are one.
+    /// Every cell: by workload, CPUs, memory, level, order, seed, engine. Machines that are the
+    /// same are one.
     pub fn scenarios(&self) -> Vec<Scenario> {
         let mut all: Vec<Scenario> = Vec::new();
         for &workload in &self.workloads {
@@ -77,7 +78,8 @@ impl Grid {
         for &cpus in cpus {
             self.frames.iter().for_each(|&frames| add((cpus, whole(frames))));
             if self.frames.is_empty() {
-                let sizes = self.frames_a_cpu.iter().map(|frames| frames.saturating_mul(u64::from(cpus)));
+                let sizes =
+                    self.frames_a_cpu.iter().map(|frames| frames.saturating_mul(u64::from(cpus)));
                 sizes.for_each(|frames| add((cpus, whole(frames.min(MEMORY_MOST)))));
             }
         }
@@ -93,8 +95,9 @@ impl Grid {
     }
 }
 
-/// Runs scenarios, so many at a time. `done` is told of each that is over, in the order in which they end; when `stop`
-/// is set, those under way are finished. An error is the first, by the order of the scenarios.
+/// Runs scenarios, so many at a time. `done` is told of each that is over, in the order in which
+/// they end; when `stop` is set, those under way are finished. An error is the first, by the order
+/// of the scenarios.
 pub fn run(
     scenarios: &[Scenario],
     jobs: usize,

@@ -1,4 +1,5 @@
-//! `idle`: all CPUs are busy with half of memory, then it is freed but for a little, and nobody does anything but tick.
+//! `idle`: all CPUs are busy with half of memory, then it is freed but for a little, and nobody
+//! does anything but tick.
 
 use freehold::{Migratetype, Order};
 
@@ -34,7 +35,10 @@ pub(super) fn run(books: &mut Books<'_>, used_percent: u8) -> Figures {
             92..96 => (2, Migratetype::Movable),
             _ => (3, Migratetype::Unmovable),
         };
-        let Some(chunk) = books.alloc(cpu, Order::new(order).unwrap_or(Order::ZERO), migratetype) else { continue };
+        let Some(chunk) = books.alloc(cpu, Order::new(order).unwrap_or(Order::ZERO), migratetype)
+        else {
+            continue;
+        };
         held.push(cpu, chunk);
     }
     let left = books.managed() * LEFT / 1000;

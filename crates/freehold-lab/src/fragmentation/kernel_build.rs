@@ -1,7 +1,8 @@
-//! `kernel-build-like`: the programs of `freehold simulate` by turns, for what they do to memory and not for time.
+//! `kernel-build-like`: the programs of `freehold simulate` by turns, for what they do to memory
+//! and not for time.
 //!
-//! All CPUs do one step each, again and again. Where memory is too small for processes as they are, everything about
-//! them is smaller by the same share.
+//! All CPUs do one step each, again and again. Where memory is too small for processes as they are,
+//! everything about them is smaller by the same share.
 
 use std::collections::VecDeque;
 

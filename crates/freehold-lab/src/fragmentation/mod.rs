@@ -6,12 +6,13 @@
 //!  kernel_build, aging, idle, fill, two_cpu_mix   the workloads
 //! ```
 //!
-//! Only counts, no times: the same arguments give the same figures, byte for byte, on any machine. One thread plays all
-//! CPUs in turn. Freehold's CPUs are owned, each by its own handle: that is what a kernel does, whose CPU is nobody
-//! else's; calls that name a CPU are for hosts that have no CPUs of their own.
+//! Only counts, no times: the same arguments give the same figures, byte for byte, on any machine.
+//! One thread plays all CPUs in turn. Freehold's CPUs are owned, each by its own handle: that is
+//! what a kernel does, whose CPU is nobody else's; calls that name a CPU are for hosts that have no
+//! CPUs of their own.
 //!
-//! What is in use is kept in books of the lab's own, so "no frame lost" and "types mixed in a block" are found the same
-//! way for every engine.
+//! What is in use is kept in books of the lab's own, so "no frame lost" and "types mixed in a
+//! block" are found the same way for every engine.
 
 mod aging;
 mod books;

@@ -29,7 +29,8 @@ impl<'a> Document<'a> {
 /// Cells of one workload, machine, level and order: what is compared.
 fn same_place(a: &Cell, b: &Cell) -> bool {
     let level = |cell: &Cell| cell.order.is_none().then_some(cell.used_percent);
-    (a.workload, a.cpus, a.memory_mib, a.order) == (b.workload, b.cpus, b.memory_mib, b.order) && level(a) == level(b)
+    (a.workload, a.cpus, a.memory_mib, a.order) == (b.workload, b.cpus, b.memory_mib, b.order)
+        && level(a) == level(b)
 }
 
 fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
@@ -42,8 +43,8 @@ fn engines(cells: &[Cell]) -> Vec<&str> {
     unique(cells.iter().map(|cell| cell.engine.as_str()))
 }
 
-/// Which engine does best, by the first figure of each workload, on each machine at each level: one sentence, the mean of
-/// the seeds. `None` for one engine.
+/// Which engine does best, by the first figure of each workload, on each machine at each level: one
+/// sentence, the mean of the seeds. `None` for one engine.
 pub fn verdict(cells: &[Cell]) -> Option<String> {
     let engines = engines(cells);
     let cases: Vec<_> = cells
@@ -52,8 +53,12 @@ pub fn verdict(cells: &[Cell]) -> Option<String> {
             let workload: Workload = place[0].workload.parse().ok()?;
             let About { figures, best, .. } = workload.about();
             let figure = figures.first()?;
-            let of =
-                |engine: &&str| mean(&place.iter().filter(|cell| cell.engine == **engine).collect::<Vec<_>>(), figure);
+            let of = |engine: &&str| {
+                mean(
+                    &place.iter().filter(|cell| cell.engine == **engine).collect::<Vec<_>>(),
+                    figure,
+                )
+            };
             Some((Question { best, better: figure.better }, engines.iter().map(of).collect()))
         })
         .collect();
@@ -68,7 +73,11 @@ pub fn table(cells: &[Cell], style: Style) -> String {
         if of.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "{}", wrap(&format!("{workload}: {}", workload.about().what), style, ""));
+        let _ = writeln!(
+            text,
+            "{}",
+            wrap(&format!("{workload}: {}", workload.about().what), style, "")
+        );
         let _ = writeln!(text, "{}\n", trim_lines(&one(workload, &of, &engines(cells), style)));
     }
     let seeds = cells.iter().map(|cell| cell.seed).collect::<std::collections::BTreeSet<_>>().len();
@@ -83,23 +92,27 @@ pub fn table(cells: &[Cell], style: Style) -> String {
 fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> String {
     let figures = workload.about().figures;
     let mut table = new_table(style);
-    let head = ["CPUs", "memory", "", "engine"].into_iter().chain(figures.iter().map(|figure| figure.name));
+    let head = ["CPUs", "memory", "", "engine"]
+        .into_iter()
+        .chain(figures.iter().map(|figure| figure.name));
     table.set_header(head.collect::<Vec<_>>());
     let mut rest = cells;
     while let Some(first) = rest.first() {
-        let (place, more) = rest.split_at(rest.iter().take_while(|cell| same_place(cell, first)).count());
+        let (place, more) =
+            rest.split_at(rest.iter().take_while(|cell| same_place(cell, first)).count());
         rest = more;
         for (n, engine) in engines.iter().enumerate() {
-            let of: Vec<&Cell> = place.iter().copied().filter(|cell| cell.engine == *engine).collect();
+            let of: Vec<&Cell> =
+                place.iter().copied().filter(|cell| cell.engine == *engine).collect();
             if of.is_empty() {
                 continue;
             }
             let named = if n == 0 { place_name(first) } else { Default::default() };
             let mut row: Vec<TableCell> = named.map(right).into();
             row.push(TableCell::new(engine));
-            row.extend(
-                figures.iter().map(|figure| right(mean(&of, figure).map_or_else(|| "-".to_owned(), figure.text))),
-            );
+            row.extend(figures.iter().map(|figure| {
+                right(mean(&of, figure).map_or_else(|| "-".to_owned(), figure.text))
+            }));
             table.add_row(row);
         }
     }

@@ -1,4 +1,5 @@
-//! `two-cpu-mix`: single frames and large chunks side by side on few CPUs, at many levels of use: what is left whole.
+//! `two-cpu-mix`: single frames and large chunks side by side on few CPUs, at many levels of use:
+//! what is left whole.
 
 use freehold::{Migratetype, Order};
 
@@ -22,8 +23,10 @@ pub(super) fn run(books: &mut Books<'_>, used_percent: u8, steps: u64) -> Figure
     // Enough to fill both halves, and those that age them.
     for step in 0..steps + 2 * most {
         let cpu = books.any_cpu();
-        // As many frames in large chunks as in single ones; once that is so, one chunk in 50 is large.
-        let large = classes[1].frames + Order::PAGEBLOCK.frames() < classes[0].frames || books.random.scaled(50) == 0;
+        // As many frames in large chunks as in single ones; once that is so, one chunk in 50 is
+        // large.
+        let large = classes[1].frames + Order::PAGEBLOCK.frames() < classes[0].frames
+            || books.random.scaled(50) == 0;
         let (order, migratetype) = match (large, books.random.scaled(10)) {
             (true, _) => (3 + books.random.scaled(7) as u8, Migratetype::Movable),
             (false, 0..7) => (0, Migratetype::Movable),

@@ -1,6 +1,7 @@
 //! What a JSON document is: the output of which command, or none that is known.
 //!
-//! Only the names that make a command's output what it is are asked for; fields may be added to any of them.
+//! Only the names that make a command's output what it is are asked for; fields may be added to any
+//! of them.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -52,14 +53,17 @@ pub struct UnknownDocument {
 
 /// The documents in a source: a replay of several traces is several.
 pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
-    let document = |kind, data: &Value| Document { source: source.name.clone(), kind, data: data.clone() };
+    let document =
+        |kind, data: &Value| Document { source: source.name.clone(), kind, data: data.clone() };
     let traces = source.value.get("traces").and_then(Value::as_array);
     match traces {
         Some(traces) if !traces.is_empty() => traces
             .iter()
             .map(|trace| match kind(trace)? {
                 Kind::Replay => Ok(document(Kind::Replay, trace)),
-                Kind::Bench | Kind::Fragmentation | Kind::Simulate | Kind::Comparison => Err(unknown(trace)),
+                Kind::Bench | Kind::Fragmentation | Kind::Simulate | Kind::Comparison => {
+                    Err(unknown(trace))
+                }
             })
             .collect(),
         _ => Ok(vec![document(kind(&source.value)?, &source.value)]),
@@ -68,11 +72,14 @@ pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
 
 fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
     let is = |name: &str, check: fn(&Value) -> bool| value.get(name).is_some_and(check);
-    if is("trace", Value::is_object) && (is("engines", all_named) || is("error", Value::is_string)) {
+    if is("trace", Value::is_object) && (is("engines", all_named) || is("error", Value::is_string))
+    {
         return Ok(Kind::Replay);
     }
     if let Some(figures) = value.get("figures").and_then(Value::as_array) {
-        let is_known = ["command", "what", "engine", "metric", "verdict"].iter().all(|name| all_have(figures, name));
+        let is_known = ["command", "what", "engine", "metric", "verdict"]
+            .iter()
+            .all(|name| all_have(figures, name));
         return if is_known { Ok(Kind::Comparison) } else { Err(unknown(value)) };
     }
     if let Some(cells) = value.get("cells").and_then(Value::as_array) {
@@ -86,7 +93,8 @@ fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
     if let Some(rows) = value.get("rows").and_then(Value::as_array) {
         let all = |name: &str| !rows.is_empty() && all_have(rows, name);
         // An interrupted run may have no row; the rest of the document still says what it is.
-        if all("benchmark") && all("engine") || rows.is_empty() && is("yardstick", Value::is_object) {
+        if all("benchmark") && all("engine") || rows.is_empty() && is("yardstick", Value::is_object)
+        {
             return Ok(Kind::Bench);
         }
         if all("workload") && all("engine") || rows.is_empty() && is("model", Value::is_object) {
@@ -111,12 +119,15 @@ fn unknown(value: &Value) -> UnknownDocument {
     let found = match value {
         Value::Object(object) if object.is_empty() => "an object without keys".to_owned(),
         Value::Object(object) => {
-            let keys: Vec<String> = object.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
+            let keys: Vec<String> =
+                object.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
             let more = if object.len() > NAMED { ", ..." } else { "" };
-            let first =
-                [("rows", "row"), ("cells", "cell"), ("figures", "figure")].into_iter().find_map(|(list, one)| {
+            let first = [("rows", "row"), ("cells", "cell"), ("figures", "figure")]
+                .into_iter()
+                .find_map(|(list, one)| {
                     let first = object.get(list)?.as_array()?.first()?.as_object()?;
-                    let keys: Vec<String> = first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
+                    let keys: Vec<String> =
+                        first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
                     Some(format!(", and the first {one} the keys {}", keys.join(", ")))
                 });
             format!("it has the keys {}{more}{}", keys.join(", "), first.unwrap_or_default())
@@ -136,7 +147,8 @@ mod tests {
     use super::*;
 
     fn kinds(value: Value) -> Result<Vec<Kind>, String> {
-        let documents = split(&Source { name: "x".into(), value }).map_err(|error| error.to_string())?;
+        let documents =
+            split(&Source { name: "x".into(), value }).map_err(|error| error.to_string())?;
         Ok(documents.iter().map(|document| document.kind).collect())
     }
 
@@ -146,12 +158,27 @@ mod tests {
         assert_eq!(kinds(replay.clone()), Ok(vec![Kind::Replay]));
         let failed = json!({"trace": {"name": "b"}, "error": "no such file"});
         assert_eq!(kinds(json!({"traces": [replay, failed]})), Ok(vec![Kind::Replay; 2]));
-        assert_eq!(kinds(json!({"rows": [{"benchmark": "pair", "engine": "x"}]})), Ok(vec![Kind::Bench]));
-        assert_eq!(kinds(json!({"rows": [], "yardstick": {}})), Ok(vec![Kind::Bench]), "interrupted at once");
-        assert_eq!(kinds(json!({"rows": [{"workload": "make", "engine": "x"}]})), Ok(vec![Kind::Simulate]));
-        let cell = json!({"workload": "aging", "engine": "freehold", "cpus": 16, "memory_mib": 1024});
+        assert_eq!(
+            kinds(json!({"rows": [{"benchmark": "pair", "engine": "x"}]})),
+            Ok(vec![Kind::Bench])
+        );
+        assert_eq!(
+            kinds(json!({"rows": [], "yardstick": {}})),
+            Ok(vec![Kind::Bench]),
+            "interrupted at once"
+        );
+        assert_eq!(
+            kinds(json!({"rows": [{"workload": "make", "engine": "x"}]})),
+            Ok(vec![Kind::Simulate])
+        );
+        let cell =
+            json!({"workload": "aging", "engine": "freehold", "cpus": 16, "memory_mib": 1024});
         assert_eq!(kinds(json!({"cells": [cell]})), Ok(vec![Kind::Fragmentation]));
-        assert_eq!(kinds(json!({"cells": []})), Ok(vec![Kind::Fragmentation]), "interrupted at once");
+        assert_eq!(
+            kinds(json!({"cells": []})),
+            Ok(vec![Kind::Fragmentation]),
+            "interrupted at once"
+        );
         let figure = json!({"command": "replay", "what": "a", "engine": "x", "metric": "drains", "verdict": "same"});
         assert_eq!(kinds(json!({"figures": [figure]})), Ok(vec![Kind::Comparison]));
     }

@@ -1,8 +1,9 @@
 //! Data inside a page: JSON in a `<script type="application/json">`, and text in an element.
 //!
-//! Inside a script element a browser looks for `</script` and `<!--` whatever the script means, so a trace of such a
-//! name could end the data and begin markup. JSON may write any character as `\uXXXX`; with `<`, `>` and `&` written
-//! so, nothing in the data means anything to HTML. The two line separators that old scripts choke on go the same way.
+//! Inside a script element a browser looks for `</script` and `<!--` whatever the script means, so
+//! a trace of such a name could end the data and begin markup. JSON may write any character as
+//! `\uXXXX`; with `<`, `>` and `&` written so, nothing in the data means anything to HTML. The two
+//! line separators that old scripts choke on go the same way.
 
 use serde::Serialize;
 
@@ -48,7 +49,11 @@ mod tests {
         let name = "</script><script>alert(1)</script><!-- & ]]> \u{2028}\u{2029}";
         let safe = json(&name);
         assert!(!safe.contains(['<', '>', '&', '\u{2028}', '\u{2029}']), "{safe}");
-        assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), name, "and it is still the same");
+        assert_eq!(
+            serde_json::from_str::<String>(&safe).unwrap(),
+            name,
+            "and it is still the same"
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Keeping the file within bounds.
 //!
-//! Tables and curves are small: what grows is the pictures of memory, a plane a moment and engine. Where the data is
-//! too large every second moment is left out, again and again, until it fits or each picture has two moments left. The
-//! page says what was left out. Nothing else is ever left out: rather no report than one that lacks rows.
+//! Tables and curves are small: what grows is the pictures of memory, a plane a moment and engine.
+//! Where the data is too large every second moment is left out, again and again, until it fits or
+//! each picture has two moments left. The page says what was left out. Nothing else is ever left
+//! out: rather no report than one that lacks rows.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,11 @@ struct Data<'a> {
 }
 
 /// The data of the page in at most `most` bytes.
-pub(super) fn within(mut documents: Vec<Document>, title: &str, most: usize) -> Result<String, HtmlError> {
+pub(super) fn within(
+    mut documents: Vec<Document>,
+    title: &str,
+    most: usize,
+) -> Result<String, HtmlError> {
     let benchmarks = benchmarks(&documents);
     let mut left_out = 1u32;
     loop {
@@ -60,7 +65,8 @@ pub(super) fn within(mut documents: Vec<Document>, title: &str, most: usize) -> 
     }
 }
 
-/// What the benchmarks are of which a document has figures. Results of another version may have some that are not known.
+/// What the benchmarks are of which a document has figures. Results of another version may have
+/// some that are not known.
 fn benchmarks(documents: &[Document]) -> BTreeMap<&'static str, &'static About> {
     let rows = documents.iter().filter(|document| document.kind == Kind::Bench);
     let rows = rows.filter_map(|document| document.data.get("rows")?.as_array()).flatten();
@@ -74,17 +80,22 @@ fn maps(document: &mut Document) -> impl Iterator<Item = &mut Value> {
     engines.into_iter().flatten().filter_map(|engine| engine.get_mut("memory_map"))
 }
 
-/// The moments of a picture: times, and one list of planes each for holder, migratetype and free frames.
+/// The moments of a picture: times, and one list of planes each for holder, migratetype and free
+/// frames.
 const PLANES: [&str; 3] = ["holder", "migratetype", "free"];
 
-/// Leaves every second moment out, keeping the first and the last; false where there are only two left.
+/// Leaves every second moment out, keeping the first and the last; false where there are only two
+/// left.
 fn thin(map: &mut Value) -> bool {
-    let cells = map.get("cells").and_then(Value::as_u64).unwrap_or(0).min(CELLS_MAX as u64) as usize;
+    let cells =
+        map.get("cells").and_then(Value::as_u64).unwrap_or(0).min(CELLS_MAX as u64) as usize;
     let moments = map.get("ts_ns").and_then(Value::as_array).map_or(0, Vec::len);
     if moments <= 2 {
         return false;
     }
-    let stays = |moment: usize| moment == moments - 1 || (moment.is_multiple_of(2) && moment != moments - 2);
+    let stays = |moment: usize| {
+        moment == moments - 1 || (moment.is_multiple_of(2) && moment != moments - 2)
+    };
     for name in PLANES {
         let (mut before, mut now) = (vec![0; cells], vec![0; cells]);
         let mut kept = Vec::new();
@@ -150,7 +161,8 @@ mod tests {
         let few: Value = serde_json::from_str(&few).unwrap();
         assert!(few["notes"][0].as_str().unwrap().contains("one moment in 4"), "{}", few["notes"]);
         let thinned = &few["documents"][0]["data"]["engines"][0]["memory_map"];
-        let times: Vec<u64> = thinned["ts_ns"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+        let times: Vec<u64> =
+            thinned["ts_ns"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
         assert_eq!((times[0], *times.last().unwrap()), (0, 32), "the ends stay");
         assert_eq!(last(thinned, 200), last(&map, 200), "and what is shown is what was");
         assert_eq!(thinned["free"].as_array().unwrap().len(), times.len());

@@ -7,9 +7,10 @@
 //!  assets/page.html + style.css + *.js ──> page  put together into one file
 //! ```
 //!
-//! The page draws itself from the data: tables, charts and the picture of memory are made by plain JavaScript without
-//! libraries, in files of `assets/` that are compiled in. Nothing is fetched; a content security policy in the page
-//! forbids it. Text from the data becomes text nodes only, never markup.
+//! The page draws itself from the data: tables, charts and the picture of memory are made by plain
+//! JavaScript without libraries, in files of `assets/` that are compiled in. Nothing is fetched; a
+//! content security policy in the page forbids it. Text from the data becomes text nodes only,
+//! never markup.
 //!
 //! The same documents give the same file, byte for byte.
 
@@ -33,10 +34,14 @@ pub struct Source {
 
 /// What is in a source: each document and its kind; a replay of several traces is several.
 pub fn documents(source: &Source) -> Result<Vec<(Kind, Value)>, UnknownDocument> {
-    Ok(document::split(source)?.into_iter().map(|document| (document.kind, document.data)).collect())
+    Ok(document::split(source)?
+        .into_iter()
+        .map(|document| (document.kind, document.data))
+        .collect())
 }
 
-/// What an older report was made from: the documents in its data. `None` where `html` is no report of this command.
+/// What an older report was made from: the documents in its data. `None` where `html` is no report
+/// of this command.
 pub fn sources_of(html: &str) -> Option<Vec<Source>> {
     let (_, rest) = html.split_once(page::DATA_BEGINS)?;
     let (data, _) = rest.split_once(page::DATA_ENDS)?;
@@ -68,13 +73,15 @@ pub const TITLE: &str = "Freehold report";
 
 /// The report as text.
 ///
-/// Takes time and memory proportional to the documents; what comes out is at most [`DATA_MAX`] and the page itself,
-/// which is about 100 KiB.
+/// Takes time and memory proportional to the documents; what comes out is at most [`DATA_MAX`] and
+/// the page itself, which is about 100 KiB.
 pub fn render(sources: &[Source], title: &str) -> Result<String, HtmlError> {
     let mut documents = Vec::new();
     for source in sources {
         let found = document::split(source);
-        documents.extend(found.map_err(|problem| HtmlError::Unknown { name: source.name.clone(), problem })?);
+        documents.extend(
+            found.map_err(|problem| HtmlError::Unknown { name: source.name.clone(), problem })?,
+        );
     }
     let data = limit::within(documents, title, DATA_MAX)?;
     Ok(page::assemble(title, &data))

@@ -38,7 +38,12 @@ const SCRIPTS: [&str; 21] = [
 pub(super) fn assemble(title: &str, data: &str) -> String {
     let title = embed::text(title);
     let scripts = SCRIPTS.concat();
-    let parts = [("{{title}}", title.as_str()), ("{{style}}", STYLE), ("{{data}}", data), ("{{script}}", &scripts)];
+    let parts = [
+        ("{{title}}", title.as_str()),
+        ("{{style}}", STYLE),
+        ("{{data}}", data),
+        ("{{script}}", &scripts),
+    ];
     let mut html = String::with_capacity(FRAME.len() + STYLE.len() + data.len() + scripts.len());
     let mut rest = FRAME;
     // One after the other, so that a marker inside what is put in stays what it is.

@@ -1,4 +1,5 @@
-//! Makes an engine's calls and keeps the books on them: for a replay on one thread and for each thread of one on many.
+//! Makes an engine's calls and keeps the books on them: for a replay on one thread and for each
+//! thread of one on many.
 
 use freehold::{AllocError, CpuId, Order, Pfn};
 
@@ -56,7 +57,8 @@ impl<'a> Applier<'a> {
                 by_order::count(&mut self.made.allocs_by_order, order, request.migratetype);
                 self.cma.iter_mut().for_each(|book| book.served(request, pfn));
                 if !pfn.is_aligned(order) {
-                    self.errors.add(format!("{order} allocated at {pfn}, which is not aligned to it"));
+                    self.errors
+                        .add(format!("{order} allocated at {pfn}, which is not aligned to it"));
                 }
                 Some(pfn)
             }
@@ -71,7 +73,8 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Frees a chunk, `interrupt`: inside another call of the CPU; skips it where its allocation failed.
+    /// Frees a chunk, `interrupt`: inside another call of the CPU; skips it where its allocation
+    /// failed.
     pub(super) fn free(&mut self, cpu: CpuId, chunk: Option<Pfn>, order: Order, interrupt: bool) {
         let Some(pfn) = chunk else {
             self.made.skipped += 1;
@@ -85,7 +88,9 @@ impl<'a> Applier<'a> {
         };
         match freed {
             Ok(()) => self.made.frees += 1,
-            Err(error) => self.errors.add(format!("freeing {order} at {pfn} on CPU {}: {error}", cpu.get())),
+            Err(error) => {
+                self.errors.add(format!("freeing {order} at {pfn} on CPU {}: {error}", cpu.get()))
+            }
         }
     }
 
@@ -94,11 +99,15 @@ impl<'a> Applier<'a> {
             return;
         }
         // As above.
-        self.cma.iter_mut().for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));
+        self.cma
+            .iter_mut()
+            .for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));
         let len = chunks.len();
         match self.engine.free_batch(cpu, chunks) {
             Ok(()) => self.made.frees += len as u64,
-            Err(error) => self.errors.add(format!("freeing a batch of {len} on CPU {}: {error}", cpu.get())),
+            Err(error) => {
+                self.errors.add(format!("freeing a batch of {len} on CPU {}: {error}", cpu.get()))
+            }
         }
     }
 

@@ -48,12 +48,16 @@ pub(super) fn broadcast(
             .map(|engine| {
                 let (sender, receiver) = sync_channel(CHANNEL);
                 let permits = &permits;
-                (sender, scope.spawn(move || run_engine(engine, options, beginning, &receiver, permits)))
+                (
+                    sender,
+                    scope.spawn(move || run_engine(engine, options, beginning, &receiver, permits)),
+                )
             })
             .unzip();
 
         let decoded = decode(trace, mapper, &senders, &mut progress);
-        // Closing the channels lets the engines finish, also where the trace turned out to be broken.
+        // Closing the channels lets the engines finish, also where the trace turned out to be
+        // broken.
         drop(senders);
         let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
         let (facts, replayed) = decoded?;

@@ -1,4 +1,5 @@
-//! The counts of a replay by order and migratetype. The names of the fields are those of `--json` and stay.
+//! The counts of a replay by order and migratetype. The names of the fields are those of `--json`
+//! and stay.
 
 use freehold::{Migratetype, Order};
 use serde::Serialize;
@@ -6,14 +7,16 @@ use serde::Serialize;
 use crate::engine::{ListFlow, Memory};
 use crate::one_line::one_line;
 
-/// A list for each order from 0 to 10, in it a number for each migratetype that requests have: unmovable, movable,
-/// reclaimable.
+/// A list for each order from 0 to 10, in it a number for each migratetype that requests have:
+/// unmovable, movable, reclaimable.
 pub(super) type Table = [[u64; 3]; 11];
 
 /// Adds one to the entry of a request.
 #[inline]
 pub(super) fn count(table: &mut Table, order: Order, migratetype: Migratetype) {
-    if let Some(entry) = table.get_mut(order.index()).and_then(|types| types.get_mut(migratetype.index())) {
+    if let Some(entry) =
+        table.get_mut(order.index()).and_then(|types| types.get_mut(migratetype.index()))
+    {
         *entry += 1;
     }
 }
@@ -30,11 +33,12 @@ pub struct ByOrder {
     /// Frames that drains gave back, by list; null where an engine has no lists.
     #[serde(serialize_with = "one_line")]
     pub drained_frames: Option<Table>,
-    /// Fallbacks by the type asked for, in each by the type of the memory taken; null where an engine does not say.
+    /// Fallbacks by the type asked for, in each by the type of the memory taken; null where an
+    /// engine does not say.
     #[serde(serialize_with = "one_line")]
     pub fallbacks: Option<[[u64; 3]; 3]>,
-    /// What is free at the end, in the largest aligned chunks that free neighbours make, whoever holds them: how many of
-    /// each order.
+    /// What is free at the end, in the largest aligned chunks that free neighbours make, whoever
+    /// holds them: how many of each order.
     #[serde(serialize_with = "one_line")]
     pub free_chunks_end: [u64; 11],
 }

@@ -1,11 +1,12 @@
 //! One engine's side of a replay: carries out operations, remembering which frame is in which slot.
 //!
-//! Time is counted around the operations only, as CPU time of the thread, so that neither decoding the trace nor
-//! waiting for it nor looking at the state of memory counts as the engine's cost. The driver's own work (a table
-//! look-up for each operation) is in it and is the same for every engine.
+//! Time is counted around the operations only, as CPU time of the thread, so that neither decoding
+//! the trace nor waiting for it nor looking at the state of memory counts as the engine's cost. The
+//! driver's own work (a table look-up for each operation) is in it and is the same for every
+//! engine.
 //!
-//! Where an engine was filled as a recording says, what the trace frees without having allocated it is taken from what
-//! is in use, instead of being allocated from what was free.
+//! Where an engine was filled as a recording says, what the trace frees without having allocated it
+//! is taken from what is in use, instead of being allocated from what was free.
 
 use freehold::{CpuId, FrameRange, Order, Pfn};
 use rustix::time::{ClockId, clock_gettime};
@@ -79,7 +80,8 @@ impl<'a> Driver<'a> {
         while let Some(&op) = ops.next() {
             match op {
                 Op::Alloc { slot, cpu, order, migratetype, flags } => {
-                    *self.slot(slot) = self.alloc(CpuId::new(cpu), Request { order, migratetype, flags });
+                    *self.slot(slot) =
+                        self.alloc(CpuId::new(cpu), Request { order, migratetype, flags });
                 }
                 Op::Free { slot, cpu, order } => {
                     let chunk = self.take(slot);
@@ -96,10 +98,13 @@ impl<'a> Driver<'a> {
                 }
                 Op::Piece { slot, index } => {
                     let (head, to) = self.split;
-                    *self.slot(slot) = if head == EMPTY { EMPTY } else { head + u64::from(index) * to.frames() };
+                    *self.slot(slot) =
+                        if head == EMPTY { EMPTY } else { head + u64::from(index) * to.frames() };
                 }
                 // A member that no batch announced cannot come from the mapper.
-                Op::Member { slot, .. } => self.applier.errors.add(format!("slot {slot} is in no batch of frees")),
+                Op::Member { slot, .. } => {
+                    self.applier.errors.add(format!("slot {slot} is in no batch of frees"))
+                }
                 Op::Start => {
                     self.applier.engine.start();
                     self.started = true;
@@ -127,16 +132,23 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Drains the engine, checks that it is whole and sums up. To be called after the batch with [`Op::End`].
+    /// Drains the engine, checks that it is whole and sums up. To be called after the batch with
+    /// [`Op::End`].
     pub fn finish(mut self, name: &str) -> EngineOutcome {
         let Applier { engine, made, .. } = self.applier;
         let counted = engine.counters();
-        let miscounted = whole::miscounted((counted.allocs, counted.frees), (made.allocs, made.frees));
+        let miscounted =
+            whole::miscounted((counted.allocs, counted.frees), (made.allocs, made.frees));
         for (pfn, order) in self.in_use.take().into_iter().flat_map(InUse::into_chunks) {
             self.applier.free(CpuId::new(0), Some(pfn), order, false);
         }
-        let end = self.end.take().unwrap_or_else(|| EngineOutcome::at_end(&self.applier)).over_time(self.samples);
-        // Of what was carried out: what failed, and the frees of what failed, is no event of this engine's.
+        let end = self
+            .end
+            .take()
+            .unwrap_or_else(|| EngineOutcome::at_end(&self.applier))
+            .over_time(self.samples);
+        // Of what was carried out: what failed, and the frees of what failed, is no event of this
+        // engine's.
         let events = (end.counters.allocs + end.counters.frees).max(1);
         let outcome = EngineOutcome {
             set_up_failed: self.set_up_failed,
@@ -160,11 +172,15 @@ impl<'a> Driver<'a> {
         chunk(std::mem::replace(self.slot(slot), EMPTY))
     }
 
-    /// Where the chunk is, or `EMPTY`. What the trace had before it began comes out of what is in use already.
+    /// Where the chunk is, or `EMPTY`. What the trace had before it began comes out of what is in
+    /// use already.
     #[inline(always)]
     fn alloc(&mut self, cpu: CpuId, request: Request) -> u64 {
         if !self.started
-            && let Some(pfn) = self.in_use.as_mut().and_then(|in_use| in_use.take(self.applier.engine, request.order))
+            && let Some(pfn) = self
+                .in_use
+                .as_mut()
+                .and_then(|in_use| in_use.take(self.applier.engine, request.order))
         {
             return pfn.get();
         }

@@ -37,6 +37,8 @@ impl Errors {
     /// All of them in a sentence, if there are any.
     pub(super) fn finding(&self) -> Option<String> {
         let first = self.first.join("; ");
-        (self.count > 0).then(|| format!("{} operations that must succeed failed, the first: {first}", self.count))
+        (self.count > 0).then(|| {
+            format!("{} operations that must succeed failed, the first: {first}", self.count)
+        })
     }
 }

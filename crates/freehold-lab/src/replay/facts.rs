@@ -1,4 +1,5 @@
-//! What a trace holds, counted while it is read: facts of the recording, the same whichever engine replays it.
+//! What a trace holds, counted while it is read: facts of the recording, the same whichever engine
+//! replays it.
 
 use serde::Serialize;
 
@@ -62,7 +63,8 @@ pub struct TraceFacts {
 }
 
 impl TraceFacts {
-    /// The share of frees, of those whose allocation is known, that ran on another CPU than the allocation.
+    /// The share of frees, of those whose allocation is known, that ran on another CPU than the
+    /// allocation.
     pub fn remote_free_share(&self) -> f64 {
         if self.known_frees == 0 { 0.0 } else { self.remote_frees as f64 / self.known_frees as f64 }
     }

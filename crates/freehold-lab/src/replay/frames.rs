@@ -1,8 +1,9 @@
 //! Which allocation a traced frame belongs to: a two-level direct index from traced PFN to slot.
 //!
-//! A trace names frames of the machine that recorded it; engines place the same allocations elsewhere. What both
-//! share is the **slot**: a small number for each live allocation (see [`super::mapper`]). Every alloc and free of a
-//! trace goes through this index, so it is an array look-up, not a hash:
+//! A trace names frames of the machine that recorded it; engines place the same allocations
+//! elsewhere. What both share is the **slot**: a small number for each live allocation (see
+//! [`super::mapper`]). Every alloc and free of a trace goes through this index, so it is an array
+//! look-up, not a hash:
 //!
 //! ```text
 //!  traced PFN  0x1_2345  =  chunk 0x91, frame 0x145
@@ -16,9 +17,9 @@
 //!    count  [u16; 10]    allocations by order, so that "is this frame inside a larger one?" looks only where it must
 //! ```
 //!
-//! Only the first frame of an allocation is written, whatever its order. A chunk exists while something lives in it,
-//! so memory follows the live set. Frame numbers too high for a directory (no machine has them, a damaged file may)
-//! go to a map.
+//! Only the first frame of an allocation is written, whatever its order. A chunk exists while
+//! something lives in it, so memory follows the live set. Frame numbers too high for a directory
+//! (no machine has them, a damaged file may) go to a map.
 
 use std::collections::HashMap;
 
@@ -26,9 +27,11 @@ use freehold::{Order, Pfn};
 
 /// Frames in a chunk of the index: a pageblock.
 const CHUNK: usize = 512;
-/// Chunks that the directory may span: frames below 2^31, which is 8 TiB of memory and 32 MiB of pointers at most.
+/// Chunks that the directory may span: frames below 2^31, which is 8 TiB of memory and 32 MiB of
+/// pointers at most.
 const DIRECTORY_MAX: u64 = 1 << 22;
-/// Empty chunks kept for the next one that is needed, so that an allocation going to and fro costs no heap traffic.
+/// Empty chunks kept for the next one that is needed, so that an allocation going to and fro costs
+/// no heap traffic.
 const SPARE_MAX: usize = 256;
 
 /// An allocation found in the index.
@@ -50,7 +53,13 @@ struct Chunk {
 
 impl Chunk {
     const fn new() -> Self {
-        Self { slot: [0; CHUNK], order: [0; CHUNK], heads: [0; CHUNK / 64], count: [0; 10], live: 0 }
+        Self {
+            slot: [0; CHUNK],
+            order: [0; CHUNK],
+            heads: [0; CHUNK / 64],
+            count: [0; 10],
+            live: 0,
+        }
     }
 
     fn has(&self, at: usize) -> bool {
@@ -97,7 +106,8 @@ impl FrameIndex {
         }
     }
 
-    /// Adds an allocation. The caller has made sure that nothing else lives there; `pfn` is aligned to `order`.
+    /// Adds an allocation. The caller has made sure that nothing else lives there; `pfn` is aligned
+    /// to `order`.
     pub fn insert(&mut self, pfn: Pfn, order: Order, slot: u32) {
         let chunk = self.chunk_or_new(pfn.get() / CHUNK as u64);
         let at = pfn.get() as usize % CHUNK;
@@ -135,9 +145,13 @@ impl FrameIndex {
         }
         self.live -= 1;
         if chunk.live == 0 {
-            let empty =
-                if number < DIRECTORY_MAX { self.directory[number as usize].take() } else { self.high.remove(&number) };
-            // A chunk without live allocations reads as a new one: heads and counts are all zero again.
+            let empty = if number < DIRECTORY_MAX {
+                self.directory[number as usize].take()
+            } else {
+                self.high.remove(&number)
+            };
+            // A chunk without live allocations reads as a new one: heads and counts are all zero
+            // again.
             if let Some(empty) = empty.filter(|_| self.spare.len() < SPARE_MAX) {
                 self.spare.push(empty);
             }
@@ -155,13 +169,17 @@ impl FrameIndex {
         Some(Found { head: pfn, order: Order::new(chunk.order[at])?, slot: chunk.slot[at] })
     }
 
-    /// The allocation of more than `order` that the chunk of `order` at `pfn` is a part of, if there is one.
+    /// The allocation of more than `order` that the chunk of `order` at `pfn` is a part of, if
+    /// there is one.
     pub fn covering(&self, pfn: Pfn, order: Order) -> Option<Found> {
         if let Some(chunk) = self.chunk(pfn.get() / CHUNK as u64) {
             let at = pfn.get() as usize % CHUNK;
             for larger in order.index() + 1..chunk.count.len() {
                 let head = at & !((1 << larger) - 1);
-                if chunk.count[larger] > 0 && chunk.has(head) && usize::from(chunk.order[head]) >= larger {
+                if chunk.count[larger] > 0
+                    && chunk.has(head)
+                    && usize::from(chunk.order[head]) >= larger
+                {
                     return self.at(Pfn::new(pfn.get() - (at - head) as u64));
                 }
             }
@@ -177,8 +195,8 @@ impl FrameIndex {
         None
     }
 
-    /// Whether nothing lives in the chunk of `order` at `pfn`, nor the chunk in anything larger: the common case at
-    /// an allocation, answered with one look at the chunk.
+    /// Whether nothing lives in the chunk of `order` at `pfn`, nor the chunk in anything larger:
+    /// the common case at an allocation, answered with one look at the chunk.
     pub fn is_clear(&self, pfn: Pfn, order: Order) -> bool {
         self.first_within(pfn, order).is_none() && self.covering(pfn, order).is_none()
     }
@@ -188,7 +206,9 @@ impl FrameIndex {
         if order.index() <= 9 {
             let chunk = self.chunk(pfn.get() / CHUNK as u64)?;
             return first_head(chunk, pfn.get() as usize % CHUNK, order.frames() as usize)
-                .and_then(|at| self.at(Pfn::new(pfn.get() / CHUNK as u64 * CHUNK as u64 + at as u64)));
+                .and_then(|at| {
+                    self.at(Pfn::new(pfn.get() / CHUNK as u64 * CHUNK as u64 + at as u64))
+                });
         }
         let first = pfn.get() / CHUNK as u64;
         (first..first + order.frames() / CHUNK as u64).find_map(|number| {
@@ -197,9 +217,14 @@ impl FrameIndex {
         })
     }
 
-    /// Every allocation, in rising order of frames, except that frames beyond the directory come last in no order.
+    /// Every allocation, in rising order of frames, except that frames beyond the directory come
+    /// last in no order.
     pub fn iter(&self) -> impl Iterator<Item = Found> + '_ {
-        let low = self.directory.iter().enumerate().filter_map(|(n, chunk)| Some((n as u64, chunk.as_deref()?)));
+        let low = self
+            .directory
+            .iter()
+            .enumerate()
+            .filter_map(|(n, chunk)| Some((n as u64, chunk.as_deref()?)));
         let high = self.high.iter().map(|(&n, chunk)| (n, &**chunk));
         low.chain(high).flat_map(|(number, chunk)| {
             (0..CHUNK).filter(|&at| chunk.has(at)).filter_map(move |at| {
@@ -210,8 +235,8 @@ impl FrameIndex {
     }
 }
 
-/// The first head among `len` frames of `chunk` from `at` on. Both are multiples of each other's power of two, so the
-/// range never crosses from the middle of one word into the next.
+/// The first head among `len` frames of `chunk` from `at` on. Both are multiples of each other's
+/// power of two, so the range never crosses from the middle of one word into the next.
 fn first_head(chunk: &Chunk, at: usize, len: usize) -> Option<usize> {
     if len < 64 {
         let word = chunk.heads[at / 64] >> (at % 64) & ((1 << len) - 1);
@@ -238,7 +263,8 @@ mod tests {
             let head = Pfn::new(1 << 14);
             index.insert(head, order(large), 7);
             for offset in [0, 1, (1 << large) - 1] {
-                let found = index.covering(Pfn::new(head.get() + offset), Order::ZERO).expect("covered");
+                let found =
+                    index.covering(Pfn::new(head.get() + offset), Order::ZERO).expect("covered");
                 assert_eq!((found.head, found.order, found.slot), (head, order(large), 7));
             }
             assert_eq!(index.covering(Pfn::new(head.get() + (1 << large)), Order::ZERO), None);
@@ -289,7 +315,10 @@ mod tests {
             let clear = model.iter().all(|(&head, &(o, _))| head + (1 << o) <= pfn || head >= end);
             assert_eq!(index.is_clear(Pfn::new(pfn), order(size)), clear);
             let within = model.range(pfn..end).next().map(|(&head, &(_, slot))| (head, slot));
-            assert_eq!(index.first_within(Pfn::new(pfn), order(size)).map(|f| (f.head.get(), f.slot)), within);
+            assert_eq!(
+                index.first_within(Pfn::new(pfn), order(size)).map(|f| (f.head.get(), f.slot)),
+                within
+            );
             if clear {
                 index.insert(Pfn::new(pfn), order(size), slot);
                 model.insert(pfn, (size, slot));

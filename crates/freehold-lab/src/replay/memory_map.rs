@@ -1,7 +1,8 @@
-//! Every pageblock of an engine at several moments of a trace: what a picture of memory with a slider is drawn from.
+//! Every pageblock of an engine at several moments of a trace: what a picture of memory with a
+//! slider is drawn from.
 //!
-//! A moment is three planes (holder, migratetype, free frames) of one number a cell. Between two moments most cells
-//! stay as they are, so each plane is written as the cells that changed:
+//! A moment is three planes (holder, migratetype, free frames) of one number a cell. Between two
+//! moments most cells stay as they are, so each plane is written as the cells that changed:
 //!
 //! ```text
 //!   "skip run value skip run value ..."      all decimal, one string a plane and moment
@@ -10,12 +11,12 @@
 //!   "2 3 7"       1 1 7 7 7 1 1 1            what comes after the last run stays
 //! ```
 //!
-//! Before the first moment every cell is 0. Any language reads that in five lines, it stays readable in the JSON, and
-//! it is small without a packer.
+//! Before the first moment every cell is 0. Any language reads that in five lines, it stays
+//! readable in the JSON, and it is small without a packer.
 //!
-//! A cell is one pageblock up to [`CELLS_MAX`] of them (8 GiB). On a larger machine it stands for as many neighbouring
-//! blocks as are needed, a power of two: free frames are their sum, holder and migratetype those that most of them
-//! have.
+//! A cell is one pageblock up to [`CELLS_MAX`] of them (8 GiB). On a larger machine it stands for
+//! as many neighbouring blocks as are needed, a power of two: free frames are their sum, holder and
+//! migratetype those that most of them have.
 
 use freehold::Migratetype;
 use serde::Serialize;
@@ -44,8 +45,8 @@ pub struct MemoryMap {
     pub ts_ns: Vec<u64>,
     /// Who has each cell: 0 the zone, otherwise CPU + 1. A plane a moment.
     pub holder: Vec<String>,
-    /// What each cell is meant for, as the kernel numbers them: 0 unmovable, 1 movable, 2 reclaimable, 3 HIGHATOMIC, 4
-    /// CMA, 5 isolated.
+    /// What each cell is meant for, as the kernel numbers them: 0 unmovable, 1 movable, 2
+    /// reclaimable, 3 HIGHATOMIC, 4 CMA, 5 isolated.
     pub migratetype: Vec<String>,
     /// Free frames of each cell.
     pub free: Vec<String>,
@@ -63,9 +64,16 @@ pub struct MapRecorder {
 }
 
 impl MapRecorder {
-    /// A recorder of `moments` moments, spread over `samples` samples. All of them, if there are fewer.
+    /// A recorder of `moments` moments, spread over `samples` samples. All of them, if there are
+    /// fewer.
     pub fn new(moments: u32, samples: u32) -> Self {
-        Self { moments, samples: samples.max(1), seen: 0, map: MemoryMap::default(), last: Default::default() }
+        Self {
+            moments,
+            samples: samples.max(1),
+            seen: 0,
+            map: MemoryMap::default(),
+            last: Default::default(),
+        }
     }
 
     /// Another sample is due: whether this is one of the moments wanted.
@@ -88,13 +96,17 @@ impl MapRecorder {
         let cells: Vec<&[Block]> = blocks.chunks(map.blocks_per_cell as usize).collect();
         if map.ts_ns.is_empty() {
             map.cells = cells.len() as u64;
-            let frames: Vec<u64> = cells.iter().map(|cell| sum(cell, |block| block.frames)).collect();
+            let frames: Vec<u64> =
+                cells.iter().map(|cell| sum(cell, |block| block.frames)).collect();
             map.frames = encode(&vec![0; frames.len()], &frames);
             self.last = std::array::from_fn(|_| vec![0; frames.len()]);
         }
         let planes: [Vec<u64>; 3] = [
             cells.iter().map(|cell| most(cell, holder_number)).collect(),
-            cells.iter().map(|cell| most(cell, |block| migratetype_number(block.migratetype))).collect(),
+            cells
+                .iter()
+                .map(|cell| most(cell, |block| migratetype_number(block.migratetype)))
+                .collect(),
             cells.iter().map(|cell| sum(cell, |block| block.free)).collect(),
         ];
         map.ts_ns.push(point.ts_ns);
@@ -162,7 +174,9 @@ pub fn decode(text: &str, cells: &mut [u64]) -> Result<(), String> {
     let words: Vec<u64> = text.split_ascii_whitespace().map(number).collect::<Result<_, _>>()?;
     let mut at = 0u64;
     for triple in words.chunks(3) {
-        let &[skip, run, value] = triple else { return Err(format!("{} numbers are no triples", words.len())) };
+        let &[skip, run, value] = triple else {
+            return Err(format!("{} numbers are no triples", words.len()));
+        };
         let start = at.saturating_add(skip);
         at = start.saturating_add(run);
         if at > cells.len() as u64 {
@@ -180,7 +194,13 @@ mod tests {
 
     fn block(number: u64, holder: Option<u16>, free: u16) -> Block {
         let holder = holder.map(CpuId::new);
-        Block { start: Pfn::new(number * 512), holder, migratetype: Migratetype::Movable, frames: 512, free }
+        Block {
+            start: Pfn::new(number * 512),
+            holder,
+            migratetype: Migratetype::Movable,
+            frames: 512,
+            free,
+        }
     }
 
     fn point(ts_ns: u64) -> SamplePoint {
@@ -191,7 +211,11 @@ mod tests {
     fn a_plane_is_what_changed() {
         assert_eq!(encode(&[1; 8], &[1, 1, 7, 7, 7, 1, 1, 1]), "2 3 7");
         assert_eq!(encode(&[1, 1, 1, 1], &[1, 1, 1, 1]), "");
-        assert_eq!(encode(&[0, 5, 0, 0], &[5, 5, 0, 6]), "0 2 5 1 1 6", "a cell that has the value joins the run");
+        assert_eq!(
+            encode(&[0, 5, 0, 0], &[5, 5, 0, 6]),
+            "0 2 5 1 1 6",
+            "a cell that has the value joins the run"
+        );
     }
 
     #[test]
@@ -202,7 +226,9 @@ mod tests {
             let before = cells.clone();
             let mut now = before.clone();
             for cell in &mut now {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 if state >> 60 == 0 {
                     *cell = state >> 33 & 3;
                 }
@@ -221,7 +247,9 @@ mod tests {
 
     #[test]
     fn moments_are_spread_over_the_samples() {
-        for (moments, samples, taken) in [(1, 200, 1), (7, 200, 7), (200, 200, 200), (300, 200, 200)] {
+        for (moments, samples, taken) in
+            [(1, 200, 1), (7, 200, 7), (200, 200, 200), (300, 200, 200)]
+        {
             let mut recorder = MapRecorder::new(moments, samples);
             let wanted: Vec<bool> = (0..samples).map(|_| recorder.is_wanted()).collect();
             assert_eq!(wanted.iter().filter(|wanted| **wanted).count(), taken);
@@ -232,8 +260,9 @@ mod tests {
     #[test]
     fn a_large_machine_has_cells_of_several_blocks() {
         let mut recorder = MapRecorder::new(1, 1);
-        let blocks: Vec<Block> =
-            (0..CELLS_MAX as u64 * 2 + 2).map(|n| block(n, (n % 4 > 0).then_some(1), 100)).collect();
+        let blocks: Vec<Block> = (0..CELLS_MAX as u64 * 2 + 2)
+            .map(|n| block(n, (n % 4 > 0).then_some(1), 100))
+            .collect();
         recorder.record(point(5), &blocks);
         let map = recorder.finish().unwrap();
         assert_eq!((map.blocks_per_cell, map.cells), (4, 2049));

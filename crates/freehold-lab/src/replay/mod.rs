@@ -1,9 +1,10 @@
 //! Replaying a trace of one kernel's page allocator through other designs.
 //!
-//! A replay reads its trace twice. The `survey` counts what is in it, which says how large a machine is needed
-//! ([`sizing`]) and what to put in for allocations the trace does not show. Then the trace is decoded once more and
-//! every engine carries out the same operations side by side ([`replay`]). At its end everything still live is given
-//! back, and each engine must be whole again.
+//! A replay reads its trace twice. The `survey` counts what is in it, which says how large a
+//! machine is needed ([`sizing`]) and what to put in for allocations the trace does not show. Then
+//! the trace is decoded once more and every engine carries out the same operations side by side
+//! ([`replay`]). At its end everything still live is given back, and each engine must be whole
+//! again.
 //!
 //! Memory is in proportion to what is live at once in the trace, not to its length.
 
@@ -58,12 +59,14 @@ pub struct NamedEngine {
 pub struct ReplayOptions {
     /// CPUs of the machine; CPUs of the trace beyond are folded onto these.
     pub cpus: u16,
-    /// Whether to put in what must have been allocated before the trace; the survey was made with the same.
+    /// Whether to put in what must have been allocated before the trace; the survey was made with
+    /// the same.
     pub warm: bool,
     /// Engines at work at the same time.
     pub jobs: usize,
     pub samples: u32,
-    /// Of these, how many to take a map of every pageblock at; 0 for none. Each walks all of memory.
+    /// Of these, how many to take a map of every pageblock at; 0 for none. Each walks all of
+    /// memory.
     pub memory_maps: u32,
 }
 
@@ -73,7 +76,8 @@ pub struct Replay {
     #[serde(rename = "trace")]
     pub survey: Survey,
     pub machine: Machine,
-    /// Allocations and frees that each engine was asked for while the trace ran: the events of "per event".
+    /// Allocations and frees that each engine was asked for while the trace ran: the events of "per
+    /// event".
     #[serde(rename = "replayed_events")]
     pub replayed: u64,
     /// Allocations put in that the trace does not show.
@@ -92,12 +96,13 @@ pub struct Replay {
 pub struct Machine {
     pub memory_frames: u64,
     pub cpus: u16,
-    /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by the trace's needs) or
-    /// "given".
+    /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by
+    /// the trace's needs) or "given".
     pub origin: Origin,
     pub free_frames_begin: u64,
-    /// Frames recorded as free that are in use here, since the pageblocks of their type have no place for them. Not among
-    /// them: what CPUs held beside chunks of order 10, which begins in use.
+    /// Frames recorded as free that are in use here, since the pageblocks of their type have no
+    /// place for them. Not among them: what CPUs held beside chunks of order 10, which begins in
+    /// use.
     pub free_frames_left_out: u64,
     pub cma_frames: u64,
 }
@@ -108,7 +113,10 @@ impl Machine {
             memory_frames,
             cpus,
             origin: beginning.origin,
-            free_frames_begin: beginning.layout.as_ref().map_or(memory_frames, fill::Layout::free_frames),
+            free_frames_begin: beginning
+                .layout
+                .as_ref()
+                .map_or(memory_frames, fill::Layout::free_frames),
             free_frames_left_out: beginning.layout.as_ref().map_or(0, fill::Layout::left_out),
             cma_frames: beginning.cma.iter().map(FrameRange::len).sum(),
         }
@@ -152,14 +160,21 @@ pub struct Beginning {
 
 impl Default for Beginning {
     fn default() -> Self {
-        Self { origin: Origin::default(), layout: None, cma: Vec::new(), tick_phase_ns: TICK_PHASE_NS, ticks: None }
+        Self {
+            origin: Origin::default(),
+            layout: None,
+            cma: Vec::new(),
+            tick_phase_ns: TICK_PHASE_NS,
+            ticks: None,
+        }
     }
 }
 
-/// Replays a surveyed trace through `engines`, all of which were built for the same machine and have all memory free; each
-/// is put into the state it begins in first.
+/// Replays a surveyed trace through `engines`, all of which were built for the same machine and
+/// have all memory free; each is put into the state it begins in first.
 ///
-/// `progress` is called now and then with the events so far and the reader's own progress (done, total).
+/// `progress` is called now and then with the events so far and the reader's own progress (done,
+/// total).
 pub fn replay(
     beginning: Beginning,
     trace: &dyn Trace,
@@ -193,7 +208,12 @@ pub fn middle_ns(survey: &Survey) -> u64 {
 }
 
 /// How a surveyed trace becomes operations, with so many samples over its time.
-fn mapper_options(beginning: &Beginning, survey: &Survey, options: ReplayOptions, samples: u32) -> MapperOptions {
+fn mapper_options(
+    beginning: &Beginning,
+    survey: &Survey,
+    options: ReplayOptions,
+    samples: u32,
+) -> MapperOptions {
     MapperOptions {
         schedule: Some(Schedule {
             cpus: options.cpus,

@@ -1,8 +1,9 @@
 //! What is asked of every engine: the trace, with its frames replaced by slots.
 //!
-//! The rules of reading a trace (what a free means, what is missing) are applied once, by the [`super::mapper`]; what
-//! comes out is a list of plain orders that every engine of a replay gets alike. Each engine's [`super::driver`] only
-//! remembers which of its own frames it put in which slot.
+//! The rules of reading a trace (what a free means, what is missing) are applied once, by the
+//! [`super::mapper`]; what comes out is a list of plain orders that every engine of a replay gets
+//! alike. Each engine's [`super::driver`] only remembers which of its own frames it put in which
+//! slot.
 //!
 //! ```text
 //!  trace rows ──> mapper ──> [Op] ──┬──> driver ──> Engine "5.17"
@@ -44,7 +45,8 @@ pub enum Op {
         slot: u32,
         order: Order,
     },
-    /// Split what is in `slot` into chunks of `to`; the first keeps the slot, the others follow as [`Op::Piece`]s.
+    /// Split what is in `slot` into chunks of `to`; the first keeps the slot, the others follow as
+    /// [`Op::Piece`]s.
     Split {
         slot: u32,
         from: Order,
@@ -56,7 +58,8 @@ pub enum Op {
         /// Which piece: 1 is the second.
         index: u32,
     },
-    /// The set-up is over and the trace begins: what came before stands for memory in use before the first event.
+    /// The set-up is over and the trace begins: what came before stands for memory in use before
+    /// the first event.
     Start,
     /// The periodic work of one CPU is due.
     Tick {

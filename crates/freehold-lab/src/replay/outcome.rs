@@ -1,4 +1,5 @@
-//! What a replay found out about one engine. The names of the fields are those of `--json` and stay.
+//! What a replay found out about one engine. The names of the fields are those of `--json` and
+//! stay.
 
 use freehold::Order;
 use serde::ser::SerializeMap;
@@ -59,13 +60,15 @@ pub(crate) const COLUMNS: [Column; 15] = [
 /// The column of the unusable-free-space index, for order 9.
 pub(crate) const INDEX: &str = "unusable_index_order9";
 
-/// The samples as `--json` has them: a list for each of some columns, one entry a moment; the index to six decimals.
+/// The samples as `--json` has them: a list for each of some columns, one entry a moment; the index
+/// to six decimals.
 fn timeline<S: Serializer>(samples: &[Sample], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     for (name, _, of) in COLUMNS.iter().filter(|(_, in_json, _)| *in_json) {
         map.serialize_entry(name, &OneLine(samples.iter().map(of).collect::<Vec<u64>>()))?;
     }
-    let index = |sample: &Sample| (sample.memory.unusable_index(Order::PAGEBLOCK) * 1e6).round() / 1e6;
+    let index =
+        |sample: &Sample| (sample.memory.unusable_index(Order::PAGEBLOCK) * 1e6).round() / 1e6;
     map.serialize_entry(INDEX, &OneLine(samples.iter().map(index).collect::<Vec<f64>>()))?;
     map.end()
 }
@@ -92,16 +95,18 @@ pub struct EngineOutcome {
     pub mixed_blocks: u64,
     /// Pageblocks with no frame in use, at the end of the trace.
     pub free_blocks_end: u64,
-    /// The largest order of which a chunk is free at the end of the trace, up to the engine's own largest (10 in the kernel's
-    /// designs, 18 in Freehold); null if nothing is free.
+    /// The largest order of which a chunk is free at the end of the trace, up to the engine's own
+    /// largest (10 in the kernel's designs, 18 in Freehold); null if nothing is free.
     pub largest_free_order_end: Option<u8>,
-    /// Unusable-free-space index for order 9, by frames free next to each other, over the trace's time: the mean.
+    /// Unusable-free-space index for order 9, by frames free next to each other, over the trace's
+    /// time: the mean.
     pub unusable_index_mean: f64,
     /// The smallest.
     pub unusable_index_min: f64,
     /// The largest.
     pub unusable_index_max: f64,
-    /// The mean of the same index by chunks as they lie on the engine's lists, neighbours on different lists apart.
+    /// The mean of the same index by chunks as they lie on the engine's lists, neighbours on
+    /// different lists apart.
     pub unusable_index_lists_mean: f64,
     /// Frames missing after everything was given back; must be 0.
     pub lost_frames: u64,
@@ -111,8 +116,8 @@ pub struct EngineOutcome {
     pub whole: bool,
     /// What was wrong, in words.
     pub errors: Vec<String>,
-    /// Holds of the zone lock by the steps of work done in them: the fewest and the most steps that an entry stands
-    /// for, and how many holds.
+    /// Holds of the zone lock by the steps of work done in them: the fewest and the most steps that
+    /// an entry stands for, and how many holds.
     #[serde(serialize_with = "one_line")]
     pub zone_lock_work_histogram: Vec<[u64; 3]>,
     /// Allocations, refills, drains and fallbacks by order and migratetype.
@@ -141,7 +146,8 @@ impl EngineOutcome {
     pub(super) fn at_end(applier: &Applier<'_>) -> Self {
         let Applier { engine, made, cma, .. } = applier;
         let (counters, end, flow) = (engine.counters(), engine.memory(), engine.list_flow());
-        let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        let share =
+            |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         Self {
             zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
             pcp_hit_rate: share(counters.pcp_hits, counters.allocs),
@@ -163,8 +169,10 @@ impl EngineOutcome {
 
     /// With the state over time.
     pub(super) fn over_time(self, samples: Vec<Sample>) -> Self {
-        let index: Vec<f64> = samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
-        let lists = samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK));
+        let index: Vec<f64> =
+            samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();
+        let lists =
+            samples.iter().map(|sample| sample.memory.unusable_index_of_lists(Order::PAGEBLOCK));
         // Not by `sum`, which makes -0.0 of nothing.
         let mean = |sum: f64| sum / samples.len().max(1) as f64;
         Self {
@@ -177,8 +185,14 @@ impl EngineOutcome {
         }
     }
 
-    /// With what is found once everything has been given back, and what was not as it must be until then.
-    pub(super) fn given_back(self, name: &str, applier: &Applier<'_>, mut findings: Vec<String>) -> Self {
+    /// With what is found once everything has been given back, and what was not as it must be until
+    /// then.
+    pub(super) fn given_back(
+        self,
+        name: &str,
+        applier: &Applier<'_>,
+        mut findings: Vec<String>,
+    ) -> Self {
         let engine = applier.engine;
         engine.drain_all();
         let memory = engine.memory();

@@ -1,4 +1,5 @@
-//! How large a machine a trace needs, so that no engine is pressed for memory unless the user asks for it.
+//! How large a machine a trace needs, so that no engine is pressed for memory unless the user asks
+//! for it.
 //!
 //! ```text
 //!  managed = peak live * 1.25          a quarter more, so that fragmentation alone cannot exhaust memory
@@ -38,7 +39,12 @@ pub fn default_cpus(survey: &Survey) -> u16 {
 }
 
 /// The machine for a trace, of that memory or of as much as it needs.
-pub fn machine(survey: &Survey, warm: bool, memory_frames: Option<u64>, cpus: u16) -> MachineConfig {
+pub fn machine(
+    survey: &Survey,
+    warm: bool,
+    memory_frames: Option<u64>,
+    cpus: u16,
+) -> MachineConfig {
     let frames = memory_frames.unwrap_or_else(|| default_frames(survey.peak_frames(warm), cpus));
     MachineConfig::new(frames, cpus)
 }
@@ -55,7 +61,10 @@ mod tests {
             assert!(managed >= LEAST_FRAMES);
             let gap = (managed / 1000).max(1024);
             let held_back = managed / 8 + (managed / 64).min(8192) + 2 * gap.min(managed / 256);
-            assert!(managed - held_back >= peak + peak / 8, "{peak} frames on {cpus} CPUs: {managed}");
+            assert!(
+                managed - held_back >= peak + peak / 8,
+                "{peak} frames on {cpus} CPUs: {managed}"
+            );
         }
     }
 }

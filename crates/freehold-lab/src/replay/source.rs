@@ -1,5 +1,5 @@
-//! Where events come from. A replay reads a trace twice (first to size the machine, then to drive it), so it takes
-//! something that can be opened again, not a stream.
+//! Where events come from. A replay reads a trace twice (first to size the machine, then to drive
+//! it), so it takes something that can be opened again, not a stream.
 
 use freehold_trace::{Checksums, Event, TraceError};
 use serde::Serialize;
@@ -19,8 +19,8 @@ pub struct Description {
     pub cpus: Option<u16>,
     /// Events that the recorder lost, where it says so.
     pub lost_events: Option<u64>,
-    /// What protects its contents against damage: "all" (pages, columns and description), "pages", or "none"; `None` where
-    /// the format has nothing of the kind.
+    /// What protects its contents against damage: "all" (pages, columns and description), "pages",
+    /// or "none"; `None` where the format has nothing of the kind.
     pub checksums: Option<Checksums>,
 }
 
@@ -32,7 +32,8 @@ pub struct Oddities {
     /// Where the first of them was, and what was wrong with it.
     #[serde(skip)]
     pub first_skipped: Option<String>,
-    /// Silences of more than an hour, which no machine at work has: what depends on time is wrong from there on.
+    /// Silences of more than an hour, which no machine at work has: what depends on time is wrong
+    /// from there on.
     pub long_gaps: u64,
     /// Where the first of them is, with its line or row.
     #[serde(skip)]
@@ -46,7 +47,8 @@ pub trait Events {
     /// What the trace says of itself.
     fn description(&self) -> Description;
 
-    /// Replaces the contents of `events` with the next few; false at the end, when `events` is left empty.
+    /// Replaces the contents of `events` with the next few; false at the end, when `events` is left
+    /// empty.
     fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError>;
 
     /// What was unusual so far.
@@ -96,7 +98,11 @@ struct RecordedEvents<'a> {
 
 impl Events for RecordedEvents<'_> {
     fn description(&self) -> Description {
-        Description { name: self.recorded.name.clone(), format: "memory".into(), ..Description::default() }
+        Description {
+            name: self.recorded.name.clone(),
+            format: "memory".into(),
+            ..Description::default()
+        }
     }
 
     fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError> {

@@ -1,22 +1,23 @@
 //! What lay on each CPU's lists when a recording began, as far as the recording tells.
 //!
-//! `/proc/zoneinfo` says how many frames a CPU's lists held, not which lists. That matters: 100,000 frames left over on
-//! the order-3 list by the workload before serve nobody in a workload of single pages, yet count against `high`. The
-//! rows of the trace itself show most of it:
+//! `/proc/zoneinfo` says how many frames a CPU's lists held, not which lists. That matters: 100,000
+//! frames left over on the order-3 list by the workload before serve nobody in a workload of single
+//! pages, yet count against `high`. The rows of the trace itself show most of it:
 //!
-//! - A frame whose first row is an allocation, or a drain, on some CPU must have lain on that CPU's list of that order
-//!   and type: it was neither freed nor taken from the zone before.
-//! - What zoneinfo counted beyond that was never touched. It lies at the cold end of a list that the CPU never had to
-//!   refill, for a refilled list was empty.
-//! - The first drain by the timer leaves a CPU with as many frames as its `high` mark. Each tick lowers that by an
-//!   eighth; where the mark must have been lower than zoneinfo says, that many ticks went by before the recording, for
-//!   every CPU.
-//! - zoneinfo is read some moments before the recording. Where the rows alone would lift a CPU above the highest mark
-//!   it can have, or, before its first refill, above the mark that zoneinfo says (only refills raise that), and it did
-//!   not drain, the snapshot was out of date by at least the excess, which is taken off what was never touched.
+//! - A frame whose first row is an allocation, or a drain, on some CPU must have lain on that CPU's
+//!   list of that order and type: it was neither freed nor taken from the zone before.
+//! - What zoneinfo counted beyond that was never touched. It lies at the cold end of a list that
+//!   the CPU never had to refill, for a refilled list was empty.
+//! - The first drain by the timer leaves a CPU with as many frames as its `high` mark. Each tick
+//!   lowers that by an eighth; where the mark must have been lower than zoneinfo says, that many
+//!   ticks went by before the recording, for every CPU.
+//! - zoneinfo is read some moments before the recording. Where the rows alone would lift a CPU
+//!   above the highest mark it can have, or, before its first refill, above the mark that zoneinfo
+//!   says (only refills raise that), and it did not drain, the snapshot was out of date by at least
+//!   the excess, which is taken off what was never touched.
 //!
-//! Only the state at the start is taken from the kernel's rows; what the model refills and drains later is its own.
-//! Memory is in proportion to the frames that the trace touches.
+//! Only the state at the start is taken from the kernel's rows; what the model refills and drains
+//! later is its own. Memory is in proportion to the frames that the trace touches.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -32,8 +33,21 @@ use crate::engines::{ListFill, RecordedZone};
 type List = (u8, u8);
 
 /// Lists that are looked at for one that was never refilled, in this order: the least used first.
-const SELDOM_USED: [List; 13] =
-    [(3, 0), (3, 1), (3, 2), (2, 0), (2, 1), (2, 2), (1, 0), (1, 1), (1, 2), (9, 0), (0, 0), (0, 2), (0, 1)];
+const SELDOM_USED: [List; 13] = [
+    (3, 0),
+    (3, 1),
+    (3, 2),
+    (2, 0),
+    (2, 1),
+    (2, 2),
+    (1, 0),
+    (1, 1),
+    (1, 2),
+    (9, 0),
+    (0, 0),
+    (0, 2),
+    (0, 1),
+];
 
 /// Fills in [`RecordedZone::lists`] of every CPU of `zone` from the rows of `trace`.
 pub fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
@@ -57,8 +71,8 @@ pub fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), Sou
     Ok(())
 }
 
-/// Fills in [`RecordedZone::lists`] from zoneinfo and what is asked for: each CPU's count on the list that its own
-/// allocations use least. The kernel's rows are not looked at.
+/// Fills in [`RecordedZone::lists`] from zoneinfo and what is asked for: each CPU's count on the
+/// list that its own allocations use least. The kernel's rows are not looked at.
 pub fn assume_unused(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
     let mut asked: BTreeMap<CpuId, BTreeMap<List, u64>> = BTreeMap::new();
     each_event(trace, |event| {
@@ -70,7 +84,10 @@ pub fn assume_unused(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), S
     })?;
     let lists = zone.info.pagesets.iter().map(|set| {
         let asked = asked.remove(&set.cpu).unwrap_or_default();
-        let least = SELDOM_USED.into_iter().min_by_key(|list| asked.get(list).copied().unwrap_or(0)).unwrap_or((0, 1));
+        let least = SELDOM_USED
+            .into_iter()
+            .min_by_key(|list| asked.get(list).copied().unwrap_or(0))
+            .unwrap_or((0, 1));
         vec![fill(least, set.count >> least.0)]
     });
     zone.lists = lists.collect();
@@ -86,8 +103,8 @@ fn fill((order, kind): List, chunks: u64) -> ListFill {
     }
 }
 
-/// When within a second the kernel's periodic work gave frames back, by the drains that follow no free of the same
-/// task: the middle one. `None` if there are none.
+/// When within a second the kernel's periodic work gave frames back, by the drains that follow no
+/// free of the same task: the middle one. `None` if there are none.
 pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
     const SECOND: u64 = 1_000_000_000;
     let mut last: HashMap<u16, Event> = HashMap::new();
@@ -106,7 +123,8 @@ pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
     Ok(phases.iter().copied().min_by_key(far))
 }
 
-/// Fills in [`RecordedZone::lists`] from zoneinfo alone: everything on the list of movable single frames.
+/// Fills in [`RecordedZone::lists`] from zoneinfo alone: everything on the list of movable single
+/// frames.
 pub fn assume_single_frames(zone: &mut RecordedZone) {
     zone.lists = zone.info.pagesets.iter().map(|set| vec![fill((0, 1), set.count)]).collect();
 }
@@ -121,7 +139,8 @@ fn frame_of(event: &Event) -> Option<(Pfn, Order)> {
     }
 }
 
-/// The list a chunk lies on: order 9 has one for movable and one for the rest; other orders above 3 have none.
+/// The list a chunk lies on: order 9 has one for movable and one for the rest; other orders above 3
+/// have none.
 fn list_of(order: Order, migratetype: u8) -> Option<List> {
     match order.get() {
         order @ 0..=3 => Some((order, if migratetype < 3 { migratetype } else { 1 })),
@@ -155,7 +174,8 @@ struct CpuRows {
     last: Option<Event>,
 }
 
-/// The first drain by the timer, in the first second: frames drained, those gained when it ended, those refilled before.
+/// The first drain by the timer, in the first second: frames drained, those gained when it ended,
+/// those refilled before.
 #[derive(Default)]
 enum FirstDrain {
     #[default]
@@ -187,7 +207,8 @@ impl Rows {
                 if first {
                     *cpu.known.entry(list).or_default() += 1;
                 }
-                // Between frees of one batch the count is ahead of the kernel's; at an allocation it is not.
+                // Between frees of one batch the count is ahead of the kernel's; at an allocation
+                // it is not.
                 cpu.note_most();
                 cpu.gained -= frames;
             }
@@ -212,10 +233,12 @@ impl Rows {
     }
 }
 
-/// Whether a drain that comes `before` another row of its CPU is the work of the timer, not of a free.
+/// Whether a drain that comes `before` another row of its CPU is the work of the timer, not of a
+/// free.
 fn by_timer(before: Option<Event>, event: &Event) -> bool {
     before.is_none_or(|before| {
-        before.pid != event.pid || matches!(before.kind, EventKind::Alloc { .. } | EventKind::ZoneLocked { .. })
+        before.pid != event.pid
+            || matches!(before.kind, EventKind::Alloc { .. } | EventKind::ZoneLocked { .. })
     })
 }
 
@@ -234,9 +257,13 @@ impl CpuRows {
         let alone = by_timer(self.last, event);
         self.last = Some(*event);
         self.first_drain = match std::mem::take(&mut self.first_drain) {
-            FirstDrain::None if drain && alone && early => FirstDrain::Running { drained: order.frames() },
+            FirstDrain::None if drain && alone && early => {
+                FirstDrain::Running { drained: order.frames() }
+            }
             FirstDrain::None if drain && alone => FirstDrain::TooLate,
-            FirstDrain::Running { drained } if drain => FirstDrain::Running { drained: drained + order.frames() },
+            FirstDrain::Running { drained } if drain => {
+                FirstDrain::Running { drained: drained + order.frames() }
+            }
             FirstDrain::Running { drained } => {
                 FirstDrain::Over { drained, gained: self.gained, refilled: self.refilled_frames }
             }
@@ -244,14 +271,15 @@ impl CpuRows {
         };
     }
 
-    /// Ticks that went by between zoneinfo and the recording, by the first drain of the timer; `None` where it says
-    /// nothing.
+    /// Ticks that went by between zoneinfo and the recording, by the first drain of the timer;
+    /// `None` where it says nothing.
     fn ticks_since(&self, pageset: &Pageset) -> Option<u32> {
         let FirstDrain::Over { drained, gained, refilled } = self.first_drain else { return None };
         // A tick gives back so many frames at most, and then the mark stays above what is left.
         let most = pageset.batch << 5;
         let left = u64::try_from(pageset.count as i64 + gained).ok().filter(|_| drained < most)?;
-        let before = (left as f64 * 8.0 / 7.0 - refilled as f64).max(pageset.high_min.unwrap_or(pageset.high) as f64);
+        let before = (left as f64 * 8.0 / 7.0 - refilled as f64)
+            .max(pageset.high_min.unwrap_or(pageset.high) as f64);
         let ticks = (pageset.high as f64 / before).ln() / (8.0f64 / 7.0).ln();
         Some(ticks.round().clamp(0.0, 60.0) as u32)
     }
@@ -259,13 +287,19 @@ impl CpuRows {
     /// `high_max`: the highest mark that the CPU can have.
     fn lists(self, pageset: &Pageset, high_max: u64) -> Vec<ListFill> {
         let known: u64 = self.known.iter().map(|(&(order, _), chunks)| chunks << order).sum();
-        let over = |gained: i64, mark: u64| (pageset.count as i64 + gained - mark as i64).max(0) as u64;
+        let over =
+            |gained: i64, mark: u64| (pageset.count as i64 + gained - mark as i64).max(0) as u64;
         let out_of_date = over(self.most, high_max).max(over(self.most_unrefilled, pageset.high));
         let rest = pageset.count.saturating_sub(known).saturating_sub(out_of_date);
         let mut lists = self.known;
-        let untouched = SELDOM_USED.into_iter().find(|list| !self.refilled.contains(list)).unwrap_or((0, 1));
+        let untouched =
+            SELDOM_USED.into_iter().find(|list| !self.refilled.contains(list)).unwrap_or((0, 1));
         *lists.entry(untouched).or_default() += rest >> untouched.0;
-        lists.into_iter().map(|(list, chunks)| fill(list, chunks)).filter(|fill| fill.chunks > 0).collect()
+        lists
+            .into_iter()
+            .map(|(list, chunks)| fill(list, chunks))
+            .filter(|fill| fill.chunks > 0)
+            .collect()
     }
 }
 
@@ -289,20 +323,37 @@ mod tests {
 
     fn taken(cpu: u16, pfn: u64, order: u8, migratetype: u8) -> Event {
         let order = Order::new(order).unwrap();
-        event(cpu, EventKind::ZoneLocked { pfn: Pfn::new(pfn), order, migratetype, percpu_refill: true })
+        event(
+            cpu,
+            EventKind::ZoneLocked { pfn: Pfn::new(pfn), order, migratetype, percpu_refill: true },
+        )
     }
 
     fn drained(cpu: u16, pfn: u64, order: u8, migratetype: u8) -> Event {
-        event(cpu, EventKind::PcpuDrain { pfn: Pfn::new(pfn), order: Order::new(order).unwrap(), migratetype })
+        event(
+            cpu,
+            EventKind::PcpuDrain {
+                pfn: Pfn::new(pfn),
+                order: Order::new(order).unwrap(),
+                migratetype,
+            },
+        )
     }
 
     fn set(count: u64, high: u64, high_min: u64, high_max: u64) -> Pageset {
-        Pageset { count, high, high_min: Some(high_min), high_max: Some(high_max), ..Pageset::default() }
+        Pageset {
+            count,
+            high,
+            high_min: Some(high_min),
+            high_max: Some(high_max),
+            ..Pageset::default()
+        }
     }
 
     fn reconstructed(pagesets: Vec<Pageset>, events: Vec<Event>) -> RecordedZone {
         let mut zone = RecordedZone::default();
-        (zone.info.start_pfn, zone.info.spanned, zone.info.pagesets) = (Some(Pfn::new(0)), 1 << 20, pagesets);
+        (zone.info.start_pfn, zone.info.spanned, zone.info.pagesets) =
+            (Some(Pfn::new(0)), 1 << 20, pagesets);
         reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
         zone
     }
@@ -330,7 +381,8 @@ mod tests {
             taken(0, 512, 9, 1),
             alloc(0, 700, 0, 1), // part of the chunk taken before
         ]);
-        // 99 frames of CPU 0 were never touched: 12 chunks on a list of order 3 that was never refilled.
+        // 99 frames of CPU 0 were never touched: 12 chunks on a list of order 3 that was never
+        // refilled.
         assert_eq!(first, [(0, 0, 1), (3, 0, 12)]);
         assert_eq!(second, [(3, 0, 11), (3, 2, 1)]);
     }
@@ -342,7 +394,10 @@ mod tests {
             // 1,001 frames, and the mark of 821 once the timer has lowered it by an eighth.
             events.extend((0..180).map(|pfn| Event { pid: pids[1], ..drained(0, pfn, 0, 1) }));
             events.push(alloc(0, 5000, 0, 1));
-            reconstructed(vec![Pageset { batch: 63, ..set(1000, 1600, 100, 1600) }], events).info.pagesets[0].high
+            reconstructed(vec![Pageset { batch: 63, ..set(1000, 1600, 100, 1600) }], events)
+                .info
+                .pagesets[0]
+                .high
         };
         // 821 * 8 / 7 = 938, four ticks of an eighth below 1,600.
         assert_eq!(high([1, 2]), 937);

@@ -1,5 +1,6 @@
-//! The first of two passes over a trace: what is in it, so that the second knows how large a machine to build, how
-//! many CPUs it has, when to take samples, and which allocations the trace does not show.
+//! The first of two passes over a trace: what is in it, so that the second knows how large a
+//! machine to build, how many CPUs it has, when to take samples, and which allocations the trace
+//! does not show.
 
 use serde::Serialize;
 
@@ -19,8 +20,8 @@ pub struct Survey {
     pub remote_free_share: f64,
     #[serde(flatten)]
     pub oddities: Oddities,
-    /// Allocations to put in before the first row, in rising order of frames (so that neighbours in the recording
-    /// machine become neighbours in the engine).
+    /// Allocations to put in before the first row, in rising order of frames (so that neighbours in
+    /// the recording machine become neighbours in the engine).
     #[serde(skip)]
     pub warm: Vec<Injection>,
     /// The most frames live at once if all of `warm` are live from the start.
@@ -29,7 +30,8 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Why no event of it reaches an engine, if none does: all are left out, or are neither allocation nor free.
+    /// Why no event of it reaches an engine, if none does: all are left out, or are neither
+    /// allocation nor free.
     pub fn nothing_to_replay(&self) -> Option<String> {
         let facts = &self.facts;
         if facts.peak_live_frames != 0 || !self.warm.is_empty() {
@@ -46,7 +48,8 @@ impl Survey {
         Some(if why.is_empty() { "no allocation and no free".to_owned() } else { why.join(", ") })
     }
 
-    /// The most frames that a replay will have live at once; `warm`: of one that begins with those of `warm` allocated.
+    /// The most frames that a replay will have live at once; `warm`: of one that begins with those
+    /// of `warm` allocated.
     pub fn peak_frames(&self, warm: bool) -> u64 {
         if warm { self.peak_live_frames_warm } else { self.facts.peak_live_frames }
     }
@@ -54,8 +57,13 @@ impl Survey {
 
 /// Reads a whole trace; looks for what must have been allocated before it where `warm` says so.
 ///
-/// `progress` is called now and then with the events so far and the reader's own progress (done, total).
-pub fn survey(trace: &dyn Trace, warm: bool, mut progress: impl FnMut(u64, (u64, u64))) -> Result<Survey, SourceError> {
+/// `progress` is called now and then with the events so far and the reader's own progress (done,
+/// total).
+pub fn survey(
+    trace: &dyn Trace,
+    warm: bool,
+    mut progress: impl FnMut(u64, (u64, u64)),
+) -> Result<Survey, SourceError> {
     let mut reader = trace.open()?;
     let mut mapper = Mapper::new(MapperOptions::default());
     mapper.warm = warm.then(Warm::default);

@@ -1,5 +1,5 @@
-//! Whether an engine is whole again once everything has been given back: no frame lost, every chunk as large as it
-//! can be, no broken invariant.
+//! Whether an engine is whole again once everything has been given back: no frame lost, every chunk
+//! as large as it can be, no broken invariant.
 
 use freehold::Migratetype;
 
@@ -18,10 +18,16 @@ pub(super) fn check(engine: &dyn Engine, memory: &Memory) -> Vec<String> {
     if memory.free_frames != memory.managed_frames {
         let lost = memory.managed_frames.abs_diff(memory.free_frames);
         let what = if memory.free_frames < memory.managed_frames { "lost" } else { "too many" };
-        findings.push(format!("{lost} frames {what}: {} of {} are free", memory.free_frames, memory.managed_frames));
+        findings.push(format!(
+            "{lost} frames {what}: {} of {} are free",
+            memory.free_frames, memory.managed_frames
+        ));
     }
     if memory.pcp_frames != 0 {
-        findings.push(format!("{} frames are still held by CPUs after draining all", memory.pcp_frames));
+        findings.push(format!(
+            "{} frames are still held by CPUs after draining all",
+            memory.pcp_frames
+        ));
     }
     findings.extend(unmerged(memory));
     findings
@@ -39,9 +45,10 @@ pub(super) fn miscounted(counted: (u64, u64), made: (u64, u64)) -> Option<String
 
 /// Free memory that is in smaller chunks than it could be.
 ///
-/// Memory is a whole number of largest chunks, so all of it can be in those, but for two things: blocks set aside
-/// (HIGHATOMIC, CMA, isolated) do not merge with others, so each keeps itself and its buddy at the order of a block;
-/// and a machine described by a zoneinfo may end in the middle of a largest chunk.
+/// Memory is a whole number of largest chunks, so all of it can be in those, but for two things:
+/// blocks set aside (HIGHATOMIC, CMA, isolated) do not merge with others, so each keeps itself and
+/// its buddy at the order of a block; and a machine described by a zoneinfo may end in the middle
+/// of a largest chunk.
 fn unmerged(memory: &Memory) -> Option<String> {
     let aside: u64 = Migratetype::ALL
         .iter()
@@ -53,8 +60,12 @@ fn unmerged(memory: &Memory) -> Option<String> {
     let small = chunks[..BLOCK].iter().enumerate().any(|(order, &n)| n > (tail >> order & 1));
     let blocks = chunks[BLOCK] > 2 * aside + (tail >> BLOCK & 1);
     (small || blocks).then(|| {
-        let list: Vec<_> =
-            chunks.iter().enumerate().filter(|(_, n)| **n > 0).map(|(o, n)| format!("{n} of order {o}")).collect();
+        let list: Vec<_> = chunks
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| **n > 0)
+            .map(|(o, n)| format!("{n} of order {o}"))
+            .collect();
         format!("free memory did not merge back into the largest chunks: {}", list.join(", "))
     })
 }

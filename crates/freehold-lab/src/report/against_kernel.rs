@@ -39,14 +39,27 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
         }
         for list in &engine.lists {
             let held = [("refilled", &list.refilled), ("drained", &list.drained)];
-            for (what, comparison) in held.into_iter().filter(|(_, comparison)| comparison.within.is_some()) {
-                table.add_row(row(name, &format!("  {what}, order {}", list.order), comparison, "25%"));
+            for (what, comparison) in
+                held.into_iter().filter(|(_, comparison)| comparison.within.is_some())
+            {
+                table.add_row(row(
+                    name,
+                    &format!("  {what}, order {}", list.order),
+                    comparison,
+                    "25%",
+                ));
             }
         }
         table.add_row(row(name, "fallbacks to another type", &engine.fallbacks, ""));
         for types in &engine.fallback_types {
-            let name_of = |number: u8| Migratetype::ALL.get(usize::from(number)).map_or("?", |of| of.name());
-            let what = format!("  order {}, {} from {}", types.order, name_of(types.migratetype), name_of(types.from));
+            let name_of =
+                |number: u8| Migratetype::ALL.get(usize::from(number)).map_or("?", |of| of.name());
+            let what = format!(
+                "  order {}, {} from {}",
+                types.order,
+                name_of(types.migratetype),
+                name_of(types.from)
+            );
             let counts = [types.kernel, types.engine].map(|count| right(thousands(count)));
             table.add_row([name[0], name[1], &what].map(Cell::new).into_iter().chain(counts));
         }
@@ -58,9 +71,11 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
 
 /// One number of the table; `bound` is what it is held to, where it is.
 fn row(name: [&str; 2], what: &str, comparison: &Comparison, bound: &str) -> Vec<Cell> {
-    let difference = comparison.difference_percent.map_or("-".to_owned(), |percent| format!("{percent:+.1}%"));
-    let within =
-        comparison.within.map_or(String::new(), |within| format!("{bound}: {}", if within { "yes" } else { "no" }));
+    let difference =
+        comparison.difference_percent.map_or("-".to_owned(), |percent| format!("{percent:+.1}%"));
+    let within = comparison
+        .within
+        .map_or(String::new(), |within| format!("{bound}: {}", if within { "yes" } else { "no" }));
     vec![
         Cell::new(name[0]),
         Cell::new(name[1]),

@@ -42,15 +42,21 @@ impl Values {
         Ok(Arc::new(column.with_repetition(repetition).build()?))
     }
 
-    fn write(&self, group: &mut SerializedRowGroupWriter<'_, impl Write + Send>) -> Result<(), ParquetError> {
+    fn write(
+        &self,
+        group: &mut SerializedRowGroupWriter<'_, impl Write + Send>,
+    ) -> Result<(), ParquetError> {
         let more = || ParquetError::General("more columns than fields".into());
         let mut column = group.next_column()?.ok_or_else(more)?;
         match self {
-            Self::Texts(values) => column.typed::<ByteArrayType>().write_batch(values, None, None)?,
+            Self::Texts(values) => {
+                column.typed::<ByteArrayType>().write_batch(values, None, None)?
+            }
             Self::Counts(values) => column.typed::<Int64Type>().write_batch(values, None, None)?,
             Self::Reals(values) => column.typed::<DoubleType>().write_batch(values, None, None)?,
             Self::Small(values) => {
-                let present: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+                let present: Vec<i16> =
+                    values.iter().map(|value| i16::from(value.is_some())).collect();
                 let values: Vec<i32> = values.iter().flatten().copied().map(i32::from).collect();
                 column.typed::<Int32Type>().write_batch(&values, Some(&present), None)?
             }
@@ -66,7 +72,8 @@ pub(crate) fn write(
     about: Option<KeyValue>,
     columns: &[(String, Values)],
 ) -> Result<(), ParquetError> {
-    let fields: Result<Vec<_>, _> = columns.iter().map(|(name, values)| values.field(name)).collect();
+    let fields: Result<Vec<_>, _> =
+        columns.iter().map(|(name, values)| values.field(name)).collect();
     let schema = Arc::new(Type::group_type_builder(name).with_fields(fields?).build()?);
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))

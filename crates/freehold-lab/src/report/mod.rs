@@ -1,4 +1,5 @@
-//! Presenting what a replay found out: a table for people, JSON for programs, a picture for a glance, Parquet for plots over time.
+//! Presenting what a replay found out: a table for people, JSON for programs, a picture for a
+//! glance, Parquet for plots over time.
 
 pub mod against_kernel;
 pub(crate) mod columns;

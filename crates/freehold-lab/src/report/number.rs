@@ -13,7 +13,8 @@ pub fn thousands(n: u64) -> String {
     text
 }
 
-/// How much more `value` is than `base`: `+12.3%`; `None` where there is nothing to compare with (a base of 0).
+/// How much more `value` is than `base`: `+12.3%`; `None` where there is nothing to compare with (a
+/// base of 0).
 pub fn percent(base: f64, value: f64) -> Option<String> {
     if base == value {
         return Some("0.0%".to_owned());
@@ -39,7 +40,11 @@ pub fn decimal(value: f64) -> String {
 /// How many a second: whole from 10 up, because what comes after says nothing.
 pub(crate) fn per_second(rate: f64) -> String {
     let rate = if rate.is_finite() { rate.max(0.0) } else { 0.0 };
-    if rate < 10.0 { format!("{rate:.1}/s") } else { format!("{}/s", thousands(rate.round() as u64)) }
+    if rate < 10.0 {
+        format!("{rate:.1}/s")
+    } else {
+        format!("{}/s", thousands(rate.round() as u64))
+    }
 }
 
 /// A length of time.
@@ -68,14 +73,21 @@ mod tests {
 
     #[test]
     fn counts_get_separators() {
-        for (n, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567"), (12_345, "12,345")] {
+        for (n, text) in
+            [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567"), (12_345, "12,345")]
+        {
             assert_eq!(thousands(n), text);
         }
     }
 
     #[test]
     fn rates_have_no_decimals_that_say_nothing() {
-        for (rate, text) in [(1_365_802.7, "1,365,803/s"), (12.3, "12/s"), (0.04, "0.0/s"), (f64::INFINITY, "0.0/s")] {
+        for (rate, text) in [
+            (1_365_802.7, "1,365,803/s"),
+            (12.3, "12/s"),
+            (0.04, "0.0/s"),
+            (f64::INFINITY, "0.0/s"),
+        ] {
             assert_eq!(per_second(rate), text);
         }
     }

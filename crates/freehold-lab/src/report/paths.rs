@@ -6,12 +6,14 @@ use super::table::{Style, rendered, right};
 use super::thousands;
 use crate::engine::Paths;
 
-/// A table with a column for each of them; empty where none says its ways. Shares are of the calls of a row's kind.
+/// A table with a column for each of them; empty where none says its ways. Shares are of the calls
+/// of a row's kind.
 pub fn render(columns: &[(String, Paths)], style: Style) -> String {
     if columns.is_empty() {
         return "None of these engines says which ways its calls took; freehold does.\n".to_owned();
     }
-    let header = [Cell::new("times")].into_iter().chain(columns.iter().map(|(name, _)| right(name)));
+    let header =
+        [Cell::new("times")].into_iter().chain(columns.iter().map(|(name, _)| right(name)));
     let ways: Vec<_> = columns.iter().map(|(_, paths)| paths.named()).collect();
     let rows = Paths::default().named().into_iter().enumerate().map(|(row, (name, ..))| {
         let counts = ways.iter().map(|ways| right(with_share(ways[row].1, ways[row].2)));
@@ -22,7 +24,9 @@ pub fn render(columns: &[(String, Paths)], style: Style) -> String {
 
 fn with_share(count: u64, of: Option<u64>) -> String {
     match of {
-        Some(all) if all > 0 => format!("{} ({:.1}%)", thousands(count), count as f64 * 100.0 / all as f64),
+        Some(all) if all > 0 => {
+            format!("{} ({:.1}%)", thousands(count), count as f64 * 100.0 / all as f64)
+        }
         _ => thousands(count),
     }
 }

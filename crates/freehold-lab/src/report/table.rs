@@ -1,8 +1,11 @@
-//! The table: metrics as rows, engines as columns, the first engine the baseline of the percentages beside the others.
+//! The table: metrics as rows, engines as columns, the first engine the baseline of the percentages
+//! beside the others.
 
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets,
+};
 use freehold_trace::Checksums;
 
 use super::number::{decimal, duration, memory, percent, thousands};
@@ -52,7 +55,11 @@ struct Metric {
     value: fn(&Replay, &EngineOutcome) -> Value,
 }
 
-const fn metric(name: &'static str, better: Better, value: fn(&Replay, &EngineOutcome) -> Value) -> Metric {
+const fn metric(
+    name: &'static str,
+    better: Better,
+    value: fn(&Replay, &EngineOutcome) -> Value,
+) -> Metric {
     Metric { name, better, value }
 }
 
@@ -78,12 +85,22 @@ const GROUPS: [(&str, &[Metric]); 5] = [
             metric("group locks / 1,000 events", Better::Less, |_, e| {
                 Value::Real(rate(e, e.counters.group_lock_acquisitions))
             }),
-            metric("work / 1,000 events", Better::Less, |_, e| Value::Real(rate(e, e.counters.zone_lock_work))),
+            metric("work / 1,000 events", Better::Less, |_, e| {
+                Value::Real(rate(e, e.counters.zone_lock_work))
+            }),
             metric("work per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
-            metric("work per hold, p99", Better::Less, |_, e| Value::Count(e.counters.zone_lock_work_p99)),
-            metric("work per hold, max", Better::Less, |_, e| Value::Count(e.counters.zone_lock_work_max)),
-            metric("merges under the zone lock", Better::Less, |_, e| Value::Count(e.counters.merges_zone)),
-            metric("merges under a PCP lock", Better::Neither, |_, e| Value::Count(e.counters.merges_pcp)),
+            metric("work per hold, p99", Better::Less, |_, e| {
+                Value::Count(e.counters.zone_lock_work_p99)
+            }),
+            metric("work per hold, max", Better::Less, |_, e| {
+                Value::Count(e.counters.zone_lock_work_max)
+            }),
+            metric("merges under the zone lock", Better::Less, |_, e| {
+                Value::Count(e.counters.merges_zone)
+            }),
+            metric("merges under a PCP lock", Better::Neither, |_, e| {
+                Value::Count(e.counters.merges_pcp)
+            }),
         ],
     ),
     (
@@ -100,10 +117,18 @@ const GROUPS: [(&str, &[Metric]); 5] = [
         &[
             metric("fallbacks", Better::Less, |_, e| Value::Count(e.counters.fallbacks)),
             metric("mixed blocks at the end", Better::Less, |_, e| Value::Count(e.mixed_blocks)),
-            metric("wholly free blocks at the end", Better::More, |_, e| Value::Count(e.free_blocks_end)),
-            metric("largest free order at the end", Better::Neither, |_, e| Value::Order(e.largest_free_order_end)),
-            metric("unusable index, order 9, min", Better::Less, |_, e| Value::Real(e.unusable_index_min)),
-            metric("unusable index, order 9, mean", Better::Less, |_, e| Value::Real(e.unusable_index_mean)),
+            metric("wholly free blocks at the end", Better::More, |_, e| {
+                Value::Count(e.free_blocks_end)
+            }),
+            metric("largest free order at the end", Better::Neither, |_, e| {
+                Value::Order(e.largest_free_order_end)
+            }),
+            metric("unusable index, order 9, min", Better::Less, |_, e| {
+                Value::Real(e.unusable_index_min)
+            }),
+            metric("unusable index, order 9, mean", Better::Less, |_, e| {
+                Value::Real(e.unusable_index_mean)
+            }),
             metric("lost frames", Better::Less, |_, e| Value::Count(e.lost_frames)),
         ],
     ),
@@ -114,11 +139,17 @@ const GROUPS: [(&str, &[Metric]); 5] = [
 const CMA: (&str, &[Metric]) = (
     "CMA",
     &[
-        metric("movable requests served by it", Better::Neither, |_, e| Value::Share(cma(e).share())),
+        metric("movable requests served by it", Better::Neither, |_, e| {
+            Value::Share(cma(e).share())
+        }),
         metric("free frames, lowest", Better::Neither, |_, e| Value::Count(cma(e).free_lowest)),
         metric("free frames at the end", Better::Neither, |_, e| Value::Count(cma(e).free_end)),
-        metric("failures while it was free", Better::Less, |_, e| Value::Count(cma(e).failed_while_free)),
-        metric("of these, movable requests", Better::Less, |_, e| Value::Count(cma(e).failed_movable)),
+        metric("failures while it was free", Better::Less, |_, e| {
+            Value::Count(cma(e).failed_while_free)
+        }),
+        metric("of these, movable requests", Better::Less, |_, e| {
+            Value::Count(cma(e).failed_movable)
+        }),
     ],
 );
 
@@ -146,7 +177,8 @@ pub fn render(replay: &Replay, style: Style) -> String {
         row
     };
     let groups = GROUPS.into_iter().chain(baseline.cma.map(|_| CMA));
-    let groups = groups.map(|(name, metrics)| (name.to_uppercase(), metrics.iter().map(row).collect()));
+    let groups =
+        groups.map(|(name, metrics)| (name.to_uppercase(), metrics.iter().map(row).collect()));
     format!("{}\n{}\n", header_lines(replay), grouped(engine_names(replay, style), groups, style))
 }
 
@@ -168,7 +200,9 @@ pub(crate) fn right(text: impl ToString) -> Cell {
 /// A table without frames, as wide as the terminal at most.
 pub(crate) fn new_table(style: Style) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).remove_style(comfy_table::TableComponent::HorizontalLines);
+    table
+        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
+        .remove_style(comfy_table::TableComponent::HorizontalLines);
     table.remove_style(comfy_table::TableComponent::MiddleIntersections);
     table.remove_style(comfy_table::TableComponent::LeftBorderIntersections);
     table.remove_style(comfy_table::TableComponent::RightBorderIntersections);
@@ -182,7 +216,11 @@ pub(crate) fn new_table(style: Style) -> Table {
 }
 
 /// A table of these rows as text.
-pub(crate) fn rendered(style: Style, header: impl Into<Row>, rows: impl IntoIterator<Item = impl Into<Row>>) -> String {
+pub(crate) fn rendered(
+    style: Style,
+    header: impl Into<Row>,
+    rows: impl IntoIterator<Item = impl Into<Row>>,
+) -> String {
     let mut table = new_table(style);
     table.set_header(header).add_rows(rows);
     trim_lines(&table.to_string())
@@ -199,7 +237,8 @@ pub(super) fn grouped(
     for (name, rows) in groups {
         table.add_row([name]).add_rows(rows);
     }
-    // On a narrow terminal percentages move below their values; the names of metrics stay in one line.
+    // On a narrow terminal percentages move below their values; the names of metrics stay in one
+    // line.
     if let Some(names) = table.column_mut(0) {
         names.set_constraint(ColumnConstraint::ContentWidth);
     }
@@ -238,7 +277,8 @@ fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style
         let _ = write!(text, " ({percent})");
     }
     let cell = right(text);
-    let Some((base, value)) = change.filter(|(base, value)| style.color && (value - base).abs() > base.abs() / 100.0)
+    let Some((base, value)) =
+        change.filter(|(base, value)| style.color && (value - base).abs() > base.abs() / 100.0)
     else {
         return cell;
     };
@@ -256,7 +296,10 @@ fn machine_line(replay: &Replay) -> String {
             let share = largest as f64 / free.max(1) as f64 * 100.0;
             let left_out = match layout.left_out() {
                 0 => String::new(),
-                frames => format!("\n  {} more was free, but has no place in the blocks of its type", memory(frames)),
+                frames => format!(
+                    "\n  {} more was free, but has no place in the blocks of its type",
+                    memory(frames)
+                ),
             };
             format!(
                 "\n  the recorded machine: {} free in the beginning, {share:.0}% of it in chunks of order 10{left_out}",
@@ -267,9 +310,12 @@ fn machine_line(replay: &Replay) -> String {
             "\n  the recorded machine, but all of its memory free".to_owned()
         }
         (Origin::Assumed, None) => {
-            "\n  an assumed machine, all of its memory free: no zoneinfo lies beside the trace".to_owned()
+            "\n  an assumed machine, all of its memory free: no zoneinfo lies beside the trace"
+                .to_owned()
         }
-        (Origin::Given, None) => "\n  a machine of the size asked for, all of its memory free".to_owned(),
+        (Origin::Given, None) => {
+            "\n  a machine of the size asked for, all of its memory free".to_owned()
+        }
     }
 }
 

@@ -14,26 +14,40 @@ const GROUPS: [(&str, &[Row]); 3] = [
         "THE SAME IN EVERY RUN",
         &[
             ("operations applied", |_, _, met| thousands(met.applied)),
-            ("allocations and failures", |_, engine, _| thousands(engine.counters.allocs + engine.counters.failed)),
+            ("allocations and failures", |_, engine, _| {
+                thousands(engine.counters.allocs + engine.counters.failed)
+            }),
             ("lost frames", |_, engine, _| thousands(engine.lost_frames)),
         ],
     ),
     (
         "LOCKS FOUND HELD (different in every run)",
         &[
-            ("waits for the zone lock (freehold: any lock)", |_, _, met| thousands(met.contention.shared_lock_waits)),
-            ("  time in them, ms (noisy)", |_, _, met| decimal(met.contention.shared_lock_wait_ns as f64 / 1e6)),
+            ("waits for the zone lock (freehold: any lock)", |_, _, met| {
+                thousands(met.contention.shared_lock_waits)
+            }),
+            ("  time in them, ms (noisy)", |_, _, met| {
+                decimal(met.contention.shared_lock_wait_ns as f64 / 1e6)
+            }),
             ("waits for a PCP lock", |_, _, met| thousands(met.contention.pcp_lock_waits)),
-            ("  time in them, ms (noisy)", |_, _, met| decimal(met.contention.pcp_lock_wait_ns as f64 / 1e6)),
-            ("  another CPU's: order inversions", |_, _, met| thousands(met.contention.remote_pcp_lock_waits)),
-            ("trylocks of a CPU's own state that failed", |_, _, met| thousands(met.contention.trylock_failures)),
+            ("  time in them, ms (noisy)", |_, _, met| {
+                decimal(met.contention.pcp_lock_wait_ns as f64 / 1e6)
+            }),
+            ("  another CPU's: order inversions", |_, _, met| {
+                thousands(met.contention.remote_pcp_lock_waits)
+            }),
+            ("trylocks of a CPU's own state that failed", |_, _, met| {
+                thousands(met.contention.trylock_failures)
+            }),
             ("calls that went past it to the zone", |_, _, met| thousands(met.contention.bypasses)),
         ],
     ),
     (
         "WORK (different in every run)",
         &[
-            ("zone locks / 1,000 events", |_, engine, _| decimal(rate(engine, engine.counters.zone_lock_acquisitions))),
+            ("zone locks / 1,000 events", |_, engine, _| {
+                decimal(rate(engine, engine.counters.zone_lock_acquisitions))
+            }),
             ("group locks / 1,000 events", |_, engine, _| {
                 decimal(rate(engine, engine.counters.group_lock_acquisitions))
             }),
@@ -66,7 +80,9 @@ pub fn render(replay: &Replay, style: Style) -> String {
     let row = |(name, value): &Row| {
         let mut row = vec![Cell::new(format!("  {name}"))];
         // Of an engine that panicked nothing is known.
-        let text = |engine: &EngineOutcome| engine.met.map_or("-".to_owned(), |met| value(replay, engine, &met));
+        let text = |engine: &EngineOutcome| {
+            engine.met.map_or("-".to_owned(), |met| value(replay, engine, &met))
+        };
         row.extend(replay.engines.iter().map(|engine| right(text(engine))));
         row
     };

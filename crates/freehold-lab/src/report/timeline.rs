@@ -1,4 +1,5 @@
-//! The state of every engine over the time of a trace, as Parquet: one row for each sample and engine.
+//! The state of every engine over the time of a trace, as Parquet: one row for each sample and
+//! engine.
 
 use std::io::Write;
 
@@ -20,7 +21,10 @@ fn blocks_name(migratetype: Migratetype) -> String {
 }
 
 /// Writes the samples of all `replays` to `file`.
-pub fn write<'a>(file: impl Write + Send, replays: impl IntoIterator<Item = &'a Replay>) -> Result<(), ParquetError> {
+pub fn write<'a>(
+    file: impl Write + Send,
+    replays: impl IntoIterator<Item = &'a Replay>,
+) -> Result<(), ParquetError> {
     let rows: Vec<Row<'a>> = replays
         .into_iter()
         .flat_map(|replay| replay.engines.iter().map(move |engine| (replay, engine)))
@@ -34,7 +38,9 @@ pub fn write<'a>(file: impl Write + Send, replays: impl IntoIterator<Item = &'a 
         ("trace".to_owned(), Values::texts(rows.iter().map(|row| row.trace))),
         ("engine".to_owned(), Values::texts(rows.iter().map(|row| row.engine))),
     ];
-    columns.extend(COLUMNS.iter().map(|(name, _, of)| ((*name).to_owned(), Values::counts(samples().map(of)))));
+    columns.extend(
+        COLUMNS.iter().map(|(name, _, of)| ((*name).to_owned(), Values::counts(samples().map(of)))),
+    );
     columns.extend(Migratetype::ALL.iter().map(|&migratetype| {
         let blocks = |sample: &Sample| sample.memory.blocks_by_type[migratetype.index()];
         (blocks_name(migratetype), Values::counts(samples().map(blocks)))

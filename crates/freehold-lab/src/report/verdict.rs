@@ -1,4 +1,5 @@
-//! One sentence on top of a table of many machines: which engine does best, how often, and by how much beside the first.
+//! One sentence on top of a table of many machines: which engine does best, how often, and by how
+//! much beside the first.
 
 use super::percent;
 use crate::better::Better;
@@ -37,9 +38,11 @@ fn best((question, figures): &Case) -> Option<usize> {
     ((best - second).abs() > EQUAL * best.abs().max(second.abs())).then_some(first)
 }
 
-/// The least and the greatest change of one engine beside the first, in words, and what has no change to be told.
+/// The least and the greatest change of one engine beside the first, in words, and what has no
+/// change to be told.
 fn range(won: &Won, baseline: &str) -> String {
-    let mut changes: Vec<&(f64, f64)> = won.changes.iter().filter(|(base, _)| *base != 0.0).collect();
+    let mut changes: Vec<&(f64, f64)> =
+        won.changes.iter().filter(|(base, _)| *base != 0.0).collect();
     changes.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
     let text = |&&(base, value): &&(f64, f64)| percent(base, value);
     let (least, most) = (changes.first().and_then(text), changes.last().and_then(text));
@@ -57,20 +60,25 @@ fn range(won: &Won, baseline: &str) -> String {
     }
 }
 
-/// The sentence, or `None` where there is nothing to compare. Where cases ask different questions, `all` stands for them.
+/// The sentence, or `None` where there is nothing to compare. Where cases ask different questions,
+/// `all` stands for them.
 pub(crate) fn sentence(engines: &[&str], cases: &[Case], all: &str) -> Option<String> {
     sentence_but(engines, cases, all, |_, _| false)
 }
 
-/// The same, where `by_think` says of a case and an engine that the figure is the think time's: no change is told then.
+/// The same, where `by_think` says of a case and an engine that the figure is the think time's: no
+/// change is told then.
 pub(crate) fn sentence_but(
     engines: &[&str],
     cases: &[Case],
     all: &str,
     by_think: impl Fn(usize, usize) -> bool,
 ) -> Option<String> {
-    let compared: Vec<(usize, &Case)> =
-        cases.iter().enumerate().filter(|(_, (_, figures))| figures.iter().flatten().count() > 1).collect();
+    let compared: Vec<(usize, &Case)> = cases
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, figures))| figures.iter().flatten().count() > 1)
+        .collect();
     let (_, (question, _)) = compared.first()?;
     let baseline = engines.first()?;
     let mut won = vec![Won::default(); engines.len()];
@@ -129,7 +137,8 @@ mod tests {
 
     #[test]
     fn several_cases_are_counted_losses_and_draws_too() {
-        let cases = [&[10.0, 20.0], &[10.0, 15.0], &[30.0, 20.0], &[10.0, 10.05]].map(|figures| case(MOST, figures));
+        let cases = [&[10.0, 20.0], &[10.0, 15.0], &[30.0, 20.0], &[10.0, 10.05]]
+            .map(|figures| case(MOST, figures));
         assert_eq!(
             sentence(&["vanilla", "freehold"], &cases, "").as_deref(),
             Some(
@@ -147,10 +156,16 @@ mod tests {
     fn a_figure_of_the_think_time_has_no_change() {
         let cases = [&[10.0, 20.0], &[10.0, 15.0]].map(|figures| case(MOST, figures));
         let said = |bound: &'static [usize]| {
-            sentence_but(&["a", "b"], &cases, "", |case, engine| engine == 1 && bound.contains(&case)).unwrap()
+            sentence_but(&["a", "b"], &cases, "", |case, engine| {
+                engine == 1 && bound.contains(&case)
+            })
+            .unwrap()
         };
         assert_eq!(said(&[0, 1]), "Most frames/s: b in 2 of 2 cases (bound by think time).");
-        assert_eq!(said(&[1]), "Most frames/s: b in 2 of 2 cases (+100.0% beside a; bound by think time in 1).");
+        assert_eq!(
+            said(&[1]),
+            "Most frames/s: b in 2 of 2 cases (+100.0% beside a; bound by think time in 1)."
+        );
         // Whose baseline alone is bound has a change: it is no less than that.
         let first = sentence_but(&["a", "b"], &cases[..1], "", |_, engine| engine == 0).unwrap();
         assert_eq!(first, "Most frames/s: b (+100.0% beside a).");

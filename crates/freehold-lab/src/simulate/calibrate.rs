@@ -14,8 +14,9 @@
 //! | `refill_step_ns`, `drain_step_ns`, `pcp_step_ns`, `merge_step_ns` | 524,288 frames (2 GiB) allocated, then freed: what that takes longer, by the steps that the engine counted |
 //! | `remote_free_ns`; freehold's `pcp_step_ns` | 4,096 frames allocated as one CPU and freed as another, by one thread: no line moves; what the allocations take longer than where the same CPU had freed them |
 //!
-//! All by one thread or two in turns; none is a workload of [`super::validate`] on the CPUs that it is compared on.
-//! Costs of calls are less what the same loop takes with an engine that does nothing. Medians throughout.
+//! All by one thread or two in turns; none is a workload of [`super::validate`] on the CPUs that it
+//! is compared on. Costs of calls are less what the same loop takes with an engine that does
+//! nothing. Medians throughout.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -37,7 +38,8 @@ use crate::engines::EngineSpec;
 
 /// Memory of the engines: 8 GiB.
 const FRAMES: u64 = 2 << 20;
-/// Frames in a burst that stays within what a CPU holds, in one that does not, and in one freed elsewhere.
+/// Frames in a burst that stays within what a CPU holds, in one that does not, and in one freed
+/// elsewhere.
 const SMALL: usize = 256;
 const LARGE: usize = 1 << 19;
 const REMOTE: usize = 4096;
@@ -46,7 +48,11 @@ const REMOTE: usize = 4096;
 pub const STEPS: usize = 10 + 4;
 
 /// Measures. `progress` is told what comes next.
-pub fn calibrate(machine: String, cpus: &Cpus, mut progress: impl FnMut(&str)) -> Result<Model, String> {
+pub fn calibrate(
+    machine: String,
+    cpus: &Cpus,
+    mut progress: impl FnMut(&str),
+) -> Result<Model, String> {
     let standard = Model::standard();
     cpus.pin(0);
     progress("read-modify-writes");
@@ -55,7 +61,8 @@ pub fn calibrate(machine: String, cpus: &Cpus, mut progress: impl FnMut(&str)) -
     let hold = median(9, mutex_ns);
     progress("lines");
     let two = cpus.count() >= 2;
-    let transfer = if two { median(7, || turns(cpus, 1, 20_000, || (), || ())) } else { standard.transfer_ns };
+    let transfer =
+        if two { median(7, || turns(cpus, 1, 20_000, || (), || ())) } else { standard.transfer_ns };
     progress("runs of lines");
     let line = if two { median(5, || run_of_lines(cpus, transfer)) } else { standard.line_ns };
     progress("lists of lines");
@@ -147,7 +154,13 @@ fn nothing(cpus: &Cpus, kind: Kind, n: u16) -> f64 {
 }
 
 /// Nanoseconds a turn, where thread 0 does `first` and thread `other` does `second`, in turns.
-fn turns(cpus: &Cpus, other: usize, rounds: u64, mut first: impl FnMut(), mut second: impl FnMut() + Send) -> f64 {
+fn turns(
+    cpus: &Cpus,
+    other: usize,
+    rounds: u64,
+    mut first: impl FnMut(),
+    mut second: impl FnMut() + Send,
+) -> f64 {
     let line = Line::default();
     let wait = |wanted: u64| {
         let mut spins = 0u32;
@@ -238,7 +251,8 @@ fn run_of_lines(cpus: &Cpus, transfer: f64) -> f64 {
     written_in_turns(cpus, transfer, write)
 }
 
-const MOVABLE: Request = Request { order: Order::ZERO, migratetype: Migratetype::Movable, flags: AllocFlags::empty() };
+const MOVABLE: Request =
+    Request { order: Order::ZERO, migratetype: Migratetype::Movable, flags: AllocFlags::empty() };
 /// Not kept by CPUs of vanilla: each call is a hold of the zone lock.
 const ORDER4: Order = Order::new(4).expect("below the largest");
 
@@ -259,7 +273,8 @@ fn bounce_ns(cpus: &Cpus, transfer: f64) -> Result<f64, String> {
         });
         let turn = median(5, || {
             let mut first = machine.cpu(0);
-            // The kernel's designs name the CPU with each call: becoming one costs an allocation of the host's.
+            // The kernel's designs name the CPU with each call: becoming one costs an allocation of
+            // the host's.
             turns(cpus, 1, 20_000, || pair(&mut *first), || pair(&mut *machine.cpu(1)))
         });
         (turn - transfer - alone).max(0.0)
@@ -269,7 +284,8 @@ fn bounce_ns(cpus: &Cpus, transfer: f64) -> Result<f64, String> {
 /// `None` where the kernel has none.
 fn barrier_ns(cpus: &Cpus) -> Option<f64> {
     const N: u32 = 1000;
-    let (platform, runs, stop) = (HostThreads::new(), AtomicBool::new(false), AtomicBool::new(false));
+    let (platform, runs, stop) =
+        (HostThreads::new(), AtomicBool::new(false), AtomicBool::new(false));
     platform.has_heavy_barrier().then(|| {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -327,7 +343,8 @@ fn phase(machine: &dyn RealMachine, run: impl FnOnce()) -> Phase {
     let ns = (thread_time() - start).as_nanos() as f64;
     // The zone's is the same seen from either CPU; their own work adds up.
     let [done, other] = [machine.marks(0).since(&before[0]), machine.marks(1).since(&before[1])];
-    let (changes, merge_steps) = (done.changes + other.changes, done.merge_steps + other.merge_steps);
+    let (changes, merge_steps) =
+        (done.changes + other.changes, done.merge_steps + other.merge_steps);
     Phase { ns, done: Marks { changes, merge_steps, ..done } }
 }
 
@@ -402,7 +419,11 @@ fn bursts(machine: &dyn RealMachine) -> Bursts {
     result
 }
 
-fn costs(family: Family, shared: &Shared, lists: Option<EngineCosts>) -> Result<EngineCosts, String> {
+fn costs(
+    family: Family,
+    shared: &Shared,
+    lists: Option<EngineCosts>,
+) -> Result<EngineCosts, String> {
     let b = with_real(&spec(family)?, 2, FRAMES, bursts)?;
     let null = &shared.null;
     let alloc_ns = b.alloc - null.alloc;
@@ -413,31 +434,49 @@ fn costs(family: Family, shared: &Shared, lists: Option<EngineCosts>) -> Result<
         (phase.ns - null.ns - each * n as f64 - shared.hold * phase.done.holds as f64).max(0.0)
     };
     let per = |ns: f64, steps: u64| if steps == 0 { 0.0 } else { ns / steps as f64 };
-    let (large_alloc, large_free) =
-        (rest(b.large_alloc, null.large_alloc, LARGE, alloc_ns), rest(b.large_free, null.large_free, LARGE, free_ns));
+    let (large_alloc, large_free) = (
+        rest(b.large_alloc, null.large_alloc, LARGE, alloc_ns),
+        rest(b.large_free, null.large_free, LARGE, free_ns),
+    );
     let owners = matches!(family, Family::Owners | Family::OwnersRemoteList);
-    let (refill_step_ns, drain_step_ns, pcp_step_ns, merge_step_ns) = match lists.filter(|_| owners) {
-        // The zone's lists are the same code as vanilla's: a step costs the same. What is left is the CPU's own work.
+    let (refill_step_ns, drain_step_ns, pcp_step_ns, merge_step_ns) = match lists.filter(|_| owners)
+    {
+        // The zone's lists are the same code as vanilla's: a step costs the same. What is left is
+        // the CPU's own work.
         Some(lists) => {
-            let split = (large_alloc - lists.refill_step_ns * b.large_alloc.done.steps as f64).max(0.0);
+            let split =
+                (large_alloc - lists.refill_step_ns * b.large_alloc.done.steps as f64).max(0.0);
             let pcp = per(split, b.large_alloc.done.changes);
             let merge = large_free
                 - lists.drain_step_ns * b.large_free.done.steps as f64
                 - pcp * b.large_free.done.changes as f64;
-            (lists.refill_step_ns, lists.drain_step_ns, pcp, per(merge.max(0.0), b.large_free.done.merge_steps))
+            (
+                lists.refill_step_ns,
+                lists.drain_step_ns,
+                pcp,
+                per(merge.max(0.0), b.large_free.done.merge_steps),
+            )
         }
-        None => (per(large_alloc, b.large_alloc.done.steps), per(large_free, b.large_free.done.steps), 0.0, 0.0),
+        None => (
+            per(large_alloc, b.large_alloc.done.steps),
+            per(large_free, b.large_free.done.steps),
+            0.0,
+            0.0,
+        ),
     };
     let remote = rest(b.remote_free, null.remote_free, 0, 0.0)
         - drain_step_ns * b.remote_free.done.steps as f64
         - pcp_step_ns * b.remote_free.done.changes as f64
         - merge_step_ns * b.remote_free.done.merge_steps as f64;
-    // For freehold: what collecting what the other CPU freed adds to the allocations that follow, beside those of frames that
-    // the CPU freed itself.
+    // For freehold: what collecting what the other CPU freed adds to the allocations that follow,
+    // beside those of frames that the CPU freed itself.
     let pcp_step_ns = if family == Family::Freehold {
         let (there, here) = (b.remote_alloc, b.local_alloc);
         let steps = refill_step_ns * (there.done.steps as f64 - here.done.steps as f64);
-        per((there.ns - here.ns - steps).max(0.0), there.done.changes.saturating_sub(here.done.changes))
+        per(
+            (there.ns - here.ns - steps).max(0.0),
+            there.done.changes.saturating_sub(here.done.changes),
+        )
     } else {
         pcp_step_ns
     };
@@ -445,7 +484,11 @@ fn costs(family: Family, shared: &Shared, lists: Option<EngineCosts>) -> Result<
         alloc_ns: round(alloc_ns),
         free_ns: round(free_ns),
         batch_free_ns: round(batch_free_ns),
-        remote_free_ns: round(if family == Family::Lists { free_ns } else { remote / REMOTE as f64 }),
+        remote_free_ns: round(if family == Family::Lists {
+            free_ns
+        } else {
+            remote / REMOTE as f64
+        }),
         refill_step_ns: round(refill_step_ns),
         drain_step_ns: round(drain_step_ns),
         pcp_step_ns: round(pcp_step_ns),

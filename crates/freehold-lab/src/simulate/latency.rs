@@ -1,7 +1,7 @@
 //! How long allocations took over the simulated time: at most 48 windows of equal length.
 //!
-//! How long a run will take is known at its end. So the windows are a microsecond each at first, and whenever there
-//! would be too many, each two neighbours become one, of twice the length:
+//! How long a run will take is known at its end. So the windows are a microsecond each at first,
+//! and whenever there would be too many, each two neighbours become one, of twice the length:
 //!
 //! ```text
 //!   | 1 us | 1 us | ... 48 of them |   an allocation begins here -> |
@@ -28,7 +28,8 @@ pub struct Windows {
 /// The windows as a row has them: lists of equal length, an entry a window.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct AllocationLatency {
-    /// The length of a window, in simulated nanoseconds; the first begins with the measured stretch.
+    /// The length of a window, in simulated nanoseconds; the first begins with the measured
+    /// stretch.
     pub window_ns: u64,
     /// Allocations that began in it, failed ones among them.
     pub allocations: Vec<u64>,
@@ -121,6 +122,9 @@ mod tests {
         windows.record(Time::from_ns(2500.0), 7);
         let found = windows.latency();
         assert_eq!((found.window_ns, found.allocations), (1000, vec![0, 0, 1]));
-        assert_eq!((found.p50_ns, found.p99_ns, found.max_ns), (vec![0, 0, 7], vec![0, 0, 7], vec![0, 0, 7]));
+        assert_eq!(
+            (found.p50_ns, found.p99_ns, found.max_ns),
+            (vec![0, 0, 7], vec![0, 0, 7], vec![0, 0, 7])
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Which CPU wrote a cache line last: whoever else needs it has to have it brought over, and while it is on its way to
-//! one, the next has to wait: a contended line is a queue as a lock is.
+//! Which CPU wrote a cache line last: whoever else needs it has to have it brought over, and while
+//! it is on its way to one, the next has to wait: a contended line is a queue as a lock is.
 //!
-//! Two bytes a line in memory that the system zeroes on first use, so that a machine of terabytes costs only what its
-//! workload touches.
+//! Two bytes a line in memory that the system zeroes on first use, so that a machine of terabytes
+//! costs only what its workload touches.
 
 use std::collections::HashMap;
 
@@ -28,16 +28,17 @@ impl Lines {
         Self { last: vec![0; count as usize], moving: HashMap::new(), keep: KEEP }
     }
 
-    /// `cpu` writes a line (or reads one that others write): from whom it comes, `None` where `cpu` has it, or where
-    /// nobody does.
+    /// `cpu` writes a line (or reads one that others write): from whom it comes, `None` where `cpu`
+    /// has it, or where nobody does.
     pub fn touch(&mut self, line: u64, cpu: u16) -> Option<u16> {
         let last = self.last.get_mut(line as usize)?;
         let before = std::mem::replace(last, cpu + 1);
         before.checked_sub(1).filter(|&other| other != cpu)
     }
 
-    /// A line goes from one CPU to another, which asks at `at`; it is on its way for `takes`. When it can set out: later
-    /// than `at` where it is still on its way to somebody else. Nobody will ask for a time before `now`.
+    /// A line goes from one CPU to another, which asks at `at`; it is on its way for `takes`. When
+    /// it can set out: later than `at` where it is still on its way to somebody else. Nobody will
+    /// ask for a time before `now`.
     pub fn hand_over(&mut self, line: u64, now: Time, at: Time, takes: Time) -> Time {
         if self.moving.len() >= self.keep {
             self.moving.retain(|_, there| *there > now);

@@ -7,10 +7,11 @@
 //!   C                 asks ... waits ...[= hold =]
 //! ```
 //!
-//! The simulator carries a call out as a whole at the moment at which it begins, so it books holds that begin a little
-//! later than the clock, and a later call may ask for a time before them. A gap that is long enough is then taken, as
-//! it would have been: otherwise a call that waits for a CPU's lock before it comes to the zone's would keep the zone's
-//! lock from everybody in the meantime. Holds that touch are kept as one, so there is seldom more than a handful.
+//! The simulator carries a call out as a whole at the moment at which it begins, so it books holds
+//! that begin a little later than the clock, and a later call may ask for a time before them. A gap
+//! that is long enough is then taken, as it would have been: otherwise a call that waits for a
+//! CPU's lock before it comes to the zone's would keep the zone's lock from everybody in the
+//! meantime. Holds that touch are kept as one, so there is seldom more than a handful.
 
 use std::collections::VecDeque;
 
@@ -51,7 +52,8 @@ impl Lock {
         }
     }
 
-    /// Whether the last hold was another CPU's, and whose: the lock's line, and what it protects, is there.
+    /// Whether the last hold was another CPU's, and whose: the lock's line, and what it protects,
+    /// is there.
     pub fn last_other(&self, cpu: u16) -> Option<u16> {
         self.last.checked_sub(1).filter(|&last| last != cpu)
     }
@@ -72,8 +74,8 @@ impl Lock {
         Grant { start, end: start + hold, waited: start - at }
     }
 
-    /// Books from `start`, which must not be before [`free_after_all`](Self::free_after_all), to `end`: for a hold whose
-    /// length is known only when it is over.
+    /// Books from `start`, which must not be before [`free_after_all`](Self::free_after_all), to
+    /// `end`: for a hold whose length is known only when it is over.
     pub fn hold_until(&mut self, cpu: u16, start: Time, end: Time) {
         self.book(self.booked.len(), start, end);
         self.last = cpu + 1;
@@ -108,7 +110,8 @@ mod tests {
     #[test]
     fn three_who_ask_one_after_the_other() {
         let mut lock = Lock::default();
-        let grant = |start, end, waited| Grant { start: at(start), end: at(end), waited: at(waited) };
+        let grant =
+            |start, end, waited| Grant { start: at(start), end: at(end), waited: at(waited) };
         assert_eq!(lock.acquire(0, at(0), at(10)), grant(0, 10, 0));
         assert_eq!(lock.acquire(1, at(4), at(6)), grant(10, 16, 6));
         assert_eq!(lock.acquire(2, at(5), at(1)), grant(16, 17, 11));
@@ -136,7 +139,12 @@ mod tests {
         lock.acquire(0, at(20), at(10));
         lock.forget_before(at(10));
         assert_eq!(lock.booked.len(), 1);
-        assert!(!lock.is_held(at(19)) && lock.is_held(at(20)) && lock.is_held(at(29)) && !lock.is_held(at(30)));
+        assert!(
+            !lock.is_held(at(19))
+                && lock.is_held(at(20))
+                && lock.is_held(at(29))
+                && !lock.is_held(at(30))
+        );
         assert_eq!((lock.free_after_all(at(25)), lock.free_after_all(at(35))), (at(30), at(35)));
     }
 }

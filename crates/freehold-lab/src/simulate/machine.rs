@@ -1,9 +1,10 @@
 //! The simulated machine: carries calls out by the real engine and says when each is over.
 //!
-//! A call is carried out as a whole at the moment at which its CPU begins it; the engine's counters say what it did;
-//! the model says how long that takes; the locks say how long it waited. The order of calls is the order of their
-//! beginnings, which is the one inexactness: a call that began later but came to a lock sooner is served by the lock's
-//! book of gaps ([`super::lock`]), but does not change what the earlier call found.
+//! A call is carried out as a whole at the moment at which its CPU begins it; the engine's counters
+//! say what it did; the model says how long that takes; the locks say how long it waited. The order
+//! of calls is the order of their beginnings, which is the one inexactness: a call that began later
+//! but came to a lock sooner is served by the lock's book of gaps ([`super::lock`]), but does not
+//! change what the earlier call found.
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
@@ -15,7 +16,8 @@ use super::time::Time;
 use crate::engine::{CmaBook, Count, Family, Marks, Request, Simulated};
 use crate::engines::MachineConfig;
 
-/// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a frame.
+/// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a
+/// frame.
 const RECORD: u64 = 12;
 const LINE: u64 = 64;
 /// How fast the estimate of foreign lines forgets: 1/64 a frame.
@@ -77,7 +79,8 @@ pub struct Machine<'a> {
     words: Lines,
     /// For each zone and CPU the head of its list of remote frees.
     inboxes: Lines,
-    /// For each CPU the share of frames whose record was last written elsewhere, by its last allocations.
+    /// For each CPU the share of frames whose record was last written elsewhere, by its last
+    /// allocations.
     foreign: Vec<u32>,
     watched: Vec<bool>,
     pub cma: Option<CmaBook>,
@@ -192,7 +195,8 @@ impl<'a> Machine<'a> {
     pub fn alloc(&mut self, cpu: u16, now: Time, mut request: Request) -> (Time, Option<Pfn>) {
         let id = CpuId::new(cpu);
         let lock = self.family == Family::Owners;
-        // The lists of its own node: an allocation that has to go to another one's is taken to find those free.
+        // The lists of its own node: an allocation that has to go to another one's is taken to find
+        // those free.
         let zone = self.home[usize::from(cpu)];
         let own = self.place(zone, cpu);
         self.pcps[own].forget_before(now);
@@ -216,7 +220,8 @@ impl<'a> Machine<'a> {
         let group = |pfn: Pfn| Some(self.place(self.zone_of(pfn), self.engine.group(pfn)?.get()));
         let group = got.as_ref().ok().and_then(|&pfn| group(pfn));
         at = self.pcp_work(cpu, at, done, group);
-        // Chunks are taken off the zone's lists under its lock: whoever freed them has their records' lines.
+        // Chunks are taken off the zone's lists under its lock: whoever freed them has their
+        // records' lines.
         let foreign = if self.family == Family::Lists { self.foreign[usize::from(cpu)] } else { 0 };
         let step = self.costs.refill_step;
         at = self.zone_work(cpu, at, step, foreign);
@@ -241,25 +246,42 @@ impl<'a> Machine<'a> {
     ///
     /// # Panics
     ///
-    /// Where the engine refuses a frame that it gave out: a defect, of the engine or of the workload.
+    /// Where the engine refuses a frame that it gave out: a defect, of the engine or of the
+    /// workload.
     pub fn free(&mut self, cpu: u16, now: Time, chunks: &[(Pfn, Order)]) -> Time {
         let mut at = now;
         let mut rest = chunks;
         while !rest.is_empty() {
             let (home, zone) = (self.engine.home(rest[0].0), self.zone_of(rest[0].0));
-            // Under the owners' locks a batch is a call for each run of one owner; elsewhere it is one.
-            let same = |chunk: &&(Pfn, Order)| self.engine.home(chunk.0) == home && self.zone_of(chunk.0) == zone;
-            let run = if self.family == Family::Owners { rest.iter().take_while(same).count() } else { rest.len() };
+            // Under the owners' locks a batch is a call for each run of one owner; elsewhere it is
+            // one.
+            let same = |chunk: &&(Pfn, Order)| {
+                self.engine.home(chunk.0) == home && self.zone_of(chunk.0) == zone
+            };
+            let run = if self.family == Family::Owners {
+                rest.iter().take_while(same).count()
+            } else {
+                rest.len()
+            };
             let (part, more) = rest.split_at(run.max(1));
             at = self.free_part(cpu, at, part, home, chunks.len() > 1);
             rest = more;
         }
-        self.cma.iter_mut().for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));
+        self.cma
+            .iter_mut()
+            .for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));
         self.over(cpu, now, at);
         at
     }
 
-    fn free_part(&mut self, cpu: u16, now: Time, part: &[(Pfn, Order)], home: Option<CpuId>, batch: bool) -> Time {
+    fn free_part(
+        &mut self,
+        cpu: u16,
+        now: Time,
+        part: &[(Pfn, Order)],
+        home: Option<CpuId>,
+        batch: bool,
+    ) -> Time {
         let id = CpuId::new(cpu);
         let owner = home.map_or(cpu, CpuId::get);
         let whose = if self.family == Family::Owners { owner } else { cpu };
@@ -295,7 +317,8 @@ impl<'a> Machine<'a> {
         at
     }
 
-    /// A CPU's periodic work at `now`; when that is over. No call of anybody's, so it is no latency.
+    /// A CPU's periodic work at `now`; when that is over. No call of anybody's, so it is no
+    /// latency.
     pub fn tick(&mut self, cpu: u16, now: Time) -> Time {
         let id = CpuId::new(cpu);
         self.mark(id);
@@ -318,7 +341,8 @@ impl<'a> Machine<'a> {
         ns
     }
 
-    /// What was done under the CPU's own lock, or, of freehold, under its group's, and by heavy barriers; when that is over.
+    /// What was done under the CPU's own lock, or, of freehold, under its group's, and by heavy
+    /// barriers; when that is over.
     fn pcp_work(&mut self, cpu: u16, from: Time, done: Marks, group: Option<usize>) -> Time {
         // All others are interrupted; what that costs them is not charged.
         let from = from + self.costs.barrier * done.barriers;
@@ -350,7 +374,8 @@ impl<'a> Machine<'a> {
         grant.end
     }
 
-    /// The holds of zone locks of one call, one after the other, those of the CPU's own node first; when the last is over.
+    /// The holds of zone locks of one call, one after the other, those of the CPU's own node first;
+    /// when the last is over.
     fn zone_work(&mut self, cpu: u16, from: Time, step: Time, foreign: u32) -> Time {
         let (home, zones) = (self.home[usize::from(cpu)], self.zones.len());
         (0..zones).fold(from, |at, n| self.holds_of((home + n) % zones, cpu, at, step, foreign))
@@ -388,8 +413,8 @@ impl<'a> Machine<'a> {
     fn take_lines(&mut self, cpu: u16, at: Time, pfn: Pfn) -> Time {
         let frame = pfn.get() - self.start;
         if self.family == Family::Freehold {
-            // Written by whoever has leased the word, or freed into it, since. To lease it is a locked read-modify-write,
-            // and the next step waits for its line.
+            // Written by whoever has leased the word, or freed into it, since. To lease it is a
+            // locked read-modify-write, and the next step waits for its line.
             return self.fetch(Which::Words, frame / 64, cpu, at, self.costs.transfer);
         }
         let line = frame * RECORD / LINE;
@@ -414,8 +439,9 @@ impl<'a> Machine<'a> {
             let local = if batch { self.costs.batch_free } else { self.costs.free };
             let frame = pfn.get() - self.start;
             if self.family == Family::Freehold {
-                // Into the frame's word, whoever leases it: its own, or by a locked read-modify-write of a line that is
-                // elsewhere. Those wait for their lines, one after the other; plain stores would not.
+                // Into the frame's word, whoever leases it: its own, or by a locked
+                // read-modify-write of a line that is elsewhere. Those wait for their lines, one
+                // after the other; plain stores would not.
                 let from = self.words.touch(frame / 64, cpu);
                 at += if from.is_some() { self.costs.remote_free } else { local };
                 at = self.brought(Which::Words, frame / 64, from, cpu, at, self.costs.transfer);
@@ -443,9 +469,18 @@ impl<'a> Machine<'a> {
         self.brought(which, line, from, cpu, at, cost)
     }
 
-    /// A line that comes from `from` is there. What it takes `cpu` may be less than the line is on its way, since `cpu`
-    /// does not wait for each of a run; but whoever asks for it meanwhile waits for all of that.
-    fn brought(&mut self, which: Which, line: u64, from: Option<u16>, cpu: u16, at: Time, cost: Time) -> Time {
+    /// A line that comes from `from` is there. What it takes `cpu` may be less than the line is on
+    /// its way, since `cpu` does not wait for each of a run; but whoever asks for it meanwhile
+    /// waits for all of that.
+    fn brought(
+        &mut self,
+        which: Which,
+        line: u64,
+        from: Option<u16>,
+        cpu: u16,
+        at: Time,
+        cost: Time,
+    ) -> Time {
         let Some(other) = from else { return at };
         let (takes, now) = (self.far(cpu, other, self.costs.transfer), self.now);
         let start = self.lines(which).hand_over(line, now, at, takes);
@@ -473,6 +508,10 @@ impl<'a> Machine<'a> {
     }
 
     fn far(&self, cpu: u16, other: u16, cost: Time) -> Time {
-        if self.model.across(cpu, other) { Time::from_ns(cost.ns() * self.model.socket_factor) } else { cost }
+        if self.model.across(cpu, other) {
+            Time::from_ns(cost.ns() * self.model.socket_factor)
+        } else {
+            cost
+        }
     }
 }

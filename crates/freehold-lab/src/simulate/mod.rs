@@ -12,18 +12,20 @@
 //!
 //! # What is real and what is modelled
 //!
-//! The engine is real: the same code as in `replay` and `bench` decides which frame is handed out, when a CPU goes to
-//! the zone, and how many steps that takes. So counts (lock acquisitions, steps, merges, fallbacks, free blocks) are
-//! those of the design, for that order of calls. Time is modelled: each step costs what it was measured to cost on one
-//! machine ([`model`]), a lock serves one at a time ([`lock`]), and a line that another CPU wrote has to be fetched; while
-//! it is on its way to one, others wait for it ([`lines`]). A CPU of freehold that looks for its next block holds its
-//! group's lock for that; shorter holds of groups' locks (a word given back, a block's class told) are counted but not
-//! charged. A heavy barrier takes its caller `barrier_ns` for each other CPU; what it takes those is not charged. What
-//! bounds a row (think time, a lock, lines) is said with it.
+//! The engine is real: the same code as in `replay` and `bench` decides which frame is handed out,
+//! when a CPU goes to the zone, and how many steps that takes. So counts (lock acquisitions, steps,
+//! merges, fallbacks, free blocks) are those of the design, for that order of calls. Time is
+//! modelled: each step costs what it was measured to cost on one machine ([`model`]), a lock serves
+//! one at a time ([`lock`]), and a line that another CPU wrote has to be fetched; while it is on
+//! its way to one, others wait for it ([`lines`]). A CPU of freehold that looks for its next block
+//! holds its group's lock for that; shorter holds of groups' locks (a word given back, a block's
+//! class told) are counted but not charged. A heavy barrier takes its caller `barrier_ns` for each
+//! other CPU; what it takes those is not charged. What bounds a row (think time, a lock, lines) is
+//! said with it.
 //!
-//! Not modelled: the interconnect's bandwidth and topology beyond two distances, caches that overflow, interrupts (those
-//! of heavy barriers too) and scheduling, reclaim and compaction. Memory of another node (`--nodes`) is as near as one's
-//! own.
+//! Not modelled: the interconnect's bandwidth and topology beyond two distances, caches that
+//! overflow, interrupts (those of heavy barriers too) and scheduling, reclaim and compaction.
+//! Memory of another node (`--nodes`) is as near as one's own.
 
 pub mod calibrate;
 pub mod latency;

@@ -1,7 +1,8 @@
 //! The cost model: what each step of a call takes, in nanoseconds, on one machine.
 //!
-//! Every constant is measured by itself by `freehold calibrate` ([`super::calibrate`] says how), never fitted to the
-//! workloads that a validation compares. Which step a call takes is not modelled: the engine itself is run, and says.
+//! Every constant is measured by itself by `freehold calibrate` ([`super::calibrate`] says how),
+//! never fitted to the workloads that a validation compares. Which step a call takes is not
+//! modelled: the engine itself is run, and says.
 //!
 //! ```text
 //!   call = local cost                              alloc_ns, free_ns, batch_free_ns, remote_free_ns
@@ -31,8 +32,8 @@ pub struct EngineCosts {
     pub free_ns: f64,
     /// The same in a batch of 31, each.
     pub batch_free_ns: f64,
-    /// A frame freed that another CPU owns or holds, each line already there; for freehold, into a word that another CPU
-    /// wrote last.
+    /// A frame freed that another CPU owns or holds, each line already there; for freehold, into a
+    /// word that another CPU wrote last.
     pub remote_free_ns: f64,
     /// A step of a hold by an allocation.
     pub refill_step_ns: f64,
@@ -55,8 +56,8 @@ pub struct Model {
     pub rmw_ns: f64,
     /// A line handed to another core that waits for it, as every locked read-modify-write does.
     pub transfer_ns: f64,
-    /// A line that another core wrote, in a run of such lines that is read and written by plain instructions: their
-    /// transfers overlap.
+    /// A line that another core wrote, in a run of such lines that is read and written by plain
+    /// instructions: their transfers overlap.
     pub line_ns: f64,
     /// The same where each line names the next, as on a list: their transfers do not overlap.
     pub chain_ns: f64,
@@ -67,8 +68,9 @@ pub struct Model {
     pub hold_ns: f64,
     /// What a hold takes longer where another CPU had the lock before.
     pub bounce_ns: f64,
-    /// A heavy barrier, for each other CPU that it makes pass one: measured with one, and so for many an upper bound, since
-    /// their interrupts overlap. 0 in models that were measured before it was: then it is free.
+    /// A heavy barrier, for each other CPU that it makes pass one: measured with one, and so for
+    /// many an upper bound, since their interrupts overlap. 0 in models that were measured before
+    /// it was: then it is free.
     #[serde(default)]
     pub barrier_ns: f64,
     /// Sending or receiving a message of 64 frames through a ring.
@@ -159,7 +161,8 @@ impl Model {
         }
     }
 
-    /// Each constant's median in these, which were measured on one machine; of an even number of them the upper one.
+    /// Each constant's median in these, which were measured on one machine; of an even number of
+    /// them the upper one.
     ///
     /// # Panics
     ///
@@ -168,7 +171,8 @@ impl Model {
         let mut median = models[0].clone();
         median.set_medians(models);
         for (family, costs) in &mut median.engines {
-            costs.set_medians(&models.iter().map(|model| model.engines[family]).collect::<Vec<_>>());
+            costs
+                .set_medians(&models.iter().map(|model| model.engines[family]).collect::<Vec<_>>());
         }
         median
     }
@@ -176,17 +180,24 @@ impl Model {
     /// Every number by name, and the least it may be.
     pub fn constants(&self) -> Vec<(String, f64, f64)> {
         let own = self.named().into_iter().map(|(name, value)| (name.to_owned(), value, 0.0));
-        let sockets = [("socket_factor", self.socket_factor), ("cores_per_socket", f64::from(self.cores_per_socket))];
+        let sockets = [
+            ("socket_factor", self.socket_factor),
+            ("cores_per_socket", f64::from(self.cores_per_socket)),
+        ];
         let sockets = sockets.map(|(name, value)| (name.to_owned(), value, 1.0));
         let engines = self.engines.iter().flat_map(|(family, costs)| {
-            costs.named().map(|(name, value)| (format!("{}: {name}", family.measured_on()), value, 0.0))
+            costs
+                .named()
+                .map(|(name, value)| (format!("{}: {name}", family.measured_on()), value, 0.0))
         });
         own.chain(sockets).chain(engines).collect()
     }
 
-    /// How far off this workload was with this engine, in per cent, on the most CPUs that it was compared on.
+    /// How far off this workload was with this engine, in per cent, on the most CPUs that it was
+    /// compared on.
     pub fn validated(&self, workload: &str, engine: &str) -> Option<f64> {
-        let same = self.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
+        let same =
+            self.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
         same.max_by_key(|row| row.cpus).map(|row| row.difference_percent)
     }
 
@@ -223,7 +234,10 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let change = |from: &str, to: &str| Model::parse(&DEFAULT.replacen(from, to, 1));
-        assert!(matches!(change("\"rmw_ns\": ", "\"rmw_ns\": -"), Err(ModelError::Constant { .. })));
+        assert!(matches!(
+            change("\"rmw_ns\": ", "\"rmw_ns\": -"),
+            Err(ModelError::Constant { .. })
+        ));
         assert!(matches!(change("rmw_ns", "rmv_ns"), Err(ModelError::Malformed(_))));
         assert!(Model::parse("{}").is_err());
     }

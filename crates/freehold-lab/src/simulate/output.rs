@@ -35,7 +35,12 @@ pub struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    pub fn new(seed: u64, model: &'a Model, rows: &'a [Row], validation: Option<&'a [ValidationRow]>) -> Self {
+    pub fn new(
+        seed: u64,
+        model: &'a Model,
+        rows: &'a [Row],
+        validation: Option<&'a [ValidationRow]>,
+    ) -> Self {
         Self { command: "simulate", seed, verdict: verdict(rows), model, rows, validation }
     }
 }
@@ -57,9 +62,14 @@ fn time(ns: u64) -> String {
 pub fn memory(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB")];
     match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
-        Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => format!("{} {unit}", bytes >> shift),
+        Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => {
+            format!("{} {unit}", bytes >> shift)
+        }
         Some((shift, unit)) => {
-            format!("{:.1} {unit}", bytes as f64 / f64::from(1u32 << 20) / f64::from(1u32 << (shift - 20)))
+            format!(
+                "{:.1} {unit}",
+                bytes as f64 / f64::from(1u32 << 20) / f64::from(1u32 << (shift - 20))
+            )
         }
         None => format!("{bytes} B"),
     }
@@ -77,23 +87,33 @@ fn rate(per_second: f64) -> String {
 
 /// Rows of one workload, machine and seed: what one table shows.
 fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
-    let group =
-        |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed, row.nodes, row.cma.map(|cma| cma.frames));
+    let group = |row: &Row| {
+        (row.workload.clone(), row.memory_bytes, row.seed, row.nodes, row.cma.map(|cma| cma.frames))
+    };
     rows.chunk_by(move |a, b| group(a) == group(b))
 }
 
-/// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence. `None` for one engine.
-/// By how much is not said where its row is bound by think time: that would be a figure of the think time.
+/// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence.
+/// `None` for one engine. By how much is not said where its row is bound by think time: that would
+/// be a figure of the think time.
 pub fn verdict(rows: &[Row]) -> Option<String> {
-    const MOST: Question<'_> = Question { best: "Most frames/s with the most CPUs", better: Better::More };
+    const MOST: Question<'_> =
+        Question { best: "Most frames/s with the most CPUs", better: Better::More };
     let engines = unique(rows.iter().map(|row| row.engine.as_str()));
     let case = |group: &[Row]| {
         let most = group.iter().map(|row| row.cpus).max();
-        let of = |engine: &&str| group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine);
-        engines.iter().map(|engine| of(engine).map(|row| (row.frames_per_second, row.bound))).collect::<Vec<_>>()
+        let of = |engine: &&str| {
+            group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine)
+        };
+        engines
+            .iter()
+            .map(|engine| of(engine).map(|row| (row.frames_per_second, row.bound)))
+            .collect::<Vec<_>>()
     };
     let found: Vec<_> = groups(rows).map(case).collect();
-    let figures = |of: &Vec<Option<(f64, Bound)>>| (MOST, of.iter().map(|row| row.map(|(figure, _)| figure)).collect());
+    let figures = |of: &Vec<Option<(f64, Bound)>>| {
+        (MOST, of.iter().map(|row| row.map(|(figure, _)| figure)).collect())
+    };
     let cases: Vec<_> = found.iter().map(figures).collect();
     sentence_but(&engines, &cases, MOST.best, |case, engine| {
         found[case][engine].is_some_and(|(_, bound)| bound == Bound::Think)
@@ -111,18 +131,26 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
             String::new()
         };
         let memory = memory(first.memory_bytes);
-        let nodes = if first.nodes > 1 { format!(" on {} nodes", first.nodes) } else { String::new() };
-        let cma = first
-            .cma
-            .map_or_else(String::new, |cma| format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE)));
-        let _ = writeln!(text, "{}, {memory} of memory{nodes}{cma}, seed {}{think}", first.workload, first.seed);
+        let nodes =
+            if first.nodes > 1 { format!(" on {} nodes", first.nodes) } else { String::new() };
+        let cma = first.cma.map_or_else(String::new, |cma| {
+            format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE))
+        });
+        let _ = writeln!(
+            text,
+            "{}, {memory} of memory{nodes}{cma}, seed {}{think}",
+            first.workload, first.seed
+        );
         let _ = writeln!(text, "{}\n", trim_lines(&group_table(part, style)));
         if first.cma.is_some() {
             let _ = writeln!(text, "{}\n", cma_table(part, style));
         }
     }
-    let bystanders =
-        if rows.iter().any(|row| row.bystander_p999_ns.is_some()) { "; with bystanders, of their calls" } else { "" };
+    let bystanders = if rows.iter().any(|row| row.bystander_p999_ns.is_some()) {
+        "; with bystanders, of their calls"
+    } else {
+        ""
+    };
     let _ = writeln!(
         text,
         "Waits are shares of all CPUs' time: for the zone lock, for CPUs' and groups' own locks, and for lines on their way to\n\
@@ -175,7 +203,8 @@ fn group_table(rows: &[Row], style: Style) -> String {
         cells.extend(numbers.into_iter().map(right));
         table.add_row(cells);
     }
-    // Many columns: of the gaps between them no more than is needed, so that no figure is broken in two.
+    // Many columns: of the gaps between them no more than is needed, so that no figure is broken in
+    // two.
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 0));
     });
@@ -184,7 +213,15 @@ fn group_table(rows: &[Row], style: Style) -> String {
 
 /// What CMA served, from the start on.
 fn cma_table(rows: &[Row], style: Style) -> String {
-    let header = ["CPUs", "engine", "movable by CMA", "CMA free, lowest", "at the end", "failed while free", "movable"];
+    let header = [
+        "CPUs",
+        "engine",
+        "movable by CMA",
+        "CMA free, lowest",
+        "at the end",
+        "failed while free",
+        "movable",
+    ];
     let cells = |row: &Row| {
         let cma = row.cma.unwrap_or_default();
         let numbers = [
@@ -194,12 +231,16 @@ fn cma_table(rows: &[Row], style: Style) -> String {
             thousands(cma.failed_while_free),
             thousands(cma.failed_movable),
         ];
-        [right(row.cpus), Cell::new(&row.engine)].into_iter().chain(numbers.map(right)).collect::<Vec<_>>()
+        [right(row.cpus), Cell::new(&row.engine)]
+            .into_iter()
+            .chain(numbers.map(right))
+            .collect::<Vec<_>>()
     };
     rendered(style, header, rows.iter().map(cells))
 }
 
-/// How far the rows with a star were off where they were compared with real threads; empty where there are none.
+/// How far the rows with a star were off where they were compared with real threads; empty where
+/// there are none.
 pub(super) fn validation_note(rows: &[Row]) -> String {
     let off = |row: &Row| {
         let percent = row.validation_difference_percent.unwrap_or_default();
@@ -209,11 +250,22 @@ pub(super) fn validation_note(rows: &[Row]) -> String {
     if said.is_empty() {
         return String::new();
     }
-    format!("* Beside real threads on 2 CPUs the simulated frames/s were off by: {}.\n", said.join(", "))
+    format!(
+        "* Beside real threads on 2 CPUs the simulated frames/s were off by: {}.\n",
+        said.join(", ")
+    )
 }
 
 pub fn validation_table(rows: &[ValidationRow], style: Style) -> String {
-    let header = ["workload", "engine", "CPUs", "measured frames/s", "simulated frames/s", "difference", "within 20 %"];
+    let header = [
+        "workload",
+        "engine",
+        "CPUs",
+        "measured frames/s",
+        "simulated frames/s",
+        "difference",
+        "within 20 %",
+    ];
     let cells = |row: &ValidationRow| {
         let off = row.simulated / row.measured - 1.0;
         [
@@ -274,6 +326,7 @@ pub fn parquet(output: impl Write + Send, rows: &[Row], model: &Model) -> Result
     let off = rows.iter().map(|row| row.validation_difference_percent.unwrap_or(f64::NAN));
     columns.push(("validation_difference_percent".to_owned(), Values::Reals(off.collect())));
     reals! { used_block_density unusable_index }
-    let constants = serde_json::to_string(model).map_err(|error| ParquetError::General(error.to_string()))?;
+    let constants =
+        serde_json::to_string(model).map_err(|error| ParquetError::General(error.to_string()))?;
     columns::write(output, "simulate", Some(KeyValue::new("model".to_owned(), constants)), &columns)
 }

@@ -1,4 +1,5 @@
-//! Pictures of rows: throughput, waiting for locks and fragmentation against CPUs, a line an engine.
+//! Pictures of rows: throughput, waiting for locks and fragmentation against CPUs, a line an
+//! engine.
 //!
 //! ```text
 //!  frames per second          time waiting for locks       unusable-free-space index
@@ -7,14 +8,14 @@
 //!  +--------- CPUs (log)      +--------- CPUs (log)        +--------- CPUs (log)
 //! ```
 //!
-//! One row of three charts for each workload (and memory size). Where all rows have the same number of CPUs and memory
-//! varies, that is the axis.
+//! One row of three charts for each workload (and memory size). Where all rows have the same number
+//! of CPUs and memory varies, that is the axis.
 
 use plotters::coord::Shift;
 use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::{
-    ChartBuilder, Circle, Color, DrawingArea, IntoDrawingArea, IntoFont, LineSeries, RGBColor, SVGBackend, ShapeStyle,
-    TextStyle,
+    ChartBuilder, Circle, Color, DrawingArea, IntoDrawingArea, IntoFont, LineSeries, RGBColor,
+    SVGBackend, ShapeStyle, TextStyle,
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -55,7 +56,13 @@ fn share(value: f64) -> String {
 }
 
 const CHARTS: [Chart; 3] = [
-    Chart { title: "frames allocated per second", value: |r| r.frames_per_second, label: rate, least: 0.0, log: true },
+    Chart {
+        title: "frames allocated per second",
+        value: |r| r.frames_per_second,
+        label: rate,
+        least: 0.0,
+        log: true,
+    },
     Chart {
         title: "CPU time spent waiting for locks",
         value: |r| r.zone_lock_wait_share + r.pcp_lock_wait_share,
@@ -113,7 +120,8 @@ pub fn render(rows: &[Row], model: &Model) -> Result<String, PictureError> {
         area.draw_text(&foot, &text, (12, height as i32 - 20)).map_err(PictureError::of)?;
         if !off.is_empty() {
             let above = (12, height as i32 - 20 - LINE as i32);
-            area.draw_text(off.trim_end().trim_start_matches("* "), &text, above).map_err(PictureError::of)?;
+            area.draw_text(off.trim_end().trim_start_matches("* "), &text, above)
+                .map_err(PictureError::of)?;
         }
         area.present().map_err(PictureError::of)?;
     }
@@ -124,8 +132,13 @@ fn legend(area: &Area<'_>, engines: &[&str]) -> Result<(), Box<dyn std::error::E
     let mut x = 12;
     for (index, engine) in engines.iter().enumerate() {
         let color = color(index);
-        area.draw(&plotters::prelude::Rectangle::new([(x, 18), (x + 22, 22)], ShapeStyle::from(color).filled()))?;
-        let text = TextStyle::from(("sans-serif", 15).into_font()).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        area.draw(&plotters::prelude::Rectangle::new(
+            [(x, 18), (x + 22, 22)],
+            ShapeStyle::from(color).filled(),
+        ))?;
+        let text = TextStyle::from(("sans-serif", 15).into_font())
+            .color(&INK)
+            .pos(Pos::new(HPos::Left, VPos::Center));
         area.draw_text(engine, &text, (x + 28, 20))?;
         // Estimated for a wide font: a viewer's is not known here.
         x += 28 + 9 * engine.chars().count() as i32 + 26;
@@ -140,21 +153,32 @@ fn draw(
     engines: &[&str],
     by_memory: bool,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let at = |row: &Row| if by_memory { row.memory_bytes as f64 / f64::from(1u32 << 30) } else { f64::from(row.cpus) };
+    let at = |row: &Row| {
+        if by_memory {
+            row.memory_bytes as f64 / f64::from(1u32 << 30)
+        } else {
+            f64::from(row.cpus)
+        }
+    };
     let xs = rows.iter().map(|row| at(row));
     let (first, last) = (xs.clone().fold(f64::INFINITY, f64::min), xs.fold(0.0, f64::max));
     // A single point needs some width too.
     let range = if first < last { first..last } else { first / 2.0..last * 2.0 };
     let values = rows.iter().map(|row| (chart.value)(row));
     let most = values.clone().fold(chart.least, f64::max);
-    let x_label = |x: &f64| if by_memory { memory((x * f64::from(1u32 << 30)) as u64) } else { format!("{x}") };
+    let x_label = |x: &f64| {
+        if by_memory { memory((x * f64::from(1u32 << 30)) as u64) } else { format!("{x}") }
+    };
     // By doublings: CPUs and sizes of memory are powers of two as a rule.
     let doublings = (range.end / range.start).log2().round().max(1.0) as usize;
     // Sizes of memory are longer than numbers of CPUs.
     let x_labels = if by_memory { doublings.min(11) / 2 + 1 } else { doublings.min(11) + 1 };
     let x_range = range.log_scale().base(2.0);
     let mut builder = ChartBuilder::on(cell);
-    builder.margin(8).margin_right(22).set_label_area_size(plotters::prelude::LabelAreaPosition::Left, 58);
+    builder
+        .margin(8)
+        .margin_right(22)
+        .set_label_area_size(plotters::prelude::LabelAreaPosition::Left, 58);
     builder.set_label_area_size(plotters::prelude::LabelAreaPosition::Bottom, 36);
     builder.caption(chart.title, TextStyle::from(("sans-serif", 14).into_font()).color(&INK));
     let small = TextStyle::from(("sans-serif", 12).into_font()).color(&QUIET);
@@ -185,11 +209,17 @@ fn draw(
                     }
                 }
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                let points: Vec<(f64, f64)> = points.into_iter().map(|(x, sum, n)| (x, sum / n)).collect();
-                context
-                    .draw_series(LineSeries::new(points.iter().copied(), ShapeStyle::from(color).stroke_width(2)))?;
-                context
-                    .draw_series(points.iter().map(|&point| Circle::new(point, 3, ShapeStyle::from(color).filled())))?;
+                let points: Vec<(f64, f64)> =
+                    points.into_iter().map(|(x, sum, n)| (x, sum / n)).collect();
+                context.draw_series(LineSeries::new(
+                    points.iter().copied(),
+                    ShapeStyle::from(color).stroke_width(2),
+                ))?;
+                context.draw_series(
+                    points
+                        .iter()
+                        .map(|&point| Circle::new(point, 3, ShapeStyle::from(color).filled())),
+                )?;
             }
         }};
     }

@@ -1,7 +1,7 @@
 //! What happens next: the simulated CPUs by the time at which each goes on.
 //!
-//! One entry a CPU at most: a CPU is either in the queue or waits for another one. Two CPUs of the same time go in the
-//! order in which they were put in, so that a run is the same every time.
+//! One entry a CPU at most: a CPU is either in the queue or waits for another one. Two CPUs of the
+//! same time go in the order in which they were put in, so that a run is the same every time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

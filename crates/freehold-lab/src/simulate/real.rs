@@ -1,8 +1,9 @@
-//! The same programs on real threads and real engines: what a simulation is compared with, and what the model's
-//! constants are measured by.
+//! The same programs on real threads and real engines: what a simulation is compared with, and what
+//! the model's constants are measured by.
 //!
-//! Calls go through trait objects, as the simulator's do, so that a program is one piece of code; what that costs is
-//! measured with an engine that does nothing ([`with_nothing`]) and is part of the model (`caller_ns`).
+//! Calls go through trait objects, as the simulator's do, so that a program is one piece of code;
+//! what that costs is measured with an engine that does nothing ([`with_nothing`]) and is part of
+//! the model (`caller_ns`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -80,7 +81,9 @@ pub fn with_real<R>(
     run: impl FnOnce(&dyn RealMachine) -> R,
 ) -> Result<R, String> {
     Ok(match FreeholdOptions::of(spec.name()) {
-        Some(options) => run(&FreeholdMachine::with_options(options, cpus, frames, HostThreads::new())?),
+        Some(options) => {
+            run(&FreeholdMachine::with_options(options, cpus, frames, HostThreads::new())?)
+        }
         None => run(&ClassicMachine::new(spec.name(), cpus, frames)?),
     })
 }
@@ -203,7 +206,8 @@ const COUNT: Duration = Duration::from_millis(200);
 /// Frames allocated per second by these programs, one a thread, each on a CPU of its own.
 pub fn throughput(machine: &dyn RealMachine, cpus: &Cpus, programs: Vec<Box<dyn Program>>) -> f64 {
     let n = programs.len();
-    let rings: Vec<Vec<Pipe>> = (0..n).map(|_| (0..n).map(|_| Pipe(Ring::new(DEPTH))).collect()).collect();
+    let rings: Vec<Vec<Pipe>> =
+        (0..n).map(|_| (0..n).map(|_| Pipe(Ring::new(DEPTH))).collect()).collect();
     let counted: Vec<Line> = (0..n).map(|_| Line::default()).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -213,7 +217,8 @@ pub fn throughput(machine: &dyn RealMachine, cpus: &Cpus, programs: Vec<Box<dyn 
                 cpus.pin(index);
                 let cpu = machine.cpu(index as u16);
                 let zeroed = Frames::default();
-                let mut thread = Thread { index: index as u16, cpu, rings, next: 0, frames: 0, zeroed };
+                let mut thread =
+                    Thread { index: index as u16, cpu, rings, next: 0, frames: 0, zeroed };
                 // Relaxed throughout: counts and a flag that carry nothing.
                 while !stop.load(Ordering::Relaxed) {
                     for _ in 0..64 {

@@ -38,12 +38,15 @@ pub struct Row {
     pub group_lock_wait_share: f64,
     /// Share of all CPUs' time that went into waiting for lines on their way to another CPU.
     pub line_wait_share: f64,
-    /// Share of all CPUs' time that went into other work than calls: the think time, and what the workload does itself.
+    /// Share of all CPUs' time that went into other work than calls: the think time, and what the
+    /// workload does itself.
     pub think_share: f64,
-    /// What bounds the throughput: where most of all CPUs' time goes, or the lock that is held practically all the time.
+    /// What bounds the throughput: where most of all CPUs' time goes, or the lock that is held
+    /// practically all the time.
     pub bound: Bound,
-    /// How far the simulation of this workload and engine was off beside real threads where both were run, in per cent of
-    /// what was measured: with the most CPUs that there were. `None`: not compared.
+    /// How far the simulation of this workload and engine was off beside real threads where both
+    /// were run, in per cent of what was measured: with the most CPUs that there were. `None`: not
+    /// compared.
     pub validation_difference_percent: Option<f64>,
     /// Share of the time that the busiest group's lock was held (freehold).
     pub group_lock_busy_share: f64,
@@ -66,7 +69,8 @@ pub struct Row {
     pub latency_p999_ns: u64,
     /// The same of bystanders' calls, where the workload has any.
     pub bystander_p999_ns: Option<u64>,
-    /// How long allocations took over the measured stretch. `None` in rows that were kept before they said it.
+    /// How long allocations took over the measured stretch. `None` in rows that were kept before
+    /// they said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation_latency: Option<AllocationLatency>,
     /// Allocations that took memory of another migratetype, from the start on.
@@ -90,10 +94,11 @@ pub struct Row {
     pub free_frames: u64,
     /// Pageblocks without a frame in use at the end.
     pub free_blocks: u64,
-    /// Pageblocks in which frames of more than one migratetype are in use at the end, as far as the engine can tell.
+    /// Pageblocks in which frames of more than one migratetype are in use at the end, as far as the
+    /// engine can tell.
     pub mixed_blocks: u64,
-    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: 1 = not a block is begun
-    /// in vain.
+    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: 1 =
+    /// not a block is begun in vain.
     pub used_block_density: f64,
     /// The unusable-free-space index for order 9 at the end.
     pub unusable_index: f64,
@@ -109,8 +114,8 @@ impl Row {
     }
 }
 
-/// What bounds a row's throughput. Where it is [`Bound::Think`] the frames per second say how much else the CPUs had to
-/// do, and hardly anything of the engine.
+/// What bounds a row's throughput. Where it is [`Bound::Think`] the frames per second say how much
+/// else the CPUs had to do, and hardly anything of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
@@ -166,6 +171,7 @@ impl Row {
         // Of equal ones the first: a machine in which nothing happens is bound by its think time.
         let own = [(Bound::Think, self.think_share), (Bound::Calls, calls)].into_iter();
         let all = own.chain(waits).chain([(Bound::OtherCpus, others)]);
-        all.reduce(|most, next| if next.1 > most.1 { next } else { most }).map_or(Bound::Think, |(bound, _)| bound)
+        all.reduce(|most, next| if next.1 > most.1 { next } else { most })
+            .map_or(Bound::Think, |(bound, _)| bound)
     }
 }

@@ -6,8 +6,9 @@
 //!      └──────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! So many frames are allocated before measuring begins, and so many while it lasts; then everything stops where it is:
-//! no CPU runs on alone at the end. What is reported of memory is how it is at that moment.
+//! So many frames are allocated before measuring begins, and so many while it lasts; then
+//! everything stops where it is: no CPU runs on alone at the end. What is reported of memory is how
+//! it is at that moment.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,10 +60,14 @@ pub struct Scenario {
 pub enum SimulateError {
     #[error(transparent)]
     Engine(#[from] EngineError),
-    #[error("{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} were given")]
+    #[error(
+        "{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} were given"
+    )]
     TooFewCpus { workload: Kind, fewest: u16, cpus: u16 },
     /// More nodes than CPUs, or nodes without memory.
-    #[error("{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB")]
+    #[error(
+        "{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB"
+    )]
     TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
     /// Too little memory for a trace, whose amounts are what was recorded.
     #[error(
@@ -109,7 +114,9 @@ impl Scenario {
             return Err(SimulateError::TooManyNodes { nodes, cpus, memory_mib: mib(frames) });
         }
         // All other workloads do with what there is: see `Setting::scaled`.
-        let Some(trace) = self.trace.as_ref().filter(|_| self.workload == Kind::Trace) else { return Ok(()) };
+        let Some(trace) = self.trace.as_ref().filter(|_| self.workload == Kind::Trace) else {
+            return Ok(());
+        };
         let live = u64::from(self.cpus.div_ceil(trace.cpus.max(1))) * trace.peak_frames;
         // An eighth more: watermarks, and blocks that are begun.
         let needed = live + live / 8 + Order::LINUX_MAX.frames();
@@ -125,9 +132,14 @@ impl Scenario {
     }
 
     pub fn machine(&self) -> MachineConfig {
-        let config = MachineConfig { nodes: self.nodes.max(1), ..MachineConfig::new(self.frames, self.cpus) };
-        let cma =
-            |share| sizing::cma_frames(config.memory_frames / u64::from(config.nodes), share) * u64::from(config.nodes);
+        let config = MachineConfig {
+            nodes: self.nodes.max(1),
+            ..MachineConfig::new(self.frames, self.cpus)
+        };
+        let cma = |share| {
+            sizing::cma_frames(config.memory_frames / u64::from(config.nodes), share)
+                * u64::from(config.nodes)
+        };
         MachineConfig { cma_frames: if self.cma > 0.0 { cma(self.cma) } else { 0 }, ..config }
     }
 
@@ -140,7 +152,9 @@ impl Scenario {
 pub fn simulate(scenario: &Scenario, model: &Model) -> Result<Row, SimulateError> {
     scenario.check()?;
     let config = scenario.machine();
-    engines::with_simulated(&scenario.engine, &config, |engine| with_engine(scenario, model, &config, engine))?
+    engines::with_simulated(&scenario.engine, &config, |engine| {
+        with_engine(scenario, model, &config, engine)
+    })?
 }
 
 fn with_engine(
@@ -151,31 +165,45 @@ fn with_engine(
 ) -> Result<Row, SimulateError> {
     let Scenario { workload, cpus, seed, .. } = *scenario;
     let think_ns = scenario.think();
-    let setting =
-        Setting { kind: workload, cpus, frames: config.memory_frames, seed, think_ns, trace: scenario.trace.clone() };
+    let setting = Setting {
+        kind: workload,
+        cpus,
+        frames: config.memory_frames,
+        seed,
+        think_ns,
+        trace: scenario.trace.clone(),
+    };
     engine.start();
     let machine = Machine::new(engine, model, config);
     let (warm, measured) = match &scenario.trace {
         // A trace is played once, all of it.
         Some(_) if workload == Kind::Trace => (0, u64::MAX),
-        _ => scenario
-            .measured
-            .map_or_else(|| workload.stretch(cpus, config.memory_frames), |frames| (frames / 2, frames)),
+        _ => scenario.measured.map_or_else(
+            || workload.stretch(cpus, config.memory_frames),
+            |frames| (frames / 2, frames),
+        ),
     };
     let ticks = Ticks::new(cpus, scenario.tick_ms);
     let mut run = Run::new(machine, model, programs(&setting), ticks);
     run.until(warm);
     run.begin_measuring();
-    let (barriers, group_locks) = (engine.heavy_barriers(), engine.counters().group_lock_acquisitions);
+    let (barriers, group_locks) =
+        (engine.heavy_barriers(), engine.counters().group_lock_acquisitions);
     run.until(measured);
 
     if let Some(reason) = run.finding(engine) {
-        return Err(SimulateError::NotWhole { engine: scenario.engine.name().to_owned(), workload, cpus, reason });
+        return Err(SimulateError::NotWhole {
+            engine: scenario.engine.name().to_owned(),
+            workload,
+            cpus,
+            reason,
+        });
     }
     Ok(row(scenario, model, (engine, config), &run, (barriers, group_locks)))
 }
 
-/// What came of a run, before which the engine had counted so many heavy barriers and holds of groups' locks.
+/// What came of a run, before which the engine had counted so many heavy barriers and holds of
+/// groups' locks.
 fn row(
     scenario: &Scenario,
     model: &Model,
@@ -206,7 +234,11 @@ fn row(
         tick_ms: scenario.tick_ms,
         simulated_ns: elapsed.whole_ns(),
         frames: tally.frames,
-        frames_per_second: if elapsed > Time::ZERO { tally.frames as f64 / elapsed.seconds() } else { 0.0 },
+        frames_per_second: if elapsed > Time::ZERO {
+            tally.frames as f64 / elapsed.seconds()
+        } else {
+            0.0
+        },
         zone_lock_wait_share: share(tally.zone_wait, all),
         pcp_lock_wait_share: share(tally.pcp_wait, all),
         group_lock_wait_share: share(tally.group_wait, all),
@@ -225,7 +257,8 @@ fn row(
         latency_p50_ns: tally.latency.0.value_at_quantile(0.5),
         latency_p999_ns: tally.latency.0.value_at_quantile(0.999),
         allocation_latency: Some(tally.allocations.latency()),
-        bystander_p999_ns: (!tally.watched.0.is_empty()).then(|| tally.watched.0.value_at_quantile(0.999)),
+        bystander_p999_ns: (!tally.watched.0.is_empty())
+            .then(|| tally.watched.0.value_at_quantile(0.999)),
         fallbacks: counters.fallbacks,
         failed: tally.failed,
         off_node: tally.off_node,
@@ -238,7 +271,11 @@ fn row(
         free_frames: memory.free_frames,
         free_blocks: memory.free_blocks,
         mixed_blocks: memory.mixed_blocks,
-        used_block_density: if used_blocks == 0 { 1.0 } else { live as f64 / (used_blocks * PAGEBLOCK_FRAMES) as f64 },
+        used_block_density: if used_blocks == 0 {
+            1.0
+        } else {
+            live as f64 / (used_blocks * PAGEBLOCK_FRAMES) as f64
+        },
         unusable_index: memory.unusable_index(Order::PAGEBLOCK),
         paths: engine.paths(),
     };
@@ -250,7 +287,8 @@ type Posted = (Time, u16, Message);
 
 struct Mail {
     boxes: Vec<VecDeque<Posted>>,
-    /// For each receiver how many messages of each sender wait; a short list, since few send to one.
+    /// For each receiver how many messages of each sender wait; a short list, since few send to
+    /// one.
     waiting: Vec<Vec<(u16, usize)>>,
     /// Who waits for a message, and since when.
     empty: Vec<Option<Time>>,
@@ -340,7 +378,9 @@ impl Io for View<'_, '_> {
         self.at += self.message;
         self.machine.tally.between += self.message;
         *self.posted -= message.iter().map(|(_, order)| order.frames()).sum::<u64>();
-        if let Some(entry) = self.mail.waiting[receiver].iter_mut().find(|(sender, _)| *sender == from) {
+        if let Some(entry) =
+            self.mail.waiting[receiver].iter_mut().find(|(sender, _)| *sender == from)
+        {
             entry.1 -= 1;
         }
         for (sender, since) in std::mem::take(&mut self.mail.full[receiver]) {
@@ -351,7 +391,12 @@ impl Io for View<'_, '_> {
 }
 
 impl<'a> Run<'a> {
-    fn new(mut machine: Machine<'a>, model: &Model, programs: Vec<Box<dyn Program>>, ticks: Ticks) -> Self {
+    fn new(
+        mut machine: Machine<'a>,
+        model: &Model,
+        programs: Vec<Box<dyn Program>>,
+        ticks: Ticks,
+    ) -> Self {
         let mut queue = Queue::default();
         for (cpu, program) in programs.iter().enumerate() {
             let cpu = cpu as u16;
@@ -439,7 +484,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What is wrong with the engine at the end, in words: frames that are lost or there twice, or CMA that is.
+    /// What is wrong with the engine at the end, in words: frames that are lost or there twice, or
+    /// CMA that is.
     fn finding(&self, engine: &dyn Simulated) -> Option<String> {
         let cma = || self.machine.cma.as_ref()?.findings(&engine.blocks()).pop();
         engine.memory().accounted(self.live()).err().or_else(cma)

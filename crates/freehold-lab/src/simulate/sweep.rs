@@ -1,13 +1,14 @@
-//! Many simulations: engines x workloads x CPUs x memory sizes x seeds, on all cores, resumable, in shards.
+//! Many simulations: engines x workloads x CPUs x memory sizes x seeds, on all cores, resumable, in
+//! shards.
 //!
 //! ```text
 //!   matrix ──> this shard's share ──> minus what is kept ──> threads ──> rows ──> kept (a line of JSON each)
 //!                                                                          └──> in the matrix's order: Parquet
 //! ```
 //!
-//! A simulation is a function of its scenario and the model, so a kept row is as good as a new one, and shards and
-//! threads change nothing but when it is computed. The file of kept rows begins with what it was made for; one made for
-//! something else (another model, another version) is not used.
+//! A simulation is a function of its scenario and the model, so a kept row is as good as a new one,
+//! and shards and threads change nothing but when it is computed. The file of kept rows begins with
+//! what it was made for; one made for something else (another model, another version) is not used.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -38,8 +39,8 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// Whether the scenario at `place` of the matrix is its. Neighbours, which take about as long, go to different
-    /// shards.
+    /// Whether the scenario at `place` of the matrix is its. Neighbours, which take about as long,
+    /// go to different shards.
     pub fn takes(self, place: usize) -> bool {
         place % self.of == self.index
     }
@@ -49,11 +50,19 @@ impl FromStr for Shard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || format!("'{text}' is no shard: write index/count, for example 0/8 for the first of eight");
+        let form = || {
+            format!(
+                "'{text}' is no shard: write index/count, for example 0/8 for the first of eight"
+            )
+        };
         let (index, of) = text.split_once('/').ok_or_else(form)?;
-        let (index, of): (usize, usize) = (index.parse().map_err(|_| form())?, of.parse().map_err(|_| form())?);
+        let (index, of): (usize, usize) =
+            (index.parse().map_err(|_| form())?, of.parse().map_err(|_| form())?);
         if index >= of {
-            return Err(format!("there is no shard {index} of {of}: they are 0 to {}", of.saturating_sub(1)));
+            return Err(format!(
+                "there is no shard {index} of {of}: they are 0 to {}",
+                of.saturating_sub(1)
+            ));
         }
         Ok(Self { index, of })
     }
@@ -81,14 +90,18 @@ struct Line {
 }
 
 impl Kept {
-    /// Opens the file, or makes it. What was made for another model or version is thrown away; so is a last line that
-    /// was cut off.
+    /// Opens the file, or makes it. What was made for another model or version is thrown away; so
+    /// is a last line that was cut off.
     pub fn open(path: PathBuf, model: &Model) -> io::Result<Self> {
-        let heading = Heading { version: env!("CARGO_PKG_VERSION").to_owned(), model: model.clone() };
+        let heading =
+            Heading { version: env!("CARGO_PKG_VERSION").to_owned(), model: model.clone() };
         let mut rows = HashMap::new();
         if let Ok(file) = File::open(&path) {
             let mut lines = BufReader::new(file).lines();
-            let first = lines.next().transpose()?.and_then(|line| serde_json::from_str::<Heading>(&line).ok());
+            let first = lines
+                .next()
+                .transpose()?
+                .and_then(|line| serde_json::from_str::<Heading>(&line).ok());
             if first.is_some_and(|first| first == heading) {
                 for line in lines {
                     let Ok(Line { scenario, row }) = serde_json::from_str(&line?) else { break };
@@ -101,7 +114,10 @@ impl Kept {
         let mut text = serde_json::to_string(&heading)?;
         text.push('\n');
         for (scenario, row) in &rows {
-            text.push_str(&serde_json::to_string(&Line { scenario: scenario.clone(), row: row.clone() })?);
+            text.push_str(&serde_json::to_string(&Line {
+                scenario: scenario.clone(),
+                row: row.clone(),
+            })?);
             text.push('\n');
         }
         file.write_all(text.as_bytes())?;
@@ -151,13 +167,20 @@ pub enum SweepError {
 
 /// What tells one scenario from another.
 fn key(scenario: &Scenario) -> String {
-    let Scenario { engine, workload, cpus, frames, nodes, cma, seed, measured, tick_ms, trace, .. } = scenario;
+    let Scenario {
+        engine, workload, cpus, frames, nodes, cma, seed, measured, tick_ms, trace, ..
+    } = scenario;
     let trace = match (workload, trace) {
-        (Kind::Trace, Some(trace)) => format!("{} {} {} {}", trace.name, trace.ops.len(), trace.ids, trace.frames),
+        (Kind::Trace, Some(trace)) => {
+            format!("{} {} {} {}", trace.name, trace.ops.len(), trace.ids, trace.frames)
+        }
         _ => String::new(),
     };
     let think = scenario.think();
-    format!("{} {workload} {cpus} {frames} {nodes} {cma} {seed} {think} {measured:?} {tick_ms} {trace}", engine.name())
+    format!(
+        "{} {workload} {cpus} {frames} {nodes} {cma} {seed} {think} {measured:?} {tick_ms} {trace}",
+        engine.name()
+    )
 }
 
 /// Runs `scenarios` on `jobs` threads. `progress` is told after each with how many are done.
@@ -176,9 +199,12 @@ pub fn sweep(
     let mut rows: Vec<Option<Row>> =
         scenarios.iter().map(|scenario| kept.as_ref()?.rows.get(&key(scenario)).cloned()).collect();
     let reused = rows.iter().flatten().count();
-    let mut missing: Vec<usize> = (0..scenarios.len()).filter(|&place| rows[place].is_none()).collect();
-    // The longest first, so that no thread ends alone with one of them. A stable sort: the order is always the same.
-    missing.sort_by_key(|&place| std::cmp::Reverse((scenarios[place].cpus, scenarios[place].frames)));
+    let mut missing: Vec<usize> =
+        (0..scenarios.len()).filter(|&place| rows[place].is_none()).collect();
+    // The longest first, so that no thread ends alone with one of them. A stable sort: the order is
+    // always the same.
+    missing
+        .sort_by_key(|&place| std::cmp::Reverse((scenarios[place].cpus, scenarios[place].frames)));
     let mut error: Option<SweepError> = None;
     let mut done = reused;
     let work = |place: usize| simulate(&scenarios[place], model);
@@ -217,7 +243,8 @@ mod tests {
 
     #[test]
     fn shards_are_a_partition() {
-        let shards: Vec<Shard> = ["0/3", "1/3", "2/3"].iter().map(|text| text.parse().unwrap()).collect();
+        let shards: Vec<Shard> =
+            ["0/3", "1/3", "2/3"].iter().map(|text| text.parse().unwrap()).collect();
         for place in 0..20 {
             assert_eq!(shards.iter().filter(|shard| shard.takes(place)).count(), 1);
         }

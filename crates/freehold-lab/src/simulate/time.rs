@@ -1,4 +1,5 @@
-//! Simulated time: whole picoseconds, so that sums do not depend on the order in which they are taken.
+//! Simulated time: whole picoseconds, so that sums do not depend on the order in which they are
+//! taken.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};

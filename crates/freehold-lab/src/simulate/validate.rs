@@ -1,7 +1,7 @@
 //! Simulated beside measured: the same programs, once by the model and once by threads.
 //!
-//! A row agrees where the simulated throughput is within 20 % of the measured one. Think times are left out on both
-//! sides: they would only dilute what is compared.
+//! A row agrees where the simulated throughput is within 20 % of the measured one. Think times are
+//! left out on both sides: they would only dilute what is compared.
 
 use serde::Serialize;
 
@@ -45,7 +45,9 @@ impl ValidationRow {
 /// The comparisons that this process's CPUs allow: workload and CPUs.
 pub fn cases(cpus: &Cpus) -> Vec<(Kind, u16)> {
     let cases = WORKLOADS.into_iter().flat_map(|kind| CPUS.map(|cpus| (kind, cpus)));
-    cases.filter(|&(kind, n)| usize::from(n) <= cpus.count() && n >= kind.about().fewest_cpus).collect()
+    cases
+        .filter(|&(kind, n)| usize::from(n) <= cpus.count() && n >= kind.about().fewest_cpus)
+        .collect()
 }
 
 /// Compares. Engines take turns within each of `runs` runs; `progress` is told before each.
@@ -62,14 +64,18 @@ pub fn validate(
         for _ in 0..runs {
             for (engine, measured) in engines.iter().zip(&mut measured) {
                 progress(kind, n, engine);
-                let setting = Setting { kind, cpus: n, frames: FRAMES, seed: 1, think_ns: 0.0, trace: None };
-                let run = with_real(engine, n, FRAMES, |machine| throughput(machine, cpus, programs(&setting)));
+                let setting =
+                    Setting { kind, cpus: n, frames: FRAMES, seed: 1, think_ns: 0.0, trace: None };
+                let run = with_real(engine, n, FRAMES, |machine| {
+                    throughput(machine, cpus, programs(&setting))
+                });
                 measured.push(run.map_err(|reason| engine.unbuildable(reason))?);
             }
         }
         for (engine, mut measured) in engines.iter().zip(measured) {
             measured.sort_by(f64::total_cmp);
-            let scenario = Scenario { think_ns: Some(0.0), ..Scenario::new(engine.clone(), kind, n, FRAMES) };
+            let scenario =
+                Scenario { think_ns: Some(0.0), ..Scenario::new(engine.clone(), kind, n, FRAMES) };
             let row = simulate(&scenario, model)?;
             rows.push(ValidationRow {
                 workload: kind.name().to_owned(),

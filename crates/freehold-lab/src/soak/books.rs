@@ -27,7 +27,8 @@ impl Chunk {
 
     pub(super) fn order(self) -> Option<Order> {
         let start = Pfn::new(self.start);
-        Order::fitting(self.frames).filter(|order| order.frames() == self.frames && start.is_aligned(*order))
+        Order::fitting(self.frames)
+            .filter(|order| order.frames() == self.frames && start.is_aligned(*order))
     }
 }
 
@@ -77,7 +78,8 @@ impl Books {
 
     fn change(&self, chunk: Chunk, from: u32, to: u32) {
         for pfn in chunk.start..chunk.start + chunk.frames {
-            let Some(owner) = pfn.checked_sub(self.first).and_then(|n| self.owners.get(n as usize)) else {
+            let Some(owner) = pfn.checked_sub(self.first).and_then(|n| self.owners.get(n as usize))
+            else {
                 return self.tell(format!("pfn {pfn:#x} is no memory of this machine"));
             };
             // AcqRel: who has the frame next sees the entry that was made before it was freed.
@@ -137,7 +139,10 @@ mod tests {
         assert!(!books.is_trouble() && books.owned() == 8);
         books.take(Chunk { start: 607, frames: 2 }, 3);
         assert_eq!(books.troubles().len(), 1);
-        assert!(books.troubles()[0].contains("0x25f") && books.troubles()[0].contains("thread 1 has it"));
+        assert!(
+            books.troubles()[0].contains("0x25f")
+                && books.troubles()[0].contains("thread 1 has it")
+        );
         books.give(Chunk { start: 600, frames: 1 }, 1);
         assert_eq!(books.troubles().len(), 2);
         books.give(Chunk { start: 2000, frames: 1 }, 1);

@@ -1,7 +1,8 @@
 //! The most that each call may cost, as a function of the machine: docs/bounds.md as code.
 //!
-//! `None` is "no bound": a wait is as long as another CPU's hold of a lock, and some calls try again as often as another
-//! CPU succeeds. While one thread runs alone nobody else does, and everything is bounded.
+//! `None` is "no bound": a wait is as long as another CPU's hold of a lock, and some calls try
+//! again as often as another CPU succeeds. While one thread runs alone nobody else does, and
+//! everything is bounded.
 
 use super::call::{Call, Door, Kind};
 
@@ -11,7 +12,8 @@ pub(super) const BULK: usize = 300;
 pub(super) const RANGE: u64 = 1500;
 /// Times that a request asks every CPU before it fails.
 const RECALLS: u64 = 2;
-/// Candidates that `alloc_contig_free` tries; `alloc_contig` tries as many more, moving what is in the way.
+/// Candidates that `alloc_contig_free` tries; `alloc_contig` tries as many more, moving what is in
+/// the way.
 const CANDIDATES: u64 = 32;
 /// Times that a request looks for the next block of a type before it goes on: words of a block.
 const REFILLS: u64 = 8;
@@ -24,11 +26,11 @@ const BATCH: u64 = 8;
 const RESERVES: u64 = 8;
 /// Holds in which a tick looks at announced blocks.
 const TICK_HOLDS: u64 = 64;
-/// Steps of a look at a block that was announced, or is at the wrong place of its list: found, taken off its list, its words read,
-/// made whole, put where it belongs.
+/// Steps of a look at a block that was announced, or is at the wrong place of its list: found,
+/// taken off its list, its words read, made whole, put where it belongs.
 const LOOK: u64 = 8;
-/// Steps of taking a whole block: three levels of the bitmap to find it, once more past the last one looked at, its section set
-/// up, three levels to clear it, one to hand it over.
+/// Steps of taking a whole block: three levels of the bitmap to find it, once more past the last
+/// one looked at, its section set up, three levels to clear it, one to hand it over.
 const WHOLE: u64 = 5 + 16 + 3 + 1;
 /// Whole blocks taken in one hold.
 const WHOLES: u64 = 4;
@@ -45,13 +47,15 @@ pub(crate) struct Shape {
     pub(crate) blocks: u64,
 }
 
-/// Of a call: turns of waits, heavy barriers, holds of groups' and zones' locks, steps under zones' locks. What it has taken, or
-/// may take at most; `None` where it was not counted, or there is no bound.
+/// Of a call: turns of waits, heavy barriers, holds of groups' and zones' locks, steps under zones'
+/// locks. What it has taken, or may take at most; `None` where it was not counted, or there is no
+/// bound.
 pub(crate) type Counts = [Option<u64>; 4];
 
 /// What of `cost` is beyond the limit, if something is, and the limit.
 pub(crate) fn broken(limit: Counts, cost: Counts) -> Option<(&'static str, u64, u64)> {
-    const WHAT: [&str; 4] = ["turns of waits", "heavy barriers", "holds of locks", "steps under zones' locks"];
+    const WHAT: [&str; 4] =
+        ["turns of waits", "heavy barriers", "holds of locks", "steps under zones' locks"];
     WHAT.into_iter().zip(limit.into_iter().zip(cost)).find_map(|(what, (limit, cost))| {
         let (limit, cost) = limit.zip(cost)?;
         (cost > limit).then_some((what, cost, limit))
@@ -73,8 +77,8 @@ impl Shape {
     pub(crate) fn limit_alone(&self, call: Call) -> Counts {
         let range = RANGE.div_ceil(512) + 1;
         let (waits, barriers) = match call.kind {
-            // A wait for each block in a CPU's hand, and for each in an inbox. A barrier for all that is in hands; one for the
-            // leases; then one for whoever looked before.
+            // A wait for each block in a CPU's hand, and for each in an inbox. A barrier for all
+            // that is in hands; one for the leases; then one for whoever looked before.
             Kind::ContigRange => (2 * range, 2),
             Kind::RemoveMemory => (2 * range, 3),
             Kind::Contig => (2 * CANDIDATES * 2 * range, 1 + 2 * CANDIDATES * 2),
@@ -85,18 +89,18 @@ impl Shape {
         [waits, barriers, locks, self.steps(call.kind, locks)].map(Some)
     }
 
-    /// The most steps of one hold of a zone's lock while nobody else calls: what it is there for, and each block that was
-    /// forgotten at the wrong place of a list.
+    /// The most steps of one hold of a zone's lock while nobody else calls: what it is there for,
+    /// and each block that was forgotten at the wrong place of a list.
     pub(crate) fn steps_of_a_hold(&self) -> u64 {
         Self::STEPS + self.blocks * LOOK
     }
 
-    /// Steps of a hold without what was forgotten: announced blocks looked at, and then whole ones taken, or a batch of blocks
-    /// put where they belong, or the bitmap searched.
+    /// Steps of a hold without what was forgotten: announced blocks looked at, and then whole ones
+    /// taken, or a batch of blocks put where they belong, or the bitmap searched.
     const STEPS: u64 = COLLECT * LOOK + WHOLES * WHOLE + BATCH * LOOK + SEARCH;
 
-    /// The most steps under zones' locks of a call with so many holds. Allocations find what was forgotten, once between two frees;
-    /// what comes back from the CPUs counts as frees.
+    /// The most steps under zones' locks of a call with so many holds. Allocations find what was
+    /// forgotten, once between two frees; what comes back from the CPUs counts as frees.
     fn steps(&self, kind: Kind, locks: u64) -> u64 {
         let looks = match kind {
             Kind::AllocBulk => BULK as u64 * (1 + RECALLS),
@@ -111,8 +115,9 @@ impl Shape {
         self.blocks / COLLECT + 1
     }
 
-    /// Holds of one choice of the next block: the own group, the zone, the other groups with something and the own one again, a
-    /// whole block, the others once more, and their whole blocks.
+    /// Holds of one choice of the next block: the own group, the zone, the other groups with
+    /// something and the own one again, a whole block, the others once more, and their whole
+    /// blocks.
     fn refill(&self) -> u64 {
         1 + 2 + self.groups + 2 + 2 * self.groups
     }
@@ -146,15 +151,19 @@ impl Shape {
     }
 
     fn locks(&self, kind: Kind) -> u64 {
-        let failing =
-            self.zones * self.stages(false) + RECALLS * (self.collected_everywhere() + self.zones * self.stages(true));
-        // For each kind of block a look at the marks, after all that was announced, and one at each block, and one at the bitmap;
-        // each may take a hold.
+        let failing = self.zones * self.stages(false)
+            + RECALLS * (self.collected_everywhere() + self.zones * self.stages(true));
+        // For each kind of block a look at the marks, after all that was announced, and one at each
+        // block, and one at the bitmap; each may take a hold.
         let within_limits = 5 * (self.blocks + self.zones * self.collected()) + self.zones;
         let bitmap = self.blocks / 768 + 2;
         let range = RANGE.div_ceil(512) + 1;
         match kind {
-            Kind::AllocFrame | Kind::AllocRun | Kind::AllocWords | Kind::AllocBlock | Kind::AllocHighAtomic => failing,
+            Kind::AllocFrame
+            | Kind::AllocRun
+            | Kind::AllocWords
+            | Kind::AllocBlock
+            | Kind::AllocHighAtomic => failing,
             Kind::AllocAligned => failing + within_limits,
             Kind::AllocNoLock => self.zones * (self.stages(false) + self.stages(true)),
             Kind::AllocBulk => BULK as u64 * (failing + self.refill()),
@@ -176,7 +185,8 @@ impl Shape {
 }
 
 fn waits(kind: Kind) -> Option<u64> {
-    let never = is_free(kind) || is_look(kind) || matches!(kind, Kind::AllocNoLock | Kind::AllocInHand);
+    let never =
+        is_free(kind) || is_look(kind) || matches!(kind, Kind::AllocNoLock | Kind::AllocInHand);
     never.then_some(0)
 }
 
@@ -215,12 +225,18 @@ fn is_free(kind: Kind) -> bool {
 fn is_look(kind: Kind) -> bool {
     matches!(
         kind,
-        Kind::Totals | Kind::Where | Kind::ZoneStats | Kind::Pageblocks | Kind::BlocksHeld | Kind::LargestOrder
+        Kind::Totals
+            | Kind::Where
+            | Kind::ZoneStats
+            | Kind::Pageblocks
+            | Kind::BlocksHeld
+            | Kind::LargestOrder
     )
 }
 
 fn barriers(call: Call) -> Option<u64> {
-    // Who is no owner takes one to get in where there is an owner, and again after each time that it was outside.
+    // Who is no owner takes one to get in where there is an owner, and again after each time that
+    // it was outside.
     let entries = |outside: u64| if call.door == Door::Owner { 0 } else { 1 + outside };
     let failing = |entries: u64| RECALLS + entries;
     match call.kind {
@@ -234,8 +250,14 @@ fn barriers(call: Call) -> Option<u64> {
         Kind::AllocBulk => Some(entries(0) + BULK as u64 * failing(entries(RECALLS) - entries(0))),
         Kind::AllocBlocks | Kind::AllocLimited => Some(1 + entries(1)),
         Kind::Tick | Kind::Flush => Some(entries(0)),
-        Kind::Own | Kind::Release | Kind::Drain | Kind::CpuOffline | Kind::CpuOnline | Kind::Validate => Some(1),
-        // One more for each time that another CPU takes a block, or a word, that was about to be isolated.
+        Kind::Own
+        | Kind::Release
+        | Kind::Drain
+        | Kind::CpuOffline
+        | Kind::CpuOnline
+        | Kind::Validate => Some(1),
+        // One more for each time that another CPU takes a block, or a word, that was about to be
+        // isolated.
         Kind::ContigRange | Kind::Contig | Kind::ContigFree | Kind::RemoveMemory => None,
         // Frees, looks, and what keeps nobody out of a CPU.
         _ => Some(0),
@@ -259,14 +281,26 @@ mod tests {
         let alloc = limit(Kind::AllocFrame, Door::Owner);
         assert_eq!(broken(alloc, cost(99, 2)), None);
         assert_eq!(broken(alloc, cost(99, 3)), Some(("heavy barriers", 3, 2)));
-        assert_eq!(broken(limit(Kind::AllocFrame, Door::Anybody), cost(99, 6)), Some(("heavy barriers", 6, 5)));
-        assert_eq!([Door::Owner, Door::Anybody].map(|door| limit(Kind::AllocBulk, door)[1]), [Some(600), Some(1201)]);
+        assert_eq!(
+            broken(limit(Kind::AllocFrame, Door::Anybody), cost(99, 6)),
+            Some(("heavy barriers", 6, 5))
+        );
+        assert_eq!(
+            [Door::Owner, Door::Anybody].map(|door| limit(Kind::AllocBulk, door)[1]),
+            [Some(600), Some(1201)]
+        );
         let alone = SHAPE.limit_alone(Call { kind: Kind::FreeBulk, door: Door::Owner });
-        assert_eq!(broken(alone, [Some(0), Some(0), Some(1), None]), Some(("holds of locks", 1, 0)));
+        assert_eq!(
+            broken(alone, [Some(0), Some(0), Some(1), None]),
+            Some(("holds of locks", 1, 0))
+        );
         let marks = SHAPE.limit_alone(Call { kind: Kind::SetWatermarks, door: Door::Anybody });
         let (most, steps) = (Shape::STEPS, |steps| [0, 0, 1, steps].map(Some));
         assert_eq!((marks[3], broken(marks, steps(most))), (Some(most), None));
-        assert_eq!(broken(marks, steps(most + 1)), Some(("steps under zones' locks", most + 1, most)));
+        assert_eq!(
+            broken(marks, steps(most + 1)),
+            Some(("steps under zones' locks", most + 1, most))
+        );
         assert_eq!(broken(halved(marks), steps(0)), Some(("holds of locks", 1, 0)));
     }
 }

@@ -20,7 +20,9 @@ pub(super) fn pause(world: &World) {
     let (free, managed) = frames(world);
     let owned = world.books.owned();
     if managed != world.frames() || free + owned != managed {
-        world.books.tell(format!("{free} free frames and {owned} in use are not the {managed} that there are"));
+        world.books.tell(format!(
+            "{free} free frames and {owned} in use are not the {managed} that there are"
+        ));
     }
     (0..world.freehold.zone_count()).for_each(|zone| one_zone(world, zone));
 }
@@ -30,17 +32,25 @@ fn one_zone(world: &World, zone: usize) {
     let Some(stats) = world.freehold.zone_stats(zone) else { return };
     let marks = world.marks()[zone];
     if stats.watermarks != marks {
-        world.books.tell(format!("zone {zone} has the watermarks {:?}, but {marks:?} were set", stats.watermarks));
+        world.books.tell(format!(
+            "zone {zone} has the watermarks {:?}, but {marks:?} were set",
+            stats.watermarks
+        ));
     }
     let free: u64 = world.freehold.pageblocks(zone).map(|block| u64::from(block.free)).sum();
     if free != stats.free {
-        world.books.tell(format!("zone {zone} has {} free frames, its pageblocks have {free}", stats.free));
+        world.books.tell(format!(
+            "zone {zone} has {} free frames, its pageblocks have {free}",
+            stats.free
+        ));
     }
     let reserved = stats.blocks_by_type[Migratetype::HighAtomic.index()];
     // A block more is made while there are less than 1 %.
     let most = world.zones[zone].len() / 100 / 512 + 1;
     if reserved > most {
-        world.books.tell(format!("zone {zone} has {reserved} HIGHATOMIC blocks, and {most} are the most there may be"));
+        world.books.tell(format!(
+            "zone {zone} has {reserved} HIGHATOMIC blocks, and {most} are the most there may be"
+        ));
     }
     // Relaxed: a maximum that is read after all threads have been joined.
     world.high_atomic.fetch_max(reserved, Ordering::Relaxed);
@@ -51,7 +61,8 @@ fn frames(world: &World) -> (u64, u64) {
     zones.fold((0, 0), |(free, managed), zone| (free + zone.free, managed + zone.managed))
 }
 
-/// After everybody has freed all: everything is home, and the allocator has counted what was called.
+/// After everybody has freed all: everything is home, and the allocator has counted what was
+/// called.
 pub(super) fn end(world: &World, tally: &Tally) {
     if let Err(violation) = world.freehold.validate() {
         world.books.tell(format!("in the end an invariant is broken: {violation}"));
@@ -69,13 +80,17 @@ pub(super) fn end(world: &World, tally: &Tally) {
             ));
         }
         if stats.free_blocks != stats.managed / 512 {
-            world.books.tell(format!("zone {zone}: {} blocks are whole in the end", stats.free_blocks));
+            world
+                .books
+                .tell(format!("zone {zone}: {} blocks are whole in the end", stats.free_blocks));
         }
     }
     let (_, managed) = frames(world);
     if managed != world.frames() || world.books.owned() != 0 {
         let (there, owned) = (world.frames(), world.books.owned());
-        world.books.tell(format!("{managed} of {there} frames are there in the end, {owned} of them in use"));
+        world.books.tell(format!(
+            "{managed} of {there} frames are there in the end, {owned} of them in use"
+        ));
     }
     counts(world, tally);
 }
@@ -95,7 +110,10 @@ fn counts(world: &World, tally: &Tally) {
     }
     let frees = totals.cpus.local_frees + totals.cpus.remote_frees + totals.unattributed_frees;
     if !(tally.frees..=tally.frees + tally.trims).contains(&frees) {
-        world.books.tell(format!("{} frees and {} trims at most were made, {frees} counted", tally.frees, tally.trims));
+        world.books.tell(format!(
+            "{} frees and {} trims at most were made, {frees} counted",
+            tally.frees, tally.trims
+        ));
     }
 }
 
@@ -107,12 +125,15 @@ pub(super) fn bounds(world: &World, tally: &Tally, alone: bool) {
         let limit = if world.plan.plant == Some(Plant::SmallBound) { halved(limit) } else { limit };
         if let Some((what, cost, limit)) = broken(limit, line.most) {
             let when = if alone { "alone, " } else { "" };
-            world.books.tell(format!("{call}: {when}{cost} {what}, and {limit} are the most there may be"));
+            world.books.tell(format!(
+                "{call}: {when}{cost} {what}, and {limit} are the most there may be"
+            ));
         }
     }
 }
 
-/// No hold of a zone's lock took more steps than it may; the most that one took. For one thread alone.
+/// No hold of a zone's lock took more steps than it may; the most that one took. For one thread
+/// alone.
 pub(super) fn holds(world: &World) -> u64 {
     let (most, limit) = (world.freehold.totals().lock_work_max, world.shape.steps_of_a_hold());
     if most > limit {

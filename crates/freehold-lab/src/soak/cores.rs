@@ -1,7 +1,8 @@
 //! Whether each core still runs: a thread that goes round them all.
 //!
-//! A thread that is moved to a core goes on when that core has let it run. A core that has been taken away, be it by the host of
-//! a virtual machine or by a program that does not give it back, keeps it until then.
+//! A thread that is moved to a core goes on when that core has let it run. A core that has been
+//! taken away, be it by the host of a virtual machine or by a program that does not give it back,
+//! keeps it until then.
 
 #[cfg(target_os = "linux")]
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -23,7 +24,8 @@ impl Cores {
         Self { numbers: (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect(), all }
     }
 
-    /// Runs on each for a moment, and calls `there`; then on any of them again. A core that may not be used any more is passed over.
+    /// Runs on each for a moment, and calls `there`; then on any of them again. A core that may not
+    /// be used any more is passed over.
     pub(super) fn pass(&self, mut there: impl FnMut()) {
         for &cpu in &self.numbers {
             let mut one = CpuSet::new();

@@ -1,6 +1,9 @@
 //! A thread's way to a CPU: as its owner, as anybody, or as whoever runs on it.
 
-use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned, Pfn, Request};
+use freehold::{
+    AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned, Pfn,
+    Request,
+};
 
 use super::call::Door;
 use super::host::Host;

@@ -1,4 +1,5 @@
-//! A soak: everything the allocator can do at once, on more threads than cores, for as long as one likes.
+//! A soak: everything the allocator can do at once, on more threads than cores, for as long as one
+//! likes.
 //!
 //! ```text
 //! solo    one thread makes every call, with nobody to wait for: locks taken are counted call by call
@@ -7,8 +8,9 @@
 //! end     everything is freed, the CPUs are drained, and all memory must be where it was
 //! ```
 //!
-//! Each frame has an owner in a book beside the allocator, so that a frame that is handed out twice or
-//! freed into somebody's hands is seen at once. What each call may cost is in `bounds.rs`; going beyond is a failure, too.
+//! Each frame has an owner in a book beside the allocator, so that a frame that is handed out twice
+//! or freed into somebody's hands is seen at once. What each call may cost is in `bounds.rs`; going
+//! beyond is a failure, too.
 
 mod books;
 pub(crate) mod bounds;
@@ -47,7 +49,8 @@ pub struct Plan {
     pub threads: u32,
     /// Frames of the machine.
     pub frames: u64,
-    /// What random numbers are drawn from. How threads meet is up to the system: the same seed is not the same run.
+    /// What random numbers are drawn from. How threads meet is up to the system: the same seed is
+    /// not the same run.
     pub seed: u64,
     /// Stop threads in mid-call.
     pub stops: bool,

@@ -35,7 +35,8 @@ impl Plugger {
         (0..world.cpus()).for_each(|cpu| self.plug_cpu(cpu));
     }
 
-    /// One thing of each kind. All memory is there again when this ends; a CPU may stay away for longer.
+    /// One thing of each kind. All memory is there again when this ends; a CPU may stay away for
+    /// longer.
     pub(super) fn step(&mut self) {
         // CPU 0 stays.
         let cpus = u64::from(self.clerk.world.cpus());
@@ -53,7 +54,10 @@ impl Plugger {
 
     fn unplug_cpu(&mut self, cpu: u16) {
         let world = self.clerk.world;
-        match self.clerk.ask(Kind::CpuOffline, cpu, 0, || world.freehold.cpu_offline(CpuId::new(cpu))) {
+        match self
+            .clerk
+            .ask(Kind::CpuOffline, cpu, 0, || world.freehold.cpu_offline(CpuId::new(cpu)))
+        {
             Ok(()) | Err(AllocError::CpuOwned { .. } | AllocError::CpuOffline { .. }) => {}
             Err(error) => world.books.tell(format!("cpu_offline: {error}")),
         }
@@ -61,7 +65,9 @@ impl Plugger {
 
     fn plug_cpu(&mut self, cpu: u16) {
         let world = self.clerk.world;
-        if let Err(error) = self.clerk.ask(Kind::CpuOnline, cpu, 0, || world.freehold.cpu_online(CpuId::new(cpu))) {
+        if let Err(error) =
+            self.clerk.ask(Kind::CpuOnline, cpu, 0, || world.freehold.cpu_online(CpuId::new(cpu)))
+        {
             world.books.tell(format!("cpu_online: {error}"));
         }
     }
@@ -78,12 +84,15 @@ impl Plugger {
             Err(HotplugError::Busy { .. }) => return,
             Err(error) => return world.books.tell(format!("remove_memory: {error}")),
         }
-        if let Err(error) = self.clerk.ask(Kind::AddMemory, 0, start, || world.freehold.add_memory(range)) {
+        if let Err(error) =
+            self.clerk.ask(Kind::AddMemory, 0, start, || world.freehold.add_memory(range))
+        {
             world.books.tell(format!("add_memory: {error}"));
         }
     }
 
-    /// Marks of up to a 16th of the zone each; none, for as long as a third of the time; now and then some that do not rise.
+    /// Marks of up to a 16th of the zone each; none, for as long as a third of the time; now and
+    /// then some that do not rise.
     fn set_watermarks(&mut self) {
         let world = self.clerk.world;
         let zone = self.random.below(2) as usize;
@@ -93,10 +102,13 @@ impl Plugger {
             steps = [0; 3];
         }
         let [min, low, high] = [steps[0], steps[0] + steps[1], steps.iter().sum()];
-        let set = |[min, low, high]: [u64; 3]| move || world.freehold.set_watermarks(zone, min, low, high);
+        let set = |[min, low, high]: [u64; 3]| {
+            move || world.freehold.set_watermarks(zone, min, low, high)
+        };
         let mut marks = world.marks();
         if self.random.below(16) == 0 {
-            let result = self.clerk.ask(Kind::SetWatermarks, 0, zone as u64, set([high + 1, high, high]));
+            let result =
+                self.clerk.ask(Kind::SetWatermarks, 0, zone as u64, set([high + 1, high, high]));
             if result != Err(ConfigError::Watermarks) {
                 world.books.tell(format!("set_watermarks, of marks that do not rise: {result:?}"));
             }
@@ -107,7 +119,8 @@ impl Plugger {
         }
     }
 
-    /// While others call only what a free cannot change is sure, so nothing is made of what it says.
+    /// While others call only what a free cannot change is sure, so nothing is made of what it
+    /// says.
     fn validate(&mut self) {
         let world = self.clerk.world;
         let _ = self.clerk.ask(Kind::Validate, 0, 0, || world.freehold.validate());

@@ -55,8 +55,10 @@ pub struct Row {
 
 impl Row {
     fn new(call: Call, line: &Line, limit: Counts, alone: bool) -> Self {
-        let ([waits, barriers, locks, steps], [waits_bound, barriers_bound, locks_bound, steps_bound]) =
-            (line.most, limit);
+        let (
+            [waits, barriers, locks, steps],
+            [waits_bound, barriers_bound, locks_bound, steps_bound],
+        ) = (line.most, limit);
         let at = |quantile| line.times.value_at_quantile(quantile);
         Self {
             call: call.kind.name(),
@@ -128,8 +130,12 @@ impl Report {
         time: Duration,
     ) -> Self {
         let rows_of = |tally: &Tally, is_alone: bool| -> Vec<Row> {
-            let limit = |call| if is_alone { world.shape.limit_alone(call) } else { world.shape.limit(call) };
-            Call::all().filter_map(|call| Some(Row::new(call, tally.line(call)?, limit(call), is_alone))).collect()
+            let limit = |call| {
+                if is_alone { world.shape.limit_alone(call) } else { world.shape.limit(call) }
+            };
+            Call::all()
+                .filter_map(|call| Some(Row::new(call, tally.line(call)?, limit(call), is_alone)))
+                .collect()
         };
         let mut rows = rows_of(storm, false);
         rows.extend(rows_of(alone, true));

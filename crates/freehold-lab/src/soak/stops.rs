@@ -1,7 +1,8 @@
 //! Threads that are stopped in mid-call: a signal comes, and its handler sleeps.
 //!
-//! Whoever the thread kept out, by a lock or by being inside a CPU's state, waits that long. Nothing else may: a free that
-//! waits then is noticed by its count of waits, and whoever is kept out for good by the watchdog.
+//! Whoever the thread kept out, by a lock or by being inside a CPU's state, waits that long.
+//! Nothing else may: a free that waits then is noticed by its count of waits, and whoever is kept
+//! out for good by the watchdog.
 
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -27,8 +28,8 @@ const ARRIVAL: Duration = Duration::from_millis(200);
 extern "C" fn nap(_: libc::c_int) {
     BEGUN.fetch_add(1, Ordering::AcqRel);
     let time = libc::timespec { tv_sec: 0, tv_nsec: NAP.load(Ordering::Acquire) as _ };
-    // SAFETY: both pointers are as nanosleep wants them, and it may be called in a handler. It changes errno, which is put
-    // back for whom was interrupted.
+    // SAFETY: both pointers are as nanosleep wants them, and it may be called in a handler. It
+    // changes errno, which is put back for whom was interrupted.
     unsafe {
         let errno = *libc::__errno_location();
         libc::nanosleep(&time, null_mut());
@@ -39,8 +40,8 @@ extern "C" fn nap(_: libc::c_int) {
 
 fn install() -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a zeroed sigaction is one without flags, with an empty mask; `nap` is a handler that takes the signal's
-    // number, and calls only what a handler may call.
+    // SAFETY: a zeroed sigaction is one without flags, with an empty mask; `nap` is a handler that
+    // takes the signal's number, and calls only what a handler may call.
     unsafe {
         let action = action.assume_init_mut();
         action.sa_sigaction = nap as extern "C" fn(libc::c_int) as usize;
@@ -55,8 +56,10 @@ pub(super) fn this_thread() -> u64 {
 }
 
 fn send(thread: u64) -> bool {
-    // SAFETY: tgkill takes no pointers. A thread that has ended meanwhile is refused; the handler is there for all others.
-    let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread as libc::pid_t, SIGNAL) };
+    // SAFETY: tgkill takes no pointers. A thread that has ended meanwhile is refused; the handler
+    // is there for all others.
+    let sent =
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread as libc::pid_t, SIGNAL) };
     sent == 0
 }
 

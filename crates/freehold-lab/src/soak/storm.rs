@@ -25,7 +25,8 @@ const PAUSE: Duration = Duration::from_millis(1500);
 /// The share of the time in which one thread runs alone.
 const ALONE: u32 = 16;
 
-/// Rounds between two changes of CPUs and memory while one thread runs alone; such turns in a tide, and until all is freed.
+/// Rounds between two changes of CPUs and memory while one thread runs alone; such turns in a tide,
+/// and until all is freed.
 const ALONE_ROUNDS: u32 = 12;
 const ALONE_TIDE: u64 = 16;
 const ALONE_EMPTY: u64 = 7;
@@ -54,12 +55,17 @@ impl Told {
 
 /// Runs a soak; `progress` is told how long it has run and how many calls have been made.
 ///
-/// A thread whose call does not end cannot be got rid of: after a run that ended so the program should, too.
+/// A thread whose call does not end cannot be got rid of: after a run that ended so the program
+/// should, too.
 ///
 /// # Errors
 ///
 /// Where there is no such machine.
-pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64)) -> Result<Report, ConfigError> {
+pub fn run(
+    plan: Plan,
+    stop: &AtomicBool,
+    mut progress: impl FnMut(Duration, u64),
+) -> Result<Report, ConfigError> {
     let world = World::build(plan)?;
     let begun = Instant::now();
     let mut watchdog = Watchdog::new(world.posts.len(), TURN, world.plan.patience);
@@ -103,7 +109,8 @@ pub fn run(plan: Plan, stop: &AtomicBool, mut progress: impl FnMut(Duration, u64
     Ok(Report::new(world, (&alone, &storm), alone_max, (stops, pauses), stuck, begun.elapsed()))
 }
 
-/// Waits for all threads, and tells them when it is over; leaves them behind where one of them is stuck.
+/// Waits for all threads, and tells them when it is over; leaves them behind where one of them is
+/// stuck.
 fn wait(
     world: &'static World,
     threads: Vec<JoinHandle<Told>>,
@@ -130,7 +137,8 @@ fn wait(
     told
 }
 
-/// One thread makes every call. The time says only when it ends: the same seed makes the same calls.
+/// One thread makes every call. The time says only when it ends: the same seed makes the same
+/// calls.
 fn alone(world: &'static World, until: Instant) -> Told {
     let mut worker = Worker::new(world, 0, true);
     let mut plugger = Plugger::new(world, true);
@@ -173,7 +181,10 @@ fn spawn_all(world: &'static World) -> Vec<JoinHandle<Told>> {
     }));
     threads.push(std::thread::spawn(move || pauses(world)));
     if world.plan.stops {
-        threads.push(std::thread::spawn(move || Told { stops: stops::stop_threads(world), ..Told::default() }));
+        threads.push(std::thread::spawn(move || Told {
+            stops: stops::stop_threads(world),
+            ..Told::default()
+        }));
     }
     threads
 }

@@ -34,8 +34,11 @@ fn one(rows: &[&Row], alone: bool, style: Style) -> String {
     header.extend(if alone { &["locks", "steps"][..] } else { &["waits"][..] });
     let cells = |row: &&Row| {
         let name = if row.owner { format!("{} (owner)", row.call) } else { row.call.to_owned() };
-        let mut cells = vec![Cell::new(name), right(thousands(row.count)), right(thousands(row.refused))];
-        cells.extend([row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(|ns| right(duration(ns))));
+        let mut cells =
+            vec![Cell::new(name), right(thousands(row.count)), right(thousands(row.refused))];
+        cells.extend(
+            [row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(|ns| right(duration(ns))),
+        );
         cells.push(of(row.barriers, row.barriers_bound));
         if alone {
             cells.push(of(row.locks, row.locks_bound));

@@ -54,7 +54,13 @@ impl Default for Tally {
 
 impl Tally {
     /// A call has ended; `time` is none where its thread was stopped meanwhile.
-    pub(super) fn note(&mut self, call: Call, time: Option<Duration>, counts: Counts, refused: bool) {
+    pub(super) fn note(
+        &mut self,
+        call: Call,
+        time: Option<Duration>,
+        counts: Counts,
+        refused: bool,
+    ) {
         let line = self.lines[call.index()].get_or_insert_with(|| Box::new(Line::new()));
         line.count += 1;
         line.refused += u64::from(refused);

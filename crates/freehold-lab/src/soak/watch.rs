@@ -1,10 +1,12 @@
 //! What each thread is doing, for who watches from outside: the watchdog, and who stops threads.
 //!
-//! **Whose fault it is.** A core may be taken away for long: by its host, where the machine is a virtual one, or by another
-//! program. Whoever holds a lock there keeps all others out, and nothing is wrong with the allocator. So the watchdog looks from
-//! each core in turn once something is the matter, and counts only turns in which each has let it run. What is told of each thread
-//! says whether it waits: for a lock or a CPU's state, or for a heavy barrier, which needs every core. Where nobody gets on, all wait
-//! for one another, or one is in no wait: it goes round for ever, or does not run.
+//! **Whose fault it is.** A core may be taken away for long: by its host, where the machine is a
+//! virtual one, or by another program. Whoever holds a lock there keeps all others out, and nothing
+//! is wrong with the allocator. So the watchdog looks from each core in turn once something is the
+//! matter, and counts only turns in which each has let it run. What is told of each thread says
+//! whether it waits: for a lock or a CPU's state, or for a heavy barrier, which needs every core.
+//! Where nobody gets on, all wait for one another, or one is in no wait: it goes round for ever, or
+//! does not run.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -60,28 +62,37 @@ impl Post {
         match self.call() {
             None => format!("thread {number}: in no call, after {calls}"),
             Some(call) => {
-                let (cpu, what) = (self.cpu.load(Ordering::Relaxed), self.what.load(Ordering::Relaxed));
+                let (cpu, what) =
+                    (self.cpu.load(Ordering::Relaxed), self.what.load(Ordering::Relaxed));
                 let how = match before {
                     (calls_then, _) if calls_then != calls => "its calls end",
                     _ if self.in_barrier.load(Ordering::Relaxed) => "waits for a heavy barrier",
                     (_, waits_then) if waits_then != waits => "waits",
                     _ => "waits for nobody",
                 };
-                format!("thread {number}: in {call} of {what:#x} on CPU {cpu}, after {calls} calls; {how}")
+                format!(
+                    "thread {number}: in {call} of {what:#x} on CPU {cpu}, after {calls} calls; {how}"
+                )
             }
         }
     }
 }
 
-/// What every thread is doing, a line each, with whether it waits for another one, by what it does in `a_while`.
+/// What every thread is doing, a line each, with whether it waits for another one, by what it does
+/// in `a_while`.
 pub(super) fn tell_all(posts: &[Post], a_while: impl FnOnce()) -> Vec<String> {
     let before: Vec<_> = posts.iter().map(Post::progress).collect();
     a_while();
-    posts.iter().zip(before).enumerate().map(|(number, (post, before))| post.tell(number, before)).collect()
+    posts
+        .iter()
+        .zip(before)
+        .enumerate()
+        .map(|(number, (post, before))| post.tell(number, before))
+        .collect()
 }
 
-/// Notices a thread whose call does not end, by its own turns: time in which this process did not run, or one of the cores, does
-/// not count.
+/// Notices a thread whose call does not end, by its own turns: time in which this process did not
+/// run, or one of the cores, does not count.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     seen: Vec<(u64, u32)>,
@@ -95,7 +106,12 @@ impl Watchdog {
     /// Looks every `turn`, and is patient for `patience`: so many turns.
     pub(super) fn new(threads: usize, turn: Duration, patience: Duration) -> Self {
         let turns = patience.as_millis() / turn.as_millis().max(1);
-        Self { seen: vec![(u64::MAX, 0); threads], patience: (turns as u32).max(1), calls: 0, idle: 0 }
+        Self {
+            seen: vec![(u64::MAX, 0); threads],
+            patience: (turns as u32).max(1),
+            calls: 0,
+            idle: 0,
+        }
     }
 
     /// Whether some call did not end in the last turn, or nobody made one.
@@ -147,12 +163,18 @@ mod tests {
         let told = |a_while: fn(&Post)| tell_all(&posts, || a_while(&posts[1])).swap_remove(1);
         let said = |how| format!("thread 1: in free, order 0 of 0x44 on CPU 3, after {how}");
         assert_eq!(told(|_| ()), said("5 calls; waits for nobody"));
-        assert_eq!(told(|post| _ = post.waits.fetch_add(1, Ordering::Relaxed)), said("5 calls; waits"));
+        assert_eq!(
+            told(|post| _ = post.waits.fetch_add(1, Ordering::Relaxed)),
+            said("5 calls; waits")
+        );
         assert_eq!(
             told(|post| post.in_barrier.store(true, Ordering::Relaxed)),
             said("5 calls; waits for a heavy barrier")
         );
-        assert_eq!(told(|post| _ = post.calls.fetch_add(1, Ordering::Relaxed)), said("6 calls; its calls end"));
+        assert_eq!(
+            told(|post| _ = post.calls.fetch_add(1, Ordering::Relaxed)),
+            said("6 calls; its calls end")
+        );
         // Nobody in a call, and nobody gets on.
         posts[1].end();
         let mut watchdog = Watchdog::new(2, Duration::from_millis(100), Duration::from_millis(500));

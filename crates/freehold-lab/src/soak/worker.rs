@@ -4,7 +4,9 @@ mod free;
 
 use std::sync::PoisonError;
 
-use freehold::{AllocError, AllocFlags, CpuId, FrameRange, Migratetype, NodeId, Order, Pfn, Request};
+use freehold::{
+    AllocError, AllocFlags, CpuId, FrameRange, Migratetype, NodeId, Order, Pfn, Request,
+};
 
 use super::Plant;
 use super::books::Chunk;
@@ -49,7 +51,9 @@ impl Worker {
         Self {
             clerk: Clerk::new(world, number, alone),
             handle: Handle::on(world, 0),
-            random: Random::new(world.plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(number) * 77 + 1)),
+            random: Random::new(
+                world.plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(number) * 77 + 1),
+            ),
             held: Vec::new(),
             frames: 0,
             target: world.frames() / u64::from(world.plan.threads) / 2,
@@ -116,7 +120,11 @@ impl Worker {
         }
         let Some((cpu, own)) = to else { return };
         host::run_on(CpuId::new(cpu));
-        self.handle = if self.random.below(4) == 0 { Handle::here(world, cpu) } else { Handle::on(world, cpu) };
+        self.handle = if self.random.below(4) == 0 {
+            Handle::here(world, cpu)
+        } else {
+            Handle::on(world, cpu)
+        };
         if own {
             match self.clerk.ask(Kind::Own, cpu, 0, || world.freehold.own(CpuId::new(cpu))) {
                 Ok(owned) => self.handle = Handle::Owned(owned),
@@ -140,7 +148,12 @@ impl Worker {
         }
     }
 
-    fn on_cpu<T, E>(&mut self, kind: Kind, what: u64, f: impl FnOnce(&Handle) -> Result<T, E>) -> Result<T, E> {
+    fn on_cpu<T, E>(
+        &mut self,
+        kind: Kind,
+        what: u64,
+        f: impl FnOnce(&Handle) -> Result<T, E>,
+    ) -> Result<T, E> {
         let (handle, door) = (&self.handle, self.handle.door());
         self.clerk.call((kind, door), handle.cpu().get(), what, || f(handle))
     }
@@ -172,7 +185,8 @@ impl Worker {
                 self.alloc(Kind::AllocLimited, order, request.from(Pfn::new(from)).below(below));
             }
             2..4 => {
-                if self.alloc(Kind::AllocNoLock, order, request.flags(flags | AllocFlags::NO_LOCK)) {
+                if self.alloc(Kind::AllocNoLock, order, request.flags(flags | AllocFlags::NO_LOCK))
+                {
                     self.clerk.tally.unseen += 1;
                 }
             }
@@ -184,7 +198,8 @@ impl Worker {
             9..12 => {
                 // Of these orders a zone keeps a reserve.
                 let order = 1 + self.random.below(8) as u8;
-                let request = Request::new(order_of(order), kind).flags(AllocFlags::HIGH_ATOMIC | self.allowed());
+                let request = Request::new(order_of(order), kind)
+                    .flags(AllocFlags::HIGH_ATOMIC | self.allowed());
                 self.alloc(Kind::AllocHighAtomic, order, request);
             }
             12..15 => {
@@ -206,9 +221,9 @@ impl Worker {
     fn alloc_in_hand(&mut self, order: u8, kind: Migratetype) -> bool {
         let Some(owned) = self.handle.owned() else { return false };
         let call = (Kind::AllocInHand, Door::Owner);
-        let found = self
-            .clerk
-            .call(call, owned.cpu().get(), u64::from(order), || owned.alloc_in_hand(order_of(order), kind).ok_or(()));
+        let found = self.clerk.call(call, owned.cpu().get(), u64::from(order), || {
+            owned.alloc_in_hand(order_of(order), kind).ok_or(())
+        });
         let Ok(pfn) = found else { return false };
         self.clerk.tally.allocs += 1;
         self.keep(Chunk::new(pfn, 1 << order));
@@ -249,8 +264,9 @@ impl Worker {
         let world = self.clerk.world;
         let cpu = self.handle.cpu().get();
         let patient = self.random.below(2) == 0;
-        // Nothing can be moved here, but its owner may free it meanwhile. Not a turn for each run that is in use: on a busy
-        // machine a turn is a few ms, and of 1500 frames in use there are 750 runs, five times.
+        // Nothing can be moved here, but its owner may free it meanwhile. Not a turn for each run
+        // that is in use: on a busy machine a turn is a few ms, and of 1500 frames in use there are
+        // 750 runs, five times.
         let mut asked = 0u32;
         let wait = |_: FrameRange| {
             if asked.is_multiple_of(256) {
@@ -279,10 +295,9 @@ impl Worker {
         let zone = world.zones[self.random.below(2) as usize];
         let start = Pfn::new(zone.start.get() + self.random.below(zone.len() - len));
         let chunk = Chunk::new(start, len);
-        match self
-            .clerk
-            .ask(Kind::ContigRange, cpu, start.get(), || world.freehold.alloc_contig_range(chunk.range(), wait))
-        {
+        match self.clerk.ask(Kind::ContigRange, cpu, start.get(), || {
+            world.freehold.alloc_contig_range(chunk.range(), wait)
+        }) {
             Ok(()) => self.keep(chunk),
             // Somebody has it, or it is away just now.
             Err(AllocError::Busy { .. } | AllocError::BadRange { .. }) => {}
@@ -292,8 +307,11 @@ impl Worker {
 
     fn periodic(&mut self) {
         let tick = self.random.below(2) == 0;
-        let result =
-            if tick { self.on_cpu(Kind::Tick, 0, Handle::tick) } else { self.on_cpu(Kind::Flush, 0, Handle::flush) };
+        let result = if tick {
+            self.on_cpu(Kind::Tick, 0, Handle::tick)
+        } else {
+            self.on_cpu(Kind::Flush, 0, Handle::flush)
+        };
         if let Err(error) = result.or_else(unless_offline) {
             self.clerk.world.books.tell(format!("tick or flush: {error}"));
         }
@@ -309,19 +327,23 @@ impl Worker {
 
     /// What can be asked without changing anything. While others call little of it is sure.
     fn look(&mut self) {
-        let (world, cpu, zone) = (self.clerk.world, self.handle.cpu(), self.random.below(2) as usize);
+        let (world, cpu, zone) =
+            (self.clerk.world, self.handle.cpu(), self.random.below(2) as usize);
         let (fh, about) = (&world.freehold, zone as u64);
         let sound = match self.random.below(6) {
             0 => self.clerk.ask(Kind::Totals, cpu.get(), about, || {
                 // No count becomes less.
                 let before = fh.zone_lock_counts(zone).ok_or("no counts of a zone")?;
-                let there = fh.cpu_stats(cpu).is_some() && fh.totals().lock_acquisitions >= before.0;
+                let there =
+                    fh.cpu_stats(cpu).is_some() && fh.totals().lock_acquisitions >= before.0;
                 there.then_some(()).ok_or("no sums")
             }),
             1 => self.whereabouts(),
             2 => self.clerk.ask(Kind::ZoneStats, cpu.get(), about, || {
                 let stats = fh.zone_stats(zone).ok_or("no statistics of a zone")?;
-                (stats.managed <= world.zones[zone].len()).then_some(()).ok_or("a zone has more than there is")
+                (stats.managed <= world.zones[zone].len())
+                    .then_some(())
+                    .ok_or("a zone has more than there is")
             }),
             3 => self.clerk.ask(Kind::Pageblocks, cpu.get(), about, || {
                 let full = fh.pageblocks(zone).all(|block| block.free <= block.frames);
@@ -329,7 +351,9 @@ impl Worker {
             }),
             4 => self.clerk.ask(Kind::BlocksHeld, cpu.get(), about, || {
                 let held = fh.blocks_held(Some(cpu)) * 512;
-                (held <= world.frames()).then_some(()).ok_or("a CPU's group has more blocks than there are")
+                (held <= world.frames())
+                    .then_some(())
+                    .ok_or("a CPU's group has more blocks than there are")
             }),
             // At least a piece of memory is always there.
             _ => self.clerk.ask(Kind::LargestOrder, cpu.get(), about, || {
@@ -359,15 +383,18 @@ impl Worker {
         })
     }
 
-    /// Takes all there is and gives most of it back: blocks of other types are broken into, and other CPUs recalled.
+    /// Takes all there is and gives most of it back: blocks of other types are broken into, and
+    /// other CPUs recalled.
     fn eat_up(&mut self) {
         if self.random.below(20) != 0 {
             return;
         }
         let order = [0, 0, 3][self.random.below(3) as usize];
-        let request = Request::new(order_of(order), Migratetype::PCP[self.random.below(3) as usize]);
+        let request =
+            Request::new(order_of(order), Migratetype::PCP[self.random.below(3) as usize]);
         let mut left = self.clerk.world.frames();
-        while left > 0 && !self.clerk.world.is_over() && self.alloc(alloc_of(order), order, request) {
+        while left > 0 && !self.clerk.world.is_over() && self.alloc(alloc_of(order), order, request)
+        {
             left -= 1;
         }
         while self.frames > self.target {

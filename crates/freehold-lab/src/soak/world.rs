@@ -21,10 +21,12 @@ const CMA_STAYS: u64 = 2;
 /// The second zone has one frame in so many, but no less than this.
 const SECOND: u64 = 8;
 const LEAST_SECOND: u64 = 16 << 8;
-/// The least memory of a machine: two zones with room for CMA, for what is removed and for the largest chunks.
+/// The least memory of a machine: two zones with room for CMA, for what is removed and for the
+/// largest chunks.
 pub(crate) const LEAST: u64 = 64 << 8;
 
-/// See the module's documentation. It lives as long as the program: a thread that is stuck cannot be got rid of.
+/// See the module's documentation. It lives as long as the program: a thread that is stuck cannot
+/// be got rid of.
 pub(super) struct World {
     pub(super) freehold: Freehold<'static, Host>,
     pub(super) books: Books,
@@ -34,7 +36,8 @@ pub(super) struct World {
     pub(super) posts: Vec<Post>,
     /// Chunks that any thread may free, and who has them until then.
     pub(super) pool: Mutex<Vec<(Chunk, u32)>>,
-    /// Whoever calls holds it for reading; who checks that all is well while nobody does, for writing.
+    /// Whoever calls holds it for reading; who checks that all is well while nobody does, for
+    /// writing.
     pub(super) gate: RwLock<()>,
     /// It is over: free what you have.
     pub(super) end: AtomicBool,
@@ -48,8 +51,8 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Two zones on two nodes. The first one is large, since a zone keeps a HIGHATOMIC block only where that is no more than 1 %
-    /// of it; the second one has CMA blocks, at its end.
+    /// Two zones on two nodes. The first one is large, since a zone keeps a HIGHATOMIC block only
+    /// where that is no more than 1 % of it; the second one has CMA blocks, at its end.
     pub(super) fn build(plan: Plan) -> Result<&'static Self, ConfigError> {
         // Whole blocks in each zone.
         let frames = plan.frames.max(LEAST).next_multiple_of(512);
@@ -58,7 +61,10 @@ impl World {
         let zones = [FrameRange { start, end: edge }, FrameRange { start: edge, end }];
         let cpus = plan.threads.clamp(2, 1 << 12) as u16;
         let nodes: Vec<NodeId> = (0..cpus).map(|cpu| NodeId::new((cpu % 2) as u8)).collect();
-        let cma = [FrameRange { start: Pfn::new(zones[1].end.get() - CMA_BLOCKS * 512), end: zones[1].end }];
+        let cma = [FrameRange {
+            start: Pfn::new(zones[1].end.get() - CMA_BLOCKS * 512),
+            end: zones[1].end,
+        }];
         let zone = |n: usize| ZoneConfig {
             node: NodeId::new(n as u8),
             cma: if n == 1 { &cma } else { &[] },
@@ -66,10 +72,19 @@ impl World {
             ..ZoneConfig::new(&zones[n..=n])
         };
         let both = [zone(0), zone(1)];
-        let config = Config { cpu_nodes: &nodes, extra_ranges: 8, group: Some(GROUP), ..Config::new(cpus, &both) };
+        let config = Config {
+            cpu_nodes: &nodes,
+            extra_ranges: 8,
+            group: Some(GROUP),
+            ..Config::new(cpus, &both)
+        };
         let freehold = Freehold::leaked(&config, Host::new())?;
-        let shape =
-            Shape { cpus: u64::from(cpus), groups: u64::from(cpus.div_ceil(GROUP)), zones: 2, blocks: frames / 512 };
+        let shape = Shape {
+            cpus: u64::from(cpus),
+            groups: u64::from(cpus.div_ceil(GROUP)),
+            zones: 2,
+            blocks: frames / 512,
+        };
         let world = Self {
             freehold,
             books: Books::new(FIRST, frames),

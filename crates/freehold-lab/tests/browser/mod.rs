@@ -1,12 +1,13 @@
-//! A real browser for tests: Chromium without a window, spoken to in the DevTools protocol over two pipes.
+//! A real browser for tests: Chromium without a window, spoken to in the DevTools protocol over two
+//! pipes.
 //!
 //! ```text
 //!  test ── stdin ──> sh ── descriptor 3 ──> chromium --remote-debugging-pipe     messages: JSON, each ended by a 0 byte
 //!       <─ stdout ──     <─ descriptor 4 ──
 //! ```
 //!
-//! Pipes need no port and no library of web sockets. The shell's only work is to give the pipes the numbers that
-//! Chromium wants them under.
+//! Pipes need no port and no library of web sockets. The shell's only work is to give the pipes the
+//! numbers that Chromium wants them under.
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its own part
 
@@ -41,8 +42,10 @@ pub fn start(test: &str) -> Option<Browser> {
     let Some(program) = find() else {
         // Not `eprintln!`, which tests that pass do not show.
         let names = NAMES.join(", ");
-        let _ =
-            writeln!(std::io::stderr(), "SKIPPED {test}: there is no Chromium here (looked for {names} and $CHROMIUM)");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED {test}: there is no Chromium here (looked for {names} and $CHROMIUM)"
+        );
         return None;
     };
     Some(Browser::start(&program))
@@ -54,7 +57,9 @@ fn find() -> Option<PathBuf> {
     }
     let path = std::env::var_os("PATH")?;
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    NAMES.iter().find_map(|name| folders.iter().map(|folder| folder.join(name)).find(|file| file.is_file()))
+    NAMES
+        .iter()
+        .find_map(|name| folders.iter().map(|folder| folder.join(name)).find(|file| file.is_file()))
 }
 
 impl Browser {
@@ -63,8 +68,18 @@ impl Browser {
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null"])
             .arg(program)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+            ])
+            .args([
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+            ])
             .args(["--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::piped())
@@ -85,11 +100,21 @@ impl Browser {
                 message.clear();
             }
         });
-        let mut browser =
-            Self { child, to, from: receiver, session: String::new(), last_id: 0, events: Vec::new(), profile };
+        let mut browser = Self {
+            child,
+            to,
+            from: receiver,
+            session: String::new(),
+            last_id: 0,
+            events: Vec::new(),
+            profile,
+        };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attached = json!({"targetId": target["targetId"], "flatten": true});
-        browser.session = browser.call("Target.attachToTarget", attached)["sessionId"].as_str().unwrap().to_owned();
+        browser.session = browser.call("Target.attachToTarget", attached)["sessionId"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         for domain in ["Page", "Runtime", "Log", "Network"] {
             browser.call(&format!("{domain}.enable"), json!({}));
         }
@@ -125,7 +150,8 @@ impl Browser {
         }
     }
 
-    /// Opens a report from disk, with what the address says after '#', and waits until it has drawn itself.
+    /// Opens a report from disk, with what the address says after '#', and waits until it has drawn
+    /// itself.
     pub fn open(&mut self, file: &Path, place: &str) {
         // From nothing: a change after '#' alone would not load the file again.
         self.call("Page.navigate", json!({"url": "about:blank"}));
@@ -139,12 +165,17 @@ impl Browser {
     pub fn wait(&mut self, expression: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.eval(expression) != json!(true) {
-            assert!(Instant::now() < deadline, "never came true: {expression}; {:?}", self.complaints());
+            assert!(
+                Instant::now() < deadline,
+                "never came true: {expression}; {:?}",
+                self.complaints()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Lets what waits for the next picture be drawn: two of them, as one may only ask for the other.
+    /// Lets what waits for the next picture be drawn: two of them, as one may only ask for the
+    /// other.
     pub fn settle(&mut self) {
         self.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(true)))))");
     }
@@ -153,14 +184,19 @@ impl Browser {
     pub fn eval(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut answer = self.call("Runtime.evaluate", params);
-        assert!(answer.get("exceptionDetails").is_none(), "{expression}: {}", answer["exceptionDetails"]);
+        assert!(
+            answer.get("exceptionDetails").is_none(),
+            "{expression}: {}",
+            answer["exceptionDetails"]
+        );
         answer["result"]["value"].take()
     }
 
     /// The size of the window; a phone's has touch and two device pixels a pixel.
     pub fn window(&mut self, width: u32, height: u32, phone: bool) {
         let scale = if phone { 2 } else { 1 };
-        let size = json!({"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone});
+        let size =
+            json!({"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone});
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
@@ -185,7 +221,8 @@ impl Browser {
             _ => panic!("what is the code of {key}?"),
         };
         let name = if key == " " { "Space" } else { key };
-        let mut down = json!({"type": "rawKeyDown", "key": key, "code": name, "windowsVirtualKeyCode": code});
+        let mut down =
+            json!({"type": "rawKeyDown", "key": key, "code": name, "windowsVirtualKeyCode": code});
         if matches!(key, "Enter" | " ") {
             down["type"] = json!("keyDown");
             down["text"] = json!(if key == " " { " " } else { "\r" });
@@ -204,7 +241,8 @@ impl Browser {
 
     /// What is printed, as PDF.
     pub fn pdf(&mut self) -> Vec<u8> {
-        let printed = self.call("Page.printToPDF", json!({"printBackground": true, "preferCSSPageSize": true}));
+        let printed = self
+            .call("Page.printToPDF", json!({"printBackground": true, "preferCSSPageSize": true}));
         base64(printed["data"].as_str().expect("a file"))
     }
 
@@ -215,7 +253,9 @@ impl Browser {
             "Runtime.consoleAPICalled" => {
                 matches!(event["params"]["type"].as_str(), Some("error" | "warning" | "assert"))
             }
-            "Log.entryAdded" => matches!(event["params"]["entry"]["level"].as_str(), Some("error" | "warning")),
+            "Log.entryAdded" => {
+                matches!(event["params"]["entry"]["level"].as_str(), Some("error" | "warning"))
+            }
             _ => false,
         };
         self.events.iter().filter(bad).map(|event| event["params"].to_string()).collect()
@@ -223,8 +263,10 @@ impl Browser {
 
     /// Addresses that were fetched.
     pub fn fetched(&self) -> Vec<String> {
-        let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
-        sent.map(|event| event["params"]["request"]["url"].as_str().unwrap_or_default().to_owned()).collect()
+        let sent =
+            self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
+        sent.map(|event| event["params"]["request"]["url"].as_str().unwrap_or_default().to_owned())
+            .collect()
     }
 }
 
@@ -257,7 +299,8 @@ fn base64(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.bytes().filter(|c| *c != b'=').map(digit).collect();
     let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
     for group in digits.chunks(4) {
-        let bits = group.iter().enumerate().fold(0u32, |bits, (i, digit)| bits | digit << (18 - 6 * i));
+        let bits =
+            group.iter().enumerate().fold(0u32, |bits, (i, digit)| bits | digit << (18 - 6 * i));
         bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
     }
     bytes

@@ -1,13 +1,16 @@
-//! The tab of `freehold bench`: contents, groups that open, and columns of only those engines that have a figure.
+//! The tab of `freehold bench`: contents, groups that open, and columns of only those engines that
+//! have a figure.
 
 use serde_json::{Value, json};
 
 use crate::support::*;
 
-/// A run of every benchmark there is: two engines in all, and in half of them a third that the others have no figure of.
+/// A run of every benchmark there is: two engines in all, and in half of them a third that the
+/// others have no figure of.
 fn whole_run() -> Value {
     let list: Value = serde_json::from_slice(&freehold(&["bench", "--list", "--json"])).unwrap();
-    let benchmarks = list["benchmarks"].as_array().unwrap_or_else(|| list.as_array().expect("a list"));
+    let benchmarks =
+        list["benchmarks"].as_array().unwrap_or_else(|| list.as_array().expect("a list"));
     let mut rows = Vec::new();
     for (i, benchmark) in benchmarks.iter().enumerate() {
         for metric in benchmark["metrics"].as_array().unwrap() {
@@ -28,7 +31,9 @@ const GROUPS: &str = "[...document.querySelectorAll('details.benchmark')]";
 #[test]
 #[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
 fn benchmarks_are_found_by_contents_and_open_one_by_one() {
-    let Some(mut page) = open("benchmarks_are_found_by_contents_and_open_one_by_one") else { return };
+    let Some(mut page) = open("benchmarks_are_found_by_contents_and_open_one_by_one") else {
+        return;
+    };
     let run = whole_run();
     let report = Report::of(&[run]);
     let short = "document.documentElement.scrollHeight";
@@ -37,13 +42,21 @@ fn benchmarks_are_found_by_contents_and_open_one_by_one() {
         page.open(&report.file(), "view=bench");
         let contents = page.eval("document.querySelector('#panel-bench .contents').innerText");
         let contents = contents.as_str().unwrap();
-        for expected in ["pair One thread allocates a chunk and frees it", "give-back", "cma-range"] {
+        for expected in ["pair One thread allocates a chunk and frees it", "give-back", "cma-range"]
+        {
             assert!(contents.contains(expected), "{expected} in {contents}");
         }
         let open = page.eval(&format!("{GROUPS}.map((one) => one.open)"));
         let open = open.as_array().unwrap();
-        assert!(open.len() >= 27 && open[0] == true && open[1..].iter().all(|one| one == false), "{open:?}");
-        assert!(page.eval(short).as_u64().unwrap() < most, "{} pixels at {width}", page.eval(short));
+        assert!(
+            open.len() >= 27 && open[0] == true && open[1..].iter().all(|one| one == false),
+            "{open:?}"
+        );
+        assert!(
+            page.eval(short).as_u64().unwrap() < most,
+            "{} pixels at {width}",
+            page.eval(short)
+        );
         assert_eq!(page.eval("document.documentElement.scrollWidth"), width, "sideways");
     }
 
@@ -74,6 +87,10 @@ fn benchmarks_are_found_by_contents_and_open_one_by_one() {
     assert_eq!(empty, 0, "columns without a figure");
     let pair = page.eval("document.getElementById('bench-pair').innerText");
     assert!(pair.as_str().unwrap().contains("an allocation and its free, single frames"), "{pair}");
-    assert_eq!(page.eval("document.documentElement.scrollWidth"), 390, "sideways, with all of them open");
+    assert_eq!(
+        page.eval("document.documentElement.scrollWidth"),
+        390,
+        "sideways, with all of them open"
+    );
     assert_eq!(page.complaints(), [] as [String; 0]);
 }

@@ -14,23 +14,42 @@ fn what_the_replay_says_of_blocks_and_holds_adds_up() {
         let name = &engine["engine"];
         let holds = engine["zone_lock_work_histogram"].as_array().unwrap();
         let sum: u64 = holds.iter().map(|bucket| bucket[2].as_u64().unwrap()).sum();
-        assert_eq!(json!(sum), engine["zone_lock_acquisitions"], "{name}: every hold is in one bucket");
+        assert_eq!(
+            json!(sum),
+            engine["zone_lock_acquisitions"],
+            "{name}: every hold is in one bucket"
+        );
         assert!(holds.iter().all(|bucket| bucket[0].as_u64() <= bucket[1].as_u64()), "{name}");
-        assert!(holds.windows(2).all(|two| two[0][1].as_u64() < two[1][0].as_u64()), "{name}: by rising steps");
+        assert!(
+            holds.windows(2).all(|two| two[0][1].as_u64() < two[1][0].as_u64()),
+            "{name}: by rising steps"
+        );
         assert_eq!(holds.last().unwrap()[1], engine["zone_lock_work_max"], "{name}");
 
         let by_order = &engine["by_order"];
-        let sum = |name: &str| by_order[name].as_array().map(|orders| orders.iter().flat_map(types).sum::<u64>());
-        assert_eq!(sum("allocs"), engine["allocs"].as_u64(), "{name}: every allocation has an order and a type");
-        for (table, total) in
-            [("refilled_frames", "refilled_frames"), ("drained_frames", "drained_frames"), ("fallbacks", "fallbacks")]
-        {
+        let sum = |name: &str| {
+            by_order[name].as_array().map(|orders| orders.iter().flat_map(types).sum::<u64>())
+        };
+        assert_eq!(
+            sum("allocs"),
+            engine["allocs"].as_u64(),
+            "{name}: every allocation has an order and a type"
+        );
+        for (table, total) in [
+            ("refilled_frames", "refilled_frames"),
+            ("drained_frames", "drained_frames"),
+            ("fallbacks", "fallbacks"),
+        ] {
             let is_listed = name != "freehold";
             assert_eq!(sum(table), engine[total].as_u64().filter(|_| is_listed), "{name}: {table}");
         }
         let free = by_order["free_chunks_end"].as_array().unwrap().iter().enumerate();
         let free: u64 = free.map(|(order, chunks)| chunks.as_u64().unwrap() << order).sum();
-        assert_eq!(json!(free), engine["free_frames_end"], "{name}: free chunks are all that is free");
+        assert_eq!(
+            json!(free),
+            engine["free_frames_end"],
+            "{name}: free chunks are all that is free"
+        );
 
         let timeline = &engine["timeline"];
         let times = timeline["ts_ns"].as_array().unwrap();
@@ -40,14 +59,20 @@ fn what_the_replay_says_of_blocks_and_holds_adds_up() {
         let map = &engine["memory_map"];
         assert_eq!(map["ts_ns"].as_array().unwrap().len(), 12);
         for (moment, time) in map["ts_ns"].as_array().unwrap().iter().enumerate() {
-            let at = times.iter().position(|other| other == time).expect("a moment of the timeline");
+            let at =
+                times.iter().position(|other| other == time).expect("a moment of the timeline");
             let free: u64 = plane(engine, "free", moment).iter().sum();
             let total = timeline["free_frames"][at].as_u64().unwrap();
             assert_eq!(free, total, "{name}: moment {moment}");
-            assert_eq!(plane(engine, "holder", moment).iter().filter(|held| **held > 2).count(), 0, "two CPUs");
+            assert_eq!(
+                plane(engine, "holder", moment).iter().filter(|held| **held > 2).count(),
+                0,
+                "two CPUs"
+            );
         }
     }
-    let plain: Value = serde_json::from_slice(&freehold(&["replay", "--json", "-e", "freehold"])).unwrap();
+    let plain: Value =
+        serde_json::from_slice(&freehold(&["replay", "--json", "-e", "freehold"])).unwrap();
     assert!(plain["engines"][0].get("memory_map").is_none(), "only where it is asked for");
 }
 
@@ -59,7 +84,8 @@ fn types(order: &Value) -> impl Iterator<Item = u64> {
 #[test]
 fn the_same_input_gives_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
-    let (json, a, b) = (folder.path().join("x.json"), folder.path().join("a.html"), folder.path().join("b.html"));
+    let (json, a, b) =
+        (folder.path().join("x.json"), folder.path().join("a.html"), folder.path().join("b.html"));
     fs::write(&json, format!("{}\n{}", bench(), simulate())).unwrap();
     for file in [&a, &b] {
         freehold(&["report", path(&json), "-o", path(file), "--title", "Nightly <1>"]);
@@ -67,13 +93,19 @@ fn the_same_input_gives_the_same_file() {
     let text = fs::read_to_string(&a).unwrap();
     assert_eq!(text, fs::read_to_string(&b).unwrap());
     assert!(text.contains("<title>Nightly &lt;1&gt;</title>"));
-    assert!(text.contains("x.json, document 1") && text.contains("x.json, document 2"), "several in one file");
+    assert!(
+        text.contains("x.json, document 1") && text.contains("x.json, document 2"),
+        "several in one file"
+    );
     let out = Command::new(env!("CARGO_BIN_EXE_freehold"))
         .args(["report", "-o", "-", "--title", "Nightly <1>", "-"])
         .write_stdin(fs::read(&json).unwrap())
         .assert()
         .success();
-    assert_eq!(out.get_output().stdout.len(), text.replace("x.json, doc", "standard input, doc").len());
+    assert_eq!(
+        out.get_output().stdout.len(),
+        text.replace("x.json, doc", "standard input, doc").len()
+    );
 }
 
 #[test]
@@ -84,7 +116,10 @@ fn replay_writes_the_report_itself() {
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("\"memory_map\"") && text.contains("page-cache-churn"));
     let missing = folder.path().join("no/such/folder.html");
-    let done = Command::new(env!("CARGO_BIN_EXE_freehold")).args(["replay", "--html", path(&missing)]).assert().code(2);
+    let done = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["replay", "--html", path(&missing)])
+        .assert()
+        .code(2);
     let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
     assert!(said.contains("cannot write the report") && said.contains("hint"), "{said}");
 }
@@ -96,7 +131,9 @@ fn path(path: &Path) -> &str {
 #[test]
 fn help_names_what_can_be_reported() {
     let said = String::from_utf8(freehold(&["report", "--help"])).unwrap();
-    for command in ["replay --json", "bench --json", "bench fragmentation --json", "simulate --json"] {
+    for command in
+        ["replay --json", "bench --json", "bench fragmentation --json", "simulate --json"]
+    {
         assert!(said.contains(command), "{command} in {said}");
     }
 }
@@ -113,7 +150,10 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
     let before = fs::read(&good).unwrap();
     for (arguments, expected) in [
         (vec![file("empty.json", " \n")], vec!["empty.json is empty", "hint"]),
-        (vec![file("table.txt", "ENGINE   5.17\n")], vec!["table.txt is not JSON", "line 1", "--json"]),
+        (
+            vec![file("table.txt", "ENGINE   5.17\n")],
+            vec!["table.txt is not JSON", "line 1", "--json"],
+        ),
         (vec![file("cut.json", "{\"rows\": [")], vec!["cut.json is not JSON"]),
         (vec![file("t.parquet", "PAR1....")], vec!["Parquet", "freehold replay --json"]),
         (vec![file("old.html", "<!DOCTYPE html>")], vec!["put -o before it"]),
@@ -121,8 +161,14 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
             vec![file("other.json", "{\"presets\": [], \"switches\": []}")],
             vec!["\"presets\", \"switches\"", "expected"],
         ),
-        (vec![file("rows.json", "{\"rows\": [{\"colour\": 1}]}")], vec!["first row the keys \"colour\""]),
-        (vec![good.clone(), folder.path().join("missing.json")], vec!["cannot read", "missing.json"]),
+        (
+            vec![file("rows.json", "{\"rows\": [{\"colour\": 1}]}")],
+            vec!["first row the keys \"colour\""],
+        ),
+        (
+            vec![good.clone(), folder.path().join("missing.json")],
+            vec!["cannot read", "missing.json"],
+        ),
         (vec![PathBuf::from("-"), PathBuf::from("-")], vec!["only once"]),
     ] {
         let out = folder.path().join("out.html");
@@ -140,11 +186,22 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
         }
         assert!(!out.exists(), "nothing is written for {arguments:?}");
     }
-    let over =
-        Command::new(env!("CARGO_BIN_EXE_freehold")).arg("report").arg(&good).arg("-o").arg(&good).assert().code(2);
+    let over = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .arg("report")
+        .arg(&good)
+        .arg("-o")
+        .arg(&good)
+        .assert()
+        .code(2);
     assert!(String::from_utf8_lossy(&over.get_output().stderr).contains("would overwrite"));
     assert_eq!(fs::read(&good).unwrap(), before);
-    let nowhere =
-        Command::new(env!("CARGO_BIN_EXE_freehold")).arg("report").arg(&good).args(["-o", "/nowhere/x"]).assert();
-    assert!(String::from_utf8_lossy(&nowhere.code(2).get_output().stderr).contains("there is no folder /nowhere"));
+    let nowhere = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .arg("report")
+        .arg(&good)
+        .args(["-o", "/nowhere/x"])
+        .assert();
+    assert!(
+        String::from_utf8_lossy(&nowhere.code(2).get_output().stderr)
+            .contains("there is no folder /nowhere")
+    );
 }

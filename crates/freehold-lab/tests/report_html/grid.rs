@@ -11,16 +11,23 @@ use crate::support::*;
 fn means(workload: &str, level: Option<f64>, engine: &str, figure: &str) -> BTreeMap<String, f64> {
     let mut found: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for cell in fragmentation()["cells"].as_array().unwrap() {
-        if cell["workload"] == workload && cell["engine"] == engine && level == cell["used_percent"].as_f64() {
+        if cell["workload"] == workload
+            && cell["engine"] == engine
+            && level == cell["used_percent"].as_f64()
+        {
             let each = cell["memory_mib"].as_u64().unwrap() / cell["cpus"].as_u64().unwrap();
             let values = found.entry(format!("{} {each}", cell["cpus"])).or_default();
             values.push(cell.pointer(figure).unwrap().as_f64().unwrap());
         }
     }
-    found.into_iter().map(|(place, all)| (place, all.iter().sum::<f64>() / all.len() as f64)).collect()
+    found
+        .into_iter()
+        .map(|(place, all)| (place, all.iter().sum::<f64>() / all.len() as f64))
+        .collect()
 }
 
-/// A picture of the grid: for each engine the cells' place, how strong their colour is, and what is written in them.
+/// A picture of the grid: for each engine the cells' place, how strong their colour is, and what is
+/// written in them.
 fn heat(page: &mut Browser, title: &str) -> Vec<Vec<(String, f64, String)>> {
     let found = page.eval(&format!(
         "(() => {{
@@ -49,7 +56,8 @@ fn the_picture_of_the_grid_is_what_the_cells_said() {
     let linear = |value: f64, least: f64, most: f64| (value - least) / (most - least);
     let reversed = |value: f64, least: f64, most: f64| 1.0 - (value - least) / (most - least);
     // A zero is a tenth of the least above it.
-    let log = |value: f64, least: f64, most: f64| (value.max(least) / least).ln() / (most / least).ln();
+    let log =
+        |value: f64, least: f64, most: f64| (value.max(least) / least).ln() / (most / least).ln();
     type Text = fn(f64) -> String;
     type Scale = fn(f64, f64, f64) -> f64;
     for (workload, level, figure, title, text, scale) in [
@@ -69,7 +77,14 @@ fn the_picture_of_the_grid_is_what_the_cells_said() {
             rate,
             log,
         ),
-        ("aging", Some(60.0), "/unusable/9", "aging, 60 % in use: unusable-free-space index, order 9", share, linear),
+        (
+            "aging",
+            Some(60.0),
+            "/unusable/9",
+            "aging, 60 % in use: unusable-free-space index, order 9",
+            share,
+            linear,
+        ),
         (
             "aging",
             Some(60.0),
@@ -94,19 +109,30 @@ fn the_picture_of_the_grid_is_what_the_cells_said() {
                 let value = engine[&place];
                 assert_eq!(written, text(value), "{title}: {place}");
                 let expected = scale(value, least, most);
-                assert!((strength - expected).abs() < 1e-3, "{title}: {place} {value}: {strength}, not {expected}");
+                assert!(
+                    (strength - expected).abs() < 1e-3,
+                    "{title}: {place} {value}: {strength}, not {expected}"
+                );
             }
         }
     }
     // What no cell has is not drawn.
-    let titles = page.eval("[...document.querySelectorAll('figure.heat strong')].map((one) => one.innerText).join()");
+    let titles = page.eval(
+        "[...document.querySelectorAll('figure.heat strong')].map((one) => one.innerText).join()",
+    );
     let titles = titles.as_str().unwrap();
-    assert!(titles.contains("fill, order 9: how full memory is at the first failure, %"), "{titles}");
+    assert!(
+        titles.contains("fill, order 9: how full memory is at the first failure, %"),
+        "{titles}"
+    );
     assert!(!titles.contains("fill, order 9: unusable"), "{titles}");
     assert!(titles.contains("idle, 50 % in use: share of memory that idle CPUs keep"), "{titles}");
     // One machine at several levels is one picture, levels across.
     let mut mix = fragmentation().clone();
-    mix["cells"].as_array_mut().unwrap().retain(|cell| cell["workload"] == "two-cpu-mix" && cell["memory_mib"] == 32);
+    mix["cells"]
+        .as_array_mut()
+        .unwrap()
+        .retain(|cell| cell["workload"] == "two-cpu-mix" && cell["memory_mib"] == 32);
     page.open(&Report::of(&[mix]).file(), "");
     let drawn = heat(&mut page, "two-cpu-mix: wholly free blocks");
     let places: Vec<&str> = drawn[1].iter().map(|(place, ..)| place.as_str()).collect();
@@ -114,7 +140,8 @@ fn the_picture_of_the_grid_is_what_the_cells_said() {
     assert_eq!((places[0], places[7]), ("10 % in use machine", "80 % in use machine"));
 }
 
-/// The least contrast of text in the pictures of the grid, and of the worst colour against the page.
+/// The least contrast of text in the pictures of the grid, and of the worst colour against the
+/// page.
 const HEAT_CONTRAST: &str = r"(() => {
   const parse = (text) => text.match(/[\d.]+/g).slice(0, 3).map(Number);
   const light = (rgb) => { const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
@@ -151,8 +178,9 @@ fn the_grid_can_be_read_in_light_and_dark_and_by_keys() {
 
     let readout = "document.querySelector('figure.heat .readout').innerText";
     page.eval("document.querySelector('.heats').focus()");
-    let unusable =
-        |engine: &str, place: &str| format!("{:.3}", means("kernel-build-like", None, engine, "/unusable/9")[place]);
+    let unusable = |engine: &str, place: &str| {
+        format!("{:.3}", means("kernel-build-like", None, engine, "/unusable/9")[place])
+    };
     for (key, said, place) in [
         ("ArrowRight", "2 CPUs, 2 MiB a CPU", "2 2"),
         ("ArrowRight", "16 CPUs, 2 MiB a CPU", "16 2"),
@@ -166,7 +194,8 @@ fn the_grid_can_be_read_in_light_and_dark_and_by_keys() {
         page.key(key);
         let found = page.eval(readout);
         let found = found.as_str().unwrap().replace('\n', " ");
-        let engines = ["vanilla", "freehold"].map(|engine| format!("{engine} {}", unusable(engine, place)));
+        let engines =
+            ["vanilla", "freehold"].map(|engine| format!("{engine} {}", unusable(engine, place)));
         for expected in [said, &engines[0], &engines[1]] {
             assert!(found.contains(expected), "{key}: {expected} in {found}");
         }
@@ -179,7 +208,9 @@ fn the_grid_can_be_read_in_light_and_dark_and_by_keys() {
 
 #[test]
 fn a_grid_that_was_stopped_at_once_is_said_to_be_empty() {
-    let Some(mut page) = open("a_grid_that_was_stopped_at_once_is_said_to_be_empty") else { return };
+    let Some(mut page) = open("a_grid_that_was_stopped_at_once_is_said_to_be_empty") else {
+        return;
+    };
     let report = Report::of(&[json!({"cells": []})]);
     page.open(&report.file(), "");
     let text = page.eval("document.querySelector('#panel-fragmentation').innerText");

@@ -1,5 +1,6 @@
-//! `freehold report` in a real browser: that every figure is there, that keys work, that nothing is fetched, that it
-//! fits a phone and can be read in light and dark. Skipped, loudly, where there is no Chromium; `CHROMIUM` names one.
+//! `freehold report` in a real browser: that every figure is there, that keys work, that nothing is
+//! fetched, that it fits a phone and can be read in light and dark. Skipped, loudly, where there is
+//! no Chromium; `CHROMIUM` names one.
 //!
 //! | file | what |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | [`command`] | what the command takes, writes and refuses; no browser |
 //! | [`support`] | documents to report, and how a page is looked at |
 //!
-//! `FREEHOLD_PICTURES=docs/pictures cargo test -p freehold-lab --test report_html pictures` draws the pictures of
-//! docs/report.md anew.
+//! `FREEHOLD_PICTURES=docs/pictures cargo test -p freehold-lab --test report_html pictures` draws
+//! the pictures of docs/report.md anew.
 
 mod benchmarks;
 #[path = "../browser/mod.rs"]
@@ -52,7 +53,11 @@ fn every_number_is_in_the_page() {
     let found = shown(&mut page, "#panel-replay .chart");
     for engine in replay()["engines"].as_array().unwrap() {
         for blocks in engine["timeline"]["free_blocks"].as_array().unwrap() {
-            assert!(found.contains(&blocks.as_f64().unwrap().to_bits()), "{blocks} of {}", engine["engine"]);
+            assert!(
+                found.contains(&blocks.as_f64().unwrap().to_bits()),
+                "{blocks} of {}",
+                engine["engine"]
+            );
         }
     }
     // And as people read them.
@@ -69,7 +74,11 @@ fn every_number_is_in_the_page() {
     for row in rows.iter().filter(|row| row["workload"] == "kernel-build" && row["cpus"] == 512) {
         for field in ["allocations", "p50_ns", "p99_ns", "max_ns"] {
             for number in row["allocation_latency"][field].as_array().unwrap() {
-                assert!(found.contains(&number.as_f64().unwrap().to_bits()), "{field} {number} of {}", row["engine"]);
+                assert!(
+                    found.contains(&number.as_f64().unwrap().to_bits()),
+                    "{field} {number} of {}",
+                    row["engine"]
+                );
             }
         }
     }
@@ -122,7 +131,8 @@ fn nothing_is_fetched_and_nothing_complains() {
 fn assert_cell_told(said: &str, cell: usize, moment: usize) {
     let map = &replay()["engines"][0]["memory_map"];
     let blocks = map["blocks_per_cell"].as_u64().unwrap();
-    let name = if blocks > 1 { format!("Cell {cell} ({blocks} blocks)") } else { format!("Block {cell}") };
+    let name =
+        if blocks > 1 { format!("Cell {cell} ({blocks} blocks)") } else { format!("Block {cell}") };
     let frames = constant_plane(map, "frames")[cell];
     let first = map["start_pfn"].as_u64().unwrap() + cell as u64 * blocks * 512;
     let range = format!("PFN 0x{first:x} to 0x{:x}", first + frames - 1);
@@ -131,15 +141,23 @@ fn assert_cell_told(said: &str, cell: usize, moment: usize) {
     }
     for engine in replay()["engines"].as_array().unwrap() {
         let name = engine["engine"].as_str().unwrap();
-        let told = said.lines().skip_while(|line| line.trim() != format!("{name}:")).nth(1).unwrap_or_default();
+        let told = said
+            .lines()
+            .skip_while(|line| line.trim() != format!("{name}:"))
+            .nth(1)
+            .unwrap_or_default();
         let holder = match plane(engine, "holder", moment)[cell] {
             0 => "the zone".to_owned(),
             cpu => format!("CPU {}", cpu - 1),
         };
         let free = plane(engine, "free", moment)[cell];
-        let (free, frames) = (freehold_lab::report::thousands(free), freehold_lab::report::thousands(frames));
+        let (free, frames) =
+            (freehold_lab::report::thousands(free), freehold_lab::report::thousands(frames));
         assert!(told.contains(&holder), "{name}: {holder} in {said}");
-        assert!(told.contains(&format!(" {free} of {frames} frames free")), "{name}: {free} of {frames} in {said}");
+        assert!(
+            told.contains(&format!(" {free} of {frames} frames free")),
+            "{name}: {free} of {frames} in {said}"
+        );
     }
 }
 
@@ -149,7 +167,8 @@ fn keys_reach_and_move_everything() {
     let report = Report::all();
     page.window(1280, 800, false);
     page.open(&report.file(), "");
-    let focused = "document.activeElement.labels?.[0]?.innerText || document.activeElement.innerText || ''";
+    let focused =
+        "document.activeElement.labels?.[0]?.innerText || document.activeElement.innerText || ''";
 
     page.key("Tab");
     assert_eq!(page.eval(focused), "Skip to the results");
@@ -157,8 +176,7 @@ fn keys_reach_and_move_everything() {
     assert_eq!(page.eval(focused), "Theme");
     page.key("Tab");
     assert_eq!(page.eval(focused), "Replay");
-    let outline =
-        "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth";
+    let outline = "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth";
     assert_eq!(page.eval(outline), "solid3px", "the focus can be seen");
 
     // Tabs: arrows, and round the end.
@@ -211,7 +229,10 @@ fn keys_reach_and_move_everything() {
     let first = page.eval("document.querySelector('.chart .readout').innerText");
     page.key("End");
     let last = page.eval("document.querySelector('.chart .readout').innerText");
-    assert!(first.as_str().unwrap().contains("vanilla") || first.as_str().unwrap().contains("5.17"), "{first}");
+    assert!(
+        first.as_str().unwrap().contains("vanilla") || first.as_str().unwrap().contains("5.17"),
+        "{first}"
+    );
     assert_ne!(first, last);
 
     // Radio buttons: what the cells are coloured by.
@@ -227,26 +248,29 @@ fn keys_reach_and_move_everything() {
     let nodes = tree["nodes"].as_array().unwrap();
     let mut roles = HashSet::new();
     for node in nodes.iter().filter(|node| node["ignored"] == false) {
-        let focusable = node["properties"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|property| property["name"] == "focusable" && property["value"]["value"] == true);
+        let focusable =
+            node["properties"].as_array().into_iter().flatten().any(|property| {
+                property["name"] == "focusable" && property["value"]["value"] == true
+            });
         let role = node["role"]["value"].as_str().unwrap_or_default();
         if focusable && !["RootWebArea", "main"].contains(&role) {
             roles.insert(role.to_owned());
-            assert!(!node["name"]["value"].as_str().unwrap_or_default().is_empty(), "{role} without a name: {node}");
+            assert!(
+                !node["name"]["value"].as_str().unwrap_or_default().is_empty(),
+                "{role} without a name: {node}"
+            );
         }
     }
     for role in ["tab", "slider", "combobox", "radio", "button", "application", "region"] {
         assert!(roles.contains(role), "{role} among {roles:?}");
     }
-    let order = page.eval("[...document.querySelectorAll('[tabindex]')].every((one) => one.tabIndex <= 0)");
+    let order =
+        page.eval("[...document.querySelectorAll('[tabindex]')].every((one) => one.tabIndex <= 0)");
     assert_eq!(order, true, "no order of its own");
 }
 
-/// Of all text that can be seen, what stands out from its ground by less than 4.5 to 1 (3 to 1 if large), and of the
-/// colours of curves and cells those by less than 3 to 1.
+/// Of all text that can be seen, what stands out from its ground by less than 4.5 to 1 (3 to 1 if
+/// large), and of the colours of curves and cells those by less than 3 to 1.
 const FAINT: &str = r"(() => {
   const parse = (text) => { const n = text.match(/[\d.]+/g).map(Number); return n.length > 3 && n[3] === 0 ? null : n.slice(0, 3); };
   const light = (rgb) => { const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
@@ -283,7 +307,11 @@ fn light_and_dark_follow_the_system_and_the_choice() {
         for view in VIEWS {
             page.open(&report.file(), &format!("view={view}"));
             assert_eq!(page.eval(BACKGROUND), *expected, "{scheme}");
-            assert_eq!(page.eval(FAINT), json!([]), "{view} in {scheme}: text or colours that are hard to see");
+            assert_eq!(
+                page.eval(FAINT),
+                json!([]),
+                "{view} in {scheme}: text or colours that are hard to see"
+            );
         }
     }
     // The choice beats the system, stays in the address, and maps are painted anew.
@@ -313,10 +341,14 @@ fn no_page_scrolls_sideways_on_a_phone() {
     // Names as long as they may come.
     let mut long = replay().clone();
     long["trace"]["name"] = json!("a-recording-of-a-very-long-name/".repeat(6));
-    long["engines"][1]["engine"] = json!("pcp-buddy-fixed,-merge,+lock-free-drain,-contig-free,-right-buddy-prefetch");
+    long["engines"][1]["engine"] =
+        json!("pcp-buddy-fixed,-merge,+lock-free-drain,-contig-free,-right-buddy-prefetch");
     let mut grid = fragmentation().clone();
-    for cell in grid["cells"].as_array_mut().unwrap().iter_mut().filter(|cell| cell["engine"] == "vanilla") {
-        cell["engine"] = json!("pcp-buddy-fixed,-merge,+lock-free-drain,-contig-free,-right-buddy-prefetch");
+    for cell in
+        grid["cells"].as_array_mut().unwrap().iter_mut().filter(|cell| cell["engine"] == "vanilla")
+    {
+        cell["engine"] =
+            json!("pcp-buddy-fixed,-merge,+lock-free-drain,-contig-free,-right-buddy-prefetch");
     }
     let report = Report::of(&[long, bench(), grid, simulate(), comparison()]);
     for width in [320, 390, 820, 1280] {
@@ -336,52 +368,72 @@ fn no_page_scrolls_sideways_on_a_phone() {
 #[test]
 #[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
 fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
-    let Some(mut page) = open("a_verdict_stands_on_top_and_what_has_changed_has_a_tab") else { return };
+    let Some(mut page) = open("a_verdict_stands_on_top_and_what_has_changed_has_a_tab") else {
+        return;
+    };
     let report = Report::all();
     for (width, phone) in [(1280, false), (390, true)] {
         page.window(width, 844, phone);
         page.open(&report.file(), "view=replay");
         let said = page.eval("document.querySelector('#panel-replay .verdict').innerText");
         let said = said.as_str().unwrap();
-        // Found again from the JSON: who takes shared locks least often, and who leaves the most blocks free.
+        // Found again from the JSON: who takes shared locks least often, and who leaves the most
+        // blocks free.
         let engines = replay()["engines"].as_array().unwrap();
         let least = engines.iter().min_by_key(|engine| {
             let count = |name: &str| engine[name].as_u64().expect("a count");
             count("zone_lock_acquisitions") + count("group_lock_acquisitions")
         });
         let least = least.unwrap();
-        let expected = format!("On this trace {} takes locks that CPUs share", least["engine"].as_str().unwrap());
+        let expected = format!(
+            "On this trace {} takes locks that CPUs share",
+            least["engine"].as_str().unwrap()
+        );
         assert!(said.starts_with(&expected) && said.ends_with("beside 5.17."), "{said}");
-        let above = page.eval("document.querySelector('#panel-replay .verdict').getBoundingClientRect().bottom");
+        let above = page.eval(
+            "document.querySelector('#panel-replay .verdict').getBoundingClientRect().bottom",
+        );
         assert!(above.as_f64().unwrap() < 844.0, "the verdict is seen without scrolling: {above}");
         let panel = page.eval("document.querySelector('#panel-replay').innerText");
         assert!(panel.as_str().unwrap().contains("Events replayed are the allocations and frees"));
 
-        for (view, document) in [("simulate", simulate()), ("fragmentation", fragmentation().clone())] {
+        for (view, document) in
+            [("simulate", simulate()), ("fragmentation", fragmentation().clone())]
+        {
             page.open(&report.file(), &format!("view={view}"));
-            let said = page.eval(&format!("document.querySelector('#panel-{view} .verdict').textContent"));
+            let said =
+                page.eval(&format!("document.querySelector('#panel-{view} .verdict').textContent"));
             assert!(said.is_string() && said == document["verdict"], "{view}: {said}");
         }
 
         page.open(&report.file(), "view=comparison");
         let said = page.eval("document.querySelector('#panel-comparison').innerText");
         let said = said.as_str().unwrap();
-        for expected in
-            ["1 is worse, 1 better", "before.json", "zone lock work", "refills", "Worse", "Better", "figures equal"]
-        {
+        for expected in [
+            "1 is worse, 1 better",
+            "before.json",
+            "zone lock work",
+            "refills",
+            "Worse",
+            "Better",
+            "figures equal",
+        ] {
             assert!(said.contains(expected), "{expected} in {said}");
         }
         assert_eq!(page.complaints(), [] as [String; 0]);
     }
     page.open(&report.file(), "view=bench");
-    assert_eq!(page.eval("document.querySelectorAll('#panel-bench .verdict').length"), 0, "no row says its baseline");
+    assert_eq!(
+        page.eval("document.querySelectorAll('#panel-bench .verdict').length"),
+        0,
+        "no row says its baseline"
+    );
 }
 
 #[test]
 fn text_in_the_data_is_never_markup() {
     let Some(mut page) = open("text_in_the_data_is_never_markup") else { return };
-    let evil =
-        "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'><!-- {{data}} \u{2028}";
+    let evil = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'><!-- {{data}} \u{2028}";
     let mut replayed = replay().clone();
     replayed["trace"]["name"] = json!(evil);
     replayed["trace"]["kernel"] = json!(evil);
@@ -393,7 +445,9 @@ fn text_in_the_data_is_never_markup() {
     simulated["rows"][0]["workload"] = json!(evil);
     simulated["model"][evil] = json!(evil);
     let mut grid = fragmentation().clone();
-    for cell in grid["cells"].as_array_mut().unwrap().iter_mut().filter(|cell| cell["engine"] == "vanilla") {
+    for cell in
+        grid["cells"].as_array_mut().unwrap().iter_mut().filter(|cell| cell["engine"] == "vanilla")
+    {
         cell["engine"] = json!(evil);
     }
     grid["cells"][0]["workload"] = json!(evil);
@@ -420,7 +474,13 @@ fn pictures() {
     // Tests run in the crate's folder; the command in the documentation is given at the root.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
     let Some(mut page) = open("pictures") else { return };
-    let report = Report::of(&[serde_json::from_slice(&freehold(&["replay", "--json", "--memory-map", "48"])).unwrap()]);
+    let report = Report::of(&[serde_json::from_slice(&freehold(&[
+        "replay",
+        "--json",
+        "--memory-map",
+        "48",
+    ]))
+    .unwrap()]);
     for (name, width, height, phone, scheme, place) in [
         ("report-laptop.png", 1280, 800, false, "light", ""),
         ("report-dark.png", 1280, 800, false, "dark", "at=memory&moment=36"),

@@ -18,31 +18,52 @@ fn the_picture_of_memory_is_what_the_engines_said() {
         for (holder, name) in [(0, "the zone"), (1, "CPU 0"), (2, "CPU 1")] {
             let counts: Vec<u64> = engines
                 .iter()
-                .map(|engine| plane(engine, "holder", moment).iter().filter(|held| **held == holder).count() as u64)
+                .map(|engine| {
+                    plane(engine, "holder", moment).iter().filter(|held| **held == holder).count()
+                        as u64
+                })
                 .collect();
-            let row = table.iter().find(|(found, _)| found == name).map(|(_, counts)| counts.clone());
-            assert_eq!(row.unwrap_or_else(|| vec![0; counts.len()]), counts, "{name} at moment {moment}");
+            let row =
+                table.iter().find(|(found, _)| found == name).map(|(_, counts)| counts.clone());
+            assert_eq!(
+                row.unwrap_or_else(|| vec![0; counts.len()]),
+                counts,
+                "{name} at moment {moment}"
+            );
         }
     }
-    // A cell has the colour of its holder in the legend, the stronger the more of it is in use: the fullest and the
-    // emptiest that each holder has.
+    // A cell has the colour of its holder in the legend, the stronger the more of it is in use: the
+    // fullest and the emptiest that each holder has.
     let freehold = engines.last().unwrap();
     let map = &freehold["memory_map"];
     let (holders, free) = (plane(freehold, "holder", 11), plane(freehold, "free", 11));
-    let used: Vec<f64> =
-        constant_plane(map, "frames").iter().zip(&free).map(|(all, free)| 1.0 - *free as f64 / *all as f64).collect();
+    let used: Vec<f64> = constant_plane(map, "frames")
+        .iter()
+        .zip(&free)
+        .map(|(all, free)| 1.0 - *free as f64 / *all as f64)
+        .collect();
     let mut cells = Vec::new();
     for holder in [0, 1] {
         let own = || (0..holders.len()).filter(|cell| holders[*cell] == holder);
         let by_use = |a: &usize, b: &usize| used[*a].total_cmp(&used[*b]);
-        cells.extend([own().max_by(by_use), own().min_by(by_use)].map(|cell| cell.expect("each holds a cell")));
+        cells.extend(
+            [own().max_by(by_use), own().min_by(by_use)]
+                .map(|cell| cell.expect("each holds a cell")),
+        );
     }
-    assert!(used[cells[2]] - used[cells[3]] > 0.25, "CPU 0 has cells in use and others that are not");
+    assert!(
+        used[cells[2]] - used[cells[3]] > 0.25,
+        "CPU 0 has cells in use and others that are not"
+    );
     for cell in cells {
         let name = if holders[cell] == 0 { "the zone" } else { "CPU 0" };
         let looked = look_at_cell(&mut page, holders.len(), cell, name);
         assert!(looked.size < 7, "no room to fill a cell from below: {looked:?}");
-        looked.assert_mixed(looked.middle, 0.3 + 0.7 * used[cell], &format!("cell {cell} of {name}"));
+        looked.assert_mixed(
+            looked.middle,
+            0.3 + 0.7 * used[cell],
+            &format!("cell {cell} of {name}"),
+        );
     }
 }
 
@@ -65,7 +86,10 @@ impl Looked {
     fn assert_mixed(&self, found: [f64; 3], share: f64, what: &str) {
         for (part, colour) in found.into_iter().enumerate() {
             let expected = self.page[part] + (self.legend[part] - self.page[part]) * share;
-            assert!((colour - expected).abs() <= 1.0, "{what}: {found:?}, not {share} of the legend's: {self:?}");
+            assert!(
+                (colour - expected).abs() <= 1.0,
+                "{what}: {found:?}, not {share} of the legend's: {self:?}"
+            );
         }
     }
 }
@@ -96,13 +120,17 @@ fn look_at_cell(page: &mut Browser, cells: usize, cell: usize, holder: &str) -> 
 #[test]
 fn large_cells_are_filled_from_below_as_far_as_they_are_in_use() {
     let Some(mut page) = open("large_cells_are_filled_from_below") else { return };
-    let text = freehold(&["replay", "--json", "--machine", "512M", "--memory-map", "2", "-e", "freehold"]);
+    let text =
+        freehold(&["replay", "--json", "--machine", "512M", "--memory-map", "2", "-e", "freehold"]);
     let replayed: Value = serde_json::from_slice(&text).unwrap();
     let engine = &replayed["engines"][0];
     let frames = constant_plane(&engine["memory_map"], "frames");
     let (holders, free) = (plane(engine, "holder", 1), plane(engine, "free", 1));
     let is_half = |cell: &usize| (frames[*cell] / 4..=frames[*cell] * 3 / 4).contains(&free[*cell]);
-    let cell = (0..holders.len()).filter(|cell| holders[*cell] == 1).find(is_half).expect("a block half in use");
+    let cell = (0..holders.len())
+        .filter(|cell| holders[*cell] == 1)
+        .find(is_half)
+        .expect("a block half in use");
     let report = Report::of(std::slice::from_ref(&replayed));
     page.window(1280, 800, false);
     page.open(&report.file(), "colour=holder&moment=1");
@@ -114,12 +142,25 @@ fn large_cells_are_filled_from_below_as_far_as_they_are_in_use() {
 #[test]
 #[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
 fn a_large_machines_cells_stand_for_several_blocks_and_say_so() {
-    let text =
-        freehold(&["replay", "--json", "--memory", "64G", "--memory-map", "2", "-e", "freehold", "-e", "vanilla"]);
+    let text = freehold(&[
+        "replay",
+        "--json",
+        "--memory",
+        "64G",
+        "--memory-map",
+        "2",
+        "-e",
+        "freehold",
+        "-e",
+        "vanilla",
+    ]);
     let replayed: Value = serde_json::from_slice(&text).unwrap();
     for engine in replayed["engines"].as_array().unwrap() {
         let map = &engine["memory_map"];
-        assert_eq!((&map["blocks"], &map["blocks_per_cell"], &map["cells"]), (&json!(32768), &json!(8), &json!(4096)));
+        assert_eq!(
+            (&map["blocks"], &map["blocks_per_cell"], &map["cells"]),
+            (&json!(32768), &json!(8), &json!(4096))
+        );
         // The last sample but one: the last is that of the trace's end.
         let frames = engine["timeline"]["free_frames"].as_array().unwrap();
         assert_eq!(
@@ -133,5 +174,7 @@ fn a_large_machines_cells_stand_for_several_blocks_and_say_so() {
     let report = Report::of(&[replayed]);
     page.open(&report.file(), "");
     let text = page.eval("document.querySelector('#panel-replay').innerText");
-    assert!(text.as_str().unwrap().contains("Each cell stands for 8 neighbouring pageblocks (16 MiB)"));
+    assert!(
+        text.as_str().unwrap().contains("Each cell stands for 8 neighbouring pageblocks (16 MiB)")
+    );
 }

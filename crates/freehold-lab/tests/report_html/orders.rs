@@ -1,4 +1,5 @@
-//! A replay by order and migratetype is drawn as the engines counted it; what a replay does not know is said.
+//! A replay by order and migratetype is drawn as the engines counted it; what a replay does not
+//! know is said.
 
 use serde_json::{Value, json};
 
@@ -21,17 +22,27 @@ fn refills_and_allocations_are_drawn_by_order() {
     for (engine, drawing) in listed.iter().zip(drawn.as_array().unwrap()) {
         assert_eq!(drawing[0], engine["engine"]);
         for row in drawing[1].as_array().unwrap() {
-            let order: usize = row[0].as_str().unwrap().trim_start_matches("order ").parse().unwrap();
+            let order: usize =
+                row[0].as_str().unwrap().trim_start_matches("order ").parse().unwrap();
             let types = engine["by_order"]["refilled_frames"][order].as_array().unwrap();
             let types: Vec<u64> = types.iter().map(|frames| frames.as_u64().unwrap()).collect();
-            let expected =
-                (json!(types.iter().sum::<u64>().to_string()), json!(types.iter().filter(|n| **n > 0).count()));
-            assert_eq!((&row[1], &row[2]), (&expected.0, &expected.1), "{}: {row}", engine["engine"]);
+            let expected = (
+                json!(types.iter().sum::<u64>().to_string()),
+                json!(types.iter().filter(|n| **n > 0).count()),
+            );
+            assert_eq!(
+                (&row[1], &row[2]),
+                (&expected.0, &expected.1),
+                "{}: {row}",
+                engine["engine"]
+            );
         }
     }
     let said = page.eval("document.getElementById('panel-replay').innerText");
     let said = said.as_str().unwrap();
-    let total = freehold_lab::report::thousands(engines.last().unwrap()["refilled_frames"].as_u64().unwrap());
+    let total = freehold_lab::report::thousands(
+        engines.last().unwrap()["refilled_frames"].as_u64().unwrap(),
+    );
     for expected in [
         &format!("freehold does not count this by order: {total} frames in all."),
         "How long an allocation took is not known of a replay",
@@ -44,8 +55,12 @@ fn refills_and_allocations_are_drawn_by_order() {
     let drawn = page.eval(DRAWN);
     assert_eq!(drawn.as_array().unwrap().len(), 1, "{drawn}");
     assert_eq!(drawn[0][0], "Every engine");
-    let singles: u64 =
-        engines[0]["by_order"]["allocs"][0].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum();
+    let singles: u64 = engines[0]["by_order"]["allocs"][0]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n.as_u64().unwrap())
+        .sum();
     assert_eq!(drawn[0][1][0], json!(["order 0", singles.to_string(), 3]));
     assert_eq!(page.complaints(), [] as [String; 0]);
 }
@@ -57,15 +72,25 @@ fn a_replay_on_threads_shows_its_waits() {
     let threaded: Value = serde_json::from_slice(&freehold(&arguments)).unwrap();
     for engine in threaded["engines"].as_array().unwrap() {
         let orders = engine["by_order"]["allocs"].as_array().unwrap();
-        let sum: u64 = orders.iter().flat_map(|types| types.as_array().unwrap()).map(|n| n.as_u64().unwrap()).sum();
+        let sum: u64 = orders
+            .iter()
+            .flat_map(|types| types.as_array().unwrap())
+            .map(|n| n.as_u64().unwrap())
+            .sum();
         assert_eq!(json!(sum), engine["allocs"], "threads count by order as one does");
     }
     let report = Report::of(std::slice::from_ref(&threaded));
     page.open(&report.file(), "view=replay");
     let waits = page.eval("document.getElementById('waits').parentElement.innerText");
     let waits = waits.as_str().unwrap();
-    let applied = freehold_lab::report::thousands(threaded["engines"][0]["threads"]["applied"].as_u64().unwrap());
-    for expected in ["waits for a PCP lock", "when a wait came, and how long each took, is not recorded", &applied] {
+    let applied = freehold_lab::report::thousands(
+        threaded["engines"][0]["threads"]["applied"].as_u64().unwrap(),
+    );
+    for expected in [
+        "waits for a PCP lock",
+        "when a wait came, and how long each took, is not recorded",
+        &applied,
+    ] {
         assert!(waits.contains(expected), "{expected} in {waits}");
     }
     assert!(!waits.contains("is not known of a replay"), "that is of a serial one");

@@ -13,8 +13,13 @@ fn first_page(pdf: &[u8]) -> Option<String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("report.pdf");
     fs::write(&file, pdf).unwrap();
-    let Ok(done) = Command::new("pdftotext").args(["-f", "1", "-l", "1"]).arg(&file).arg("-").output() else {
-        let _ = writeln!(std::io::stderr(), "SKIPPED the words on a report's first page: there is no pdftotext here");
+    let Ok(done) =
+        Command::new("pdftotext").args(["-f", "1", "-l", "1"]).arg(&file).arg("-").output()
+    else {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED the words on a report's first page: there is no pdftotext here"
+        );
         return None;
     };
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::browser::{self, Browser};
 
-/// The browser, one for all tests: it is half a dozen processes, and starting them takes longer than most tests.
+/// The browser, one for all tests: it is half a dozen processes, and starting them takes longer
+/// than most tests.
 static BROWSER: Mutex<Option<Browser>> = Mutex::new(None);
 /// Tests that wait for it.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -52,8 +53,8 @@ impl DerefMut for Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // What is in a static is never dropped: the last to leave ends the browser. So does a test that fails, as nobody
-        // knows in what state it left it.
+        // What is in a static is never dropped: the last to leave ends the browser. So does a test
+        // that fails, as nobody knows in what state it left it.
         if std::thread::panicking() || WAITING.load(Relaxed) == 0 {
             *self.0 = None;
         }
@@ -68,7 +69,9 @@ pub(crate) fn freehold(arguments: &[&str]) -> Vec<u8> {
 /// The sample through all engines, with the picture of memory.
 pub(crate) fn replay() -> &'static Value {
     static REPLAY: OnceLock<Value> = OnceLock::new();
-    REPLAY.get_or_init(|| serde_json::from_slice(&freehold(&["replay", "--json", "--memory-map", "12"])).unwrap())
+    REPLAY.get_or_init(|| {
+        serde_json::from_slice(&freehold(&["replay", "--json", "--memory-map", "12"])).unwrap()
+    })
 }
 
 /// What `freehold bench` prints, and the fields that it may print besides.
@@ -99,7 +102,10 @@ pub(crate) fn fragmentation() -> &'static Value {
     GRID.get_or_init(|| {
         let machines = ["--cpus", "2,16", "--memory-per-cpu", "2M,8M,16M", "--seeds", "1,2"];
         let rest = ["--allocations", "1000", "--json", "--no-progress", "--jobs", "1"];
-        serde_json::from_slice(&freehold(&[&["bench", "fragmentation"], &machines[..], &rest].concat())).unwrap()
+        serde_json::from_slice(&freehold(
+            &[&["bench", "fragmentation"], &machines[..], &rest].concat(),
+        ))
+        .unwrap()
     })
 }
 
@@ -136,10 +142,12 @@ pub(crate) fn simulate() -> Value {
     })
 }
 
-/// What `freehold compare` prints of a replay and one that is worse in one figure, better in another, and equal else.
+/// What `freehold compare` prints of a replay and one that is worse in one figure, better in
+/// another, and equal else.
 pub(crate) fn comparison() -> Value {
     let mut after = replay().clone();
-    after["engines"][0]["zone_lock_work"] = json!(after["engines"][0]["zone_lock_work"].as_u64().unwrap() * 2);
+    after["engines"][0]["zone_lock_work"] =
+        json!(after["engines"][0]["zone_lock_work"].as_u64().unwrap() * 2);
     after["engines"][1]["refills"] = json!(0);
     let folder = tempfile::tempdir().unwrap();
     let [a, b] = [("before.json", replay()), ("after.json", &after)].map(|(name, document)| {
@@ -157,7 +165,8 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn of(documents: &[Value]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let names: Vec<PathBuf> = (0..documents.len()).map(|n| folder.path().join(format!("{n}.json"))).collect();
+        let names: Vec<PathBuf> =
+            (0..documents.len()).map(|n| folder.path().join(format!("{n}.json"))).collect();
         for (name, document) in names.iter().zip(documents) {
             fs::write(name, document.to_string()).unwrap();
         }
@@ -181,7 +190,8 @@ impl Report {
     }
 }
 
-pub(crate) const VIEWS: [&str; 6] = ["replay", "bench", "fragmentation", "simulate", "comparison", "about"];
+pub(crate) const VIEWS: [&str; 6] =
+    ["replay", "bench", "fragmentation", "simulate", "comparison", "about"];
 
 /// Every number in a document but those of the charts' long lists.
 pub(crate) fn numbers(value: &Value, into: &mut Vec<f64>) {
@@ -193,8 +203,14 @@ pub(crate) fn numbers(value: &Value, into: &mut Vec<f64>) {
         Value::Object(object) => object
             .iter()
             .filter(|(name, _)| {
-                !["timeline", "memory_map", "zone_lock_work_histogram", "histogram", "allocation_latency"]
-                    .contains(&name.as_str())
+                ![
+                    "timeline",
+                    "memory_map",
+                    "zone_lock_work_histogram",
+                    "histogram",
+                    "allocation_latency",
+                ]
+                .contains(&name.as_str())
             })
             .for_each(|(_, part)| numbers(part, into)),
         _ => {}
@@ -205,9 +221,12 @@ pub(crate) fn numbers(value: &Value, into: &mut Vec<f64>) {
 pub(crate) fn shown(page: &mut Browser, within: &str) -> HashSet<u64> {
     page.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
     page.settle();
-    let values = page.eval(&format!("[...document.querySelectorAll('{within} data')].map((one) => one.value)"));
+    let values = page
+        .eval(&format!("[...document.querySelectorAll('{within} data')].map((one) => one.value)"));
     let texts = values.as_array().unwrap().iter().map(|value| value.as_str().unwrap());
-    texts.map(|text| text.parse::<f64>().unwrap_or_else(|_| panic!("{text} is no number")).to_bits()).collect()
+    texts
+        .map(|text| text.parse::<f64>().unwrap_or_else(|_| panic!("{text} is no number")).to_bits())
+        .collect()
 }
 
 pub(crate) fn assert_all_shown(page: &mut Browser, within: &str, document: &Value) {
@@ -215,7 +234,8 @@ pub(crate) fn assert_all_shown(page: &mut Browser, within: &str, document: &Valu
     numbers(document, &mut expected);
     assert!(expected.len() > 15, "{} numbers", expected.len());
     let found = shown(page, within);
-    let missing: Vec<f64> = expected.into_iter().filter(|number| !found.contains(&number.to_bits())).collect();
+    let missing: Vec<f64> =
+        expected.into_iter().filter(|number| !found.contains(&number.to_bits())).collect();
     assert!(missing.is_empty(), "not in the page: {missing:?}");
 }
 

@@ -10,7 +10,8 @@ use serde_json::Value;
 fn recordings() -> Option<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     let Ok(entries) = folder.read_dir() else {
-        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
+        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be
+        // seen.
         let _ = writeln!(std::io::stderr(), "SKIPPED: no recorded traces in {}", folder.display());
         return None;
     };
@@ -31,7 +32,8 @@ fn compare(traces: &[PathBuf], more: &[&str]) -> Vec<Value> {
     document["traces"].as_array().cloned().unwrap_or_else(|| vec![document])
 }
 
-/// Whether a count is within `bound` of the kernel's; the verdict is recomputed here, so that a wrong one would show.
+/// Whether a count is within `bound` of the kernel's; the verdict is recomputed here, so that a
+/// wrong one would show.
 fn close(count: &Value, bound: f64) -> bool {
     let (kernel, model) = (count["kernel"].as_f64().unwrap(), count["engine"].as_f64().unwrap());
     let close = (model - kernel).abs() <= bound * kernel;
@@ -55,15 +57,22 @@ fn within(engine: &Value) -> bool {
         let most = count["kernel"].as_f64().unwrap().max(count["engine"].as_f64().unwrap());
         most > 0.05 * total["kernel"].as_f64().unwrap()
     };
-    let orders = engine["lists"].as_array().unwrap().iter().filter(|list| list["migratetype"].is_null()).all(|list| {
-        [("refilled", "refilled_frames"), ("drained", "drained_frames")].into_iter().all(|(what, total)| {
-            let carries = carries(&list[what], &engine[total]);
-            if !carries {
-                not_judged(&list[what]);
-            }
-            !carries || close(&list[what], 0.25)
-        })
-    });
+    let orders = engine["lists"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|list| list["migratetype"].is_null())
+        .all(|list| {
+            [("refilled", "refilled_frames"), ("drained", "drained_frames")].into_iter().all(
+                |(what, total)| {
+                    let carries = carries(&list[what], &engine[total]);
+                    if !carries {
+                        not_judged(&list[what]);
+                    }
+                    !carries || close(&list[what], 0.25)
+                },
+            )
+        });
     let within = totals(engine) && orders;
     assert_eq!(engine["within"].as_bool(), Some(within), "{engine}");
     within
@@ -93,7 +102,8 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
             assert!(sum(true) <= sum(false), "{name}: {what}");
         }
         assert!(within(with_rows), "{name}: {with_rows}");
-        // All but compile-c, whose snapshot is older than its first row, are as close as was asked for.
+        // All but compile-c, whose snapshot is older than its first row, are as close as was asked
+        // for.
         let bound = if name == "compile-c" { 7.0 } else { 5.0 };
         for total in ["refilled_frames", "drained_frames"] {
             let off = with_rows[total]["difference_percent"].as_f64().unwrap();
@@ -101,15 +111,27 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
         }
         // A half is a part of the whole, of the kernel's account and of the model's.
         not_judged(&with_rows["fallbacks"]);
-        for (late, all) in [("late_refilled_frames", "refilled_frames"), ("late_drained_frames", "drained_frames")] {
+        for (late, all) in
+            [("late_refilled_frames", "refilled_frames"), ("late_drained_frames", "drained_frames")]
+        {
             not_judged(&with_rows[late]);
             let of = |what: &str, who: &str| with_rows[what][who].as_u64().unwrap();
-            assert!(["kernel", "engine"].iter().all(|who| of(late, who) <= of(all, who)), "{name}: {late}");
-            assert!(of(all, "kernel") == 0 || of(late, "kernel") > 0 && of(late, "engine") > 0, "{name}: {late}");
+            assert!(
+                ["kernel", "engine"].iter().all(|who| of(late, who) <= of(all, who)),
+                "{name}: {late}"
+            );
+            assert!(
+                of(all, "kernel") == 0 || of(late, "kernel") > 0 && of(late, "engine") > 0,
+                "{name}: {late}"
+            );
         }
     }
     let predicted = compared.iter().filter(|trace| totals(engine(trace, "zoneinfo"))).count();
-    assert!(predicted >= 5, "{predicted} of {} totals are within 15 % from zoneinfo alone", compared.len());
+    assert!(
+        predicted >= 5,
+        "{predicted} of {} totals are within 15 % from zoneinfo alone",
+        compared.len()
+    );
 }
 
 /// The recording of another boot, whose zoneinfo is three ticks older than its first row.
@@ -127,7 +149,8 @@ fn a_recording_of_another_boot_is_close_once_the_mark_is_known() {
 
 /// One recording by name, or `None`, said loudly.
 fn recording(name: &str) -> Option<Vec<PathBuf>> {
-    let found = recordings()?.into_iter().filter(|path| path.file_stem().is_some_and(|stem| stem == name));
+    let found =
+        recordings()?.into_iter().filter(|path| path.file_stem().is_some_and(|stem| stem == name));
     let found: Vec<PathBuf> = found.collect();
     if found.is_empty() {
         let _ = writeln!(std::io::stderr(), "SKIPPED: no recording of {name}");
@@ -153,11 +176,21 @@ fn told_apart(compared: &[Value], others: &[&str]) {
 fn other_kernels_are_told_apart() {
     let Some(churn) = recording("page-cache-churn") else { return };
     let compared = compare(&churn, &["--power", "--starting-lists", "trace"]);
-    told_apart(&compared, &["5.17", "5.18", "pcp-buddy", "6.18,-free-high-half", "6.18,-auto-high"]);
+    told_apart(
+        &compared,
+        &["5.17", "5.18", "pcp-buddy", "6.18,-free-high-half", "6.18,-auto-high"],
+    );
     let mut table = Command::cargo_bin("freehold").unwrap();
-    let table = table.args(["replay", "--power", "--starting-lists", "trace"]).args(&churn).assert().success();
+    let table = table
+        .args(["replay", "--power", "--starting-lists", "trace"])
+        .args(&churn)
+        .assert()
+        .success();
     let text = String::from_utf8_lossy(&table.get_output().stdout).into_owned();
-    assert!(text.contains("as it") && text.contains("told apart on") && text.contains("-auto-high"), "{text}");
+    assert!(
+        text.contains("as it") && text.contains("told apart on") && text.contains("-auto-high"),
+        "{text}"
+    );
 }
 
 /// On a recording whose totals let all of these pass once.
@@ -166,22 +199,31 @@ fn other_kernels_are_told_apart_by_a_compilation() {
     let Some(compile) = recording("compile-c") else { return };
     let others = ["5.18", "pcp-buddy", "freehold"];
     let engines = ["6.18"].iter().chain(&others).flat_map(|name| ["-e", name]);
-    let args: Vec<&str> = ["--against-kernel", "--starting-lists", "trace"].into_iter().chain(engines).collect();
+    let args: Vec<&str> =
+        ["--against-kernel", "--starting-lists", "trace"].into_iter().chain(engines).collect();
     told_apart(&compare(&compile, &args), &others);
 }
 
-/// A row that the verdict does not rest on has nothing in the column of bounds: what is said there is what is judged.
+/// A row that the verdict does not rest on has nothing in the column of bounds: what is said there
+/// is what is judged.
 #[test]
 fn the_table_judges_what_the_verdict_rests_on() {
-    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded/ticks/sort.parquet");
+    let trace =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded/ticks/sort.parquet");
     let mut table = Command::cargo_bin("freehold").unwrap();
     let table = table.args(["replay", "--against-kernel"]).arg(trace).assert().success();
     let text = String::from_utf8_lossy(&table.get_output().stdout).into_owned();
     let rows = |what: &str| text.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
     for held in ["frames refilled under", "frames drained", "refilled, order 0"] {
-        assert!(!rows(held).is_empty() && rows(held).iter().all(|row| row.contains("%: ")), "{held}: {text}");
+        assert!(
+            !rows(held).is_empty() && rows(held).iter().all(|row| row.contains("%: ")),
+            "{held}: {text}"
+        );
     }
     for free in ["second half of the time", "fallbacks to another type"] {
-        assert!(!rows(free).is_empty() && !rows(free).iter().any(|row| row.contains("%: ")), "{free}: {text}");
+        assert!(
+            !rows(free).is_empty() && !rows(free).iter().any(|row| row.contains("%: ")),
+            "{free}: {text}"
+        );
     }
 }

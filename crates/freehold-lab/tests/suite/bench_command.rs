@@ -1,4 +1,5 @@
-//! `freehold bench` as a command: the shape of its JSON, its lists, its errors. Nothing here looks at a time.
+//! `freehold bench` as a command: the shape of its JSON, its lists, its errors. Nothing here looks
+//! at a time.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -19,13 +20,20 @@ const ZONE: [&str; 3] = [
     "zone_lock_work_per_1000_frames",
 ];
 
-/// Every benchmark of page allocators with its metrics but those of [`ZONE`], whether it has these too, and whether it
-/// takes two CPUs. Those of virtual memory, whose engines are their own, are in `bench_memory.rs`.
+/// Every benchmark of page allocators with its metrics but those of [`ZONE`], whether it has these
+/// too, and whether it takes two CPUs. Those of virtual memory, whose engines are their own, are in
+/// `bench_memory.rs`.
 const METRICS: [(&str, &[&str], bool, bool); 24] = [
     ("pair", &["ns_per_pair_order0", "ns_per_pair_order9"], true, false),
     (
         "bulk",
-        &["ns_per_alloc", "ns_per_free", "ns_per_free_reversed", "ns_per_frame_bulk_alloc", "ns_per_frame_bulk_free"],
+        &[
+            "ns_per_alloc",
+            "ns_per_free",
+            "ns_per_free_reversed",
+            "ns_per_frame_bulk_alloc",
+            "ns_per_frame_bulk_free",
+        ],
         true,
         false,
     ),
@@ -52,11 +60,27 @@ const METRICS: [(&str, &[&str], bool, bool); 24] = [
         true,
         true,
     ),
-    ("remote-free", &["ns_per_free_sequential", "ns_per_free_scattered", "ns_per_free_scattered_bulk"], true, true),
-    ("two-threads", &["ns_per_pair_order0", "ns_per_pair_order0_alone", "ns_per_step_churn"], false, true),
+    (
+        "remote-free",
+        &["ns_per_free_sequential", "ns_per_free_scattered", "ns_per_free_scattered_bulk"],
+        true,
+        true,
+    ),
+    (
+        "two-threads",
+        &["ns_per_pair_order0", "ns_per_pair_order0_alone", "ns_per_step_churn"],
+        false,
+        true,
+    ),
     (
         "sixteen-threads",
-        &["ns_per_pair_order0", "ns_per_pair_order0_alone", "ns_per_frame", "ns_per_frame_one_freer", "threads"],
+        &[
+            "ns_per_pair_order0",
+            "ns_per_pair_order0_alone",
+            "ns_per_frame",
+            "ns_per_frame_one_freer",
+            "threads",
+        ],
         false,
         true,
     ),
@@ -77,7 +101,12 @@ const METRICS: [(&str, &[&str], bool, bool); 24] = [
         false,
     ),
     ("churn", &["ns_per_step_50", "ns_per_step_90"], false, false),
-    ("mixed", &["ns_per_step_50", "ns_per_step_90", "failures_per_1000_50", "failures_per_1000_90"], false, false),
+    (
+        "mixed",
+        &["ns_per_step_50", "ns_per_step_90", "failures_per_1000_50", "failures_per_1000_90"],
+        false,
+        false,
+    ),
     (
         "orders",
         &[
@@ -95,7 +124,12 @@ const METRICS: [(&str, &[&str], bool, bool); 24] = [
         false,
         false,
     ),
-    ("doors", &["ns_per_pair_owned", "ns_per_pair_owned_no_barrier", "ns_per_pair_on"], false, false),
+    (
+        "doors",
+        &["ns_per_pair_owned", "ns_per_pair_owned_no_barrier", "ns_per_pair_on"],
+        false,
+        false,
+    ),
     ("tails", &["alloc_p99_ns", "alloc_p999_ns", "alloc_p9999_ns"], false, true),
     ("start-up", &["ms_per_tib", "ms_64_tib"], false, false),
     ("cma-range", &["ns_per_alloc", "ns_per_release"], true, false),
@@ -120,17 +154,36 @@ const METRICS: [(&str, &[&str], bool, bool); 24] = [
         true,
         true,
     ),
-    ("exit-avalanche", &["ns_per_frame_freed", "bystander_p50_ns", "bystander_p999_ns", "threads"], true, true),
-    ("page-fault1", &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"], true, false),
-    ("page-fault2", &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"], true, false),
+    (
+        "exit-avalanche",
+        &["ns_per_frame_freed", "bystander_p50_ns", "bystander_p999_ns", "threads"],
+        true,
+        true,
+    ),
+    (
+        "page-fault1",
+        &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"],
+        true,
+        false,
+    ),
+    (
+        "page-fault2",
+        &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"],
+        true,
+        false,
+    ),
     ("trunc", &["ns_per_page_read", "ns_per_page_truncated"], true, false),
 ];
 
 fn two_cpus() -> bool {
     let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
     if !two {
-        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: benchmarks of two threads; this machine has one CPU");
+        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be
+        // seen.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: benchmarks of two threads; this machine has one CPU"
+        );
     }
     two
 }
@@ -151,22 +204,40 @@ fn json_has_every_metric_of_every_engine() {
     });
     command.args(METRICS.iter().filter(|metrics| two_cpus || !metrics.3).map(|metrics| metrics.0));
     let done = command.assert().code(0);
-    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
     let said = ["barrier", "cpus", "interrupted", "left_out", "pinned", "unavailable"];
-    assert_eq!(keys(&document), said.into_iter().chain(["rows", "test", "unsuited", "yardstick"]).collect());
-    assert_eq!(keys(&document["yardstick"]), BTreeSet::from(["handover_ns", "ring_alone_ns", "rmw_ns"]));
-    assert!(document["interrupted"] == false && document["pinned"].is_boolean() && document["barrier"].is_boolean());
+    assert_eq!(
+        keys(&document),
+        said.into_iter().chain(["rows", "test", "unsuited", "yardstick"]).collect()
+    );
+    assert_eq!(
+        keys(&document["yardstick"]),
+        BTreeSet::from(["handover_ns", "ring_alone_ns", "rmw_ns"])
+    );
+    assert!(
+        document["interrupted"] == false
+            && document["pinned"].is_boolean()
+            && document["barrier"].is_boolean()
+    );
     assert!(!document["cpus"].as_array().expect("an array").is_empty());
     let left_out = document["left_out"].as_array().expect("an array").len();
-    assert_eq!((left_out == 0, document["yardstick"]["ring_alone_ns"].is_number()), (two_cpus, two_cpus), "{document}");
+    assert_eq!(
+        (left_out == 0, document["yardstick"]["ring_alone_ns"].is_number()),
+        (two_cpus, two_cpus),
+        "{document}"
+    );
     assert!(document["yardstick"]["rmw_ns"].as_f64().expect("a number") > 0.0);
     // Freehold has several ways in, the other one.
     let unsuited = document["unsuited"].as_array().expect("an array");
     assert_eq!(unsuited.len(), 1, "{unsuited:?}");
-    assert!(unsuited.iter().all(|left| left["benchmark"] == "doors" && left["engine"] != "freehold"));
+    assert!(
+        unsuited.iter().all(|left| left["benchmark"] == "doors" && left["engine"] != "freehold")
+    );
 
     let rows = document["rows"].as_array().expect("an array");
-    let text = |row: &'_ serde_json::Value, name: &str| row[name].as_str().expect("text").to_owned();
+    let text =
+        |row: &'_ serde_json::Value, name: &str| row[name].as_str().expect("text").to_owned();
     for row in rows {
         let mut wanted = BTreeSet::from([
             "benchmark",
@@ -195,23 +266,34 @@ fn json_has_every_metric_of_every_engine() {
         assert_eq!(keys(row), wanted, "{row}");
         assert_eq!(row["runs"].as_u64(), Some(1));
         let number = |name: &str| row[name].as_f64().expect("a number");
-        assert!(number("median") >= 0.0 && number("min") <= number("median") && number("median") <= number("max"));
+        assert!(
+            number("median") >= 0.0
+                && number("min") <= number("median")
+                && number("median") <= number("max")
+        );
         assert!(row["unit"] != "ns" || number("median") > 0.0, "{row}");
     }
-    let found: BTreeSet<_> =
-        rows.iter().map(|row| (text(row, "benchmark"), text(row, "metric"), text(row, "engine"))).collect();
+    let found: BTreeSet<_> = rows
+        .iter()
+        .map(|row| (text(row, "benchmark"), text(row, "metric"), text(row, "engine")))
+        .collect();
     assert_eq!(found.len(), rows.len(), "a row twice");
     for (benchmark, metrics, zone, _) in METRICS.iter().filter(|metrics| two_cpus || !metrics.3) {
         let has = |metric: &str, engine: &str| {
             found.contains(&((*benchmark).to_owned(), metric.to_owned(), engine.to_owned()))
         };
-        for engine in engines.iter().filter(|engine| *benchmark != "doors" || **engine == "freehold") {
+        for engine in
+            engines.iter().filter(|engine| *benchmark != "doors" || **engine == "freehold")
+        {
             // An avalanche may be over before the bystander has allocated anything.
             // Others write a record of every frame, of which 64 TiB have too many.
             let large = |metric: &str| metric != "ms_64_tib" || *engine == "freehold";
-            let always = metrics.iter().filter(|metric| !metric.starts_with("bystander_") && large(metric));
+            let always =
+                metrics.iter().filter(|metric| !metric.starts_with("bystander_") && large(metric));
             always.for_each(|metric| assert!(has(metric, engine), "{benchmark} {metric} {engine}"));
-            ZONE.iter().for_each(|metric| assert!(!zone || has(metric, engine), "{benchmark} {metric} {engine}"));
+            ZONE.iter().for_each(|metric| {
+                assert!(!zone || has(metric, engine), "{benchmark} {metric} {engine}")
+            });
         }
     }
 }
@@ -219,24 +301,47 @@ fn json_has_every_metric_of_every_engine() {
 /// Four runs of engines that differ by a factor: the star is given, and the rows say by which test.
 #[test]
 fn clear_differences_are_significant() {
-    let command = ["--quick", "--runs", "4", "--json", "-e", "vanilla,-contig-free", "-e", "freehold", "contig"];
+    let command = [
+        "--quick",
+        "--runs",
+        "4",
+        "--json",
+        "-e",
+        "vanilla,-contig-free",
+        "-e",
+        "freehold",
+        "contig",
+    ];
     let done = bench().args(command).assert().code(0);
-    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("JSON");
     assert_eq!(document["test"]["level"], 0.05);
     let rows = document["rows"].as_array().expect("an array");
-    let row = rows.iter().find(|row| row["metric"] == "ns_per_group" && row["engine"] == "freehold").expect("a row");
+    let row = rows
+        .iter()
+        .find(|row| row["metric"] == "ns_per_group" && row["engine"] == "freehold")
+        .expect("a row");
     // All four below all four: 2 of 70 ways.
     assert!((row["p"].as_f64().expect("a number") - 2.0 / 70.0).abs() < 1e-12, "{row}");
-    assert_eq!((row["significant"].as_bool(), row["baseline"].as_str()), (Some(true), Some("vanilla,-contig-free")));
+    assert_eq!(
+        (row["significant"].as_bool(), row["baseline"].as_str()),
+        (Some(true), Some("vanilla,-contig-free"))
+    );
     assert!(row["percent"].as_f64().expect("a number") < -50.0, "{row}");
 }
 
-/// The expected time is said before the work, and what does not fit is left out: it is the number of runs that gives way.
+/// The expected time is said before the work, and what does not fit is left out: it is the number
+/// of runs that gives way.
 #[test]
 fn a_quick_run_says_what_it_will_take() {
     let quick = ["--quick", "--json", "-e", "freehold", "pair"];
-    let done = bench().args(quick).assert().code(0).stderr(contains("--quick: about 2 s: 1 benchmark, 2.1 s each"));
-    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    let done = bench()
+        .args(quick)
+        .assert()
+        .code(0)
+        .stderr(contains("--quick: about 2 s: 1 benchmark, 2.1 s each"));
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("JSON");
     let row = &document["rows"][0];
     assert!((1..=7).contains(&row["runs"].as_u64().expect("a number")), "{row}");
     bench().args(quick).args(["--runs", "1"]).assert().code(0).stderr(contains("about").not());
@@ -262,28 +367,54 @@ fn peers_are_known_by_name() {
     let text = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
     // However the lines are broken.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for engine in ["freehold", "buddy_system_allocator", "mmap", "bitmap-allocator", "mimalloc", "jemalloc", "snmalloc"]
-    {
+    for engine in [
+        "freehold",
+        "buddy_system_allocator",
+        "mmap",
+        "bitmap-allocator",
+        "mimalloc",
+        "jemalloc",
+        "snmalloc",
+    ] {
         assert!(text.contains(engine), "{engine}: {text}");
     }
     let mut command = bench();
-    command.args(["--quick", "--runs", "1", "--json", "pair", "order9-split", "trunc", "-e", "freehold"]);
+    command.args([
+        "--quick",
+        "--runs",
+        "1",
+        "--json",
+        "pair",
+        "order9-split",
+        "trunc",
+        "-e",
+        "freehold",
+    ]);
     ["bitmap-allocator", "mimalloc", "jemalloc", "snmalloc", "mmap"].iter().for_each(|engine| {
         command.args(["-e", engine]);
     });
     if cfg!(feature = "peers") {
         let done = command.assert().code(0);
-        let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+        let document: serde_json::Value =
+            serde_json::from_slice(&done.get_output().stdout).expect("JSON");
         let rows = document["rows"].as_array().expect("an array");
         let count = |engine: &str, metric: &str| {
             rows.iter().filter(|row| row["engine"] == engine && row["metric"] == metric).count()
         };
         for engine in ["bitmap-allocator", "mimalloc", "jemalloc", "snmalloc", "mmap"] {
-            assert_eq!((count(engine, "ns_per_pair_order0"), count(engine, "ns_per_page_read")), (1, 1), "{engine}");
+            assert_eq!(
+                (count(engine, "ns_per_pair_order0"), count(engine, "ns_per_page_read")),
+                (1, 1),
+                "{engine}"
+            );
         }
         let unsuited = document["unsuited"].as_array().expect("an array");
         assert_eq!(unsuited.len(), 3, "{unsuited:?}");
-        assert!(unsuited.iter().all(|left| left["benchmark"] == "order9-split" && left["reason"].is_string()));
+        assert!(
+            unsuited
+                .iter()
+                .all(|left| left["benchmark"] == "order9-split" && left["reason"].is_string())
+        );
     } else {
         let wanted = contains("engine bitmap-allocator needs a build with --features peers");
         command.assert().code(2).stdout("").stderr(wanted.and(contains("cargo run --release")));
@@ -294,17 +425,41 @@ fn peers_are_known_by_name() {
 /// The system calls need no feature.
 #[test]
 fn mmap_is_an_engine() {
-    bench().args(["--quick", "--runs", "1", "-e", "mmap", "pair", "random-free"]).assert().code(0).stdout(
-        contains("ns_per_pair_order9").and(contains("- random-free, mmap: ")).and(contains("RANDOM-FREE").not()),
-    );
+    bench()
+        .args(["--quick", "--runs", "1", "-e", "mmap", "pair", "random-free"])
+        .assert()
+        .code(0)
+        .stdout(
+            contains("ns_per_pair_order9")
+                .and(contains("- random-free, mmap: "))
+                .and(contains("RANDOM-FREE").not()),
+        );
 }
 
 #[test]
 fn table_and_targets() {
-    let command = ["--quick", "--runs", "1", "-e", "freehold", "-e", "vanilla,-contig-free", "--targets", "mixed"];
+    let command = [
+        "--quick",
+        "--runs",
+        "1",
+        "-e",
+        "freehold",
+        "-e",
+        "vanilla,-contig-free",
+        "--targets",
+        "mixed",
+    ];
     let done = bench().args(command).assert().code(0).stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    for part in ["RMW", "in RMW", "MIXED", "ns_per_step_50", "vanilla,-contig-free", "at most 0.7", "not measured"] {
+    for part in [
+        "RMW",
+        "in RMW",
+        "MIXED",
+        "ns_per_step_50",
+        "vanilla,-contig-free",
+        "at most 0.7",
+        "not measured",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     // One line a target whose figures are there, one verdict each.
@@ -322,7 +477,10 @@ fn sixteen_threads_says_how_many_there_were() {
         assert!(!text.contains("SIXTEEN-THREADS"), "{text}");
         return;
     }
-    let row = text.lines().find(|line| line.trim_start().starts_with("threads ")).expect("how many threads");
+    let row = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("threads "))
+        .expect("how many threads");
     assert!(row.split_whitespace().any(|word| word == cpus.min(16).to_string()), "{row}");
     if cpus < 16 {
         let error = String::from_utf8(done.get_output().stderr.clone()).expect("UTF-8");
@@ -353,10 +511,19 @@ fn list_names_everything() {
 
 #[test]
 fn unknown_names() {
-    bench().arg("bulkk").assert().code(2).stdout("").stderr(contains("bulkk").and(contains("did you mean 'bulk'")));
+    bench()
+        .arg("bulkk")
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("bulkk").and(contains("did you mean 'bulk'")));
     bench().arg("nothing-like-it").assert().code(2).stderr(contains("--list"));
     bench().args(["-e", "freehoold"]).assert().code(2).stderr(contains("did you mean 'freehold'"));
-    bench().args(["-e", "buddy_system"]).assert().code(2).stderr(contains("did you mean 'buddy_system_allocator'"));
+    bench()
+        .args(["-e", "buddy_system"])
+        .assert()
+        .code(2)
+        .stderr(contains("did you mean 'buddy_system_allocator'"));
     bench().args(["-e", "vanilla,-merg"]).assert().code(2).stderr(contains("did you mean 'merge'"));
     bench().args(["--runs", "0"]).assert().code(2);
     bench().args(["--targets", "--json"]).assert().code(2);

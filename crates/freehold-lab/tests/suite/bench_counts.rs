@@ -1,7 +1,8 @@
-//! What can be counted exactly of what benchmarks time: how few frames an engine hands out when few are in use, so
-//! that they stay in the CPU's cache, and how many blocks become whole again.
+//! What can be counted exactly of what benchmarks time: how few frames an engine hands out when few
+//! are in use, so that they stay in the CPU's cache, and how many blocks become whole again.
 //!
-//! Everything here runs on one thread that plays all CPUs in a fixed order: the counts are the same on every machine.
+//! Everything here runs on one thread that plays all CPUs in a fixed order: the counts are the same
+//! on every machine.
 
 use freehold::{CpuId, Order, Pfn};
 use freehold_lab::bench::calls::{Calls, Machine};
@@ -34,7 +35,8 @@ fn distinct_in_flight<M: Machine>(machine: &M, in_flight: usize, next: Next) -> 
     let stamped = Stamped::new(machine, FRAMES);
     {
         let mut cpu = stamped.cpu(CpuId::new(0)).unwrap();
-        let mut frames: Vec<Pfn> = (0..in_flight).map(|_| cpu.alloc(Order::ZERO).unwrap()).collect();
+        let mut frames: Vec<Pfn> =
+            (0..in_flight).map(|_| cpu.alloc(Order::ZERO).unwrap()).collect();
         let mut random = Random::new(7);
         for n in 0..PAIRS {
             let at = match next {
@@ -58,13 +60,19 @@ fn few_frames_in_flight_are_few_frames() {
         for next in [Next::Oldest, Next::Newest, Next::Random] {
             let ours = distinct_in_flight(&freehold(), in_flight, next);
             let theirs = distinct_in_flight(&vanilla(), in_flight, next);
-            println!("{in_flight} in flight, {next:?} freed first: freehold {ours}, vanilla {theirs}");
-            assert!(ours <= theirs, "{in_flight} in flight, {next:?}: freehold {ours}, vanilla {theirs}");
+            println!(
+                "{in_flight} in flight, {next:?} freed first: freehold {ours}, vanilla {theirs}"
+            );
+            assert!(
+                ours <= theirs,
+                "{in_flight} in flight, {next:?}: freehold {ours}, vanilla {theirs}"
+            );
         }
     }
 }
 
-/// Distinct frames handed out when CPU 1 frees what CPU 0 allocates, 64 a message, `behind` messages later.
+/// Distinct frames handed out when CPU 1 frees what CPU 0 allocates, 64 a message, `behind`
+/// messages later.
 fn distinct_produced<M: Machine>(machine: &M, behind: usize, bulk: bool) -> u64 {
     let stamped = Stamped::new(machine, FRAMES);
     {
@@ -104,7 +112,10 @@ fn producer_and_consumer_use_few_frames() {
             let ours = distinct_produced(&freehold(), behind, bulk);
             let theirs = distinct_produced(&vanilla(), behind, bulk);
             println!("{behind} messages behind, bulk {bulk}: freehold {ours}, vanilla {theirs}");
-            assert!(ours <= theirs, "{behind} messages behind, bulk {bulk}: freehold {ours}, vanilla {theirs}");
+            assert!(
+                ours <= theirs,
+                "{behind} messages behind, bulk {bulk}: freehold {ours}, vanilla {theirs}"
+            );
         }
     }
 }
@@ -120,7 +131,8 @@ struct History {
     percent: u64,
 }
 
-/// Wholly free blocks when half of the live set, taken at random, has been freed and CPUs are drained.
+/// Wholly free blocks when half of the live set, taken at random, has been freed and CPUs are
+/// drained.
 fn blocks_after_half<M: Machine>(machine: &M, history: History, seed: u64) -> u64 {
     let stamped = Stamped::new(machine, FRAMES);
     let mut live: Vec<(Pfn, Order)> = Vec::new();
@@ -132,7 +144,9 @@ fn blocks_after_half<M: Machine>(machine: &M, history: History, seed: u64) -> u6
         let mut allocated = 0;
         while allocated < 3 * target || used < target {
             if used < target {
-                let order = Order::new(history.orders[random.below(history.orders.len() as u64) as usize]).unwrap();
+                let order =
+                    Order::new(history.orders[random.below(history.orders.len() as u64) as usize])
+                        .unwrap();
                 let pfn = cpus[random.below(history.cpus) as usize].alloc(order).unwrap();
                 live.push((pfn, order));
                 used += order.frames();
@@ -162,7 +176,10 @@ fn compare_blocks(history: History) -> (u64, u64) {
     let seeds = 1..=SEEDS;
     let ours = seeds.clone().map(|seed| blocks_after_half(&freehold(), history, seed)).sum();
     let theirs = seeds.map(|seed| blocks_after_half(&vanilla(), history, seed)).sum();
-    println!("{history:?}: wholly free blocks of {}: freehold {ours}, vanilla {theirs}", SEEDS * FRAMES / 512);
+    println!(
+        "{history:?}: wholly free blocks of {}: freehold {ours}, vanilla {theirs}",
+        SEEDS * FRAMES / 512
+    );
     (ours, theirs)
 }
 
@@ -174,7 +191,9 @@ const LARGE: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0, 4, 6, 8, 9, 9];
 fn fewer_blocks(percent: u64, histories: impl IntoIterator<Item = History>) -> Vec<String> {
     let compared = histories.into_iter().map(|history| (history, compare_blocks(history)));
     let fewer = compared.filter(|(_, (ours, theirs))| ours * 100 < theirs * percent);
-    fewer.map(|(history, (ours, theirs))| format!("{history:?}: freehold {ours}, vanilla {theirs}")).collect()
+    fewer
+        .map(|(history, (ours, theirs))| format!("{history:?}: freehold {ours}, vanilla {theirs}"))
+        .collect()
 }
 
 fn histories(cpus: u64, orders: &'static [u8]) -> impl Iterator<Item = History> {
@@ -187,13 +206,22 @@ fn blocks_are_whole_again_when_half_of_the_frames_is_freed() {
     assert!(fewer.is_empty(), "freehold has fewer wholly free blocks:\n{}", fewer.join("\n"));
 }
 
-/// The aim is 100 % here too. What is reached is 99 % and more with single frames, 90 % and more where orders are mixed:
-/// single frames and runs come from blocks of their own, and a lease keeps its block begun (`--nocapture` prints the counts).
-/// This holds the line.
+/// The aim is 100 % here too. What is reached is 99 % and more with single frames, 90 % and more
+/// where orders are mixed: single frames and runs come from blocks of their own, and a lease keeps
+/// its block begun (`--nocapture` prints the counts). This holds the line.
 #[test]
 #[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
 fn nearly_as_many_blocks_are_whole_again_with_more_cpus_and_orders() {
     let mixed = |cpus| [SMALL, LARGE].into_iter().flat_map(move |orders| histories(cpus, orders));
-    let fewer = [fewer_blocks(99, histories(2, ZERO)), fewer_blocks(90, mixed(1)), fewer_blocks(89, mixed(2))].concat();
-    assert!(fewer.is_empty(), "freehold has clearly fewer wholly free blocks:\n{}", fewer.join("\n"));
+    let fewer = [
+        fewer_blocks(99, histories(2, ZERO)),
+        fewer_blocks(90, mixed(1)),
+        fewer_blocks(89, mixed(2)),
+    ]
+    .concat();
+    assert!(
+        fewer.is_empty(),
+        "freehold has clearly fewer wholly free blocks:\n{}",
+        fewer.join("\n")
+    );
 }

@@ -1,5 +1,5 @@
-//! `freehold bench` of virtual memory: what can be counted exactly, the shape of its JSON, and what it says where the
-//! system lacks something. Nothing here looks at a time.
+//! `freehold bench` of virtual memory: what can be counted exactly, the shape of its JSON, and what
+//! it says where the system lacks something. Nothing here looks at a time.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
@@ -41,12 +41,20 @@ fn counts(reclaim: Reclaim) -> (u64, u64, u64, u64) {
 
 #[test]
 fn page_by_page_flushes_every_page_and_queues_every_folio() {
-    let Some(folios) = folios("page_by_page_flushes_every_page_and_queues_every_folio") else { return };
+    let Some(folios) = folios("page_by_page_flushes_every_page_and_queues_every_folio") else {
+        return;
+    };
     let run = |variant| folios.run(variant, UnmapPath::PageByPage, &Cpus::allowed()).unwrap();
-    for variant in [Variant::OneThread, Variant::SecondThread, Variant::AcrossTables, Variant::MixedRights] {
+    for variant in
+        [Variant::OneThread, Variant::SecondThread, Variant::AcrossTables, Variant::MixedRights]
+    {
         let reclaim = run(variant);
         assert_eq!(counts(reclaim), (PAGES, FOLIOS, 0, 0), "{variant:?}");
-        assert_eq!((reclaim.flushes, reclaim.syscalls), (PAGES, PAGES), "{variant:?}: one system call a page");
+        assert_eq!(
+            (reclaim.flushes, reclaim.syscalls),
+            (PAGES, PAGES),
+            "{variant:?}: one system call a page"
+        );
     }
     // Three pages of each folio that was written to go before the fourth is found dirty.
     let (left, reclaim) = (PAGES - SOME * FOLIO_PAGES, run(Variant::Redirtied));
@@ -60,13 +68,21 @@ fn page_by_page_flushes_every_page_and_queues_every_folio() {
 /// Linux until 6.14: as few flushes as batched, but every folio is queued.
 #[test]
 fn page_by_page_with_deferred_flushes_flushes_once_for_128_folios_and_queues_every_folio() {
-    let test = "page_by_page_with_deferred_flushes_flushes_once_for_128_folios_and_queues_every_folio";
+    let test =
+        "page_by_page_with_deferred_flushes_flushes_once_for_128_folios_and_queues_every_folio";
     let Some(folios) = folios(test) else { return };
-    let run = |variant| folios.run(variant, UnmapPath::PageByPageDeferred, &Cpus::allowed()).unwrap();
-    for variant in [Variant::OneThread, Variant::SecondThread, Variant::AcrossTables, Variant::MixedRights] {
+    let run =
+        |variant| folios.run(variant, UnmapPath::PageByPageDeferred, &Cpus::allowed()).unwrap();
+    for variant in
+        [Variant::OneThread, Variant::SecondThread, Variant::AcrossTables, Variant::MixedRights]
+    {
         let reclaim = run(variant);
         assert_eq!(counts(reclaim), (PAGES, FOLIOS, 0, 0), "{variant:?}");
-        assert_eq!((reclaim.flushes, reclaim.syscalls), (FOLIOS / 128, FOLIOS / 128), "{variant:?}");
+        assert_eq!(
+            (reclaim.flushes, reclaim.syscalls),
+            (FOLIOS / 128, FOLIOS / 128),
+            "{variant:?}"
+        );
     }
     let left = PAGES - SOME * FOLIO_PAGES;
     let reclaim = run(Variant::Redirtied);
@@ -80,32 +96,57 @@ fn page_by_page_with_deferred_flushes_flushes_once_for_128_folios_and_queues_eve
 
 #[test]
 fn batched_flushes_once_for_128_folios_and_queues_none() {
-    let Some(folios) = folios("batched_flushes_once_for_128_folios_and_queues_none") else { return };
+    let Some(folios) = folios("batched_flushes_once_for_128_folios_and_queues_none") else {
+        return;
+    };
     let run = |variant| folios.run(variant, UnmapPath::Batched, &Cpus::allowed()).unwrap();
-    for variant in [Variant::OneThread, Variant::SecondThread, Variant::AcrossTables, Variant::MixedRights] {
+    for variant in
+        [Variant::OneThread, Variant::SecondThread, Variant::AcrossTables, Variant::MixedRights]
+    {
         let reclaim = run(variant);
         assert_eq!(counts(reclaim), (PAGES, 0, 0, 0), "{variant:?}");
         // All folios of a flush are neighbours: one range, one call.
-        assert_eq!((reclaim.flushes, reclaim.syscalls), (FOLIOS / 128, FOLIOS / 128), "{variant:?}");
+        assert_eq!(
+            (reclaim.flushes, reclaim.syscalls),
+            (FOLIOS / 128, FOLIOS / 128),
+            "{variant:?}"
+        );
     }
     for (variant, redirtied, busy) in [(Variant::Redirtied, SOME, 0), (Variant::Pinned, 0, SOME)] {
         let reclaim = run(variant);
-        assert_eq!(counts(reclaim), (PAGES - SOME * FOLIO_PAGES, 0, redirtied, busy), "{variant:?}");
+        assert_eq!(
+            counts(reclaim),
+            (PAGES - SOME * FOLIO_PAGES, 0, redirtied, busy),
+            "{variant:?}"
+        );
         let flushes = (FOLIOS - SOME).div_ceil(128);
         assert_eq!(reclaim.flushes, flushes, "{variant:?}");
         // Seven neighbours are a range. Before Linux 6.13 a range is a call; since then a flush is.
         let calls = reclaim.syscalls;
-        assert!(calls == flushes || (SOME..=SOME + 2 * flushes).contains(&calls), "{variant:?}: {calls} calls");
+        assert!(
+            calls == flushes || (SOME..=SOME + 2 * flushes).contains(&calls),
+            "{variant:?}: {calls} calls"
+        );
     }
 }
 
-/// A thread writes meanwhile: how much stays depends on when, but whatever it is, it is whole folios.
+/// A thread writes meanwhile: how much stays depends on when, but whatever it is, it is whole
+/// folios.
 #[test]
 fn a_thread_that_writes_meanwhile_leaves_no_folio_in_part() {
-    let Some(folios) = folios("a_thread_that_writes_meanwhile_leaves_no_folio_in_part") else { return };
+    let Some(folios) = folios("a_thread_that_writes_meanwhile_leaves_no_folio_in_part") else {
+        return;
+    };
     let reclaim = folios.run(Variant::Toucher, UnmapPath::Batched, &Cpus::allowed()).unwrap();
-    assert_eq!(reclaim.frames + (reclaim.redirtied + reclaim.busy) * FOLIO_PAGES, PAGES, "{reclaim:?}");
-    assert!(reclaim.redirtied + reclaim.busy <= SOME, "{reclaim:?}: only every eighth folio is written to");
+    assert_eq!(
+        reclaim.frames + (reclaim.redirtied + reclaim.busy) * FOLIO_PAGES,
+        PAGES,
+        "{reclaim:?}"
+    );
+    assert!(
+        reclaim.redirtied + reclaim.busy <= SOME,
+        "{reclaim:?}: only every eighth folio is written to"
+    );
     assert_eq!(reclaim.deferred, 0);
 }
 
@@ -130,8 +171,14 @@ const VMALLOC: [&str; 18] = [
     "vm_map_ram_test_p1_h0",
 ];
 
-const OF_KERNELS: [&str; 6] =
-    ["us", "v6_18_us", "v6_19_rc1_us", "v6_19_rc1_by_v6_18", "patched_by_v6_18", "contig_free_speedup"];
+const OF_KERNELS: [&str; 6] = [
+    "us",
+    "v6_18_us",
+    "v6_19_rc1_us",
+    "v6_19_rc1_by_v6_18",
+    "patched_by_v6_18",
+    "contig_free_speedup",
+];
 
 const LAZYFREE: [&str; 13] = [
     "ns_per_folio_page_by_page",
@@ -154,16 +201,21 @@ const BESIDE: [&str; 2] = ["_second_thread", "_toucher"];
 const GIVE_BACK: [&str; 3] = ["ns_per_block", "ratio_to_one_madvise", "syscalls_per_block"];
 const BLOCKS: [&str; 4] = ["", "_huge", "_scattered", "_scattered_huge"];
 
-/// Metric and engine of each row of a quick run, and what was said besides. Of the engine that the benchmark has nothing of there
-/// is no row: it is named instead.
-fn rows(benchmark: &str, engines: &[&str], unsuited: &str) -> (BTreeSet<(String, String)>, serde_json::Value, String) {
+/// Metric and engine of each row of a quick run, and what was said besides. Of the engine that the
+/// benchmark has nothing of there is no row: it is named instead.
+fn rows(
+    benchmark: &str,
+    engines: &[&str],
+    unsuited: &str,
+) -> (BTreeSet<(String, String)>, serde_json::Value, String) {
     let mut command = bench();
     command.args(["--quick", "--runs", "1", "--json", benchmark]);
     for engine in engines.iter().chain([&unsuited]) {
         command.args(["-e", engine]);
     }
     let done = command.assert().code(0);
-    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
     let mut found = BTreeSet::new();
     for row in document["rows"].as_array().expect("an array") {
         assert_eq!((row["benchmark"].as_str(), row["runs"].as_u64()), (Some(benchmark), Some(1)));
@@ -174,14 +226,18 @@ fn rows(benchmark: &str, engines: &[&str], unsuited: &str) -> (BTreeSet<(String,
         assert!(found.insert((text("metric"), text("engine"))), "{row} twice");
     }
     let named = document["unsuited"].as_array().expect("an array");
-    let said: Vec<_> = named.iter().map(|one| (one["benchmark"].as_str(), one["engine"].as_str())).collect();
+    let said: Vec<_> =
+        named.iter().map(|one| (one["benchmark"].as_str(), one["engine"].as_str())).collect();
     assert_eq!(said, [(Some(benchmark), Some(unsuited))], "{named:?}");
     assert!(named[0]["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{named:?}");
     let error = String::from_utf8(done.get_output().stderr.clone()).expect("UTF-8");
     (found, document, error)
 }
 
-fn wanted(names: impl IntoIterator<Item = String>, engine: &str) -> impl Iterator<Item = (String, String)> {
+fn wanted(
+    names: impl IntoIterator<Item = String>,
+    engine: &str,
+) -> impl Iterator<Item = (String, String)> {
     names.into_iter().map(move |name| (name, engine.to_owned()))
 }
 
@@ -251,11 +307,14 @@ fn lazyfree_has_every_variant_and_the_counts() {
     }
 }
 
-/// Where memory is short there is nothing to measure: 1 GiB is in use at a time, and twice for a moment.
+/// Where memory is short there is nothing to measure: 1 GiB is in use at a time, and twice for a
+/// moment.
 fn has_memory(test: &str) -> bool {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = available.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0);
+    let kib = available
+        .and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .unwrap_or(0);
     if kib < 3 << 20 {
         skipped(test, &format!("{kib} KiB of memory are available, and 3 GiB are needed"));
     }
@@ -277,12 +336,18 @@ fn give_back_has_both_kinds_of_pages() {
             continue;
         }
         expected.extend(wanted(GIVE_BACK.map(|name| format!("{name}{suffix}")), "freehold"));
-        expected.extend(wanted(["ns_per_block", "syscalls_per_block"].map(|name| format!("{name}{suffix}")), "linux"));
+        expected.extend(wanted(
+            ["ns_per_block", "syscalls_per_block"].map(|name| format!("{name}{suffix}")),
+            "linux",
+        ));
     }
     assert_eq!(found, expected);
     // 512 blocks, 32 to a batch: neighbours are one range, so one call a batch.
-    let is_ours = |row: &&serde_json::Value| row["metric"] == "syscalls_per_block" && row["engine"] == "freehold";
-    let row = document["rows"].as_array().expect("an array").iter().find(is_ours).expect("the calls");
+    let is_ours = |row: &&serde_json::Value| {
+        row["metric"] == "syscalls_per_block" && row["engine"] == "freehold"
+    };
+    let row =
+        document["rows"].as_array().expect("an array").iter().find(is_ours).expect("the calls");
     assert_eq!(row["median"], 16.0 / 512.0);
 }
 
@@ -327,8 +392,14 @@ fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
         row.and_then(|row| row["median"].as_f64())
     };
     // Memory, not time. 16 MiB of the 64 KiB pieces are in use.
-    assert!(figure("mib_after_purge_4k").is_some_and(|mib| (1.0..=20.0).contains(&mib)), "{document}");
-    assert!(figure("mib_after_purge_64k").is_some_and(|mib| (15.9..=20.0).contains(&mib)), "{document}");
+    assert!(
+        figure("mib_after_purge_4k").is_some_and(|mib| (1.0..=20.0).contains(&mib)),
+        "{document}"
+    );
+    assert!(
+        figure("mib_after_purge_64k").is_some_and(|mib| (15.9..=20.0).contains(&mib)),
+        "{document}"
+    );
     assert!(figure("kib_empty_1t").is_some_and(|kib| kib <= 1024.0), "{document}");
     for metric in ["mib_peak_doubled", "mib_peak_doubled_huge"] {
         assert!(figure(metric).is_none_or(|mib| (511.0..=520.0).contains(&mib)), "{document}");
@@ -340,7 +411,9 @@ fn tables_and_targets() {
     let command = ["--quick", "--runs", "1", "-e", "freehold", "--targets", "vmalloc"];
     let done = bench().args(command).assert().code(0);
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    for part in ["VMALLOC", "freehold-host", "fix_size_alloc_test_p512_h1_us", "at least 4 times faster"] {
+    for part in
+        ["VMALLOC", "freehold-host", "fix_size_alloc_test_p512_h1_us", "at least 4 times faster"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("in RMW"), "no table of benchmarks that did not run: {text}");
@@ -350,9 +423,15 @@ fn tables_and_targets() {
 
 #[test]
 fn list_names_every_metric() {
-    let done = bench().args(["--list", "vmalloc", "lazyfree", "give-back", "arena"]).assert().code(0).stderr("");
+    let done = bench()
+        .args(["--list", "vmalloc", "lazyfree", "give-back", "arena"])
+        .assert()
+        .code(0)
+        .stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    for name in ["VMALLOC", "LAZYFREE", "GIVE-BACK", "vm_map_ram_test_p1_h0_us", "ns_per_folio_64k_pages"] {
+    for name in
+        ["VMALLOC", "LAZYFREE", "GIVE-BACK", "vm_map_ram_test_p1_h0_us", "ns_per_folio_64k_pages"]
+    {
         assert!(text.contains(name), "{name}");
     }
     LAZYFREE
@@ -364,15 +443,18 @@ fn list_names_every_metric() {
         .for_each(|name| assert!(text.contains(name), "{name}"));
 }
 
-/// Without file descriptors there is no `userfaultfd`, among others: what is left is measured, and the rest is named.
+/// Without file descriptors there is no `userfaultfd`, among others: what is left is measured, and
+/// the rest is named.
 #[test]
 fn what_the_system_refuses_is_said() {
     let script = "ulimit -n 4; exec \"$0\" bench --quick --runs 1 --json -e freehold lazyfree";
-    let done = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_freehold")]).assert().code(0);
+    let done =
+        Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_freehold")]).assert().code(0);
     let error = String::from_utf8(done.get_output().stderr.clone()).expect("UTF-8");
     assert!(error.contains("warning: lazyfree: freehold left out: "), "{error}");
     assert_eq!(error.matches("freehold left out").count(), 1, "once, however many runs: {error}");
-    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
     let rows = document["rows"].as_array().expect("an array");
     assert!(rows.iter().all(|row| row["engine"] == "linux"), "{document}");
 }

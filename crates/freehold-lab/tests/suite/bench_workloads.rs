@@ -1,5 +1,5 @@
-//! What can be counted exactly of the proposals' workloads: the facts that the proposals argue with. Nothing here looks at a
-//! time. And that a broken engine is found by each of the workloads.
+//! What can be counted exactly of the proposals' workloads: the facts that the proposals argue
+//! with. Nothing here looks at a time. And that a broken engine is found by each of the workloads.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,9 @@ use freehold_lab::bench::Scale;
 use freehold_lab::bench::backing::Backing;
 use freehold_lab::bench::calls::{Calls, Machine, Refused};
 use freehold_lab::bench::clock::Cpus;
-use freehold_lab::bench::engines::{BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Stamped};
+use freehold_lab::bench::engines::{
+    BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Stamped,
+};
 use freehold_lab::bench::figures::Figures;
 use freehold_lab::bench::metric::{ZONE_LOCKS, ZONE_WORK};
 use freehold_lab::bench::workloads::{self, Run};
@@ -57,18 +59,27 @@ fn get(figures: &Figures, metric: &str) -> f64 {
 fn counts_are_the_same_every_time() {
     for kind in COUNTED {
         assert_eq!(of("vanilla", kind).values, of("vanilla", kind).values, "{kind}");
-        assert_eq!(counted(&freehold(kind), kind).values, counted(&freehold(kind), kind).values, "{kind}");
+        assert_eq!(
+            counted(&freehold(kind), kind).values,
+            counted(&freehold(kind), kind).values,
+            "{kind}"
+        );
     }
 }
 
-/// The claim of the design: what has to be done under the zone's lock is little, whatever the workload.
+/// The claim of the design: what has to be done under the zone's lock is little, whatever the
+/// workload.
 #[test]
 fn freehold_takes_the_zone_lock_no_more_often_and_does_less_under_it() {
     for kind in COUNTED {
         let (ours, theirs) = (counted(&freehold(kind), kind), of("vanilla", kind));
-        // Isolating a range is two holds for each of its pageblocks in both; ours also visits each block to take it.
+        // Isolating a range is two holds for each of its pageblocks in both; ours also visits each
+        // block to take it.
         let slack = if kind == Kind::CmaRange { 2.0 } else { 1.0 };
-        assert!(get(&ours, ZONE_LOCKS) <= slack * get(&theirs, ZONE_LOCKS), "{kind}: {ours:?} {theirs:?}");
+        assert!(
+            get(&ours, ZONE_LOCKS) <= slack * get(&theirs, ZONE_LOCKS),
+            "{kind}: {ours:?} {theirs:?}"
+        );
         assert!(get(&ours, ZONE_WORK) <= get(&theirs, ZONE_WORK), "{kind}: {ours:?} {theirs:?}");
     }
 }
@@ -85,8 +96,9 @@ fn a_range_freed_in_chunks_takes_fewer_locks() {
     assert_eq!(of("vanilla", Kind::Trunc).values, of("vanilla,-contig-free", Kind::Trunc).values);
 }
 
-/// The 2022 series's last patch, alone: chunks that are freed on another CPU come back sooner, so fewer different ones
-/// are used and the one used most is used more often. Its own figures: 13,128 uses before, 166,950 after.
+/// The 2022 series's last patch, alone: chunks that are freed on another CPU come back sooner, so
+/// fewer different ones are used and the one used most is used more often. Its own figures: 13,128
+/// uses before, 166,950 after.
 #[test]
 fn chunks_that_go_back_at_once_are_reused_more() {
     let kind = Kind::NetperfLike;
@@ -111,11 +123,13 @@ fn the_bulk_free_patches_save_work_and_no_acquisition() {
 #[test]
 fn at_least_the_frames_in_flight_are_used() {
     let kind = Kind::ProducerConsumer;
-    let engines = [of("vanilla", kind), counted(&freehold(kind), kind), of("pcp-buddy-fixed", kind)];
+    let engines =
+        [of("vanilla", kind), counted(&freehold(kind), kind), of("pcp-buddy-fixed", kind)];
     let ideal = counted(&Unchecked(BuddySystem::new(kind.frames(2))), kind);
     for depth in [1u64, 16, 64, 256, 1024, 4096] {
         let metric = format!("distinct_frames_depth_{depth}");
-        // One lock around everything, the last one freed handed out first: no more than are in flight.
+        // One lock around everything, the last one freed handed out first: no more than are in
+        // flight.
         assert_eq!(get(&ideal, &metric), (64 * depth) as f64);
         for figures in &engines {
             assert!(get(figures, &metric) >= (64 * depth) as f64, "{metric}: {figures:?}");
@@ -234,7 +248,8 @@ impl Calls for FaultyCpu<'_> {
         self.inner.split(pfn, order)
     }
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
-        (range.start.get()..range.end.get()).try_for_each(|pfn| self.free(Pfn::new(pfn), Order::ZERO))
+        (range.start.get()..range.end.get())
+            .try_for_each(|pfn| self.free(Pfn::new(pfn), Order::ZERO))
     }
     fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
         self.inner.alloc_contig(range)
@@ -245,7 +260,14 @@ impl Calls for FaultyCpu<'_> {
 fn found(kind: Kind, fault: Fault, cpus: &Cpus, backing: &Backing) -> Result<(), String> {
     let faulty = Faulty { inner: classic("vanilla", kind), fault, calls: Mutex::default() };
     let stamped = Stamped::new(&faulty, kind.frames(2));
-    let run = Run { cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: kind.frames(2), backing: Some(backing) };
+    let run = Run {
+        cpus,
+        threads: 2,
+        scale: &Scale::QUICK,
+        number: 0,
+        frames: kind.frames(2),
+        backing: Some(backing),
+    };
     workloads::measure(&stamped, kind, &run).map_err(|refused| refused.to_string())?;
     assert_eq!(stamped.in_use(), 0, "{kind} keeps frames");
     faulty.drain();
@@ -258,7 +280,10 @@ fn engines_that_lose_or_double_a_frame_are_found() {
     let cpus = Cpus::allowed();
     if cpus.count() < 2 {
         use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "SKIPPED: workloads of two threads; this machine has one CPU");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: workloads of two threads; this machine has one CPU"
+        );
         return;
     }
     let backing = Backing::new(Kind::Trunc.frames(2)).unwrap();
@@ -284,13 +309,22 @@ fn engines_that_lose_or_double_a_frame_are_found() {
     }
 }
 
-/// One allocation in 512 is of order 9; those of an engine that has none are counted, and the same every time.
+/// One allocation in 512 is of order 9; those of an engine that has none are counted, and the same
+/// every time.
 #[test]
 fn failures_of_mixed_are_counted() {
     let failures = |fault: Fault| {
-        let faulty = Faulty { inner: classic("vanilla", Kind::Mixed), fault, calls: Mutex::default() };
+        let faulty =
+            Faulty { inner: classic("vanilla", Kind::Mixed), fault, calls: Mutex::default() };
         let frames = Kind::Mixed.frames(1);
-        let run = Run { cpus: &Cpus::allowed(), threads: 1, scale: &Scale::QUICK, number: 0, frames, backing: None };
+        let run = Run {
+            cpus: &Cpus::allowed(),
+            threads: 1,
+            scale: &Scale::QUICK,
+            number: 0,
+            frames,
+            backing: None,
+        };
         let figures = workloads::measure(&faulty, Kind::Mixed, &run).unwrap();
         get(&figures, "failures_per_1000_50")
     };

@@ -1,5 +1,5 @@
-//! Every way of using the command wrongly, and every kind of input it cannot read: the exit code, the line that says
-//! what is wrong, and what to do about it.
+//! Every way of using the command wrongly, and every kind of input it cannot read: the exit code,
+//! the line that says what is wrong, and what to do about it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,15 +54,22 @@ fn refused(path: &Path) -> assert_cmd::assert::Assert {
         .stderr(contains(path.file_name().unwrap().to_string_lossy().into_owned()))
 }
 
-/// The trace that everybody runs first: a copy with 16 bytes wrong is refused, or replays to the same.
+/// The trace that everybody runs first: a copy with 16 bytes wrong is refused, or replays to the
+/// same.
 #[test]
 fn the_sample_with_bytes_flipped() {
     let (folder, bytes) = (Folder::new(), fs::read(sample()).unwrap());
-    let replay = |path: &Path| freehold().args(["replay", "--json", "-e", "vanilla"]).arg(path).output().unwrap();
+    let replay = |path: &Path| {
+        freehold().args(["replay", "--json", "-e", "vanilla"]).arg(path).output().unwrap()
+    };
     let intact = replay(&folder.file("intact.parquet", &bytes));
     let counts = |output: &[u8]| -> serde_json::Value {
         let mut all: serde_json::Value = serde_json::from_slice(output).unwrap();
-        all["engines"].as_array_mut().unwrap().iter_mut().for_each(|engine| engine["ns_per_event"] = 0.into());
+        all["engines"]
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .for_each(|engine| engine["ns_per_event"] = 0.into());
         all["engines"].clone()
     };
     let mut refused = 0;
@@ -129,7 +136,8 @@ fn a_truncated_parquet_file() {
 #[test]
 fn a_malformed_line_is_named_by_its_number() {
     let folder = Folder::new();
-    let path = folder.file("bad.txt", TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig"));
+    let path =
+        folder.file("bad.txt", TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig"));
     refused(&path).stderr(contains("line 6").and(contains("banana")).and(contains("--skip-bad")));
 }
 
@@ -143,10 +151,16 @@ fn an_unknown_flag_is_named() {
 #[test]
 fn skip_bad_leaves_the_line_out_and_says_so() {
     let folder = Folder::new();
-    let path = folder.file("bad.txt", TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig"));
-    let done = freehold().args(["replay", "-e", "vanilla", "--skip-bad", "--json"]).arg(&path).assert().code(0);
+    let path =
+        folder.file("bad.txt", TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig"));
+    let done = freehold()
+        .args(["replay", "-e", "vanilla", "--skip-bad", "--json"])
+        .arg(&path)
+        .assert()
+        .code(0);
     let done = done.stderr(contains("1 malformed").and(contains("line 6")));
-    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
     assert_eq!(document["trace"]["skipped"], 1);
     assert_eq!(document["trace"]["allocs"], 2);
     assert_eq!(document["trace"]["unknown_frees"], 1, "the free of the allocation left out");
@@ -155,30 +169,43 @@ fn skip_bad_leaves_the_line_out_and_says_so() {
 #[test]
 fn a_trace_of_other_events_only() {
     let folder = Folder::new();
-    let other = "# tracer: nop\n make-1 [000] ..... 1.000001: sched_switch: prev_comm=a next_comm=b\n";
+    let other =
+        "# tracer: nop\n make-1 [000] ..... 1.000001: sched_switch: prev_comm=a next_comm=b\n";
     refused(&folder.file("sched.txt", other)).stderr(contains("hint:"));
 }
 
 #[test]
 fn a_trace_of_which_nothing_can_be_replayed() {
     let folder = Folder::new();
-    // Above the largest order; then at frames where no chunk of the order starts; then nothing but a foreign free.
+    // Above the largest order; then at frames where no chunk of the order starts; then nothing but
+    // a foreign free.
     let text = |pfn: &str, order| {
-        let head = TEXT.lines().take(3).collect::<Vec<_>>().join("\n").replace("0x1000", pfn).replace("order=0", order);
+        let head = TEXT
+            .lines()
+            .take(3)
+            .collect::<Vec<_>>()
+            .join("\n")
+            .replace("0x1000", pfn)
+            .replace("order=0", order);
         head + "\n"
     };
-    refused(&folder.file("large.txt", text("0x1000", "order=11"))).stderr(contains("1 above order 10"));
-    refused(&folder.file("odd.txt", text("0x1001", "order=1"))).stderr(contains("1 at frames that no chunk"));
+    refused(&folder.file("large.txt", text("0x1000", "order=11")))
+        .stderr(contains("1 above order 10"));
+    refused(&folder.file("odd.txt", text("0x1001", "order=1")))
+        .stderr(contains("1 at frames that no chunk"));
     let free = TEXT.lines().nth(4).unwrap().to_owned() + "\n";
-    refused(&folder.file("free.txt", free)).stderr(contains("1 frees of frames").and(contains("--warm")));
+    refused(&folder.file("free.txt", free))
+        .stderr(contains("1 frees of frames").and(contains("--warm")));
 }
 
 #[test]
 fn text_that_is_nearly_a_trace_is_told_what_is_wrong_with_it() {
     let folder = Folder::new();
     let events: String = TEXT.lines().skip(2).map(|line| line.to_owned() + "\n").collect();
-    let utf_16: Vec<u8> = "\u{feff}".chars().chain(TEXT.chars()).flat_map(|c| (c as u16).to_le_bytes()).collect();
-    refused(&folder.file("utf-16.txt", utf_16)).stderr(contains("UTF-16").and(contains("iconv -f UTF-16")));
+    let utf_16: Vec<u8> =
+        "\u{feff}".chars().chain(TEXT.chars()).flat_map(|c| (c as u16).to_le_bytes()).collect();
+    refused(&folder.file("utf-16.txt", utf_16))
+        .stderr(contains("UTF-16").and(contains("iconv -f UTF-16")));
     let negative = events.replace("  100.0", " -100.0");
     refused(&folder.file("negative.txt", negative))
         .stderr(contains("line 1").and(contains("`-100.000001:` is out of range")));
@@ -196,11 +223,11 @@ fn an_unknown_engine_gets_a_suggestion() {
 
 #[test]
 fn an_engine_like_no_other_gets_the_list() {
-    freehold()
-        .args(["replay", "--engine", "%%%%"])
-        .assert()
-        .code(2)
-        .stderr(contains("no engine '%%%%'").and(contains("freehold engines")).and(contains("did you mean").not()));
+    freehold().args(["replay", "--engine", "%%%%"]).assert().code(2).stderr(
+        contains("no engine '%%%%'")
+            .and(contains("freehold engines"))
+            .and(contains("did you mean").not()),
+    );
 }
 
 #[test]
@@ -214,7 +241,11 @@ fn an_unknown_switch_gets_a_suggestion() {
 
 #[test]
 fn a_switch_needs_a_sign() {
-    freehold().args(["replay", "--engine", "vanilla,merge"]).assert().code(2).stderr(contains("'+merge'"));
+    freehold()
+        .args(["replay", "--engine", "vanilla,merge"])
+        .assert()
+        .code(2)
+        .stderr(contains("'+merge'"));
 }
 
 #[test]
@@ -239,7 +270,11 @@ fn bad_amounts_of_memory() {
 #[test]
 fn bad_numbers_of_cpus() {
     freehold().args(["replay", "--cpus", "0"]).assert().code(2).stderr(contains("--cpus"));
-    freehold().args(["replay", "--cpus", "5000"]).assert().code(2).stderr(contains("5000").and(contains("4096")));
+    freehold()
+        .args(["replay", "--cpus", "5000"])
+        .assert()
+        .code(2)
+        .stderr(contains("5000").and(contains("4096")));
     freehold().args(["replay", "--jobs", "0"]).assert().code(2).stderr(contains("--jobs"));
 }
 
@@ -255,15 +290,34 @@ fn options_that_do_not_go_together() {
         .assert()
         .code(2)
         .stderr(contains("cannot be used with"));
-    freehold().args(["replay", "--machine", "8G", "--memory", "8G"]).assert().code(2).stderr(contains("--memory"));
+    freehold()
+        .args(["replay", "--machine", "8G", "--memory", "8G"])
+        .assert()
+        .code(2)
+        .stderr(contains("--memory"));
     // What would be taken and not heeded.
     let lists = ["replay", "--starting-lists", "trace"];
-    freehold().args(lists).assert().code(2).stderr(contains("--against-kernel").and(contains("--power")));
-    for option in [["--cpus", "2"], ["--think", "5"], ["--seed", "7"], ["--memory", "1G"], ["--frames", "9"]] {
+    freehold()
+        .args(lists)
+        .assert()
+        .code(2)
+        .stderr(contains("--against-kernel").and(contains("--power")));
+    for option in
+        [["--cpus", "2"], ["--think", "5"], ["--seed", "7"], ["--memory", "1G"], ["--frames", "9"]]
+    {
         let said = format!("{} says nothing about --validate", option[0]);
-        freehold().args(["simulate", "--validate"]).args(option).assert().code(2).stderr(contains(said));
+        freehold()
+            .args(["simulate", "--validate"])
+            .args(option)
+            .assert()
+            .code(2)
+            .stderr(contains(said));
     }
-    freehold().args(["replay", "--zoneinfo", "no-such-file"]).assert().code(2).stderr(contains("no-such-file"));
+    freehold()
+        .args(["replay", "--zoneinfo", "no-such-file"])
+        .assert()
+        .code(2)
+        .stderr(contains("no-such-file"));
 }
 
 #[test]
@@ -281,10 +335,13 @@ fn one_bad_trace_does_not_keep_the_others_from_being_replayed() {
         .assert()
         .code(2)
         .stderr(contains("no-such-trace.parquet"));
-    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
     let traces = document["traces"].as_array().expect("an array");
     assert_eq!(traces.len(), 2);
-    assert!(traces[0]["error"].as_str().is_some_and(|error| error.contains("no-such-trace.parquet")));
+    assert!(
+        traces[0]["error"].as_str().is_some_and(|error| error.contains("no-such-trace.parquet"))
+    );
     assert_eq!(traces[1]["trace"]["events"], 5);
     assert_eq!(traces[1]["engines"][0]["lost_frames"], 0);
     freehold()
@@ -314,7 +371,13 @@ fn a_picture_that_cannot_be_written_is_noticed_before_the_work() {
         .stdout("")
         .stderr(contains("/no/such/folder/comparison.svg").and(contains("hint:")));
     let folder = Folder::new();
-    freehold().args(["replay", "--picture"]).arg(folder.0.path()).assert().code(2).stdout("").stderr(contains("hint:"));
+    freehold()
+        .args(["replay", "--picture"])
+        .arg(folder.0.path())
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("hint:"));
 }
 
 #[test]
@@ -362,11 +425,13 @@ fn a_timeline_never_overwrites_a_trace_nor_a_report_the_timeline() {
     let trace = folder.file("trace.txt", TEXT);
     let replay = |args: &[&Path]| freehold().arg("replay").args(args).assert().code(2).stdout("");
     let timeline = Path::new("--timeline");
-    replay(&[timeline, &trace, &trace]).stderr(contains("the timeline would overwrite a trace").and(contains("hint:")));
+    replay(&[timeline, &trace, &trace])
+        .stderr(contains("the timeline would overwrite a trace").and(contains("hint:")));
     assert_eq!(fs::read_to_string(&trace).expect("it is still there"), TEXT);
     // Neither is there yet, and one is named in another way.
     let (out, other) = (folder.0.path().join("out"), folder.0.path().join(".").join("out"));
-    replay(&[timeline, &out, Path::new("--html"), &other]).stderr(contains("would overwrite the timeline"));
+    replay(&[timeline, &out, Path::new("--html"), &other])
+        .stderr(contains("would overwrite the timeline"));
     assert!(!out.exists());
 }
 
@@ -410,8 +475,10 @@ fn against_the_kernel_without_a_zoneinfo() {
 
 #[test]
 fn memory_too_small_for_the_trace_is_no_error_but_failures() {
-    let done = freehold().args(["replay", "-e", "vanilla", "--memory", "4M", "--json"]).assert().code(0);
-    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    let done =
+        freehold().args(["replay", "-e", "vanilla", "--memory", "4M", "--json"]).assert().code(0);
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
     let engine = &document["engines"][0];
     assert!(engine["failed"].as_u64().is_some_and(|failed| failed > 1000), "{engine}");
     assert_eq!(engine["lost_frames"], 0);
@@ -420,9 +487,11 @@ fn memory_too_small_for_the_trace_is_no_error_but_failures() {
 #[test]
 fn memory_too_small_for_what_is_in_use_already_is_said() {
     for more in [&[][..], &["--threads"]] {
-        let small = ["replay", "--warm", "--memory", "16M", "-e", "vanilla", "-e", "freehold", "--json"];
+        let small =
+            ["replay", "--warm", "--memory", "16M", "-e", "vanilla", "-e", "freehold", "--json"];
         let done = freehold().args(small).args(more).assert().code(0);
-        let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+        let document: serde_json::Value =
+            serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
         let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
         let injected = document["injected"].as_u64().expect("a count");
         for engine in document["engines"].as_array().expect("an array") {
@@ -432,8 +501,13 @@ fn memory_too_small_for_what_is_in_use_already_is_said() {
         }
         assert_eq!(said.matches("allocations put in before the trace").count(), 2, "{said}");
     }
-    let done = freehold().args(["replay", "--warm", "-e", "freehold", "--json"]).assert().code(0).stderr("");
-    let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    let done = freehold()
+        .args(["replay", "--warm", "-e", "freehold", "--json"])
+        .assert()
+        .code(0)
+        .stderr("");
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
     assert_eq!(document["engines"][0]["set_up_failed"], 0);
 }
 
@@ -445,15 +519,21 @@ fn rates_are_of_what_was_carried_out() {
         String::from_utf8_lossy(&done.get_output().stdout).into_owned()
     };
     let json = |memory: &[&str]| -> serde_json::Value {
-        let done = freehold().args(["replay", "-e", "vanilla", "--json"]).args(memory).assert().code(0);
+        let done =
+            freehold().args(["replay", "-e", "vanilla", "--json"]).args(memory).assert().code(0);
         serde_json::from_slice(&done.get_output().stdout).expect("valid JSON")
     };
     for memory in [&[][..], &["--memory", "4M"]] {
         let document = json(memory);
         let count = |name: &str| document["engines"][0][name].as_u64().expect("a count");
-        let (done, asked) = (count("allocs") + count("frees"), document["replayed_events"].as_u64().expect("a count"));
+        let (done, asked) = (
+            count("allocs") + count("frees"),
+            document["replayed_events"].as_u64().expect("a count"),
+        );
         assert_eq!(done == asked, memory.is_empty(), "{done} of {asked}");
-        let rate = freehold_lab::report::decimal(count("zone_lock_acquisitions") as f64 * 1000.0 / done as f64);
+        let rate = freehold_lab::report::decimal(
+            count("zone_lock_acquisitions") as f64 * 1000.0 / done as f64,
+        );
         let (table, name) = (text(memory), "acquisitions / 1,000 events");
         let line = table.lines().find(|line| line.contains(name)).expect("its row");
         assert_eq!(line.split_whitespace().last(), Some(rate.as_str()), "{line}");
@@ -465,9 +545,13 @@ fn a_clock_that_no_recording_has_is_said() {
     let folder = Folder::new();
     let line = |seconds: u64, n: u64| {
         let pfn = 0x100_000 + n;
-        format!("            make-7      [000] d..2. {seconds}.000001: mm_page_free: page=0000 pfn=0x{pfn:x} order=0\n")
+        format!(
+            "            make-7      [000] d..2. {seconds}.000001: mm_page_free: page=0000 pfn=0x{pfn:x} order=0\n"
+        )
     };
-    let text = |seconds: &[u64]| (0..).zip(seconds).map(|(n, &seconds)| line(seconds, n)).collect::<String>();
+    let text = |seconds: &[u64]| {
+        (0..).zip(seconds).map(|(n, &seconds)| line(seconds, n)).collect::<String>()
+    };
     let replay = |more: &[&str], path: &Path| {
         let done = freehold()
             .args(["replay", "-e", "vanilla", "--json", "--memory", "64M", "--warm"])
@@ -475,21 +559,39 @@ fn a_clock_that_no_recording_has_is_said() {
             .arg(path)
             .assert();
         let done = done.code(0);
-        let document: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+        let document: serde_json::Value =
+            serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
         let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
         (document["trace"]["skipped"].as_u64(), document["trace"]["long_gaps"].as_u64(), said)
     };
     let back = folder.file("back.txt", text(&[9, 8, 7, 10]));
-    let said = freehold().args(["replay", "-e", "vanilla"]).arg(&back).assert().code(2).get_output().stderr.clone();
+    let said = freehold()
+        .args(["replay", "-e", "vanilla"])
+        .arg(&back)
+        .assert()
+        .code(2)
+        .get_output()
+        .stderr
+        .clone();
     let said = String::from_utf8_lossy(&said);
-    assert!(said.contains("line 2: 1.000 s earlier than the latest") && said.contains("sort the events"), "{said}");
+    assert!(
+        said.contains("line 2: 1.000 s earlier than the latest")
+            && said.contains("sort the events"),
+        "{said}"
+    );
     let (skipped, gaps, said) = replay(&["--skip-bad"], &back);
     assert_eq!((skipped, gaps), (Some(2), Some(0)));
-    assert!(said.contains("2 malformed rows or lines skipped, the first: line 2: 1.000 s earlier"), "{said}");
+    assert!(
+        said.contains("2 malformed rows or lines skipped, the first: line 2: 1.000 s earlier"),
+        "{said}"
+    );
     let (skipped, gaps, said) = replay(&[], &folder.file("far.txt", text(&[7, 9_000_000])));
     assert_eq!((skipped, gaps), (Some(0), Some(1)));
     assert!(said.contains("1 gaps are longer than an hour, the first at line 2"), "{said}");
-    assert_eq!(replay(&[], &folder.file("fine.txt", text(&[7, 8, 9]))), (Some(0), Some(0), String::new()));
+    assert_eq!(
+        replay(&[], &folder.file("fine.txt", text(&[7, 8, 9]))),
+        (Some(0), Some(0), String::new())
+    );
 }
 
 #[test]

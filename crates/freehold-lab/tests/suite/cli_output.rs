@@ -1,4 +1,5 @@
-//! What the commands print: the table, its JSON, the timeline, and that the JSON is what the documentation promises.
+//! What the commands print: the table, its JSON, the timeline, and that the JSON is what the
+//! documentation promises.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,8 @@ fn json(command: &mut Command) -> serde_json::Value {
 fn the_table_of_the_sample() {
     let done = freehold().assert().code(0).stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    // Time is the one thing that differs from run to run: the row, and the line that it goes on in where it is long.
+    // Time is the one thing that differs from run to run: the row, and the line that it goes on in
+    // where it is long.
     let mut lines = text.lines().peekable();
     let mut steady = Vec::new();
     while let Some(line) = lines.next() {
@@ -46,8 +48,14 @@ fn tables_fit_the_terminal() {
     for width in [80, 160] {
         let done = freehold().env("COLUMNS", width.to_string()).assert().code(0);
         let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-        for line in text.lines().filter(|line| !line.starts_with("  ") && !line.contains("built-in")) {
-            assert!(line.chars().count() <= width, "{} columns of {width}: {line}", line.chars().count());
+        for line in
+            text.lines().filter(|line| !line.starts_with("  ") && !line.contains("built-in"))
+        {
+            assert!(
+                line.chars().count() <= width,
+                "{} columns of {width}: {line}",
+                line.chars().count()
+            );
         }
     }
 }
@@ -59,7 +67,8 @@ fn json_has_every_promised_name() {
         assert!(!document["trace"][name].is_null(), "trace.{name}");
     }
     let engines = document["engines"].as_array().expect("an array");
-    let names: Vec<_> = engines.iter().map(|engine| engine["engine"].as_str().unwrap_or_default()).collect();
+    let names: Vec<_> =
+        engines.iter().map(|engine| engine["engine"].as_str().unwrap_or_default()).collect();
     assert_eq!(names, ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"]);
     for engine in engines {
         for name in [
@@ -94,11 +103,18 @@ fn json_has_every_promised_name() {
         // Of free neighbours, whoever has them; on the kernel's lists they may lie apart.
         let index = |name: &str| engine[name].as_f64().expect("an index");
         let (runs, lists) = (index("unusable_index_mean"), index("unusable_index_lists_mean"));
-        assert!(if engine["engine"] == "freehold" { runs == lists } else { runs < lists }, "{runs} {lists}");
+        assert!(
+            if engine["engine"] == "freehold" { runs == lists } else { runs < lists },
+            "{runs} {lists}"
+        );
         // The lock that all CPUs of a small machine share besides the zone's: freehold's alone.
         let groups = engine["group_lock_acquisitions"].as_u64().expect("a count");
         assert_eq!(groups > 0, engine["engine"] == "freehold", "{groups} of {}", engine["engine"]);
-        assert!(engine["paths"].is_null() || engine["paths"]["group_locks"] == groups, "{}", engine["paths"]);
+        assert!(
+            engine["paths"].is_null() || engine["paths"]["group_locks"] == groups,
+            "{}",
+            engine["paths"]
+        );
         assert_eq!(
             engine["timeline"]["group_lock_acquisitions"].as_array().and_then(|all| all.last()),
             Some(&groups.into())
@@ -117,22 +133,31 @@ fn counts_do_not_depend_on_the_number_of_threads_or_the_other_engines() {
         engine
     };
     let alone = counts(&["-e", "pcp-buddy-fixed"]);
-    assert_eq!(alone, counts(&["-e", "5.17", "-e", "vanilla", "-e", "pcp-buddy-fixed", "--jobs", "1"]));
+    assert_eq!(
+        alone,
+        counts(&["-e", "5.17", "-e", "vanilla", "-e", "pcp-buddy-fixed", "--jobs", "1"])
+    );
     assert_eq!(alone, counts(&["-e", "pcp-buddy", "-e", "pcp-buddy-fixed", "--jobs", "4"]));
 }
 
 #[test]
 fn the_built_in_sample_is_the_file_in_data() {
     let built_in = json(freehold().args(["replay", "--json", "-e", "vanilla"]));
-    let file = json(freehold().args(["replay", "--json", "-e", "vanilla"]).arg(data("page-cache-churn.parquet")));
+    let file = json(
+        freehold()
+            .args(["replay", "--json", "-e", "vanilla"])
+            .arg(data("page-cache-churn.parquet")),
+    );
     assert_eq!(built_in["trace"]["events"], file["trace"]["events"]);
     assert_eq!(built_in["engines"][0]["zone_lock_work"], file["engines"][0]["zone_lock_work"]);
 }
 
 #[test]
 fn standard_input_is_read_twice_all_the_same() {
-    let bytes = std::fs::read(data("page-cache-churn.parquet")).expect("the sample is part of the repository");
-    let document = json(freehold().args(["replay", "--json", "-e", "vanilla", "-"]).write_stdin(bytes));
+    let bytes = std::fs::read(data("page-cache-churn.parquet"))
+        .expect("the sample is part of the repository");
+    let document =
+        json(freehold().args(["replay", "--json", "-e", "vanilla", "-"]).write_stdin(bytes));
     assert_eq!(document["trace"]["events"], 230_000);
 }
 
@@ -151,8 +176,13 @@ fn a_switch_changes_what_it_says_and_is_named_in_the_result() {
 fn the_timeline_has_a_row_for_each_sample_and_engine() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("over-time.parquet");
-    freehold().args(["replay", "-e", "5.17", "-e", "vanilla", "--timeline"]).arg(&path).assert().code(0);
-    let reader = SerializedFileReader::new(File::open(&path).expect("it was written")).expect("valid Parquet");
+    freehold()
+        .args(["replay", "-e", "5.17", "-e", "vanilla", "--timeline"])
+        .arg(&path)
+        .assert()
+        .code(0);
+    let reader = SerializedFileReader::new(File::open(&path).expect("it was written"))
+        .expect("valid Parquet");
     let rows = reader.metadata().file_metadata().num_rows();
     // 200 over the span and one at the end, for each of two engines.
     assert_eq!(rows, 402);
@@ -187,12 +217,11 @@ fn the_timeline_has_a_row_for_each_sample_and_engine() {
 #[test]
 fn against_the_kernel_prints_both_sides() {
     let trace = data("page-cache-churn.parquet");
-    freehold()
-        .args(["replay", "--against-kernel"])
-        .arg(&trace)
-        .assert()
-        .code(0)
-        .stdout(contains("frames refilled under the zone lock").and(contains("frames drained")).and(contains("6.18")));
+    freehold().args(["replay", "--against-kernel"]).arg(&trace).assert().code(0).stdout(
+        contains("frames refilled under the zone lock")
+            .and(contains("frames drained"))
+            .and(contains("6.18")),
+    );
     let document = json(freehold().args(["replay", "--against-kernel", "--json"]).arg(&trace));
     let against = &document["against_kernel"];
     assert_eq!(against["zone"], "Normal");
@@ -203,12 +232,19 @@ fn against_the_kernel_prints_both_sides() {
 
 #[test]
 fn engines_are_listed_with_where_they_come_from() {
-    freehold().arg("engines").assert().code(0).stdout(contains("pcp-buddy-fixed").and(contains("contig-free")));
+    freehold()
+        .arg("engines")
+        .assert()
+        .code(0)
+        .stdout(contains("pcp-buddy-fixed").and(contains("contig-free")));
     let document = json(freehold().args(["engines", "--json"]));
     for list in ["presets", "switches"] {
         for entry in document[list].as_array().expect("an array") {
             for field in ["name", "summary", "source"] {
-                assert!(entry[field].as_str().is_some_and(|text| !text.is_empty()), "{list}: {entry}");
+                assert!(
+                    entry[field].as_str().is_some_and(|text| !text.is_empty()),
+                    "{list}: {entry}"
+                );
             }
         }
     }
@@ -216,7 +252,9 @@ fn engines_are_listed_with_where_they_come_from() {
 
 #[test]
 fn every_default_engine_and_the_recording_kernel_can_be_named() {
-    for name in freehold_lab::engines::DEFAULT.iter().chain([&freehold_lab::engines::RECORDING_KERNEL]) {
+    for name in
+        freehold_lab::engines::DEFAULT.iter().chain([&freehold_lab::engines::RECORDING_KERNEL])
+    {
         assert!(name.parse::<freehold_lab::engines::EngineSpec>().is_ok(), "{name}");
     }
 }
@@ -228,7 +266,11 @@ fn no_colour_where_nobody_sees_it() {
 
 #[test]
 fn help_has_examples() {
-    freehold().arg("--help").assert().code(0).stdout(contains("Examples:").and(contains("freehold record")));
+    freehold()
+        .arg("--help")
+        .assert()
+        .code(0)
+        .stdout(contains("Examples:").and(contains("freehold record")));
     for command in ["replay", "bench", "record"] {
         freehold().args([command, "--help"]).assert().code(0).stdout(contains("Examples:"));
     }

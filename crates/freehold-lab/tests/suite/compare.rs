@@ -1,5 +1,5 @@
-//! `freehold compare`, and a report's `--baseline`: which figures are put beside each other, what is called worse, and
-//! what is refused.
+//! `freehold compare`, and a report's `--baseline`: which figures are put beside each other, what
+//! is called worse, and what is refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -48,9 +48,11 @@ fn bench(engine: &str, runs: &[f64]) -> Value {
 fn compare(before: &Value, after: &Value, more: &[&str]) -> (i32, Value) {
     let folder = Folder::new();
     let (a, b) = (folder.json("a.json", before), folder.json("b.json", after));
-    let done = freehold().args(["compare", "--json"]).args(more).arg(a).arg(b).output().expect("it runs");
+    let done =
+        freehold().args(["compare", "--json"]).args(more).arg(a).arg(b).output().expect("it runs");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    let found = serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let found =
+        serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     (done.status.code().unwrap(), found)
 }
 
@@ -61,11 +63,17 @@ fn a_replay_beside_itself_is_the_same_and_a_worse_one_is_found() {
     assert_eq!((code, &found["worse"], &found["better"]), (0, &json!(0), &json!(0)));
     let figures = found["figures"].as_array().unwrap();
     assert!(figures.len() >= 2 * 17, "{} figures", figures.len());
-    assert!(figures.iter().all(|one| one["what"].as_str().unwrap().starts_with("page-cache-churn")));
+    assert!(
+        figures.iter().all(|one| one["what"].as_str().unwrap().starts_with("page-cache-churn"))
+    );
     for engine in before["engines"].as_array().unwrap() {
-        let of = |one: &&Value| one["engine"] == engine["engine"] && one["metric"] == "zone_lock_work";
+        let of =
+            |one: &&Value| one["engine"] == engine["engine"] && one["metric"] == "zone_lock_work";
         let one = figures.iter().find(of).expect("its work under the zone lock");
-        assert_eq!((&one["before"], &one["percent"]), (&json!(engine["zone_lock_work"].as_f64()), &json!(0.0)));
+        assert_eq!(
+            (&one["before"], &one["percent"]),
+            (&json!(engine["zone_lock_work"].as_f64()), &json!(0.0))
+        );
     }
 
     let mut after = before.clone();
@@ -87,16 +95,22 @@ fn a_replay_beside_itself_is_the_same_and_a_worse_one_is_found() {
 
     after["engines"][1]["ns_per_event"] = json!(1e6);
     after["engines"][1]["zone_lock_work"] = json!(work);
-    assert_eq!(compare(&before, &after, &["--worse", "0"]).0, 0, "a replay's time is noisy and not judged");
+    assert_eq!(
+        compare(&before, &after, &["--worse", "0"]).0,
+        0,
+        "a replay's time is noisy and not judged"
+    );
 }
 
 #[test]
 fn of_benchmarks_only_a_significant_difference_is_worse() {
     let before = bench("x", &[10.0, 11.0, 12.0, 13.0]);
-    let (code, found) = compare(&before, &bench("x", &[20.0, 21.0, 22.0, 23.0]), &["--worse", "50"]);
+    let (code, found) =
+        compare(&before, &bench("x", &[20.0, 21.0, 22.0, 23.0]), &["--worse", "50"]);
     assert_eq!((code, &found["figures"][0]["verdict"]), (1, &json!("worse")));
     assert!((found["figures"][0]["p"].as_f64().unwrap() - 2.0 / 70.0).abs() < 1e-9);
-    let (code, found) = compare(&before, &bench("x", &[12.5, 21.0, 22.0, 23.0]), &["--worse", "50"]);
+    let (code, found) =
+        compare(&before, &bench("x", &[12.5, 21.0, 22.0, 23.0]), &["--worse", "50"]);
     assert_eq!((code, &found["figures"][0]["verdict"]), (0, &json!("unclear")));
 }
 
@@ -105,12 +119,14 @@ fn what_bench_prints_has_its_runs() {
     let now = result(&["bench", "--quick", "--runs", "4", "--json", "-e", "freehold", "pair"]);
     for row in now["rows"].as_array().unwrap() {
         let runs = row["runs"].as_u64().unwrap();
-        let values: Vec<f64> =
-            row["values"].as_array().map_or(Vec::new(), |all| all.iter().map(|one| one.as_f64().unwrap()).collect());
+        let values: Vec<f64> = row["values"]
+            .as_array()
+            .map_or(Vec::new(), |all| all.iter().map(|one| one.as_f64().unwrap()).collect());
         assert_eq!(values.len() as u64, if runs > 1 { runs } else { 0 }, "{row}");
         assert!(
             values.is_empty()
-                || (values.first(), values.last()) == (row["min"].as_f64().as_ref(), row["max"].as_f64().as_ref())
+                || (values.first(), values.last())
+                    == (row["min"].as_f64().as_ref(), row["max"].as_f64().as_ref())
         );
         assert!(values.is_sorted());
         // Counted on one thread before the runs, or a time.
@@ -122,7 +138,19 @@ fn what_bench_prints_has_its_runs() {
 
 #[test]
 fn cells_and_simulations_are_matched_by_machine_and_seed() {
-    let cell = ["bench", "fragmentation", "-w", "aging", "--cpus", "2", "--memory", "64M", "--used", "70", "--json"];
+    let cell = [
+        "bench",
+        "fragmentation",
+        "-w",
+        "aging",
+        "--cpus",
+        "2",
+        "--memory",
+        "64M",
+        "--used",
+        "70",
+        "--json",
+    ];
     let more = ["--allocations", "2000", "--engines", "freehold", "--no-progress", "--seeds"];
     let grid = |seeds: &str| result(&[&cell[..], &more, &[seeds]].concat());
     let before = grid("1,2");
@@ -137,17 +165,25 @@ fn cells_and_simulations_are_matched_by_machine_and_seed() {
     let (_, found) = compare(&before, &grid("2,3"), &[]);
     assert!(found["figures"].as_array().unwrap().iter().all(|one| one["seeds"] == 1));
     assert!(
-        !found["only_before"].as_array().unwrap().is_empty() && !found["only_after"].as_array().unwrap().is_empty()
+        !found["only_before"].as_array().unwrap().is_empty()
+            && !found["only_after"].as_array().unwrap().is_empty()
     );
 
     let simulate = |cpus: &str| {
-        let engines = ["-e", "vanilla", "-e", "freehold", "--no-progress", "--json", "-w", "pair", "--cpus"];
+        let engines =
+            ["-e", "vanilla", "-e", "freehold", "--no-progress", "--json", "-w", "pair", "--cpus"];
         result(&[&["simulate"], &engines[..], &[cpus]].concat())
     };
     let (two, four) = (simulate("2"), simulate("2,4"));
     let (code, found) = compare(&two, &four, &["--worse", "0"]);
     assert_eq!((code, found["only_before"].as_array().unwrap().len()), (0, 0));
-    assert!(found["only_after"].as_array().unwrap().iter().all(|one| one["what"].as_str().unwrap().contains("4 CPUs")));
+    assert!(
+        found["only_after"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| one["what"].as_str().unwrap().contains("4 CPUs"))
+    );
     let mut slower = two.clone();
     slower["rows"][1]["frames_per_second"] = json!(1.0);
     let (code, found) = compare(&two, &slower, &["--worse", "50"]);
@@ -171,10 +207,20 @@ fn the_table_says_it_in_words() {
     after["yardstick"]["rmw_ns"] = json!(9.0);
     let after = folder.json("after.json", &after);
     let done = freehold().arg("compare").args([&before, &after]).assert().success();
-    for expected in
-        ["before.json", "after.json", "ns_per_pair_order0", "+87.0%", "0.029", "worse", "The worst:", "two machines"]
-    {
-        assert!(String::from_utf8_lossy(&done.get_output().stdout).contains(expected), "{expected}");
+    for expected in [
+        "before.json",
+        "after.json",
+        "ns_per_pair_order0",
+        "+87.0%",
+        "0.029",
+        "worse",
+        "The worst:",
+        "two machines",
+    ] {
+        assert!(
+            String::from_utf8_lossy(&done.get_output().stdout).contains(expected),
+            "{expected}"
+        );
     }
     let same = freehold().arg("compare").args([&before, &before]).assert().success();
     same.stdout(contains("0 are worse").and(contains("not shown, they are equal")));
@@ -191,7 +237,10 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
     let row = twice["rows"][0].clone();
     twice["rows"].as_array_mut().unwrap().push(row);
     let twice = folder.json("twice.json", &twice);
-    let cells = folder.json("cells.json", &json!({"cells": [{"workload": "aging", "engine": "x", "failures": 1}]}));
+    let cells = folder.json(
+        "cells.json",
+        &json!({"cells": [{"workload": "aging", "engine": "x", "failures": 1}]}),
+    );
     let empty = folder.json("empty.json", &json!({"yardstick": {}, "rows": []}));
     let unknown = folder.json("unknown.json", &json!({"a": 1}));
     let page = folder.0.path().join("page.html");
@@ -209,7 +258,10 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
         ([&pair, &folder.0.path().join("missing.json")], &[], "cannot read"),
     ] {
         let done = freehold().arg("compare").args(files).args(more).assert().code(2).stdout("");
-        done.stderr(contains(expected).and(contains("hint").or(contains("--help")).or(contains("No such file"))));
+        done.stderr(
+            contains(expected)
+                .and(contains("hint").or(contains("--help")).or(contains("No such file"))),
+        );
     }
     freehold().args(["compare", "-", "-"]).assert().code(2).stderr(contains("only once"));
 }
@@ -223,33 +275,64 @@ fn a_report_takes_an_older_report_or_result_as_its_baseline() {
     freehold().arg("report").arg(&before).arg("-o").arg(&old).assert().success();
     for baseline in [&before, &old] {
         let page = folder.0.path().join("new.html");
-        freehold().arg("report").arg("--baseline").arg(baseline).arg(&after).arg("-o").arg(&page).assert().success();
+        freehold()
+            .arg("report")
+            .arg("--baseline")
+            .arg(baseline)
+            .arg(&after)
+            .arg("-o")
+            .arg(&page)
+            .assert()
+            .success();
         let text = fs::read_to_string(&page).unwrap();
-        assert!(text.contains("\"kind\":\"comparison\"") && text.contains("\"verdict\":\"worse\""), "{baseline:?}");
+        assert!(
+            text.contains("\"kind\":\"comparison\"") && text.contains("\"verdict\":\"worse\""),
+            "{baseline:?}"
+        );
         // And that report can be compared with again.
-        freehold().arg("compare").args([&page, &after]).assert().success().stdout(contains("0 are worse"));
+        freehold()
+            .arg("compare")
+            .args([&page, &after])
+            .assert()
+            .success()
+            .stdout(contains("0 are worse"));
     }
-    let mixed = folder.json("cells.json", &json!({"cells": [{"workload": "aging", "engine": "x", "failures": 1}]}));
+    let mixed = folder.json(
+        "cells.json",
+        &json!({"cells": [{"workload": "aging", "engine": "x", "failures": 1}]}),
+    );
     let page = folder.0.path().join("no.html");
-    let refused = freehold().arg("report").arg("--baseline").arg(&mixed).arg(&after).arg("-o").arg(&page).assert();
+    let refused = freehold()
+        .arg("report")
+        .arg("--baseline")
+        .arg(&mixed)
+        .arg(&after)
+        .arg("-o")
+        .arg(&page)
+        .assert();
     refused.code(2).stderr(contains("only results of one command"));
     assert!(!page.exists());
 }
 
 #[test]
 fn what_threads_count_is_unclear_until_runs_agree() {
-    // On threads the counts of a replay differ from run to run; that no frame is lost is the same in all of them.
+    // On threads the counts of a replay differ from run to run; that no frame is lost is the same
+    // in all of them.
     let mut before = result(&["replay", "--json", "-e", "freehold"]);
     let mut after = before.clone();
     let work = before["engines"][0]["zone_lock_work"].as_u64().unwrap();
     after["engines"][0]["zone_lock_work"] = json!(work * 2);
     assert_eq!(compare(&before, &after, &["--worse", "1"]).0, 1, "one thread: a count is a count");
     for document in [&mut before, &mut after] {
-        document["threads"] =
-            json!({"threads": 2, "processors": 2, "interrupts": 0.0, "interrupt_frees": 0, "lead": 4096});
+        document["threads"] = json!({"threads": 2, "processors": 2, "interrupts": 0.0, "interrupt_frees": 0, "lead": 4096});
     }
     let (code, found) = compare(&before, &after, &["--worse", "1"]);
-    let verdicts = found["figures"].as_array().unwrap().iter().filter(|one| one["verdict"] == "unclear").count();
+    let verdicts = found["figures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["verdict"] == "unclear")
+        .count();
     assert_eq!((code, verdicts), (0, 1), "{found}");
     after["engines"][0]["lost_frames"] = json!(1);
     assert_eq!(compare(&before, &after, &["--worse", "1"]).0, 1);
@@ -263,8 +346,13 @@ fn what_threads_count_is_unclear_until_runs_agree() {
         json!({"yardstick": {}, "rows": [row]})
     };
     for (exact, code, verdict) in [(true, 1, "worse"), (false, 0, "unclear")] {
-        let (found_code, found) = compare(&count(exact, 10.0), &count(exact, 20.0), &["--worse", "1"]);
-        assert_eq!((found_code, &found["figures"][0]["verdict"]), (code, &json!(verdict)), "{exact}");
+        let (found_code, found) =
+            compare(&count(exact, 10.0), &count(exact, 20.0), &["--worse", "1"]);
+        assert_eq!(
+            (found_code, &found["figures"][0]["verdict"]),
+            (code, &json!(verdict)),
+            "{exact}"
+        );
     }
 }
 
@@ -275,8 +363,19 @@ fn other_machines_are_other_places() {
         found["figures"][0]["what"].as_str().expect("a place").to_owned()
     };
     let simulate = |more: &[&str]| {
-        let plain =
-            ["simulate", "-e", "vanilla", "--no-progress", "--json", "-w", "pair", "--cpus", "2", "--memory", "1G"];
+        let plain = [
+            "simulate",
+            "-e",
+            "vanilla",
+            "--no-progress",
+            "--json",
+            "-w",
+            "pair",
+            "--cpus",
+            "2",
+            "--memory",
+            "1G",
+        ];
         place(&result(&[&plain[..], more].concat()))
     };
     let plain = simulate(&[]);
@@ -290,9 +389,21 @@ fn other_machines_are_other_places() {
         assert!(other != plain && other.contains(says), "{plain}; {other}");
     }
     let aging = |allocations: &str| {
-        let cell =
-            ["bench", "fragmentation", "-w", "aging", "--cpus", "2", "--memory", "16M", "--used", "50", "--json"];
-        let more = ["--engines", "vanilla", "--no-progress", "--seeds", "1", "--allocations", allocations];
+        let cell = [
+            "bench",
+            "fragmentation",
+            "-w",
+            "aging",
+            "--cpus",
+            "2",
+            "--memory",
+            "16M",
+            "--used",
+            "50",
+            "--json",
+        ];
+        let more =
+            ["--engines", "vanilla", "--no-progress", "--seeds", "1", "--allocations", allocations];
         place(&result(&[&cell[..], &more].concat()))
     };
     assert!(aging("2000").contains("2000 allocations"));

@@ -1,5 +1,6 @@
-//! `freehold bench fragmentation`: the names in its JSON, the same figures every time, and that each figure shows what it
-//! is there to show: engines made for it hoard, scatter, give up too early, and lose frames.
+//! `freehold bench fragmentation`: the names in its JSON, the same figures every time, and that
+//! each figure shows what it is there to show: engines made for it hoard, scatter, give up too
+//! early, and lose frames.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -85,19 +86,25 @@ impl Engine for Toy {
             state.turn += 1;
         }
         let from = state.turn % (frames / block) * block;
-        let limit = if self.fault == Fault::GivesUp && !state.drained { frames - block } else { frames };
+        let limit =
+            if self.fault == Fault::GivesUp && !state.drained { frames - block } else { frames };
         // A plain loop: it is most of what these tests do.
         let (mut found, mut at) = (None, 0);
         while found.is_none() && at < frames {
             let place = (from + at) % frames;
-            if place < limit && !state.used[place] && !state.used[place..place + size].contains(&true) {
+            if place < limit
+                && !state.used[place]
+                && !state.used[place..place + size].contains(&true)
+            {
                 found = Some(place);
             }
             at += size;
         }
         let place = found.ok_or(AllocError::NoMemory { order: request.order })?;
         // The mistake is made once, when there is something in use.
-        let twice = self.fault == Fault::Doubles && state.calls >= 1000 && !std::mem::replace(&mut state.erred, true);
+        let twice = self.fault == Fault::Doubles
+            && state.calls >= 1000
+            && !std::mem::replace(&mut state.erred, true);
         let place = if twice { state.used.iter().position(|&used| used).unwrap() } else { place };
         state.used[place..place + size].fill(true);
         Ok(Pfn::new(self.start + place as u64))
@@ -221,7 +228,8 @@ fn engines_that_lose_or_double_a_frame_have_no_figures() {
     }
 }
 
-/// The toys know no types, so each block gets some of all; a design that keeps them apart has hardly any such block.
+/// The toys know no types, so each block gets some of all; a design that keeps them apart has
+/// hardly any such block.
 #[test]
 fn blocks_of_mixed_types_are_counted() {
     let mixed = |cell: Cell| cell.figures.mixed_blocks.unwrap();
@@ -263,10 +271,12 @@ fn the_grid_is_all_combinations_and_no_machine_is_too_large() {
     let all = grid().scenarios();
     // 3 levels and 4 orders, on 6 machines, with 2 seeds and 2 engines.
     assert_eq!(all.len(), (3 + 4) * 6 * 2 * 2);
-    let largest: BTreeSet<u16> = all.iter().filter(|one| one.frames == MEMORY_MOST).map(|one| one.cpus).collect();
+    let largest: BTreeSet<u16> =
+        all.iter().filter(|one| one.frames == MEMORY_MOST).map(|one| one.cpus).collect();
     assert_eq!(largest, BTreeSet::from([256, 1024]));
     assert!(all.iter().all(|one| one.frames <= MEMORY_MOST && one.frames % 1024 == 0));
-    let given = Grid { frames: vec![1 << 18, 1 << 18], used_percent: vec![40], ..grid() }.scenarios();
+    let given =
+        Grid { frames: vec![1 << 18, 1 << 18], used_percent: vec![40], ..grid() }.scenarios();
     assert_eq!(given.len(), (1 + 4) * 3 * 2 * 2);
 }
 
@@ -302,7 +312,8 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
     let document: Value = serde_json::from_slice(&bytes).expect("JSON");
     assert_eq!(keys(&document), BTreeSet::from(["cells", "verdict"]));
     let cells = document["cells"].as_array().expect("an array");
-    // One level of kernel-build-like and idle, three of aging, four orders, on two machines; eight levels of the mix.
+    // One level of kernel-build-like and idle, three of aging, four orders, on two machines; eight
+    // levels of the mix.
     assert_eq!(cells.len(), ((1 + 3 + 1 + 4) * 2 + 8) * 2 * 2);
     for cell in cells {
         let wanted = [
@@ -332,8 +343,16 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
         let is = |name: &str| !cell[name].is_null();
         let workload = cell["workload"].as_str().expect("text");
         assert_eq!(is("used_percent"), workload != "kernel-build-like", "{cell}");
-        assert_eq!((is("order"), is("false_failures")), (workload == "fill", workload == "fill"), "{cell}");
-        assert_eq!((is("unusable"), is("idle_share")), (workload != "fill", workload == "idle"), "{cell}");
+        assert_eq!(
+            (is("order"), is("false_failures")),
+            (workload == "fill", workload == "fill"),
+            "{cell}"
+        );
+        assert_eq!(
+            (is("unusable"), is("idle_share")),
+            (workload != "fill", workload == "idle"),
+            "{cell}"
+        );
         assert!(is("zone_locks_per_1000"), "{cell}");
         let groups = cell["group_locks_per_1000"].as_f64().expect("a rate");
         assert_eq!(groups > 0.0, cell["engine"] == "freehold", "{cell}");
@@ -342,7 +361,10 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
             let of = |name: &str| cell[name]["9"].as_f64().expect("an index");
             // What lies apart on lists may be one run; never the other way round.
             assert!(of("unusable") <= of("unusable_lists"), "{cell}");
-            assert!(cell["engine"] != "freehold" || cell["unusable"] == cell["unusable_lists"], "{cell}");
+            assert!(
+                cell["engine"] != "freehold" || cell["unusable"] == cell["unusable_lists"],
+                "{cell}"
+            );
         }
     }
 }
@@ -351,15 +373,21 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
 fn the_table_shows_the_grid() {
     let done = command(&SMALL).args(["-w", "aging,idle", "--used", "50"]).assert().success();
     let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
-    for part in ["aging: ", "idle: ", "free as", "held by idle CPUs", "16 MiB", "50 %", "mean of 2 seeds"] {
+    for part in
+        ["aging: ", "idle: ", "free as", "held by idle CPUs", "16 MiB", "50 %", "mean of 2 seeds"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
 
     // On top the verdict, counted over all machines: the JSON's.
-    let done = command(&SMALL).args(["-w", "aging,idle", "--used", "50", "--json"]).assert().success();
+    let done =
+        command(&SMALL).args(["-w", "aging,idle", "--used", "50", "--json"]).assert().success();
     let document: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
     let said = document["verdict"].as_str().unwrap();
-    assert!(said.starts_with("Best by the first figure of each workload: ") && said.ends_with('.'), "{said}");
+    assert!(
+        said.starts_with("Best by the first figure of each workload: ") && said.ends_with('.'),
+        "{said}"
+    );
     assert_eq!(text.lines().next(), Some(said));
 }
 

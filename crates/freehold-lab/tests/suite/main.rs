@@ -1,5 +1,5 @@
-//! Tests of the `freehold` command and of what is behind it. One program, since each takes seconds to link; the report in a
-//! browser has its own.
+//! Tests of the `freehold` command and of what is behind it. One program, since each takes seconds
+//! to link; the report in a browser has its own.
 
 mod against_kernel;
 mod bench_command;

@@ -43,7 +43,10 @@ struct Picture {
 }
 
 fn attribute(element: &BytesStart<'_>, name: &str) -> String {
-    let found = element.try_get_attribute(name).expect("valid attributes").unwrap_or_else(|| panic!("no {name}"));
+    let found = element
+        .try_get_attribute(name)
+        .expect("valid attributes")
+        .unwrap_or_else(|| panic!("no {name}"));
     found.unescape_value().expect("valid text").into_owned()
 }
 
@@ -70,19 +73,21 @@ fn parse(svg: &str) -> Picture {
                 open.push(element);
             }
             Event::Empty(element) => {
-                let curve =
-                    element.name().as_ref() == b"polyline" && attribute(&element, "points").split(' ').count() > 3;
+                let curve = element.name().as_ref() == b"polyline"
+                    && attribute(&element, "points").split(' ').count() > 3;
                 picture.curves += usize::from(curve);
             }
             Event::Text(more) => text.push_str(&more.decode().expect("UTF-8")),
-            Event::GeneralRef(more) => text.push_str(match more.decode().expect("UTF-8").as_ref() {
-                "lt" => "<",
-                "gt" => ">",
-                "amp" => "&",
-                "quot" => "\"",
-                "apos" => "'",
-                other => panic!("entity {other}"),
-            }),
+            Event::GeneralRef(more) => {
+                text.push_str(match more.decode().expect("UTF-8").as_ref() {
+                    "lt" => "<",
+                    "gt" => ">",
+                    "amp" => "&",
+                    "quot" => "\"",
+                    "apos" => "'",
+                    other => panic!("entity {other}"),
+                })
+            }
             Event::End(_) => {
                 let element = open.pop().expect("an element that was opened");
                 let text = std::mem::take(&mut text).trim().to_owned();
@@ -109,7 +114,8 @@ fn label(element: &BytesStart<'_>, text: String) -> Label {
     assert!(size >= 11.9, "{text}: {size} px is too small to read");
     assert_eq!(attribute(element, "dy"), "0.76em");
     let (x, base) = (number(element, "x") / UNITS, number(element, "y") / UNITS + 0.76 * size);
-    // Measured with DejaVu Sans, one of the wider fonts: names take 0.58 em a character, numbers 0.63.
+    // Measured with DejaVu Sans, one of the wider fonts: names take 0.58 em a character, numbers
+    // 0.63.
     let wide = text.chars().count() as f64 * size * 0.6;
     let left = match attribute(element, "text-anchor").as_str() {
         "start" => x,
@@ -122,9 +128,13 @@ fn label(element: &BytesStart<'_>, text: String) -> Label {
 fn assert_nothing_overlaps(picture: &Picture) {
     for (i, a) in picture.labels.iter().enumerate() {
         let (wide, high) = picture.size;
-        assert!(a.left >= 0.0 && a.right <= wide && a.top >= 0.0 && a.bottom <= high, "outside: {a:?}");
+        assert!(
+            a.left >= 0.0 && a.right <= wide && a.top >= 0.0 && a.bottom <= high,
+            "outside: {a:?}"
+        );
         for b in &picture.labels[i + 1..] {
-            let apart = a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+            let apart =
+                a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
             assert!(apart, "one on the other: {a:?} and {b:?}");
         }
     }
@@ -135,7 +145,13 @@ fn drawn(arguments: &[&str], traces: &[PathBuf]) -> (Picture, serde_json::Value)
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("comparison.svg");
     let mut command = freehold();
-    let done = command.args(["replay", "--json", "--picture"]).arg(&path).args(arguments).args(traces).assert().code(0);
+    let done = command
+        .args(["replay", "--json", "--picture"])
+        .arg(&path)
+        .args(arguments)
+        .args(traces)
+        .assert()
+        .code(0);
     let document = serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
     (parse(&fs::read_to_string(path).expect("it was written, in UTF-8")), document)
 }
@@ -160,13 +176,18 @@ fn the_picture_of_the_sample_says_what_the_json_says() {
         // Beside its bars and in the legend.
         assert_eq!(labels.iter().filter(|&&label| label == name).count(), 2, "{name}");
         assert!(picture.description.contains(&format!("{name}:")));
-        let hold = freehold_lab::report::thousands(engine["zone_lock_work_max"].as_u64().expect("a count"));
+        let hold = freehold_lab::report::thousands(
+            engine["zone_lock_work_max"].as_u64().expect("a count"),
+        );
         assert!(labels.contains(&hold.as_str()), "{hold} in {labels:?}");
         let events = document["replayed_events"].as_f64().expect("a number");
         let taken = engine["zone_lock_acquisitions"].as_f64().expect("a number") * 1000.0 / events;
         // Small numbers are written with more places.
         let written = [format!("{taken:.1}"), format!("{taken:.3}")];
-        assert!(written.iter().any(|number| labels.contains(&number.as_str())), "{taken} in {labels:?}");
+        assert!(
+            written.iter().any(|number| labels.contains(&number.as_str())),
+            "{taken} in {labels:?}"
+        );
     }
     // A curve for each.
     assert_eq!(picture.curves, engines.len());
@@ -176,7 +197,8 @@ fn the_picture_of_the_sample_says_what_the_json_says() {
 #[test]
 fn labels_keep_apart_with_one_engine_to_ten_and_long_names() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let trace = written(folder.path(), &format!("{}.txt", "a-long-name-of-a-recording".repeat(6)), TEXT);
+    let trace =
+        written(folder.path(), &format!("{}.txt", "a-long-name-of-a-recording".repeat(6)), TEXT);
     let names = [
         "pcp-buddy-fixed",
         "vanilla",
@@ -235,10 +257,16 @@ fn each_of_several_traces_has_a_picture() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let traces = ["make.txt", "redis.txt"].map(|name| written(folder.path(), name, TEXT));
     let path = folder.path().join("p.svg");
-    freehold().args(["replay", "-e", "vanilla", "--picture"]).arg(&path).args(&traces).assert().code(0);
+    freehold()
+        .args(["replay", "-e", "vanilla", "--picture"])
+        .arg(&path)
+        .args(&traces)
+        .assert()
+        .code(0);
     assert!(!path.exists());
     for name in ["make", "redis"] {
-        let text = fs::read_to_string(folder.path().join(format!("p-{name}.svg"))).expect("it was written");
+        let text = fs::read_to_string(folder.path().join(format!("p-{name}.svg")))
+            .expect("it was written");
         assert!(parse(&text).title.starts_with(name));
     }
 }

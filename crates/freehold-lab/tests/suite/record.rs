@@ -1,4 +1,5 @@
-//! `freehold record`: wrong usage anywhere; real recordings where the kernel's tracing files are there and may be used.
+//! `freehold record`: wrong usage anywhere; real recordings where the kernel's tracing files are
+//! there and may be used.
 
 use std::fs;
 use std::io::Write;
@@ -21,8 +22,11 @@ fn can_record(test: &str) -> bool {
     let can = fs::create_dir(&probe).is_ok();
     let _ = fs::remove_dir(&probe);
     if !can {
-        let _ =
-            writeln!(std::io::stderr(), "SKIPPED {test}: {} cannot be used (root and tracefs)", instances.display());
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED {test}: {} cannot be used (root and tracefs)",
+            instances.display()
+        );
     }
     can
 }
@@ -32,7 +36,13 @@ fn wrong_usage_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t.parquet");
     freehold().args(["record", "-o"]).arg(&trace).assert().code(2).stderr(contains("--duration"));
-    freehold().args(["record", "-o"]).arg(&trace).args(["-d", "10"]).assert().code(2).stderr(contains("10s"));
+    freehold()
+        .args(["record", "-o"])
+        .arg(&trace)
+        .args(["-d", "10"])
+        .assert()
+        .code(2)
+        .stderr(contains("10s"));
     freehold()
         .args(["record", "-o"])
         .arg(&trace)
@@ -59,7 +69,12 @@ fn wrong_usage_says_what_to_do() {
         .stderr(contains("kmem:mm_page_free"));
     assert!(!trace.exists());
     fs::write(&trace, "mine").unwrap();
-    freehold().args(["record", "-d", "1s", "-o"]).arg(&trace).assert().code(2).stderr(contains("--force"));
+    freehold()
+        .args(["record", "-d", "1s", "-o"])
+        .arg(&trace)
+        .assert()
+        .code(2)
+        .stderr(contains("--force"));
     assert_eq!(fs::read(&trace).unwrap(), b"mine");
 }
 
@@ -86,19 +101,31 @@ fn what_a_command_does_is_recorded_and_can_be_replayed() {
     assert!(allocations > 30, "{said}");
     for kind in ["zoneinfo", "buddyinfo"] {
         for when in ["before", "after"] {
-            assert!(folder.path().join(format!("copy.{kind}.{when}.txt")).exists(), "{kind} {when}");
+            assert!(
+                folder.path().join(format!("copy.{kind}.{when}.txt")).exists(),
+                "{kind} {when}"
+            );
         }
     }
     // dd may be done before the next tick; that the file is whole is what can be said.
     let ticks = fs::read_to_string(folder.path().join("copy.ticks.txt")).unwrap();
     freehold_trace::ticks::parse(&ticks).unwrap();
-    let replay = freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
+    let replay =
+        freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
     assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
-    freehold().args(["replay", "--against-kernel"]).arg(&trace).assert().success().stdout(contains("frames drained"));
-    // Nothing stays behind in the kernel: every instance of ours is that of a recorder still running.
+    freehold()
+        .args(["replay", "--against-kernel"])
+        .arg(&trace)
+        .assert()
+        .success()
+        .stdout(contains("frames drained"));
+    // Nothing stays behind in the kernel: every instance of ours is that of a recorder still
+    // running.
     for instance in fs::read_dir("/sys/kernel/tracing/instances").unwrap().flatten() {
         let name = instance.file_name().to_string_lossy().into_owned();
-        let Some(pid) = name.strip_prefix("freehold-").filter(|pid| pid.bytes().all(|b| b.is_ascii_digit())) else {
+        let Some(pid) =
+            name.strip_prefix("freehold-").filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()))
+        else {
             continue;
         };
         assert!(Path::new("/proc").join(pid).exists(), "{name} was left behind");
@@ -127,7 +154,9 @@ fn a_recording_that_is_ended_by_a_signal_is_written_and_leaves_nothing_behind() 
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         assert!(Path::new(&instance).exists());
-        let kill = std::process::Command::new("kill").args(["-s", signal, &recorder.id().to_string()]).status();
+        let kill = std::process::Command::new("kill")
+            .args(["-s", signal, &recorder.id().to_string()])
+            .status();
         assert!(kill.unwrap().success());
         assert_eq!(recorder.wait().unwrap().code(), Some(130), "SIG{signal}");
         assert!(!Path::new(&instance).exists(), "SIG{signal}: {instance} was left behind");
@@ -146,11 +175,22 @@ fn a_trace_with_holes_is_not_written_unless_asked_for() {
     let record = |more: &[&str]| {
         let mut command = freehold();
         command.args(["record", "-b", "16K", "-o"]).arg(&trace).args(more);
-        command.args(["--", "dd", "if=/dev/zero", "bs=1M", "count=64", "status=none", "conv=notrunc"]);
+        command.args([
+            "--",
+            "dd",
+            "if=/dev/zero",
+            "bs=1M",
+            "count=64",
+            "status=none",
+            "conv=notrunc",
+        ]);
         command.arg(format!("of={}", zeroes.display()));
         command
     };
-    record(&[]).assert().code(2).stderr(contains("were lost: nothing written").and(contains("--allow-lost")));
+    record(&[])
+        .assert()
+        .code(2)
+        .stderr(contains("were lost: nothing written").and(contains("--allow-lost")));
     assert!(!trace.exists());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only what dd wrote is there");
     fs::remove_file(&zeroes).unwrap();
@@ -158,7 +198,8 @@ fn a_trace_with_holes_is_not_written_unless_asked_for() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(said["lost_events"].as_u64().unwrap() > 0, "{said}");
-    let replay = freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
+    let replay =
+        freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
     assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
 }
 

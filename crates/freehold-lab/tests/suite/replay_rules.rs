@@ -9,11 +9,25 @@ fn calls(events: &[freehold_trace::Event]) -> Vec<Call> {
 
 #[test]
 fn frames_are_mapped_and_every_free_finds_its_allocation() {
-    let events =
-        [alloc(0, 0, 5000, 0), alloc(1, 1, 9000, 3), free(2, 1, 5000, 0), alloc(3, 0, 700, 0), free(4, 1, 9000, 3)];
+    let events = [
+        alloc(0, 0, 5000, 0),
+        alloc(1, 1, 9000, 3),
+        free(2, 1, 5000, 0),
+        alloc(3, 0, 700, 0),
+        free(4, 1, 9000, 3),
+    ];
     let (calls, replay) = run(&events, Setup::default());
     // The free of 5000 waits for CPU 1's next event that is no free; there is none before the end.
-    assert_eq!(calls, [allocated(0, 0, 0), allocated(1, 8, 3), allocated(0, 1, 0), freed(1, 0, 0), freed(1, 8, 3)]);
+    assert_eq!(
+        calls,
+        [
+            allocated(0, 0, 0),
+            allocated(1, 8, 3),
+            allocated(0, 1, 0),
+            freed(1, 0, 0),
+            freed(1, 8, 3)
+        ]
+    );
     assert!(replay.is_whole(), "{:?}", replay.engines[0].errors);
     let facts = &replay.survey.facts;
     assert_eq!((facts.known_frees, facts.remote_frees, facts.peak_live_frames), (2, 1, 9));
@@ -46,7 +60,8 @@ fn frees_confirmed_by_free_batched_go_as_one_batch() {
     ];
     assert_eq!(
         calls(&events)[3..],
-        // 11 never came to free_batched though 12 behind it did: it went to the zone before the commits began.
+        // 11 never came to free_batched though 12 behind it did: it went to the zone before the
+        // commits began.
         [freed(0, 1, 0), Call::Batch { cpu: 0, chunks: vec![(0, 0), (2, 0)] }, allocated(0, 0, 0)]
     );
 }
@@ -81,22 +96,40 @@ fn more_pending_frees_than_a_batch_holds_were_single_frees() {
 
 #[test]
 fn another_cpu_may_allocate_the_frame_while_its_free_is_pending() {
-    let events = [alloc(0, 0, 10, 0), free(1, 0, 10, 0), alloc(1, 1, 10, 0), batched(2, 0, 10), free(3, 1, 10, 0)];
+    let events = [
+        alloc(0, 0, 10, 0),
+        free(1, 0, 10, 0),
+        alloc(1, 1, 10, 0),
+        batched(2, 0, 10),
+        free(3, 1, 10, 0),
+    ];
     let (calls, replay) = run(&events, Setup::default());
     assert_eq!(
         calls,
-        [allocated(0, 0, 0), allocated(1, 1, 0), Call::Batch { cpu: 0, chunks: vec![(0, 0)] }, freed(1, 1, 0)]
+        [
+            allocated(0, 0, 0),
+            allocated(1, 1, 0),
+            Call::Batch { cpu: 0, chunks: vec![(0, 0)] },
+            freed(1, 1, 0)
+        ]
     );
     assert_eq!(replay.survey.facts.lost_frees, 0);
 }
 
 #[test]
 fn a_free_inside_a_larger_allocation_splits_it() {
-    let events = [alloc(0, 0, 512, 3), free(1, 0, 516, 1), alloc(2, 0, 9999, 0), free(3, 0, 512, 1)];
+    let events =
+        [alloc(0, 0, 512, 3), free(1, 0, 516, 1), alloc(2, 0, 9999, 0), free(3, 0, 512, 1)];
     let (calls, replay) = run(&events, Setup::default());
     assert_eq!(
         calls,
-        [allocated(0, 0, 3), Call::Split { at: 0, from: 3, to: 1 }, freed(0, 4, 1), allocated(0, 4, 0), freed(0, 0, 1),]
+        [
+            allocated(0, 0, 3),
+            Call::Split { at: 0, from: 3, to: 1 },
+            freed(0, 4, 1),
+            allocated(0, 4, 0),
+            freed(0, 0, 1),
+        ]
     );
     assert_eq!((replay.survey.facts.split_frees, replay.survey.facts.live_frames), (1, 5));
     assert!(replay.is_whole());
@@ -120,7 +153,16 @@ fn a_free_over_smaller_allocations_frees_each() {
 fn an_allocation_of_a_live_frame_makes_up_for_the_free_that_was_not_traced() {
     let events = [alloc(0, 0, 64, 0), alloc(1, 1, 64, 0), alloc(2, 1, 64, 1)];
     let (calls, replay) = run(&events, Setup::default());
-    assert_eq!(calls, [allocated(0, 0, 0), freed(1, 0, 0), allocated(1, 0, 0), freed(1, 0, 0), allocated(1, 0, 1)]);
+    assert_eq!(
+        calls,
+        [
+            allocated(0, 0, 0),
+            freed(1, 0, 0),
+            allocated(1, 0, 0),
+            freed(1, 0, 0),
+            allocated(1, 0, 1)
+        ]
+    );
     assert_eq!(replay.survey.facts.lost_frees, 2);
 }
 
@@ -130,14 +172,21 @@ fn an_allocation_inside_a_live_one_splits_off_what_must_have_been_freed() {
     let (calls, replay) = run(&events, Setup::default());
     assert_eq!(
         calls,
-        [allocated(0, 0, 2), Call::Split { at: 0, from: 2, to: 0 }, freed(0, 2, 0), allocated(0, 2, 0), freed(0, 3, 0),]
+        [
+            allocated(0, 0, 2),
+            Call::Split { at: 0, from: 2, to: 0 },
+            freed(0, 2, 0),
+            allocated(0, 2, 0),
+            freed(0, 3, 0),
+        ]
     );
     assert_eq!(replay.survey.facts.live_frames, 3);
 }
 
 #[test]
 fn a_free_of_an_unknown_frame_is_counted_and_nothing_else() {
-    let (calls, replay) = run(&[free(0, 0, 64, 3), free(1, 0, 64, 3), alloc(2, 0, 1, 0)], Setup::default());
+    let (calls, replay) =
+        run(&[free(0, 0, 64, 3), free(1, 0, 64, 3), alloc(2, 0, 1, 0)], Setup::default());
     assert_eq!(calls, [allocated(0, 0, 0)]);
     let facts = &replay.survey.facts;
     assert_eq!((facts.unknown_frees, facts.unknown_free_frames, facts.known_frees), (2, 16, 0));
@@ -156,7 +205,14 @@ fn warm_puts_in_what_was_allocated_before_the_recording() {
     // In rising order of frames, each by the CPU that will free it.
     assert_eq!(
         calls,
-        [allocated(0, 0, 2), allocated(1, 4, 0), allocated(0, 5, 0), freed(0, 5, 0), freed(0, 0, 2), freed(1, 4, 0),]
+        [
+            allocated(0, 0, 2),
+            allocated(1, 4, 0),
+            allocated(0, 5, 0),
+            freed(0, 5, 0),
+            freed(0, 0, 2),
+            freed(1, 4, 0),
+        ]
     );
     assert_eq!(replay.survey.peak_frames(true), 6);
     assert_eq!(replay.survey.warm.iter().map(|injection| injection.order.frames()).sum::<u64>(), 5);
@@ -166,7 +222,8 @@ fn warm_puts_in_what_was_allocated_before_the_recording() {
 
 #[test]
 fn what_engines_have_no_chunks_for_is_left_out_with_its_free() {
-    let events = [alloc(0, 0, 0, 11), alloc(1, 0, 1 << 20, 0), free(2, 0, 0, 11), alloc(3, 0, 3, 2)];
+    let events =
+        [alloc(0, 0, 0, 11), alloc(1, 0, 1 << 20, 0), free(2, 0, 0, 11), alloc(3, 0, 3, 2)];
     let (calls, replay) = run(&events, Setup::default());
     assert_eq!(calls, [allocated(0, 0, 0)]);
     let facts = &replay.survey.facts;
@@ -184,8 +241,13 @@ fn cpus_fold_onto_fewer() {
 
 #[test]
 fn every_cpu_ticks_once_a_second_of_the_trace_80_ms_after_the_whole_second() {
-    let events =
-        [alloc(0, 0, 10, 0), alloc(79, 1, 11, 0), alloc(80, 1, 12, 0), alloc(1079, 1, 13, 0), alloc(3500, 1, 14, 0)];
+    let events = [
+        alloc(0, 0, 10, 0),
+        alloc(79, 1, 11, 0),
+        alloc(80, 1, 12, 0),
+        alloc(1079, 1, 13, 0),
+        alloc(3500, 1, 14, 0),
+    ];
     let ticks = |n| (0..n).flat_map(|_| [Call::Tick { cpu: 0 }, Call::Tick { cpu: 1 }]);
     let expected: Vec<_> = [allocated(0, 0, 0), allocated(1, 1, 0)]
         .into_iter()

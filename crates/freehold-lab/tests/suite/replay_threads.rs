@@ -1,4 +1,5 @@
-//! A replay on threads: what must hold whatever the interleaving, and that it would be noticed if it did not.
+//! A replay on threads: what must hold whatever the interleaving, and that it would be noticed if
+//! it did not.
 
 use crate::support::{Toy, alloc, batched, free};
 use assert_cmd::Command;
@@ -15,7 +16,14 @@ fn freehold() -> Command {
 }
 
 fn replayed(arguments: &[&str]) -> Value {
-    let output = freehold().args(["replay", "--json"]).args(arguments).assert().code(0).get_output().stdout.clone();
+    let output = freehold()
+        .args(["replay", "--json"])
+        .args(arguments)
+        .assert()
+        .code(0)
+        .get_output()
+        .stdout
+        .clone();
     serde_json::from_slice(&output).unwrap()
 }
 
@@ -23,7 +31,8 @@ fn through(engines: &[NamedEngine], events: &[Event], interrupts: f64) -> Replay
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
     let survey = survey(&trace, false, |_, _| {}).unwrap();
     let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 1, memory_maps: 0 };
-    replay_on_threads(Beginning::default(), &trace, &survey, engines, 16384, options, interrupts).unwrap()
+    replay_on_threads(Beginning::default(), &trace, &survey, engines, 16384, options, interrupts)
+        .unwrap()
 }
 
 fn named(name: &str, engine: impl Engine + 'static) -> NamedEngine {
@@ -35,7 +44,11 @@ fn crossing(rounds: u64) -> Vec<Event> {
     let mut events = Vec::new();
     for i in 0..rounds {
         let (cpu, pfn) = ((i % 2) as u16, (i % 64) * 8);
-        events.extend([alloc(i, cpu, pfn, 0), alloc(i, cpu, pfn + 1, 0), alloc(i, cpu, pfn + 4, 2)]);
+        events.extend([
+            alloc(i, cpu, pfn, 0),
+            alloc(i, cpu, pfn + 1, 0),
+            alloc(i, cpu, pfn + 4, 2),
+        ]);
         events.push(free(i, 1 - cpu, pfn + 6, 1));
         events.extend([free(i, 1 - cpu, pfn, 0), free(i, 1 - cpu, pfn + 1, 0)]);
         events.extend([batched(i, 1 - cpu, pfn), batched(i, 1 - cpu, pfn + 1)]);
@@ -55,7 +68,11 @@ fn every_event_is_applied_and_no_frame_is_lost_with_any_engine() {
     assert_eq!(engines.len(), 5);
     for engine in engines {
         let name = engine["engine"].as_str().unwrap();
-        assert_eq!((&engine["whole"], &engine["lost_frames"]), (&Value::from(true), &Value::from(0)), "{name}");
+        assert_eq!(
+            (&engine["whole"], &engine["lost_frames"]),
+            (&Value::from(true), &Value::from(0)),
+            "{name}"
+        );
         let made = engine["allocs"].as_u64().unwrap() + engine["failed"].as_u64().unwrap();
         assert_eq!(Some(made), document["trace"]["allocs"].as_u64(), "{name}");
         assert_eq!(engine["threads"]["applied"], engines[0]["threads"]["applied"], "{name}");
@@ -65,8 +82,8 @@ fn every_event_is_applied_and_no_frame_is_lost_with_any_engine() {
         match name {
             // Whoever interrupts an owner cannot get in, and frees into the word.
             "freehold" => assert!(met("trylock_failures") >= interrupts && met("bypasses") == 0),
-            // Owners' lists take every order up to a pageblock, so that every interrupt finds its own held. Of those that
-            // belong to another CPU some do get in.
+            // Owners' lists take every order up to a pageblock, so that every interrupt finds its
+            // own held. Of those that belong to another CPU some do get in.
             _ => assert!(met("bypasses") > 0, "{name}"),
         }
     }
@@ -74,10 +91,12 @@ fn every_event_is_applied_and_no_frame_is_lost_with_any_engine() {
 
 #[test]
 fn on_one_cpu_threads_change_nothing_that_is_counted() {
-    let arguments = ["--cpus", "1", "-e", "5.17", "-e", "vanilla", "-e", "pcp-buddy", "-e", "pcp-buddy-fixed"];
+    let arguments =
+        ["--cpus", "1", "-e", "5.17", "-e", "vanilla", "-e", "pcp-buddy", "-e", "pcp-buddy-fixed"];
     let serial = replayed(&arguments);
     let threaded = replayed(&[&arguments[..], &["--threads"]].concat());
-    for (serial, threaded) in serial["engines"].as_array().unwrap().iter().zip(threaded["engines"].as_array().unwrap())
+    for (serial, threaded) in
+        serial["engines"].as_array().unwrap().iter().zip(threaded["engines"].as_array().unwrap())
     {
         for count in [
             "allocs",
@@ -93,7 +112,9 @@ fn on_one_cpu_threads_change_nothing_that_is_counted() {
         ] {
             assert_eq!(serial[count], threaded[count], "{count} of {}", serial["engine"]);
         }
-        for met in ["shared_lock_waits", "pcp_lock_waits", "trylock_failures", "order_waits", "lead_waits"] {
+        for met in
+            ["shared_lock_waits", "pcp_lock_waits", "trylock_failures", "order_waits", "lead_waits"]
+        {
             assert_eq!(threaded["threads"][met], 0, "{met} of {}", serial["engine"]);
         }
     }
@@ -111,12 +132,27 @@ fn what_cma_serves_is_counted_on_threads_too() {
         assert!(serial["cma"]["movable_by_cma"].as_u64() > Some(0), "{name}: {}", serial["cma"]);
         assert_eq!(serial["cma"], one["cma"], "{name}: on one CPU nothing differs");
         // On two, where each chunk comes from does; that every request is in the account does not.
-        assert_eq!((&two["whole"], &two["cma"]["frames"]), (&true.into(), &(1024 << 10).into()), "{name}: {two}");
+        assert_eq!(
+            (&two["whole"], &two["cma"]["frames"]),
+            (&true.into(), &(1024 << 10).into()),
+            "{name}: {two}"
+        );
         assert_eq!(two["cma"]["movable_requests"], serial["cma"]["movable_requests"], "{name}");
         let of = |what: &str| two["cma"][what].as_u64().unwrap();
-        assert!(of("movable_by_cma") > 0 && of("free_lowest") <= of("free_end"), "{name}: {}", two["cma"]);
+        assert!(
+            of("movable_by_cma") > 0 && of("free_lowest") <= of("free_end"),
+            "{name}: {}",
+            two["cma"]
+        );
     }
-    let table = freehold().args(["replay", "--threads"]).args(arguments).assert().code(0).get_output().stdout.clone();
+    let table = freehold()
+        .args(["replay", "--threads"])
+        .args(arguments)
+        .assert()
+        .code(0)
+        .get_output()
+        .stdout
+        .clone();
     assert!(String::from_utf8_lossy(&table).contains("CMA (different in every run)"));
 }
 
@@ -133,7 +169,10 @@ fn interrupts_go_past_the_lists_as_often_as_they_arrive() {
     let (few, failures, bypasses) = counts("0.1");
     assert!(failures == bypasses && bypasses <= few && bypasses > 0, "{few} {failures} {bypasses}");
     let (all, failures, bypasses) = counts("1");
-    assert!(all > 8 * few && failures == bypasses && bypasses <= all, "{all} {failures} {bypasses}");
+    assert!(
+        all > 8 * few && failures == bypasses && bypasses <= all,
+        "{all} {failures} {bypasses}"
+    );
 }
 
 #[test]
@@ -143,24 +182,38 @@ fn engines_of_the_library_carry_out_crossing_frees_batches_and_splits() {
         name: name.into(),
         engine: engines::build_for(&name.parse().unwrap(), &machine, true).unwrap(),
     };
-    // Nearly every call waits for one of the other thread: on a busy machine each wait takes a time slice.
+    // Nearly every call waits for one of the other thread: on a busy machine each wait takes a time
+    // slice.
     let events = crossing(300);
     for name in engines::DEFAULT {
         let replay = through(&[build(name)], &events, 0.3);
         let engine = &replay.engines[0];
         assert!(engine.whole, "{name}: {:?}", engine.errors);
-        assert_eq!((engine.counters.allocs, engine.counters.failed, engine.lost_frames), (900, 0, 0), "{name}");
+        assert_eq!(
+            (engine.counters.allocs, engine.counters.failed, engine.lost_frames),
+            (900, 0, 0),
+            "{name}"
+        );
         assert_eq!(engine.counters.frees, 1_200, "{name}");
         // Allocations, frees, splits; a tick a second and CPU.
         let ticks = 2 * (replay.survey.facts.last_ts_ns / 1_000_000_000);
         let met = engine.met.unwrap();
-        assert!(met.applied.abs_diff(2_400 + ticks) <= 2, "{name}: {} of {}", met.applied, 2_400 + ticks);
+        assert!(
+            met.applied.abs_diff(2_400 + ticks) <= 2,
+            "{name}: {} of {}",
+            met.applied,
+            2_400 + ticks
+        );
     }
 }
 
 #[test]
 fn a_lost_frame_is_noticed() {
-    let replay = through(&[named("good", Toy::new(16384)), named("bad", Toy::losing(16384, 500))], &crossing(300), 0.0);
+    let replay = through(
+        &[named("good", Toy::new(16384)), named("bad", Toy::losing(16384, 500))],
+        &crossing(300),
+        0.0,
+    );
     assert!(replay.engines[0].whole, "{:?}", replay.engines[0].errors);
     assert!(!replay.is_whole());
 }
@@ -200,7 +253,8 @@ impl Engine for Double {
 
 #[test]
 fn a_frame_that_two_have_at_once_is_noticed() {
-    let replay = through(&[named("double", Double)], &[alloc(0, 0, 64, 0), alloc(1, 1, 65, 0)], 0.0);
+    let replay =
+        through(&[named("double", Double)], &[alloc(0, 0, 64, 0), alloc(1, 1, 65, 0)], 0.0);
     let errors = &replay.engines[0].errors;
     assert!(errors.iter().any(|error| error.contains("while some of it was in use")), "{errors:?}");
 }
@@ -209,21 +263,37 @@ fn a_frame_that_two_have_at_once_is_noticed() {
 fn a_thread_that_dies_leaves_nobody_waiting() {
     let crashing = named("crashing", Toy::crashing(16384, 2, "third time unlucky"));
     let replay = through(&[crashing, named("good", Toy::new(16384))], &crossing(500), 0.0);
-    assert!(replay.engines[0].errors[0].contains("third time unlucky"), "{:?}", replay.engines[0].errors);
+    assert!(
+        replay.engines[0].errors[0].contains("third time unlucky"),
+        "{:?}",
+        replay.engines[0].errors
+    );
     assert!(replay.engines[1].whole, "{:?}", replay.engines[1].errors);
 }
 
 #[test]
 fn the_table_separates_what_differs_and_the_help_says_what_it_cannot_show() {
-    let done = freehold().args(["replay", "--threads", "-e", "vanilla", "--cpus", "3"]).assert().code(0).stderr("");
+    let done = freehold()
+        .args(["replay", "--threads", "-e", "vanilla", "--cpus", "3"])
+        .assert()
+        .code(0)
+        .stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
-    for part in ["THE SAME IN EVERY RUN", "order inversions", "3 threads on", "went past it to the zone"] {
+    for part in
+        ["THE SAME IN EVERY RUN", "order inversions", "3 threads on", "went past it to the zone"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     let help = freehold().args(["replay", "--help"]).assert().code(0);
     let help = String::from_utf8(help.get_output().stdout.clone()).unwrap();
-    assert!(help.contains("freehold replay --threads --interrupts 0.05") && help.contains("full speed"));
-    for wrong in [&["--interrupts", "0.1"][..], &["--threads", "--interrupts", "2"], &["--threads", "--cpus", "300"]] {
+    assert!(
+        help.contains("freehold replay --threads --interrupts 0.05") && help.contains("full speed")
+    );
+    for wrong in [
+        &["--interrupts", "0.1"][..],
+        &["--threads", "--interrupts", "2"],
+        &["--threads", "--cpus", "300"],
+    ] {
         freehold().arg("replay").args(wrong).assert().code(2);
     }
 }

@@ -40,7 +40,8 @@ fn run(scenario: &Scenario) -> Row {
     simulate(scenario, &Model::standard()).unwrap()
 }
 
-const MOVABLE: Request = Request { order: Order::ZERO, migratetype: Migratetype::Movable, flags: AllocFlags::empty() };
+const MOVABLE: Request =
+    Request { order: Order::ZERO, migratetype: Migratetype::Movable, flags: AllocFlags::empty() };
 
 /// What a model of round numbers says, so that times can be added up by hand.
 fn round_model() -> Model {
@@ -49,7 +50,8 @@ fn round_model() -> Model {
     (model.hold_ns, model.bounce_ns, model.caller_ns) = (100.0, 1000.0, 0.0);
     for costs in model.engines.values_mut() {
         (costs.alloc_ns, costs.free_ns) = (10.0, 20.0);
-        (costs.refill_step_ns, costs.drain_step_ns, costs.pcp_step_ns, costs.merge_step_ns) = (0.0, 0.0, 0.0, 0.0);
+        (costs.refill_step_ns, costs.drain_step_ns, costs.pcp_step_ns, costs.merge_step_ns) =
+            (0.0, 0.0, 0.0, 0.0);
     }
     model
 }
@@ -64,12 +66,19 @@ fn the_same_scenario_gives_the_same_row_and_another_seed_another_one() {
         // The windows of its latencies cover the measured stretch, and no more.
         let latency = row.allocation_latency.unwrap();
         let end = latency.window_ns * latency.allocations.len() as u64;
-        assert!(end > row.simulated_ns && end - latency.window_ns <= row.simulated_ns, "{engine}: {latency:?}");
-        assert!(latency.allocations.iter().sum::<u64>() >= row.frames / Order::LINUX_MAX.frames(), "{engine}");
+        assert!(
+            end > row.simulated_ns && end - latency.window_ns <= row.simulated_ns,
+            "{engine}: {latency:?}"
+        );
+        assert!(
+            latency.allocations.iter().sum::<u64>() >= row.frames / Order::LINUX_MAX.frames(),
+            "{engine}"
+        );
     }
 }
 
-/// `simulate` itself fails where a frame is lost or handed out twice: every workload on every kind of engine.
+/// `simulate` itself fails where a frame is lost or handed out twice: every workload on every kind
+/// of engine.
 #[test]
 fn no_frame_is_lost_whatever_the_workload() {
     for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
@@ -87,8 +96,9 @@ fn three_calls_of_order_4_queue_for_the_zone_lock() {
     engines::with_simulated(&spec("vanilla"), &config, |engine| {
         engine.start();
         let mut machine = Machine::new(engine, &model, &config);
-        // Vanilla keeps no chunks of order 4 on its CPUs' lists: each call is one hold of 100 ns, asked for after the
-        // local 10 ns; from the second on another CPU had the lock before, which makes it 1,100.
+        // Vanilla keeps no chunks of order 4 on its CPUs' lists: each call is one hold of 100 ns,
+        // asked for after the local 10 ns; from the second on another CPU had the lock before,
+        // which makes it 1,100.
         let request = Request { order: Order::new(4).unwrap(), ..MOVABLE };
         let ends: Vec<u64> = (0..3u16)
             .map(|cpu| {
@@ -107,7 +117,8 @@ fn three_calls_of_order_4_queue_for_the_zone_lock() {
         let latency = tally.allocations.latency();
         assert_eq!((latency.window_ns, &latency.allocations[..]), (1000, &[3][..]));
         assert!(
-            (1209..=1222).contains(&latency.p50_ns[0]) && (2308..=2332).contains(&latency.max_ns[0]),
+            (1209..=1222).contains(&latency.p50_ns[0])
+                && (2308..=2332).contains(&latency.max_ns[0]),
             "{latency:?}"
         );
     })
@@ -122,8 +133,9 @@ fn three_calls_on_three_nodes_wait_for_nobody() {
         engine.start();
         let mut machine = Machine::new(engine, &model, &config);
         let request = Request { order: Order::new(4).unwrap(), ..MOVABLE };
-        let ends: Vec<u64> =
-            (0..3u16).map(|cpu| machine.alloc(cpu, Time::from_ns(f64::from(cpu)), request).0.whole_ns()).collect();
+        let ends: Vec<u64> = (0..3u16)
+            .map(|cpu| machine.alloc(cpu, Time::from_ns(f64::from(cpu)), request).0.whole_ns())
+            .collect();
         // A lock each, and a line each: 10 ns of the call and 100 of the hold.
         assert_eq!(ends, [110, 111, 112]);
         assert_eq!((machine.tally.zone_wait, machine.tally.zone_holds), (Time::ZERO, 3));
@@ -133,7 +145,8 @@ fn three_calls_on_three_nodes_wait_for_nobody() {
 
 #[test]
 fn a_cpu_whose_node_is_exhausted_goes_to_the_next() {
-    // Two nodes of 64 MiB: CPU 1 takes whole blocks of its own first, then CPU 0's; blocks go straight to the caller.
+    // Two nodes of 64 MiB: CPU 1 takes whole blocks of its own first, then CPU 0's; blocks go
+    // straight to the caller.
     let config = MachineConfig { nodes: 2, ..MachineConfig::new(1 << 15, 2) };
     let border = config.zones()[1].range.start;
     for name in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
@@ -151,7 +164,11 @@ fn a_cpu_whose_node_is_exhausted_goes_to_the_next() {
             }
             let off = machine.tally.off_node as usize;
             // Watermarks keep a little of each.
-            assert!((24..=32).contains(&off) && taken.len() - off <= 32, "{name}: {off} of {}", taken.len());
+            assert!(
+                (24..=32).contains(&off) && taken.len() - off <= 32,
+                "{name}: {off} of {}",
+                taken.len()
+            );
             let first = taken.iter().position(|&pfn| pfn < border).expect("some of the other node");
             assert!(first >= 24, "{name}: block {first} was another node's already");
             assert_eq!(taken.iter().filter(|&&pfn| pfn < border).count(), off, "{name}");
@@ -182,7 +199,12 @@ fn a_thousand_cpus_wait_less_the_more_nodes_there_are() {
 #[test]
 fn every_workload_is_whole_on_several_nodes_and_with_cma() {
     for engine in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
-        let more = Scenario { nodes: 3, cma: 0.6, frames: 4 * FRAMES, ..scenario(engine, Kind::KernelBuildLike, 6) };
+        let more = Scenario {
+            nodes: 3,
+            cma: 0.6,
+            frames: 4 * FRAMES,
+            ..scenario(engine, Kind::KernelBuildLike, 6)
+        };
         let row = run(&more);
         assert_eq!(row, run(&more), "{engine}");
         let cma = row.cma.unwrap_or_else(|| panic!("{engine}: there is CMA"));
@@ -192,8 +214,16 @@ fn every_workload_is_whole_on_several_nodes_and_with_cma() {
         let off = run(&Scenario { cma: 0.0, ..more });
         assert!(off.cma.is_none());
     }
-    let share = |engine| run(&Scenario { cma: 0.6, ..scenario(engine, Kind::KernelBuildLike, 2) }).cma.unwrap().share();
-    assert!(share("vanilla") > 0.9 && share("vanilla,-cma-half") < 0.1, "over half of what is free is CMA");
+    let share = |engine| {
+        run(&Scenario { cma: 0.6, ..scenario(engine, Kind::KernelBuildLike, 2) })
+            .cma
+            .unwrap()
+            .share()
+    };
+    assert!(
+        share("vanilla") > 0.9 && share("vanilla,-cma-half") < 0.1,
+        "over half of what is free is CMA"
+    );
 }
 
 #[test]
@@ -215,7 +245,9 @@ fn a_free_waits_for_the_owner_of_its_block_and_an_allocation_goes_past_it() {
             owned.extend(pfn.filter(|&pfn| engine.home(pfn).is_some_and(|cpu| cpu.index() == 0)));
         }
         assert!(owned.len() >= 2, "CPU 0 owns no block");
-        let free = |machine: &mut Machine<'_>, cpu, at, n: usize| machine.free(cpu, at, &[(owned[n], Order::ZERO)]);
+        let free = |machine: &mut Machine<'_>, cpu, at, n: usize| {
+            machine.free(cpu, at, &[(owned[n], Order::ZERO)])
+        };
         let begun = at + Time::from_ns(1_000_000.0);
         let first = free(&mut machine, 1, begun, 0);
         let second = free(&mut machine, 2, begun, 1);
@@ -240,15 +272,22 @@ fn two_who_free_into_one_line_queue_for_it() {
     engines::with_simulated(&spec("vanilla"), &config, |engine| {
         engine.start();
         let mut machine = Machine::new(engine, &model, &config);
-        let frames: Vec<_> =
-            (0..64u64).filter_map(|n| machine.alloc(0, Time::from_ns(n as f64 * 1e4), MOVABLE).1).collect();
+        let frames: Vec<_> = (0..64u64)
+            .filter_map(|n| machine.alloc(0, Time::from_ns(n as f64 * 1e4), MOVABLE).1)
+            .collect();
         // Five records of 12 bytes share a line with the first of 16 frames.
-        let first = *frames.iter().find(|pfn| pfn.get() % 16 == 0).expect("64 frames have such a one");
-        let second = *frames.iter().find(|pfn| pfn.get() == first.get() + 1).expect("and its neighbour");
-        let far = *frames.iter().find(|pfn| pfn.get().abs_diff(first.get()) >= 16).expect("and one of another line");
+        let first =
+            *frames.iter().find(|pfn| pfn.get() % 16 == 0).expect("64 frames have such a one");
+        let second =
+            *frames.iter().find(|pfn| pfn.get() == first.get() + 1).expect("and its neighbour");
+        let far = *frames
+            .iter()
+            .find(|pfn| pfn.get().abs_diff(first.get()) >= 16)
+            .expect("and one of another line");
         let begun = Time::from_ns(1e9);
         machine.advance(begun);
-        let mut free = |cpu, pfn| (machine.free(cpu, begun, &[(pfn, Order::ZERO)]) - begun).whole_ns();
+        let mut free =
+            |cpu, pfn| (machine.free(cpu, begun, &[(pfn, Order::ZERO)]) - begun).whole_ns();
         // 20 ns by itself, and 50 for the line, which is on its way for 200.
         assert_eq!(free(1, first), 70);
         assert_eq!(free(2, second), 20 + 200 + 50, "it waits until the line has arrived at CPU 1");
@@ -258,8 +297,9 @@ fn two_who_free_into_one_line_queue_for_it() {
     .unwrap();
 }
 
-/// A free into a word that another CPU wrote last is a locked read-modify-write: it costs what a remote free costs, and
-/// waits for the line; so does an allocation from a word that another CPU has freed into.
+/// A free into a word that another CPU wrote last is a locked read-modify-write: it costs what a
+/// remote free costs, and waits for the line; so does an allocation from a word that another CPU
+/// has freed into.
 #[test]
 fn freehold_waits_for_words_that_others_wrote() {
     let mut model = round_model();
@@ -271,8 +311,9 @@ fn freehold_waits_for_words_that_others_wrote() {
     engines::with_simulated(&spec("freehold"), &config, |engine| {
         engine.start();
         let mut machine = Machine::new(engine, &model, &config);
-        let frames: Vec<_> =
-            (0..128u64).filter_map(|n| machine.alloc(0, Time::from_ns(n as f64 * 1e4), MOVABLE).1).collect();
+        let frames: Vec<_> = (0..128u64)
+            .filter_map(|n| machine.alloc(0, Time::from_ns(n as f64 * 1e4), MOVABLE).1)
+            .collect();
         let first = frames[0].get() / 64;
         let word = |n: u64| frames.iter().copied().filter(move |pfn| pfn.get() / 64 == first + n);
         let mut begun = Time::from_ns(1e9);
@@ -300,22 +341,40 @@ fn looks_for_blocks_queue_for_the_groups_lock() {
         costs.pcp_step_ns = 1e6;
     }
     let row = |engine: &str| {
-        simulate(&Scenario { think_ns: Some(0.0), ..scenario(engine, Kind::KernelBuildLike, 8) }, &model).unwrap()
+        simulate(
+            &Scenario { think_ns: Some(0.0), ..scenario(engine, Kind::KernelBuildLike, 8) },
+            &model,
+        )
+        .unwrap()
     };
     let (shared, own) = (row("freehold,group=8"), row("freehold,group=1"));
-    assert!(shared.group_lock_charged > 0 && shared.group_lock_charged <= shared.group_lock_acquisitions);
-    assert!(shared.group_lock_wait_share > 0.5, "eight CPUs, one lock: {}", shared.group_lock_wait_share);
+    assert!(
+        shared.group_lock_charged > 0
+            && shared.group_lock_charged <= shared.group_lock_acquisitions
+    );
+    assert!(
+        shared.group_lock_wait_share > 0.5,
+        "eight CPUs, one lock: {}",
+        shared.group_lock_wait_share
+    );
     assert_eq!(shared.bound, Bound::GroupLocks);
     assert!(own.group_lock_wait_share < 0.05, "a lock each: {}", own.group_lock_wait_share);
     assert!(own.frames_per_second > 2.0 * shared.frames_per_second);
     let lists = row("vanilla");
-    assert_eq!((lists.group_lock_charged, lists.group_lock_acquisitions, lists.group_lock_wait_share), (0, 0, 0.0));
+    assert_eq!(
+        (lists.group_lock_charged, lists.group_lock_acquisitions, lists.group_lock_wait_share),
+        (0, 0, 0.0)
+    );
 }
 
 #[test]
 fn a_row_says_what_bounds_it() {
     let row = |think, cpus, engine: &str| {
-        run(&Scenario { think_ns: Some(think), frames: 4 * FRAMES, ..scenario(engine, Kind::KernelBuildLike, cpus) })
+        run(&Scenario {
+            think_ns: Some(think),
+            frames: 4 * FRAMES,
+            ..scenario(engine, Kind::KernelBuildLike, cpus)
+        })
     };
     let idle = row(1e6, 2, "vanilla");
     assert!(idle.bound == Bound::Think && idle.think_share > 0.99, "{idle:?}");
@@ -325,8 +384,10 @@ fn a_row_says_what_bounds_it() {
     assert!(alone.bound == Bound::Calls || alone.bound == Bound::Think, "{alone:?}");
     // (With 64 CPUs the stretch is so short that calls which end behind it are a good part of it.)
     for row in [&idle, &alone] {
-        let waits =
-            row.zone_lock_wait_share + row.pcp_lock_wait_share + row.line_wait_share + row.group_lock_wait_share;
+        let waits = row.zone_lock_wait_share
+            + row.pcp_lock_wait_share
+            + row.line_wait_share
+            + row.group_lock_wait_share;
         assert!((0.0..=1.001).contains(&(waits + row.think_share)), "{row:?}");
     }
 }
@@ -337,10 +398,16 @@ fn a_row_that_real_threads_contradicted_says_so() {
     assert!(off.is_off() && off.validation_difference_percent > Some(20.0));
     let fine = run(&scenario("vanilla", Kind::Pair, 2));
     assert!(!fine.is_off() && fine.validation_difference_percent.is_some());
-    assert_eq!(run(&scenario("pcp-buddy,-merge", Kind::Pair, 2)).validation_difference_percent, None);
+    assert_eq!(
+        run(&scenario("pcp-buddy,-merge", Kind::Pair, 2)).validation_difference_percent,
+        None
+    );
     let style = freehold_lab::report::table::Style { width: 120, color: false };
     let table = freehold_lab::simulate::output::table(&[off, fine], &Model::standard(), style);
-    assert!(table.contains("producer-consumer with pcp-buddy +") && !table.contains("pair with"), "{table}");
+    assert!(
+        table.contains("producer-consumer with pcp-buddy +") && !table.contains("pair with"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -348,8 +415,13 @@ fn counts_of_pairs_do_not_depend_on_the_number_of_cpus() {
     for engine in ["vanilla", "freehold"] {
         let rows: Vec<Row> = [1, 2, 8].map(|cpus| run(&scenario(engine, Kind::Pair, cpus))).into();
         for row in &rows {
-            // Each CPU has a frame in hand at most: once warm, nobody goes to the zone and nobody waits.
-            assert_eq!((row.zone_lock_acquisitions, row.zone_lock_wait_share), (0, 0.0), "{engine}");
+            // Each CPU has a frame in hand at most: once warm, nobody goes to the zone and nobody
+            // waits.
+            assert_eq!(
+                (row.zone_lock_acquisitions, row.zone_lock_wait_share),
+                (0, 0.0),
+                "{engine}"
+            );
         }
         // Twice the CPUs, twice the throughput, to a thousandth.
         let ratio = rows[2].frames_per_second / rows[0].frames_per_second;
@@ -360,7 +432,8 @@ fn counts_of_pairs_do_not_depend_on_the_number_of_cpus() {
 #[test]
 fn a_machine_of_a_thousand_cpus_is_simulated() {
     // With a think time nobody queues for long, and the test stays quick.
-    let many = Scenario { frames: 1 << 20, think_ns: Some(1e5), ..scenario("freehold", Kind::Pair, 1024) };
+    let many =
+        Scenario { frames: 1 << 20, think_ns: Some(1e5), ..scenario("freehold", Kind::Pair, 1024) };
     let row = run(&many);
     assert_eq!((row.cpus, row.failed), (1024, 0));
     assert!(row.frames >= 30_000);
@@ -369,8 +442,12 @@ fn a_machine_of_a_thousand_cpus_is_simulated() {
 #[test]
 fn what_cannot_be_is_refused() {
     let check = |scenario: Scenario| simulate(&scenario, &Model::standard()).unwrap_err();
-    assert!(matches!(check(scenario("vanilla", Kind::ProducerConsumer, 1)), SimulateError::TooFewCpus { .. }));
-    let trace = Some(Arc::new(TraceOps { cpus: 1, peak_frames: FRAMES / 8, ..TraceOps::default() }));
+    assert!(matches!(
+        check(scenario("vanilla", Kind::ProducerConsumer, 1)),
+        SimulateError::TooFewCpus { .. }
+    ));
+    let trace =
+        Some(Arc::new(TraceOps { cpus: 1, peak_frames: FRAMES / 8, ..TraceOps::default() }));
     let many = Scenario { trace, ..scenario("vanilla", Kind::Trace, 64) };
     assert!(matches!(check(many), SimulateError::TooLittleMemory { .. }));
 }
@@ -380,10 +457,15 @@ fn what_cannot_be_is_refused() {
 fn any_number_of_cpus_is_simulated_on_any_memory() {
     for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
         for engine in ["vanilla", "freehold"] {
-            let small = Scenario { frames: 1024 * 512, measured: Some(50_000), ..scenario(engine, kind, 1024) };
+            let small = Scenario {
+                frames: 1024 * 512,
+                measured: Some(50_000),
+                ..scenario(engine, kind, 1024)
+            };
             let row = run(&small);
             assert!(row.frames >= 50_000, "{engine} {kind}: {row:?}");
-            let tiny = Scenario { frames: 1024, measured: Some(20_000), ..scenario(engine, kind, 2) };
+            let tiny =
+                Scenario { frames: 1024, measured: Some(20_000), ..scenario(engine, kind, 2) };
             assert!(run(&tiny).frames >= 20_000, "{engine} {kind}");
         }
     }
@@ -391,7 +473,8 @@ fn any_number_of_cpus_is_simulated_on_any_memory() {
 
 #[test]
 fn where_there_is_memory_workloads_are_as_large_as_ever() {
-    let setting = |frames| Setting { kind: Kind::Bulk, cpus: 4, frames, seed: 1, think_ns: 0.0, trace: None };
+    let setting =
+        |frames| Setting { kind: Kind::Bulk, cpus: 4, frames, seed: 1, think_ns: 0.0, trace: None };
     assert_eq!(setting(1 << 20).scaled(16_384), 16_384);
     // A ninth and 4 MiB are left: of 16 MiB a CPU room for 3,413 frames.
     assert_eq!(setting(4 * 4096).scaled(16_384), 3413);
@@ -415,7 +498,11 @@ fn every_cpu_ticks_once_a_period() {
 /// A CPU that has nothing reaches into the others before it gives up, and these are owned.
 #[test]
 fn heavy_barriers_are_counted() {
-    let want = Scenario { frames: 16 * 1024, measured: Some(40_000), ..scenario("freehold", Kind::Bulk, 16) };
+    let want = Scenario {
+        frames: 16 * 1024,
+        measured: Some(40_000),
+        ..scenario("freehold", Kind::Bulk, 16)
+    };
     let plenty = run(&Scenario { frames: FRAMES, ..want.clone() });
     assert_eq!((plenty.heavy_barriers, plenty.failed), (0, 0));
     let config = MachineConfig::new(4096, 4);
@@ -514,7 +601,8 @@ fn what_was_kept_for_another_model_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept");
     let all = &matrix()[..1];
-    sweep(all, &model, 1, Some(&mut Kept::open(path.clone(), &model).unwrap()), &never, |_, _| ()).unwrap();
+    sweep(all, &model, 1, Some(&mut Kept::open(path.clone(), &model).unwrap()), &never, |_, _| ())
+        .unwrap();
     assert_eq!(Kept::open(path.clone(), &model).unwrap().rows(), 1);
     let other = Model { hold_ns: model.hold_ns + 1.0, ..model };
     assert_eq!(Kept::open(path, &other).unwrap().rows(), 0);

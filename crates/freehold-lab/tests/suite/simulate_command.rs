@@ -20,17 +20,31 @@ fn json(args: &[&str]) -> Value {
 
 #[test]
 fn json_has_the_rows_the_model_and_the_seed() {
-    let args = ["-w", "pair", "--cpus", "1,2", "-e", "vanilla", "-e", "freehold", "--memory", "1G", "--seed", "7"];
+    let args = [
+        "-w", "pair", "--cpus", "1,2", "-e", "vanilla", "-e", "freehold", "--memory", "1G",
+        "--seed", "7",
+    ];
     let document = json(&args);
     assert_eq!(document["command"], "simulate");
     assert_eq!(document["seed"], 7);
     assert!(document["model"]["rmw_ns"].is_number() && document["model"]["machine"].is_string());
     let rows = document["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4);
-    for (row, (engine, cpus)) in rows.iter().zip([("vanilla", 1), ("freehold", 1), ("vanilla", 2), ("freehold", 2)]) {
+    for (row, (engine, cpus)) in
+        rows.iter().zip([("vanilla", 1), ("freehold", 1), ("vanilla", 2), ("freehold", 2)])
+    {
         assert_eq!((row["engine"].as_str(), row["cpus"].as_u64()), (Some(engine), Some(cpus)));
-        assert_eq!((row["workload"].as_str(), row["memory_bytes"].as_u64()), (Some("pair"), Some(1 << 30)));
-        for key in ["frames_per_second", "zone_lock_wait_share", "pcp_lock_wait_share", "fallbacks", "unusable_index"] {
+        assert_eq!(
+            (row["workload"].as_str(), row["memory_bytes"].as_u64()),
+            (Some("pair"), Some(1 << 30))
+        );
+        for key in [
+            "frames_per_second",
+            "zone_lock_wait_share",
+            "pcp_lock_wait_share",
+            "fallbacks",
+            "unusable_index",
+        ] {
             assert!(row[key].is_number(), "{key}");
         }
     }
@@ -42,16 +56,28 @@ fn nodes_and_cma_are_in_the_json_and_the_table() {
     let args = ["-w", "pair", "--cpus", "4", "-e", "vanilla", "-e", "freehold", "--memory", "1G"];
     let document = json(&[&args[..], &["--nodes", "1,2", "--cma", "25%"]].concat());
     let rows = document["rows"].as_array().unwrap();
-    assert_eq!(rows.iter().map(|row| row["nodes"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 1, 2, 2]);
+    assert_eq!(
+        rows.iter().map(|row| row["nodes"].as_u64().unwrap()).collect::<Vec<_>>(),
+        [1, 1, 2, 2]
+    );
     for row in rows {
         assert_eq!(row["cma"]["frames"], 1 << 16);
-        assert!(row["cma"]["movable_requests"].as_u64() > Some(0) && row["off_node"].is_number(), "{row}");
+        assert!(
+            row["cma"]["movable_requests"].as_u64() > Some(0) && row["off_node"].is_number(),
+            "{row}"
+        );
     }
     let plain = &json(&args)["rows"][0];
     assert!(plain["nodes"] == 1 && plain.get("cma").is_none(), "{plain}");
     let with = [&args[..], &["--nodes", "2", "--cma", "25%"]].concat();
-    simulate(&with).assert().success().stdout(contains("1 GiB of memory on 2 nodes, 256 MiB of it CMA"));
-    simulate(&args).assert().success().stdout(predicates::prelude::PredicateBooleanExt::not(contains("nodes")));
+    simulate(&with)
+        .assert()
+        .success()
+        .stdout(contains("1 GiB of memory on 2 nodes, 256 MiB of it CMA"));
+    simulate(&args)
+        .assert()
+        .success()
+        .stdout(predicates::prelude::PredicateBooleanExt::not(contains("nodes")));
     let many = ["-w", "pair", "--cpus", "4", "--memory", "1G", "--nodes", "8"];
     simulate(&many).assert().code(2).stderr(contains("each needs a CPU"));
     simulate(&["--nodes", "0"]).assert().code(2);
@@ -60,7 +86,17 @@ fn nodes_and_cma_are_in_the_json_and_the_table() {
 #[test]
 fn the_same_arguments_print_the_same_bytes_on_any_number_of_threads() {
     let run = |jobs: &str| {
-        let args = ["-w", "kernel-build-like,pair", "--cpus", "2,3", "--memory", "1G", "--json", "--jobs", jobs];
+        let args = [
+            "-w",
+            "kernel-build-like,pair",
+            "--cpus",
+            "2,3",
+            "--memory",
+            "1G",
+            "--json",
+            "--jobs",
+            jobs,
+        ];
         simulate(&args).assert().success().get_output().stdout.clone()
     };
     assert_eq!(run("1"), run("3"));
@@ -79,7 +115,18 @@ fn the_table_names_the_machine_whose_constants_are_used() {
 /// Of the figures that stand below it: whoever has the most frames/s with the most CPUs.
 #[test]
 fn the_verdict_is_that_of_the_rows() {
-    let args = ["-w", "kernel-build-like", "--cpus", "2,64", "-e", "vanilla", "-e", "freehold", "--memory", "4G"];
+    let args = [
+        "-w",
+        "kernel-build-like",
+        "--cpus",
+        "2,64",
+        "-e",
+        "vanilla",
+        "-e",
+        "freehold",
+        "--memory",
+        "4G",
+    ];
     let document = json(&args);
     let rows = document["rows"].as_array().unwrap();
     let rate = |row: &Value| row["frames_per_second"].as_f64().unwrap();
@@ -94,7 +141,10 @@ fn the_verdict_is_that_of_the_rows() {
     assert!(said.starts_with(expected), "{said}: {vanilla} {freehold}");
     let done = simulate(&args).assert().success();
     assert_eq!(String::from_utf8_lossy(&done.get_output().stdout).lines().next(), Some(said));
-    assert!(json(&["-w", "pair", "--cpus", "1", "-e", "freehold"]).get("verdict").is_none(), "nobody to compare with");
+    assert!(
+        json(&["-w", "pair", "--cpus", "1", "-e", "freehold"]).get("verdict").is_none(),
+        "nobody to compare with"
+    );
 }
 
 #[test]
@@ -113,7 +163,10 @@ fn mistakes_are_named_with_what_to_do() {
     for (args, message) in cases {
         simulate(args).assert().code(2).stderr(contains(message));
     }
-    simulate(&["--shard", "2/2", "--sweep", "--output", "x.parquet"]).assert().code(2).stderr(contains("0 to 1"));
+    simulate(&["--shard", "2/2", "--sweep", "--output", "x.parquet"])
+        .assert()
+        .code(2)
+        .stderr(contains("0 to 1"));
     simulate(&["--picture", "x.png"]).assert().code(2).stderr(contains("x.svg"));
 }
 
@@ -124,7 +177,8 @@ fn sample() -> String {
 #[test]
 fn a_trace_is_spread_over_cpus() {
     let trace = sample();
-    let args = ["-w", "trace", "--trace", &trace, "--cpus", "2,6", "-e", "freehold", "--memory", "2G"];
+    let args =
+        ["-w", "trace", "--trace", &trace, "--cpus", "2,6", "-e", "freehold", "--memory", "2G"];
     let document = json(&args);
     let rows = document["rows"].as_array().unwrap();
     let frames: Vec<u64> = rows.iter().map(|row| row["frames"].as_u64().unwrap()).collect();
@@ -143,13 +197,17 @@ fn a_trace_needs_as_much_memory_as_was_recorded() {
 #[test]
 fn a_sweep_writes_parquet_and_a_picture_and_leaves_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let (output, picture) = (folder.path().join("results.parquet"), folder.path().join("results.svg"));
+    let (output, picture) =
+        (folder.path().join("results.parquet"), folder.path().join("results.svg"));
     let run = |shard: &str, output: &Path| {
-        let mut command = simulate(&["--sweep", "-w", "pair", "--cpus", "1,2", "--memory", "1G", "--shard", shard]);
+        let mut command = simulate(&[
+            "--sweep", "-w", "pair", "--cpus", "1,2", "--memory", "1G", "--shard", shard,
+        ]);
         command.arg("--output").arg(output).arg("--picture").arg(&picture).assert().success();
     };
     run("0/1", &output);
-    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
     let svg = std::fs::read_to_string(&picture).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("freehold") && svg.contains("vanilla"));
@@ -164,8 +222,12 @@ fn parquet_rows(path: &Path) -> i64 {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let reader = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
     let metadata = reader.metadata().file_metadata();
-    let model = metadata.key_value_metadata().unwrap().iter().find(|pair| pair.key == "model").unwrap();
-    assert!(model.value.as_ref().unwrap().contains("hold_ns"), "the constants are stored with the rows");
+    let model =
+        metadata.key_value_metadata().unwrap().iter().find(|pair| pair.key == "model").unwrap();
+    assert!(
+        model.value.as_ref().unwrap().contains("hold_ns"),
+        "the constants are stored with the rows"
+    );
     metadata.num_rows()
 }
 

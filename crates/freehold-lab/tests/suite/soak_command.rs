@@ -14,12 +14,13 @@ fn soak(args: &[&str]) -> Command {
 
 #[test]
 fn two_seconds_of_everything_find_nothing_wrong() {
-    let output = soak(&["--seconds", "2", "--threads", "8", "--memory", "64M", "--seed", "7", "--json"])
-        .assert()
-        .success()
-        .get_output()
-        .stdout
-        .clone();
+    let output =
+        soak(&["--seconds", "2", "--threads", "8", "--memory", "64M", "--seed", "7", "--json"])
+            .assert()
+            .success()
+            .get_output()
+            .stdout
+            .clone();
     let document: Value = serde_json::from_slice(&output).unwrap();
     assert_eq!((document["ok"].as_bool(), document["seed"].as_u64()), (Some(true), Some(7)));
     assert_eq!((document["threads"].as_u64(), document["cpus"].as_u64()), (Some(8), Some(8)));
@@ -41,17 +42,30 @@ fn two_seconds_of_everything_find_nothing_wrong() {
     for call in calls {
         let row = rows.iter().find(|row| row["call"] == call && row["alone"] == false);
         let row = row.unwrap_or_else(|| panic!("no {call}"));
-        assert!(row["count"].as_u64().unwrap() > 0 && row["max_ns"].as_u64() >= row["p50_ns"].as_u64(), "{call}");
+        assert!(
+            row["count"].as_u64().unwrap() > 0 && row["max_ns"].as_u64() >= row["p50_ns"].as_u64(),
+            "{call}"
+        );
     }
     // Bounds are beside what was seen, and frees wait for nobody.
     let frees = rows.iter().filter(|row| row["call"].as_str().unwrap().starts_with("free"));
     for row in frees {
-        assert_eq!((row["barriers"].as_u64(), row["barriers_bound"].as_u64()), (Some(0), Some(0)), "{row}");
-        assert_eq!((row["waits"].as_u64(), row["waits_bound"].as_u64()), (Some(0), Some(0)), "{row}");
+        assert_eq!(
+            (row["barriers"].as_u64(), row["barriers_bound"].as_u64()),
+            (Some(0), Some(0)),
+            "{row}"
+        );
+        assert_eq!(
+            (row["waits"].as_u64(), row["waits_bound"].as_u64()),
+            (Some(0), Some(0)),
+            "{row}"
+        );
     }
     assert!(rows.iter().any(|row| row["alone"] == true && row["locks"].as_u64() > Some(0)));
     let steps = |row: &&Value| row["alone"] == true && row["steps"].as_u64() > Some(0);
-    assert!(rows.iter().filter(steps).all(|row| row["steps"].as_u64() <= row["steps_bound"].as_u64()));
+    assert!(
+        rows.iter().filter(steps).all(|row| row["steps"].as_u64() <= row["steps_bound"].as_u64())
+    );
     assert!(rows.iter().any(|row| steps(&row)) && document["pressures"].as_u64() > Some(0));
     assert!(document["stops"]["threads"].is_u64());
 }
@@ -81,7 +95,10 @@ fn each_planted_fault_is_noticed() {
         ("small-bound", "are the most there may be"),
     ];
     for (fault, said) in faults {
-        soak(&["--seconds", "3", "--memory", "64M", "--plant", fault]).assert().code(1).stderr(contains(said));
+        soak(&["--seconds", "3", "--memory", "64M", "--plant", fault])
+            .assert()
+            .code(1)
+            .stderr(contains(said));
     }
 }
 
@@ -105,7 +122,10 @@ fn a_call_that_does_not_end_is_told_with_what_every_thread_was_doing() {
 #[test]
 fn mistakes_are_named() {
     soak(&["--seconds", "1", "--minutes", "1"]).assert().code(2);
-    soak(&["--plant", "nothing"]).assert().code(2).stderr(contains("'nothing'").and(contains("small-bound")));
+    soak(&["--plant", "nothing"])
+        .assert()
+        .code(2)
+        .stderr(contains("'nothing'").and(contains("small-bound")));
     for little in ["1M", "63M"] {
         soak(&["--memory", little]).assert().code(2).stderr(contains("64M is the least"));
     }

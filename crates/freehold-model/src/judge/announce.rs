@@ -6,7 +6,8 @@ use super::shadow::{ABSENT, View, WORDS};
 use super::{Judge, Task, Verdict, Who};
 use crate::Kind::*;
 
-/// The class of a block with these free frames: one more than the order of its largest aligned run, 0 for none.
+/// The class of a block with these free frames: one more than the order of its largest aligned run,
+/// 0 for none.
 pub(super) fn class_of(words: &[u64; WORDS]) -> u8 {
     let full = |len: usize| words.chunks(len).any(|words| words.iter().all(|&word| word == !0));
     if let Some(order) = [8usize, 4, 2, 1].iter().position(|&len| full(len)) {
@@ -31,7 +32,8 @@ pub(super) fn class_of(words: &[u64; WORDS]) -> u8 {
 impl Judge {
     pub(super) fn class(&mut self, a: Who, b: u32, step: &Step) -> Verdict {
         let queued = u64::from(CLASS_QUEUED);
-        // The tag says already that it is split, or the words; who looks at the class has done his part.
+        // The tag says already that it is split, or the words; who looks at the class has done his
+        // part.
         self.actor(a).tells.retain(|tell| tell.0 != b);
         let (old, new) = (step.old, step.new);
         self.actor(a).class = Some((b, new));
@@ -68,10 +70,13 @@ impl Judge {
                 Ok(Some(Unqueue))
             }
             // The last step for one of the zone's own: it is listed by then.
-            Op::Exchange if (old, new) == (0, 0) && class_of_list(self.b(b).list as u16) != 0 => self.end_view(a, b, 0),
+            Op::Exchange if (old, new) == (0, 0) && class_of_list(self.b(b).list as u16) != 0 => {
+                self.end_view(a, b, 0)
+            }
             Op::Exchange if old != queued && new == 0 => {
                 let state = self.b(b).tag().state;
-                // Who frees frames of it has looked when it was in use as a whole; it may be split by now.
+                // Who frees frames of it has looked when it was in use as a whole; it may be split
+                // by now.
                 let adds = state == ABSENT && self.actor(a).now().call.task == Task::Add;
                 if !adds && !self.holds_block(a, b) && !self.frees_of(a, b) {
                     return Err("a block is looked at without its holder's lock");
@@ -79,7 +84,9 @@ impl Judge {
                 self.begin_view(a, b);
                 Ok(Some(File))
             }
-            Op::Exchange if old == 0 && new <= u64::from(CLASS_WHOLE) => self.end_view(a, b, new as u8),
+            Op::Exchange if old == 0 && new <= u64::from(CLASS_WHOLE) => {
+                self.end_view(a, b, new as u8)
+            }
             _ => Err("a class does not become that"),
         }
     }
@@ -90,7 +97,8 @@ impl Judge {
         actor.view = Some(View { b, words: [None; WORDS], leases: 0, unnamed: 0, filled });
     }
 
-    /// The class is what the lister has read since it began; of the zone's own blocks that of their list is, and they tell of none.
+    /// The class is what the lister has read since it began; of the zone's own blocks that of their
+    /// list is, and they tell of none.
     fn end_view(&mut self, a: Who, b: u32, told: u8) -> Verdict {
         if !self.holds_block(a, b) {
             return Err("a block is looked at without its holder's lock");
@@ -104,7 +112,11 @@ impl Judge {
             return Err("a class is set by somebody who has not looked");
         };
         if view.filled && view.words == [None; WORDS] {
-            return if class >= CLASS_WHOLE - 1 { Ok(Some(FileEnd)) } else { Err("a class is not what was read") };
+            return if class >= CLASS_WHOLE - 1 {
+                Ok(Some(FileEnd))
+            } else {
+                Err("a class is not what was read")
+            };
         }
         if view.leases != 0xff {
             return Err("a class is set before all leases were read");
@@ -115,13 +127,21 @@ impl Judge {
         }
         let exact = class_of(&words);
         let almost = exact == CLASS_WHOLE && class == CLASS_WHOLE - 1;
-        if class == exact || almost { Ok(Some(FileEnd)) } else { Err("a class is not what was read") }
+        if class == exact || almost {
+            Ok(Some(FileEnd))
+        } else {
+            Err("a class is not what was read")
+        }
     }
 
     /// The link of an inbox.
     pub(super) fn next(&mut self, a: Who, b: u32, step: &Step) -> Verdict {
         let pushes = self.b(b).marked == Some(a) || self.actor(a).popped == Some(b);
-        if step.op == Op::Load || pushes { Ok(None) } else { Err("a link of an inbox changes that is not ours") }
+        if step.op == Op::Load || pushes {
+            Ok(None)
+        } else {
+            Err("a link of an inbox changes that is not ours")
+        }
     }
 
     /// A block is pushed, or all of them are taken.

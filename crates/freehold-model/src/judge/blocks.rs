@@ -1,6 +1,8 @@
 //! Tags, whole blocks, lists and the bitmap: who may make what of a block.
 
-use freehold::conformance::{CLASS_QUEUED, IN_BITMAP, NO_BLOCK, NO_LIST, Op, Step, TagView, WHOLE_LIST, type_of_list};
+use freehold::conformance::{
+    CLASS_QUEUED, IN_BITMAP, NO_BLOCK, NO_LIST, Op, Step, TagView, WHOLE_LIST, type_of_list,
+};
 
 use super::shadow::{ABSENT, From, Place, SPLIT, TAKEN, WHOLE, WORDS, each};
 use super::{Judge, Refusal, Task, Verdict, Who};
@@ -38,7 +40,8 @@ impl Judge {
         Ok(None)
     }
 
-    /// A whole block that the thread has, or may have since it is on no list and its holder's lock is this thread's.
+    /// A whole block that the thread has, or may have since it is on no list and its holder's lock
+    /// is this thread's.
     fn possess(&mut self, a: Who, b: u32) -> Result<u64, Refusal> {
         let holds = self.holds_block(a, b);
         let place = self.spot_of(b)?.place;
@@ -93,7 +96,8 @@ impl Judge {
         if actor.again == Some(b) {
             actor.again = None;
         }
-        for carried in actor.now().looking().filter(|carried| carried.b == b && !carried.is_open()) {
+        for carried in actor.now().looking().filter(|carried| carried.b == b && !carried.is_open())
+        {
             carried.tag = tag.state == SPLIT && (carried.from != From::Lease || !tag.isolated);
         }
     }
@@ -139,7 +143,10 @@ impl Judge {
     }
 
     fn retires(&mut self, a: Who, b: u32, old: TagView, new: TagView) -> Result<Kind, Refusal> {
-        if !self.holds(a, old.zone, old.group) || new.group != old.group || old.isolated || old.migratetype >= ORDINARY
+        if !self.holds(a, old.zone, old.group)
+            || new.group != old.group
+            || old.isolated
+            || old.migratetype >= ORDINARY
         {
             return Err("a block becomes whole where it may not");
         }
@@ -150,8 +157,8 @@ impl Judge {
         if self.actor(a).view.as_ref().is_none_or(|view| view.b != b || view.unnamed != 0xff) {
             return Err("a block becomes whole whose words may be leased");
         }
-        // A word may be leased by who has come too late and has found it empty: he lets go when he looks at the tag. That nobody
-        // has a frame of it in hand is what follows.
+        // A word may be leased by who has come too late and has found it empty: he lets go when he
+        // looks at the tag. That nobody has a frame of it in hand is what follows.
         let number = self.b(b).number.unwrap_or_default();
         for w in 0..WORDS {
             if self.take_carried(a, b, w, !0, |_| Ok(()))? != !0 {
@@ -211,12 +218,20 @@ impl Judge {
         self.actor(a).now().frees.iter().any(|one| one.b == b)
     }
 
-    fn taken_splits(&mut self, a: Who, b: u32, old: TagView, new: TagView) -> Result<Kind, Refusal> {
+    fn taken_splits(
+        &mut self,
+        a: Who,
+        b: u32,
+        old: TagView,
+        new: TagView,
+    ) -> Result<Kind, Refusal> {
         let number = self.b(b).number.unwrap_or_default();
         let holds = self.holds(a, old.zone, old.group);
         let frees = self.frees_of(a, b);
         let isolates = holds && new.isolated && new.group == 0;
-        let told = [0, u64::from(CLASS_QUEUED)].iter().any(|&class| self.actor(a).class == Some((b, class)));
+        let told = [0, u64::from(CLASS_QUEUED)]
+            .iter()
+            .any(|&class| self.actor(a).class == Some((b, class)));
         if !isolates && frees && !told {
             return Err("a block is split whose class may be of another time");
         }
@@ -233,11 +248,18 @@ impl Judge {
         let holds = self.holds(a, new.zone, 0);
         let place = self.spot_of(b)?.place;
         let mine = place == Place::Carried(a) || place == Place::Bitmap && holds;
-        if mine && new.group == 0 && !new.isolated { Ok(Add) } else { Err("a block appears that is not there") }
+        if mine && new.group == 0 && !new.isolated {
+            Ok(Add)
+        } else {
+            Err("a block appears that is not there")
+        }
     }
 
     fn is_added(&mut self, a: Who, b: u32, new: TagView) -> Result<Kind, Refusal> {
-        if self.actor(a).now().call.task != Task::Add || !self.holds(a, new.zone, 0) || new.group != 0 {
+        if self.actor(a).now().call.task != Task::Add
+            || !self.holds(a, new.zone, 0)
+            || new.group != 0
+        {
             return Err("memory appears that nobody adds");
         }
         let number = self.b(b).number.unwrap_or_default();
@@ -246,7 +268,10 @@ impl Judge {
     }
 
     fn is_removed(&mut self, a: Who, b: u32, old: TagView) -> Result<Kind, Refusal> {
-        if self.actor(a).now().call.task != Task::Remove || !old.isolated || !self.holds(a, old.zone, 0) {
+        if self.actor(a).now().call.task != Task::Remove
+            || !old.isolated
+            || !self.holds(a, old.zone, 0)
+        {
             return Err("memory goes that nobody removes");
         }
         let present = self.spot_of(b)?.present;
@@ -336,7 +361,9 @@ impl Judge {
     /// Whether the thread adds all of that block.
     fn adds(&mut self, a: Who, number: u64) -> bool {
         let call = &self.actor(a).now().call;
-        let covers = |&(start, frames): &(u64, u64)| start <= number << 9 && (number + 1) << 9 <= start + frames;
+        let covers = |&(start, frames): &(u64, u64)| {
+            start <= number << 9 && (number + 1) << 9 <= start + frames
+        };
         call.task == Task::Add && call.frames.iter().any(covers)
     }
 
@@ -356,7 +383,11 @@ impl Judge {
             return Ok(Some(TakeWhole));
         }
         let whole = tag.state == WHOLE && tag.group == TagView::IN_HAND;
-        if step.old != none || place != Place::Carried(a) || !whole || self.cpus[usize::from(c)].online == 0 {
+        if step.old != none
+            || place != Place::Carried(a)
+            || !whole
+            || self.cpus[usize::from(c)].online == 0
+        {
             return Err("a CPU keeps a block that is not its to keep");
         }
         self.put(number, Place::Kept(c))?;

@@ -1,6 +1,8 @@
 //! What calls are given and what they come to, and what is true while none runs.
 
-use freehold::conformance::{CLASS_QUEUED, CLASS_WHOLE, EMPTY, NO_LIST, TagView, WHOLE_LIST, class_of_list};
+use freehold::conformance::{
+    CLASS_QUEUED, CLASS_WHOLE, EMPTY, NO_LIST, TagView, WHOLE_LIST, class_of_list,
+};
 
 use super::announce::class_of;
 use super::shadow::{Carried, Frame, From, Place, SPLIT, TAKEN, WHOLE, WORDS, words_of};
@@ -10,7 +12,8 @@ impl Judge {
     /// Nothing is left behind between two calls.
     fn settled(&mut self, a: Who) -> Result<(), Refusal> {
         let inside = self.cpus.iter().any(|cpu| cpu.inside == Some(a) || cpu.locked == Some(a));
-        let locked = self.hotplug == Some(a) || self.holders.iter().flatten().any(|holder| holder.by == Some(a));
+        let locked = self.hotplug == Some(a)
+            || self.holders.iter().flatten().any(|holder| holder.by == Some(a));
         let actor = self.actor(a);
         let top = actor.calls.len() == 1;
         if !actor.now().carried.is_empty() || !actor.now().blocks.is_empty() {
@@ -19,7 +22,11 @@ impl Judge {
         if top && !actor.holding.is_empty() {
             return Err("a whole block is lost: a call is over and has it still");
         }
-        if !actor.tells.is_empty() || actor.again.is_some() || actor.marks != 0 || actor.popped.is_some() {
+        if !actor.tells.is_empty()
+            || actor.again.is_some()
+            || actor.marks != 0
+            || actor.popped.is_some()
+        {
             return Err("a call is over and somebody was not told");
         }
         if top && (inside || locked) { Err("a call is over and has a lock still") } else { Ok(()) }
@@ -58,7 +65,9 @@ impl Judge {
         }
         if task == Task::Add && ok {
             let frames = self.actor(a).now().call.frames.clone();
-            let there = |this: &mut Self, (n, w, bits)| this.spot(n).is_some_and(|spot| spot.present[w] & bits == bits);
+            let there = |this: &mut Self, (n, w, bits)| {
+                this.spot(n).is_some_and(|spot| spot.present[w] & bits == bits)
+            };
             if !words_of(&frames).all(|word| there(self, word)) {
                 return Err("memory was added that is not there");
             }
@@ -81,7 +90,10 @@ impl Judge {
     fn hand_out(&mut self, a: Who, got: &[(u64, u64)]) -> Result<(), Refusal> {
         let words: Vec<_> = words_of(got).collect();
         for (n, w, bits) in words {
-            let b = self.spot(n).and_then(|spot| spot.index).ok_or("frames are handed out that do not exist")?;
+            let b = self
+                .spot(n)
+                .and_then(|spot| spot.index)
+                .ok_or("frames are handed out that do not exist")?;
             let whole = self.actor(a).now().blocks.iter().position(|&block| block == n);
             if let Some(at) = whole.filter(|_| bits == !0 && w + 1 == WORDS) {
                 self.actor(a).now().blocks.swap_remove(at);
@@ -101,8 +113,9 @@ impl Judge {
                 return Err("a frame is handed out twice");
             }
             let mut calls = self.actors.iter().flat_map(|actor| &actor.calls);
-            let under_way =
-                |frame: &Frame| frame.frees.iter().any(|one| (one.b, one.w) == (b, w) && one.bits & bits != 0);
+            let under_way = |frame: &Frame| {
+                frame.frees.iter().any(|one| (one.b, one.w) == (b, w) && one.bits & bits != 0)
+            };
             let freed = if calls.any(under_way) { bits } else { owed };
             self.beyond += u64::from((bits & freed).count_ones());
             self.b(b).used[w] |= bits;
@@ -123,11 +136,12 @@ impl Judge {
         self.actor(a).now().carried = carried;
     }
 
-    /// What a free comes to: all was freed, or it was refused since not all of it was its caller's to free. What is left of it
-    /// then is in use still, if it was.
+    /// What a free comes to: all was freed, or it was refused since not all of it was its caller's
+    /// to free. What is left of it then is in use still, if it was.
     fn freed(&mut self, a: Who, ok: bool) -> Result<(), Refusal> {
         let frames = self.actor(a).now().call.frames.clone();
-        let exist = words_of(&frames).all(|(n, ..)| self.spot(n).is_some_and(|spot| spot.index.is_some()));
+        let exist =
+            words_of(&frames).all(|(n, ..)| self.spot(n).is_some_and(|spot| spot.index.is_some()));
         let frame = self.actor(a).now();
         match (ok, frame.wronged) {
             (true, _) if frame.frees.is_empty() && exist => Ok(()),
@@ -230,11 +244,13 @@ impl Judge {
             return Ok(());
         }
         let leased = |lease: u64| lease != 0 && lease & u64::from(EMPTY) == 0;
-        let open = std::array::from_fn(|w| if leased(block.leases[w]) { 0 } else { block.words[w] });
+        let open =
+            std::array::from_fn(|w| if leased(block.leases[w]) { 0 } else { block.words[w] });
         let exact = class_of(&open);
         let least = if tag.migratetype < 3 { exact.min(CLASS_WHOLE - 1) } else { exact };
         // The zone's own blocks tell of none: any free into one announces it.
-        let known = if class == 0 && tag.group == 0 { class_of_list(block.list as u16) } else { class };
+        let known =
+            if class == 0 && tag.group == 0 { class_of_list(block.list as u16) } else { class };
         if known < least {
             return Err("the class of a block is too low");
         }

@@ -21,7 +21,8 @@ impl Judge {
             return Ok(None);
         }
         cpu.inside = None;
-        let has = cpu.slots.iter().any(|slot| slot.key != NO_KEY) || cpu.kept.iter().any(|&b| b != u64::from(NO_BLOCK));
+        let has = cpu.slots.iter().any(|slot| slot.key != NO_KEY)
+            || cpu.kept.iter().any(|&b| b != u64::from(NO_BLOCK));
         if cpu.online == 0 && has {
             return Err("an offline CPU has something");
         }
@@ -52,7 +53,9 @@ impl Judge {
     pub(super) fn intruder(&mut self, a: Who, c: u16, step: &Step) -> Verdict {
         let cpu = &mut self.cpus[usize::from(c)];
         match step.op {
-            Op::Load if cpu.owner == Some(a) && step.new == 0 && cpu.inside.is_none() => self.enter(a, c),
+            Op::Load if cpu.owner == Some(a) && step.new == 0 && cpu.inside.is_none() => {
+                self.enter(a, c)
+            }
             // It sees nobody, and somebody is there.
             Op::Load if cpu.owner == Some(a) && step.new == 0 && cpu.inside != Some(a) => {
                 Err("two are inside a CPU's state")
@@ -80,7 +83,11 @@ impl Judge {
         if self.cpus[usize::from(c)].inside != Some(a) {
             return Err("a CPU goes or comes from outside its state");
         }
-        if self.hotplug != Some(a) { Err("a CPU goes or comes without the lock") } else { Ok(Some(SetOnline)) }
+        if self.hotplug != Some(a) {
+            Err("a CPU goes or comes without the lock")
+        } else {
+            Ok(Some(SetOnline))
+        }
     }
 
     /// Anything else of a CPU's state.

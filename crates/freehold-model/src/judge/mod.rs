@@ -1,15 +1,17 @@
-//! Judges histories of the real allocator: whether each step is one that the protocol has, made by who may make it.
+//! Judges histories of the real allocator: whether each step is one that the protocol has, made by
+//! who may make it.
 //!
 //! ```text
 //! freehold, feature conformance:  Step (cell, operation, value before and after)  \
 //! the program that calls it:      Begin (the call), End (what it came to)          >  Event  ->  Judge  ->  Kind, or why not
 //! ```
 //!
-//! The judge keeps a shadow of every cell, and beside it what no cell says: **where each frame is**. It is in use, in its
-//! word, in one CPU's hand, in a whole block, or carried by the one thread that has taken it and not put it down yet. A step moves
-//! frames from one place to another, and only who has them may: so nothing is lost or doubled without a step being refused.
-//! Of a thread that owes something (a look at the tag, an announcement) its next move, or the end of its call, is refused until it
-//! has done so.
+//! The judge keeps a shadow of every cell, and beside it what no cell says: **where each frame
+//! is**. It is in use, in its word, in one CPU's hand, in a whole block, or carried by the one
+//! thread that has taken it and not put it down yet. A step moves frames from one place to another,
+//! and only who has them may: so nothing is lost or doubled without a step being refused. Of a
+//! thread that owes something (a look at the tag, an announcement) its next move, or the end of its
+//! call, is refused until it has done so.
 //!
 //! | file | what |
 //! |---|---|
@@ -46,7 +48,8 @@ pub enum What {
     Step(Step),
     /// A call begins.
     Begin(Call),
-    /// It ends: whether it succeeded, and the frames that the caller has from now on, as first frame and number.
+    /// It ends: whether it succeeded, and the frames that the caller has from now on, as first
+    /// frame and number.
     End(bool, Vec<(u64, u64)>),
     /// No call runs, and none has left anything behind.
     Quiet,
@@ -108,7 +111,8 @@ pub struct Judge {
     pub steps: u64,
     /// Frames that were handed out while a wrong free of them was on its way: not judged.
     pub beyond: u64,
-    /// Values are not compared with those written before: for tests of what is left of the judgement then.
+    /// Values are not compared with those written before: for tests of what is left of the
+    /// judgement then.
     pub blind: bool,
 }
 
@@ -116,7 +120,8 @@ impl Judge {
     /// For an allocator of which nothing is in use.
     #[must_use]
     pub fn new(shape: &Shape) -> Self {
-        let end = shape.zones.iter().map(|(span, ..)| span.end.get().div_ceil(512)).max().unwrap_or(0);
+        let end =
+            shape.zones.iter().map(|(span, ..)| span.end.get().div_ceil(512)).max().unwrap_or(0);
         let first = shape.sections.0;
         let holders = |groups: u16| (0..=groups).map(|_| Holder::default()).collect();
         let mut this = Self {
@@ -150,7 +155,10 @@ impl Judge {
     /// The number of the first event that is refused, and why.
     pub fn of(shape: &Shape, history: &[Event], blind: bool) -> Result<Self, (usize, Refusal)> {
         let mut judge = Self { blind, ..Self::new(shape) };
-        history.iter().enumerate().try_for_each(|(at, event)| judge.event(event).map(drop).map_err(|why| (at, why)))?;
+        history
+            .iter()
+            .enumerate()
+            .try_for_each(|(at, event)| judge.event(event).map(drop).map_err(|why| (at, why)))?;
         Ok(judge)
     }
 
@@ -242,7 +250,12 @@ impl Judge {
     /// The value of a cell, as far as the history tells.
     fn value(&mut self, cell: Cell) -> Option<&mut u64> {
         let block = match cell {
-            Cell::Tag(b) | Cell::Class(b) | Cell::Lease(b, _) | Cell::Word(b, _) | Cell::List(b) | Cell::Next(b) => b,
+            Cell::Tag(b)
+            | Cell::Class(b)
+            | Cell::Lease(b, _)
+            | Cell::Word(b, _)
+            | Cell::List(b)
+            | Cell::Next(b) => b,
             _ => 0,
         };
         while self.blocks.len() <= block as usize {
@@ -261,13 +274,21 @@ impl Judge {
             Cell::Intruder(c) => &mut self.cpus.get_mut(usize::from(c))?.intruder,
             Cell::Online(c) => &mut self.cpus.get_mut(usize::from(c))?.online,
             Cell::Kept(c, k) => &mut self.cpus.get_mut(usize::from(c))?.kept[usize::from(k)],
-            Cell::Key(c, slot) => &mut self.cpus.get_mut(usize::from(c))?.slots[usize::from(slot)].key,
-            Cell::Mask(c, slot) => &mut self.cpus.get_mut(usize::from(c))?.slots[usize::from(slot)].mask,
-            Cell::At(c, slot) => &mut self.cpus.get_mut(usize::from(c))?.slots[usize::from(slot)].at,
+            Cell::Key(c, slot) => {
+                &mut self.cpus.get_mut(usize::from(c))?.slots[usize::from(slot)].key
+            }
+            Cell::Mask(c, slot) => {
+                &mut self.cpus.get_mut(usize::from(c))?.slots[usize::from(slot)].mask
+            }
+            Cell::At(c, slot) => {
+                &mut self.cpus.get_mut(usize::from(c))?.slots[usize::from(slot)].at
+            }
             Cell::Lock(z, g) => &mut self.holders.get_mut(at(z, g).0)?.get_mut(at(z, g).1)?.lock,
             Cell::Head(z, g) => &mut self.holders.get_mut(at(z, g).0)?.get_mut(at(z, g).1)?.head,
             Cell::Rest(z, g) => &mut self.holders.get_mut(at(z, g).0)?.get_mut(at(z, g).1)?.rest,
-            Cell::Bits(z, w) => self.holders.get_mut(usize::from(z))?.first_mut()?.bits.entry(w).or_default(),
+            Cell::Bits(z, w) => {
+                self.holders.get_mut(usize::from(z))?.first_mut()?.bits.entry(w).or_default()
+            }
             Cell::Section(s) => {
                 let sections = &mut self.holders.first_mut()?.first_mut()?.sections;
                 sections.entry(s).or_insert(shadow::NO_SECTION)

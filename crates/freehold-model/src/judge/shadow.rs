@@ -1,4 +1,5 @@
-//! What the judge knows: the cells' values, where each frame is, and what each thread carries and owes.
+//! What the judge knows: the cells' values, where each frame is, and what each thread carries and
+//! owes.
 
 use std::collections::BTreeMap;
 
@@ -143,7 +144,8 @@ impl Default for Cpu {
     }
 }
 
-/// A group, or a zone itself, which is number 0 and has the bitmap; the first zone has what there is only one of.
+/// A group, or a zone itself, which is number 0 and has the bitmap; the first zone has what there
+/// is only one of.
 pub(crate) struct Holder {
     pub(crate) lock: u64,
     pub(crate) head: u64,
@@ -165,13 +167,15 @@ impl Default for Holder {
 /// Where carried frames come from, which says what has to be looked at before they are put down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum From {
-    /// A word, past the leases: the block is split still and nobody leases the word, looked at afterwards.
+    /// A word, past the leases: the block is split still and nobody leases the word, looked at
+    /// afterwards.
     Past,
     /// A word that the thread's CPU leases: the tag, looked at afterwards.
     Lease,
     /// A hand.
     Hand,
-    /// Nowhere: they are in use until the step that frees them, before which the tag and the leaseholder's hand are looked at.
+    /// Nowhere: they are in use until the step that frees them, before which the tag and the
+    /// leaseholder's hand are looked at.
     Freed,
 }
 
@@ -205,8 +209,8 @@ pub(crate) struct Frame {
     pub(crate) carried: Vec<Carried>,
     /// Blocks in use as a whole that it has, by number.
     pub(crate) blocks: Vec<u64>,
-    /// What it was given to free and has not freed yet. Any number of calls may be given the same frames: whose step frees one
-    /// has freed it, whoever began first.
+    /// What it was given to free and has not freed yet. Any number of calls may be given the same
+    /// frames: whose step frees one has freed it, whoever began first.
     pub(crate) frees: Vec<Carried>,
     /// Not all that it was given was in use all the time until it freed it: it may be refused.
     pub(crate) wronged: bool,
@@ -241,14 +245,16 @@ pub(crate) struct Actor {
     pub(crate) calls: Vec<Frame>,
     /// Words that it has read while inside a CPU's state, the newest last.
     pub(crate) seen: Vec<(u32, usize, u64)>,
-    /// Words that it has put frames into, or ended the lease of, without having looked at the class; blocks that it has let go.
+    /// Words that it has put frames into, or ended the lease of, without having looked at the
+    /// class; blocks that it has let go.
     pub(crate) tells: Vec<(u32, Option<usize>)>,
     /// A block whose mark it has taken back: the tag is looked at once more.
     pub(crate) again: Option<u32>,
     pub(crate) view: Option<View>,
     /// The class that it saw last, and of which block.
     pub(crate) class: Option<(u32, u64)>,
-    /// Words whose lease names a CPU that it is inside of and that has no slot for them: it ends the lease, or looks again.
+    /// Words whose lease names a CPU that it is inside of and that has no slot for them: it ends
+    /// the lease, or looks again.
     pub(crate) named: Vec<(u32, usize)>,
     /// All that was in an inbox, by the first of it.
     pub(crate) fetched: u64,
@@ -268,7 +274,20 @@ impl Default for Actor {
         let (seen, tells, holding, class, named) = Default::default();
         let (again, view, popped, filled, marks) = Default::default();
         let fetched = NO_BLOCK.into();
-        Self { calls: vec![outside], seen, tells, again, view, class, named, fetched, popped, filled, holding, marks }
+        Self {
+            calls: vec![outside],
+            seen,
+            tells,
+            again,
+            view,
+            class,
+            named,
+            fetched,
+            popped,
+            filled,
+            holding,
+            marks,
+        }
     }
 }
 
@@ -351,7 +370,8 @@ impl Judge {
     }
     /// Whether a thread has that holder's lock.
     pub(crate) fn holds(&self, a: Who, zone: u8, group: u16) -> bool {
-        let holder = self.holders.get(usize::from(zone)).and_then(|zone| zone.get(usize::from(group)));
+        let holder =
+            self.holders.get(usize::from(zone)).and_then(|zone| zone.get(usize::from(group)));
         holder.is_some_and(|holder| holder.by == Some(a))
     }
     /// Whether it has the lock of the block's holder.
@@ -364,14 +384,16 @@ impl Judge {
         let number = (lease & !u64::from(EMPTY)).wrapping_sub(1) as usize;
         self.cpus.get(number).filter(|cpu| cpu.inside == Some(a)).map(|_| number)
     }
-    /// The slot of a word, in a state that the thread is inside of. A recall is inside several, and more than one may have a slot
-    /// for the word: who had it before keeps its slot, with nothing in hand. Then it is the one of the CPU that the lease names.
+    /// The slot of a word, in a state that the thread is inside of. A recall is inside several, and
+    /// more than one may have a slot for the word: who had it before keeps its slot, with nothing
+    /// in hand. Then it is the one of the CPU that the lease names.
     pub(crate) fn slot_inside(&mut self, a: Who, b: u32, w: usize) -> Option<&mut Slot> {
         let key = self.b(b).number? * 8 + w as u64;
         let lease = self.b(b).leases[w];
         let named = self.named(a, lease);
         let all = self.cpus.iter_mut().enumerate();
-        let inside = all.filter(|(number, cpu)| named.map_or(cpu.inside == Some(a), |named| *number == named));
+        let inside = all
+            .filter(|(number, cpu)| named.map_or(cpu.inside == Some(a), |named| *number == named));
         inside.map(|(_, cpu)| &mut cpu.slots[(key % 16) as usize]).find(|slot| slot.key == key)
     }
 }

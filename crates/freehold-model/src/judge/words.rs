@@ -34,7 +34,8 @@ impl Judge {
         }
         let mut found = 0;
         let carried = &mut self.actor(a).now().carried;
-        for one in carried.iter_mut().filter(|one| (one.b, one.w) == (b, w) && one.bits & bits != 0) {
+        for one in carried.iter_mut().filter(|one| (one.b, one.w) == (b, w) && one.bits & bits != 0)
+        {
             check(one)?;
             found |= one.bits & bits;
             one.bits &= !bits;
@@ -43,9 +44,17 @@ impl Judge {
         Ok(found)
     }
 
-    /// A step frees frames of a word: those that its call was given to free. Of several calls that were given the same frame
-    /// the first to make this step frees it, and each of the others may be refused; if it is not, the frame is in two places.
-    pub(super) fn free(&mut self, a: Who, b: u32, w: usize, bits: u64, check: Check<'_>) -> Result<u64, Refusal> {
+    /// A step frees frames of a word: those that its call was given to free. Of several calls that
+    /// were given the same frame the first to make this step frees it, and each of the others may
+    /// be refused; if it is not, the frame is in two places.
+    pub(super) fn free(
+        &mut self,
+        a: Who,
+        b: u32,
+        w: usize,
+        bits: u64,
+        check: Check<'_>,
+    ) -> Result<u64, Refusal> {
         let (mut freed, frees) = (0, &mut self.actor(a).now().frees);
         for one in frees.iter_mut().filter(|one| (one.b, one.w) == (b, w)) {
             let part = one.bits & bits & !freed;
@@ -61,12 +70,14 @@ impl Judge {
         block.used[w] &= !right;
         block.owed[w] |= freed & !right;
         for frame in self.actors.iter_mut().flat_map(|actor| &mut actor.calls) {
-            frame.wronged |= frame.frees.iter().any(|one| (one.b, one.w) == (b, w) && one.bits & right != 0);
+            frame.wronged |=
+                frame.frees.iter().any(|one| (one.b, one.w) == (b, w) && one.bits & right != 0);
         }
         Ok(freed)
     }
 
-    /// Frames that a thread has and that are in their word, or hand, as well: one of the two goes, if that is how it is.
+    /// Frames that a thread has and that are in their word, or hand, as well: one of the two goes,
+    /// if that is how it is.
     fn twice(&mut self, b: u32, w: usize, bits: u64) -> Result<(), Refusal> {
         let owed = &mut self.b(b).owed[w];
         if bits & !*owed != 0 {
@@ -114,7 +125,8 @@ impl Judge {
         if lost != 0 {
             let lease = self.b(b).leases[w];
             let leased = lease != 0 && lease & u64::from(EMPTY) == 0;
-            let ours = leased && self.cpus.get(lease as usize - 1).is_some_and(|cpu| cpu.inside == Some(a));
+            let ours = leased
+                && self.cpus.get(lease as usize - 1).is_some_and(|cpu| cpu.inside == Some(a));
             self.actor(a).carry(b, w, lost, if ours { From::Lease } else { From::Past });
             kind = Some(if ours { TakeWord } else { Hint });
         }
@@ -124,7 +136,8 @@ impl Judge {
         let there = if step.op == Op::Or { step.with & step.old } else { 0 };
         if there != 0 {
             self.frames_are_there(a, b, w, there)?;
-            // Whoever frees the first word of a chunk frees all of it, and the host hears of what others have freed meanwhile.
+            // Whoever frees the first word of a chunk frees all of it, and the host hears of what
+            // others have freed meanwhile.
             if step.with == !0 {
                 let frees = self.actor(a).now().frees.iter_mut();
                 frees.filter(|one| (one.b, one.w) == (b, w)).for_each(|one| one.bits &= !there);
@@ -143,7 +156,9 @@ impl Judge {
         let looked: Check<'_> = &|one| match (one.tag, one.lease) {
             (true, true) => Ok(()),
             (false, _) => Err("frames are freed into a word without a look at the tag"),
-            (true, false) => Err("frames are freed into a word without a look into the leaseholder's hand"),
+            (true, false) => {
+                Err("frames are freed into a word without a look into the leaseholder's hand")
+            }
         };
         let mut rest = come & !self.take_carried(a, b, w, come, |_| Ok(()))?;
         if rest != 0 {
@@ -158,7 +173,8 @@ impl Judge {
         if rest != 0 && self.actor(a).now().call.task == Task::Add {
             let number = self.b(b).number.unwrap_or_default();
             let call = self.actor(a).now().call.clone();
-            let added = super::shadow::words_of(&call.frames).filter(|added| (added.0, added.1) == (number, w));
+            let added = super::shadow::words_of(&call.frames)
+                .filter(|added| (added.0, added.1) == (number, w));
             let added = added.fold(0, |all, added| all | added.2);
             let present = &mut self.spot_of(b)?.present[w];
             let new = rest & added & !*present;
@@ -232,11 +248,22 @@ impl Judge {
                 Ok(Some(if new == 0 { Unname } else { SetEmpty }))
             }
             _ if leased(old) => Err("a lease is ended by somebody else"),
-            (old, 0) if old != 0 && inside(self, old) && self.slot_inside(a, b, w).is_none() => Ok(Some(Unname)),
+            (old, 0) if old != 0 && inside(self, old) && self.slot_inside(a, b, w).is_none() => {
+                Ok(Some(Unname))
+            }
             (old, 0) if old != 0 && self.holds_block(a, b) => {
-                match self.actor(a).view.as_mut().filter(|view| view.b == b && view.words == [Some(!0); WORDS]) {
+                match self
+                    .actor(a)
+                    .view
+                    .as_mut()
+                    .filter(|view| view.b == b && view.words == [Some(!0); WORDS])
+                {
                     Some(view) => view.unnamed |= 1 << w,
-                    None => return Err("a lister ends a lease of a block that it has not seen to be free"),
+                    None => {
+                        return Err(
+                            "a lister ends a lease of a block that it has not seen to be free",
+                        );
+                    }
                 }
                 Ok(Some(RetireLease))
             }
@@ -267,7 +294,9 @@ impl Judge {
 
     pub(super) fn key(&mut self, a: Who, c: u16, slot: usize, step: &Step) -> Verdict {
         if step.op == Op::Load {
-            let other = |one: &Carried, this: &Self| this.blocks[one.b as usize].number.map(|n| n * 8 + one.w as u64);
+            let other = |one: &Carried, this: &Self| {
+                this.blocks[one.b as usize].number.map(|n| n * 8 + one.w as u64)
+            };
             self.hand_seen(a, c, slot, |one, this| other(one, this) != Some(step.new));
             return Ok(None);
         }
@@ -288,13 +317,20 @@ impl Judge {
         }
         let (b, w) = cpu.slots[slot].place();
         self.there(b)?;
-        if self.b(b).number.map(|n| n * 8 + w as u64) != Some(step.new) || step.new % 16 != slot as u64 {
+        if self.b(b).number.map(|n| n * 8 + w as u64) != Some(step.new)
+            || step.new % 16 != slot as u64
+        {
             return Err("a slot names another word");
         }
         if self.b(b).leases[w] != u64::from(c) + 1 {
             return Err("a slot is opened for a word that its CPU does not lease");
         }
-        let taken = self.actor(a).now().carried.iter().find(|one| (one.b, one.w, one.from) == (b, w, From::Lease));
+        let taken = self
+            .actor(a)
+            .now()
+            .carried
+            .iter()
+            .find(|one| (one.b, one.w, one.from) == (b, w, From::Lease));
         if taken.is_some_and(|one| !one.tag) {
             return Err("frames come into a hand without a look at the tag");
         }
@@ -304,7 +340,8 @@ impl Judge {
     /// A look at another CPU's slot, on whose account `clear` says that the frames are not there.
     fn hand_seen(&mut self, a: Who, c: u16, slot: usize, clear: impl Fn(&Carried, &Self) -> bool) {
         let frame = self.actor(a).now();
-        let (mut carried, mut frees) = (std::mem::take(&mut frame.carried), std::mem::take(&mut frame.frees));
+        let (mut carried, mut frees) =
+            (std::mem::take(&mut frame.carried), std::mem::take(&mut frame.frees));
         for one in carried.iter_mut().chain(&mut frees).filter(|one| one.hand == Some(c)) {
             let key = self.blocks[one.b as usize].number.map(|n| n * 8 + one.w as u64);
             one.lease |= key.is_some_and(|key| (key % 16) as usize == slot) && clear(one, self);
@@ -345,7 +382,9 @@ impl Judge {
         if out != 0 {
             match saw {
                 None => return Err("frames leave a hand without a look at their word"),
-                Some(word) if word & out != 0 => return Err("frames leave a hand that were seen in their word"),
+                Some(word) if word & out != 0 => {
+                    return Err("frames leave a hand that were seen in their word");
+                }
                 _ => self.actor(a).carry(b, w, out, From::Hand),
             }
         }

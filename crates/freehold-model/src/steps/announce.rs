@@ -54,7 +54,9 @@ impl Making<'_> {
         }
         let Block { tag, listed, .. } = *self.s.b(d.b);
         match (d.kind, tag.0) {
-            (Accept, State::Split | State::Whole | State::Taken) if tag.1 != HAND && tag.1 != d.h => {
+            (Accept, State::Split | State::Whole | State::Taken)
+                if tag.1 != HAND && tag.1 != d.h =>
+            {
                 self.next(&[Do { h: tag.1, ..d.then(Push) }]);
             }
             (Accept, _) => self.next(&[d.then(Relist)]),
@@ -65,7 +67,9 @@ impl Making<'_> {
             }
             (_, State::Split) if tag.1 == d.h => self.next(&[d.then(File)]),
             (_, State::Whole) if tag.1 == d.h && !listed => self.s.b(d.b).listed = true,
-            (_, State::Split | State::Whole) if tag.1 != HAND && tag.1 != d.h => self.next(&[d.then(Queue)]),
+            (_, State::Split | State::Whole) if tag.1 != HAND && tag.1 != d.h => {
+                self.next(&[d.then(Queue)])
+            }
             _ => {}
         }
     }

@@ -11,7 +11,9 @@ impl Making<'_> {
         let late = self.has(Defect::ClassAfterWords);
         let block = self.s.b(d.b);
         match d.kind {
-            FileIfOurs if (block.tag.0, block.tag.1) == (State::Split, d.h) => self.next(&[d.then(File)]),
+            FileIfOurs if (block.tag.0, block.tag.1) == (State::Split, d.h) => {
+                self.next(&[d.then(File)])
+            }
             FileIfOurs => {}
             File => {
                 (block.listed, block.known) = (false, 0);
@@ -44,7 +46,8 @@ impl Making<'_> {
         }
     }
 
-    /// The block becomes whole if nobody leases a word of it and all are full: word after word, `d.w`, is taken.
+    /// The block becomes whole if nobody leases a word of it and all are full: word after word,
+    /// `d.w`, is taken.
     pub(super) fn retire(&mut self, d: Do) {
         match d.kind {
             RetireLease if leased(*self.s.lease(d)) => self.not_whole(d),
@@ -56,7 +59,11 @@ impl Making<'_> {
             RetireTake => {
                 *self.s.word(d) = 0;
                 let last = usize::from(d.w) + 1 == WORDS;
-                self.next(&[if last { d.then(RetireEnd) } else { Do { w: d.w + 1, ..d.then(RetireLease) } }]);
+                self.next(&[if last {
+                    d.then(RetireEnd)
+                } else {
+                    Do { w: d.w + 1, ..d.then(RetireLease) }
+                }]);
             }
             _ => {
                 self.s.b(d.b).tag.0 = State::Whole;
@@ -78,8 +85,8 @@ impl Making<'_> {
     pub(super) fn split(&mut self, d: Do) {
         let block = self.s.b(d.b);
         match d.kind {
-            // The words first: until they are full a free would be accepted that is none. Whoever takes a frame past the
-            // leases now puts it back if the tag still says whole.
+            // The words first: until they are full a free would be accepted that is none. Whoever
+            // takes a frame past the leases now puts it back if the tag still says whole.
             Fill => {
                 let strays = std::mem::replace(self.s.word(d), FULL);
                 self.s.late(d, strays);

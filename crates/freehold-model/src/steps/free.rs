@@ -5,7 +5,8 @@ use crate::Defect;
 use crate::Kind::*;
 use crate::protocol::*;
 
-/// In a step's `n`: the CPU's state is entered, and may have leases; entered, but the CPU is offline; not entered.
+/// In a step's `n`: the CPU's state is entered, and may have leases; entered, but the CPU is
+/// offline; not entered.
 pub(crate) const INSIDE: u8 = 1;
 const OFFLINE: u8 = 2;
 const OUTSIDE: u8 = 0;
@@ -68,7 +69,9 @@ impl Making<'_> {
                     self.next(&[Do::block(Queue, d.b)]);
                 }
             }
-            State::Split => d.words().rev().for_each(|at| self.next(&[Do { freed: FULL, ..at.then(FreeTag) }])),
+            State::Split => {
+                d.words().rev().for_each(|at| self.next(&[Do { freed: FULL, ..at.then(FreeTag) }]))
+            }
             _ => d.words().for_each(|at| self.s.refuse(at, FULL)),
         }
     }
@@ -78,7 +81,9 @@ impl Making<'_> {
         let there = *self.s.word(d) & d.freed != 0;
         match d.kind {
             // Nothing in hand: it takes frees still, as long as nobody may take the word over.
-            FreeHand if hand == NONE || hand == 0 && (*self.s.lease(d) != d.c || d.freed == FULL) => {
+            FreeHand
+                if hand == NONE || hand == 0 && (*self.s.lease(d) != d.c || d.freed == FULL) =>
+            {
                 self.next(&[d.then(FreeTag)]);
             }
             FreeHand if there || hand & d.freed != 0 => self.s.refuse(d, d.freed),
@@ -88,12 +93,20 @@ impl Making<'_> {
             }
             FreeEmpty if hand == NONE => self.next(&[d.then(FreeChoose)]),
             FreeEmpty if there => self.s.refuse(d, d.freed),
-            FreeEmpty if d.freed == FULL || d.h == ZONE => self.next(&[d.then(EndLease), d.then(FreeLook)]),
+            FreeEmpty if d.freed == FULL || d.h == ZONE => {
+                self.next(&[d.then(EndLease), d.then(FreeLook)])
+            }
             FreeEmpty if self.claim_slot(d) => self.next(&[d.then(FreeOpen)]),
             FreeEmpty => self.next(&[d.then(FreeChoose)]),
             _ => {
                 let isolated = self.s.b(d.b).tag.2;
-                if d.n == INSIDE && !isolated && d.h != ZONE && d.freed != FULL && !there && !leased(*self.s.lease(d)) {
+                if d.n == INSIDE
+                    && !isolated
+                    && d.h != ZONE
+                    && d.freed != FULL
+                    && !there
+                    && !leased(*self.s.lease(d))
+                {
                     self.or(&[d.then(Lease)]);
                 }
                 self.next(&[d.then(FreeLook)]);
@@ -109,7 +122,9 @@ impl Making<'_> {
         let (late, early) = (self.has(Defect::LookAfterPut), self.has(Defect::AnnounceBeforePut));
         let tell = Do::at(Tell, d.b, d.w).with(old | d.freed);
         match d.kind {
-            FreeLook if d.freed == 0 => self.s.must(shown & d.bits == 0 || self.s.wronged, "a right free is refused"),
+            FreeLook if d.freed == 0 => {
+                self.s.must(shown & d.bits == 0 || self.s.wronged, "a right free is refused")
+            }
             FreeLook if shown & d.freed != 0 && !late => self.s.refuse(d, d.freed),
             FreeLook if early => self.next(&[tell, d.then(FreePut)]),
             FreeLook => self.next(&[d.then(FreePut)]),

@@ -11,10 +11,12 @@ impl Making<'_> {
         match d.kind {
             SetOnline => self.s.cpu(d.c).online = d.n == 1,
             GroupGone => {
-                if (0..).zip(self.s.cpus.iter()).all(|(c, cpu)| World::group(c) != g || !cpu.online) {
+                if (0..).zip(self.s.cpus.iter()).all(|(c, cpu)| World::group(c) != g || !cpu.online)
+                {
                     self.next(&[Do::held(Unlock, g)]);
                     self.next(&hold(g));
-                    (0..self.s.blocks.len() as u8).for_each(|b| self.next(&[Do { b, ..d.then(LeaveToZone) }]));
+                    (0..self.s.blocks.len() as u8)
+                        .for_each(|b| self.next(&[Do { b, ..d.then(LeaveToZone) }]));
                     self.next(&[d.then(GiveAll)]);
                 }
             }

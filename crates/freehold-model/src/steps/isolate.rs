@@ -12,13 +12,16 @@ impl Making<'_> {
         let waits = self.has(Defect::IsolationWaitsForALook);
         let reach = |c: u8| [Do::cpu(Enter, c), Do::cpu(GiveBack, c), Do::cpu(Leave, c), d];
         match d.kind {
-            Isolate if tag.1 == HAND => match (0..).zip(self.s.cpus.iter()).find(|(_, cpu)| cpu.kept == d.b) {
-                Some((c, _)) => self.next(&reach(c)),
-                None => return false,
-            },
+            Isolate if tag.1 == HAND => {
+                match (0..).zip(self.s.cpus.iter()).find(|(_, cpu)| cpu.kept == d.b) {
+                    Some((c, _)) => self.next(&reach(c)),
+                    None => return false,
+                }
+            }
             Isolate => self.next(&[Do::held(Lock, tag.1), Do { h: tag.1, ..d.then(Isolate2) }]),
             Isolate2 if tag.1 != d.h => self.next(&[Do::held(Unlock, d.h), d.then(Isolate)]),
-            // One that was announced may wait for a look of who had it before: it is not waited for.
+            // One that was announced may wait for a look of who had it before: it is not waited
+            // for.
             Isolate2 if tag.0 == State::Whole && (listed || class == QUEUED && !waits) => {
                 self.s.b(d.b).listed = false;
                 self.next(&[d]);
@@ -27,7 +30,9 @@ impl Making<'_> {
             Isolate2 if tag.0 == State::Whole && waits => {
                 self.next(&[Do::held(Collect, d.h), Do::held(Unlock, d.h), d.then(Isolate)]);
             }
-            Isolate2 if tag.0 == State::Whole => self.next(&[Do::held(Unlock, d.h), d.then(Isolate)]),
+            Isolate2 if tag.0 == State::Whole => {
+                self.next(&[Do::held(Unlock, d.h), d.then(Isolate)])
+            }
             Isolate2 => {
                 if tag.0 == State::Taken {
                     self.strays(d.b, 0);
@@ -36,7 +41,9 @@ impl Making<'_> {
                 self.s.b(d.b).tag = (State::Split, ZONE, true);
                 self.next(&[Do::held(Unlock, d.h), d.then(EndIsolatedLeases)]);
             }
-            EndIsolatedLeases => self.next(&[Do { w: 0, ..Do::block(Recall, d.b) }, d.then(AwaitLeases)]),
+            EndIsolatedLeases => {
+                self.next(&[Do { w: 0, ..Do::block(Recall, d.b) }, d.then(AwaitLeases)])
+            }
             _ => match leases.iter().find(|&&lease| leased(lease)) {
                 Some(&c) => self.next(&reach(c)),
                 // Whoever takes a frame past the leases is inside its door for a few more steps.
@@ -55,7 +62,15 @@ impl Making<'_> {
                 let zones = Do::held(Lock, ZONE);
                 let done = [Do::held(Unlock, ZONE), Do::held(Unlock, HOTPLUG)];
                 if block.words == [FULL; WORDS] {
-                    self.or(&[zones, d.then(Remove), done[0], zones, d.then(Add), done[0], done[1]]);
+                    self.or(&[
+                        zones,
+                        d.then(Remove),
+                        done[0],
+                        zones,
+                        d.then(Add),
+                        done[0],
+                        done[1],
+                    ]);
                 }
                 self.next(&[zones, Do { h: ZONE, ..d.then(Restore) }, done[0], done[1]]);
             }

@@ -6,7 +6,8 @@ use crate::Kind::*;
 use crate::protocol::*;
 
 impl Making<'_> {
-    /// `d.freed` are frames that this CPU is freeing: they go into the hand, or on to the word where the lease fails.
+    /// `d.freed` are frames that this CPU is freeing: they go into the hand, or on to the word
+    /// where the lease fails.
     pub(super) fn lease(&mut self, d: Do) {
         let failed: &[Do] = if d.freed != 0 { &[Do { bits: 0, ..d.then(FreeLook) }] } else { &[] };
         let lease = *self.s.lease(d);
@@ -32,7 +33,8 @@ impl Making<'_> {
                 self.next(&[d.then(Look).with(got)]);
             }
             Look => {
-                let same = self.s.b(d.b).tag == (State::Split, d.h, false) || self.has(Defect::LeaseWithoutLook);
+                let same = self.s.b(d.b).tag == (State::Split, d.h, false)
+                    || self.has(Defect::LeaseWithoutLook);
                 if same && d.bits | d.freed != 0 && d.bits & d.freed == 0 {
                     *self.s.hand(d) = d.bits | d.freed;
                     return self.s.accept(d, d.freed);
@@ -76,7 +78,9 @@ impl Making<'_> {
 
     pub(super) fn end_lease(&mut self, d: Do) {
         match d.kind {
-            EndLease if self.has(Defect::UnnamedBeforePutBack) => self.next(&[d.then(Unname), d.then(Close)]),
+            EndLease if self.has(Defect::UnnamedBeforePutBack) => {
+                self.next(&[d.then(Unname), d.then(Close)])
+            }
             EndLease => {
                 let hand = *self.s.hand(d);
                 self.put_back(d, hand);

@@ -40,7 +40,8 @@ struct Making<'a> {
 }
 
 impl World {
-    /// Makes the next step of thread `t`; `false` where it waits. What else may come of it is added to `others`.
+    /// Makes the next step of thread `t`; `false` where it waits. What else may come of it is added
+    /// to `others`.
     pub fn step(&mut self, t: u8, settings: &Settings, others: &mut Vec<World>) -> bool {
         let Some(d) = self.of(t).pop() else { return false };
         let done = Making { s: self, t, settings, others }.run(d);

@@ -36,8 +36,8 @@ impl Making<'_> {
         }
     }
 
-    /// At CPU after CPU that has something of block `d.b`, or anything; `d.w` is the next one, `d.n` those that are entered,
-    /// `d.c` one to leave out. With `d.h` at every CPU.
+    /// At CPU after CPU that has something of block `d.b`, or anything; `d.w` is the next one,
+    /// `d.n` those that are entered, `d.c` one to leave out. With `d.h` at every CPU.
     fn knock(&mut self, d: Do) {
         let (c, slots) = (d.w, self.s.slots(d.w));
         let has = match d.b {
@@ -52,10 +52,18 @@ impl Making<'_> {
         }
     }
 
-    /// Everything in hand goes back, here and elsewhere, and every holder looks at what was announced to it.
+    /// Everything in hand goes back, here and elsewhere, and every holder looks at what was
+    /// announced to it.
     pub(super) fn recalled(c: u8, then: Kind) -> [Do; 6] {
         let others = Do { c, w: 0, ..just(Recall) };
         let again = Do::cpu(then, c).n(SECOND);
-        [Do::cpu(GiveBack, c), Do::cpu(Leave, c), others, just(CollectAll), Do::cpu(Enter, c), again]
+        [
+            Do::cpu(GiveBack, c),
+            Do::cpu(Leave, c),
+            others,
+            just(CollectAll),
+            Do::cpu(Enter, c),
+            again,
+        ]
     }
 }

@@ -17,7 +17,8 @@ impl Making<'_> {
             },
             TakeOf => {
                 let tag = self.s.b(d.b).tag;
-                let words = if tag.0 == State::Split && !tag.2 { self.open_words(d.b) } else { [0; WORDS] };
+                let words =
+                    if tag.0 == State::Split && !tag.2 { self.open_words(d.b) } else { [0; WORDS] };
                 let again = Do::cpu(Alloc, d.c).n(d.n / SECOND * SECOND);
                 if words == [0; WORDS] {
                     return self.next(&[again]);
@@ -42,8 +43,12 @@ impl Making<'_> {
             2 if self.glance(other) => (other, Pick),
             3 if whole(self, g) => (g, TakeWhole),
             4 => (ZONE, TakeWhole),
-            5 if whole(self, other) && !self.has(Defect::OthersKeepWholeBlocks) => (other, TakeWhole),
-            6 if d.n < SECOND && !self.has(Defect::FailWithoutRecall) => return self.next(&Self::recalled(d.c, Alloc)),
+            5 if whole(self, other) && !self.has(Defect::OthersKeepWholeBlocks) => {
+                (other, TakeWhole)
+            }
+            6 if d.n < SECOND && !self.has(Defect::FailWithoutRecall) => {
+                return self.next(&Self::recalled(d.c, Alloc));
+            }
             6 => return,
             _ => return self.next(&[d.n(d.n + 1)]),
         };
@@ -61,10 +66,14 @@ impl Making<'_> {
 
     /// Whether a holder has frames to give, by a glance.
     fn glance(&self, h: u8) -> bool {
-        self.s.blocks.iter().any(|b| b.inbox == h || b.listed && b.tag.1 == h && b.tag.0 == State::Split)
+        self.s
+            .blocks
+            .iter()
+            .any(|b| b.inbox == h || b.listed && b.tag.1 == h && b.tag.0 == State::Split)
     }
 
-    /// A listed block of holder `d.h` was chosen: it may be of use, as it is or after it has become this group's.
+    /// A listed block of holder `d.h` was chosen: it may be of use, as it is or after it has become
+    /// this group's.
     fn picked(&mut self, d: Do, b: u8, g: u8) {
         let words = self.open_words(b);
         let take = Do { b, ..d.then(TakeOf) };
@@ -86,7 +95,8 @@ impl Making<'_> {
         self.next(&[Do::held(Unlock, g), Do { c: d.c, b, ..just(TakeOf).n(d.n) }]);
         self.begin_split(b, g);
         if d.h != g {
-            // On its way it is in this CPU's hand: the group would take it for one that was freed just now.
+            // On its way it is in this CPU's hand: the group would take it for one that was freed
+            // just now.
             self.s.b(b).tag.1 = if self.has(Defect::TransitUnmarked) { g } else { HAND };
             self.next(&[Do::held(Unlock, d.h), Do::held(Lock, g)]);
         }

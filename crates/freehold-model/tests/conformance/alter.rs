@@ -23,8 +23,13 @@ enum Alteration {
     OtherPlace,
 }
 
-const ALL: [Alteration; 5] =
-    [Alteration::Dropped, Alteration::Twice, Alteration::OtherThread, Alteration::OtherValue, Alteration::OtherPlace];
+const ALL: [Alteration; 5] = [
+    Alteration::Dropped,
+    Alteration::Twice,
+    Alteration::OtherThread,
+    Alteration::OtherValue,
+    Alteration::OtherPlace,
+];
 
 /// What an event is about; `None` for those that change nothing, and for the start.
 fn subject(event: &Event) -> Option<&'static str> {
@@ -83,7 +88,12 @@ fn elsewhere(cell: Cell) -> Cell {
 }
 
 /// The event as it should not be; none where it stays what it is.
-fn altered(event: &Event, alteration: Alteration, threads: Who, random: &mut Random) -> Option<Vec<Event>> {
+fn altered(
+    event: &Event,
+    alteration: Alteration,
+    threads: Who,
+    random: &mut Random,
+) -> Option<Vec<Event>> {
     let mut other = event.clone();
     match (alteration, &mut other.what) {
         (Alteration::Dropped, _) => return Some(vec![]),
@@ -111,19 +121,23 @@ fn altered(event: &Event, alteration: Alteration, threads: Who, random: &mut Ran
     (other != *event).then(|| vec![other])
 }
 
-/// Whether what is altered can matter: a cell that nobody comes back to may be anything; and of two who free the same frame
-/// at once one is refused, which he would be for another frame that is free as well.
+/// Whether what is altered can matter: a cell that nobody comes back to may be anything; and of two
+/// who free the same frame at once one is refused, which he would be for another frame that is free
+/// as well.
 fn matters(history: &[Event], at: usize, alteration: Alteration) -> bool {
     let later = &history[at + 1..];
     match &history[at].what {
         // Storing what is there already may be done twice.
         What::Step(step) if alteration == Alteration::Twice => step.old != step.new,
         What::Step(step) if alteration != Alteration::OtherThread => {
-            let same = |event: &Event| matches!(&event.what, What::Step(other) if other.cell == step.cell);
+            let same =
+                |event: &Event| matches!(&event.what, What::Step(other) if other.cell == step.cell);
             later.iter().any(same)
         }
         What::Begin(_) => {
-            let end = later.iter().find(|event| event.who == history[at].who && matches!(event.what, What::End(..)));
+            let end = later
+                .iter()
+                .find(|event| event.who == history[at].who && matches!(event.what, What::End(..)));
             end.is_some_and(|end| matches!(end.what, What::End(true, _)))
         }
         _ => true,
@@ -134,7 +148,13 @@ fn matters(history: &[Event], at: usize, alteration: Alteration) -> bool {
 type Tried = BTreeMap<(&'static str, Alteration), (u32, u32)>;
 
 /// Alters events at random, one a time.
-fn tried(shape: &Shape, history: &[Event], each: u32, seed: u64, blind: bool) -> (Tried, Vec<String>) {
+fn tried(
+    shape: &Shape,
+    history: &[Event],
+    each: u32,
+    seed: u64,
+    blind: bool,
+) -> (Tried, Vec<String>) {
     let mut subjects: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, event) in history.iter().enumerate() {
         subjects.entry(subject(event).unwrap_or_default()).or_default().push(at);
@@ -149,7 +169,9 @@ fn tried(shape: &Shape, history: &[Event], each: u32, seed: u64, blind: bool) ->
                 if !matters(history, at, alteration) {
                     continue;
                 }
-                let Some(new) = altered(&history[at], alteration, threads, &mut random) else { continue };
+                let Some(new) = altered(&history[at], alteration, threads, &mut random) else {
+                    continue;
+                };
                 let before = shown(&history[at]);
                 let after: Vec<String> = new.iter().map(shown).collect();
                 let mut other = history.to_vec();
@@ -158,7 +180,9 @@ fn tried(shape: &Shape, history: &[Event], each: u32, seed: u64, blind: bool) ->
                 *n += 1;
                 match Judge::of(shape, &other, blind) {
                     Err(_) => *refused += 1,
-                    Ok(_) => accepted.push(format!("{subject}, {alteration:?}, event {at}: {before} => {after:?}")),
+                    Ok(_) => accepted.push(format!(
+                        "{subject}, {alteration:?}, event {at}: {before} => {after:?}"
+                    )),
                 }
             }
         }
@@ -201,8 +225,9 @@ fn a_history_as_words_is_the_same() {
     assert_eq!(Record::decode([0x82, 0, 5, 4, 0]), None);
 }
 
-/// In a history of one thread: whoever else might reset a class, or end a lease that is marked empty, frees nothing of the block
-/// and has seen nothing of it, even if it has the lock that a lister needs.
+/// In a history of one thread: whoever else might reset a class, or end a lease that is marked
+/// empty, frees nothing of the block and has seen nothing of it, even if it has the lock that a
+/// lister needs.
 #[test]
 fn what_only_some_may_do_is_refused_of_others() {
     let (shape, history) = crate::recorded(1, 3000, 1);
@@ -219,14 +244,17 @@ fn what_only_some_may_do_is_refused_of_others() {
         };
         match step.cell {
             Cell::Tag(b) => drop(tags.insert(b, TagView::of(step.new))),
-            Cell::Class(_) if step.op == Op::Exchange && step.new == 0 && step.old != 0 && classes < 20 => {
+            Cell::Class(_)
+                if step.op == Op::Exchange && step.new == 0 && step.old != 0 && classes < 20 =>
+            {
                 with(vec![by(event.what.clone())]);
                 classes += 1;
             }
             Cell::Lease(b, _) if step.op == Op::Exchange && step.new == 0 && leases < 20 => {
                 let cell = Cell::Lock(tags[&b].zone, tags[&b].group);
                 let lock = |op, old, new| by(What::Step(Step { cell, op, with: new, old, new }));
-                let new = vec![lock(Op::Exchange, 0, 1), by(event.what.clone()), lock(Op::Store, 1, 0)];
+                let new =
+                    vec![lock(Op::Exchange, 0, 1), by(event.what.clone()), lock(Op::Store, 1, 0)];
                 // Where the lock is not free the lock itself is refused.
                 leases += u32::from(with(new) != at);
             }
@@ -236,10 +264,12 @@ fn what_only_some_may_do_is_refused_of_others() {
     assert!(classes > 10 && leases > 3, "{classes} classes, {leases} leases");
 }
 
-/// Every single alteration of what changes anything is refused; without a look at the values most are.
+/// Every single alteration of what changes anything is refused; without a look at the values most
+/// are.
 #[test]
 fn a_history_with_one_event_altered_is_refused() {
-    let each = std::env::var("FREEHOLD_ALTERED").map_or(8, |n| n.parse().expect("FREEHOLD_ALTERED is a number"));
+    let each = std::env::var("FREEHOLD_ALTERED")
+        .map_or(8, |n| n.parse().expect("FREEHOLD_ALTERED is a number"));
     for seed in [crate::seed(), crate::seed() + 1] {
         let (shape, history) = crate::recorded(3, 100, seed);
         Judge::of(&shape, &history, false).map(drop).unwrap();

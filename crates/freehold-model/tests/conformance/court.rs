@@ -36,11 +36,16 @@ struct Heard {
 }
 
 impl Court {
-    /// Listens to all that the allocator does until the second part is dropped; notes it, if it is to be judged again.
-    pub fn new<'a, P: Platform>(fh: &'a Freehold<'_, P>, noted: bool) -> (Arc<Self>, Witnessed<'a>) {
+    /// Listens to all that the allocator does until the second part is dropped; notes it, if it is
+    /// to be judged again.
+    pub fn new<'a, P: Platform>(
+        fh: &'a Freehold<'_, P>,
+        noted: bool,
+    ) -> (Arc<Self>, Witnessed<'a>) {
         let judge = Judge::new(&fh.shape());
         let history = noted.then(Vec::new);
-        let heard = Heard { judge, refused: None, last: VecDeque::new(), history, random: Random(0x5eed) };
+        let heard =
+            Heard { judge, refused: None, last: VecDeque::new(), history, random: Random(0x5eed) };
         let court = Arc::new(Self { heard: Mutex::new(heard) });
         let ears = Arc::clone(&court);
         let witnessed = fh.witnessed(Box::new(move |step: &Step| {
@@ -54,8 +59,9 @@ impl Court {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the thread that has just made a step lets others go on: mostly not at all, and now and then a few times, so that
-    /// what happens between two steps of a call is not only what the machine's clock makes happen.
+    /// How often the thread that has just made a step lets others go on: mostly not at all, and now
+    /// and then a few times, so that what happens between two steps of a call is not only what the
+    /// machine's clock makes happen.
     fn turns(&self) -> u32 {
         let random = &mut self.heard().random;
         match random.below(20_000) {
@@ -125,7 +131,10 @@ impl Court {
         let heard = self.heard();
         let changes: u64 = heard.judge.kinds.values().sum();
         let (steps, beyond) = (heard.judge.steps, heard.judge.beyond);
-        format!("{steps} steps, {changes} of them changes, {beyond} frames beyond judgement; {:?}", heard.judge.kinds)
+        format!(
+            "{steps} steps, {changes} of them changes, {beyond} frames beyond judgement; {:?}",
+            heard.judge.kinds
+        )
     }
 
     /// All that was heard.

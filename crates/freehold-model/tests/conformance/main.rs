@@ -1,4 +1,5 @@
-//! Real runs of the real allocator are histories that the protocol has; with one step altered they are not.
+//! Real runs of the real allocator are histories that the protocol has; with one step altered they
+//! are not.
 
 #![allow(unreachable_pub)]
 
@@ -20,11 +21,17 @@ use work::{Host, Random, Worker, World, range};
 /// Threads, each with a CPU; one CPU more comes and goes.
 const THREADS: u16 = 4;
 
-/// A zone of 41 blocks, the last one not all there; a piece that may go and come; two blocks of CMA.
+/// A zone of 41 blocks, the last one not all there; a piece that may go and come; two blocks of
+/// CMA.
 fn machine(group: u16, watermarks: Watermarks) -> Freehold<'static, Host> {
     let memory = [range(512, 40 * 512 + 100), range(64 * 512, 3 * 512 + 70)];
     let cma = [range(10 * 512, 1024)];
-    let zones = [ZoneConfig { span: range(512, 127 * 512), cma: &cma, watermarks, ..ZoneConfig::new(&memory) }];
+    let zones = [ZoneConfig {
+        span: range(512, 127 * 512),
+        cma: &cma,
+        watermarks,
+        ..ZoneConfig::new(&memory)
+    }];
     let config = Config { group: Some(group), extra_ranges: 2, ..Config::new(THREADS + 1, &zones) };
     Freehold::leaked(&config, Host).unwrap()
 }
@@ -55,17 +62,22 @@ fn round(world: &World<'_>, seed: u64, threads: u16, calls: u64) {
         let result = world.court.call(Task::Alloc, &[], call, got);
         chunks.extend(result.iter().map(|pfn| (pfn.get(), order.frames())));
     }
-    // Now and then one of the two frees each chunk in parts: then neither may get all of it, and what is left is freed frame by frame.
+    // Now and then one of the two frees each chunk in parts: then neither may get all of it, and
+    // what is left is freed frame by frame.
     let parts = if random.below(4) == 0 { 3 } else { 1 };
     std::thread::scope(|scope| {
         for t in 0..threads.min(2) {
             let chunks = &chunks;
-            scope.spawn(move || Worker::new(world, t, seed).race(chunks, if t == 1 { parts } else { 1 }));
+            scope.spawn(move || {
+                Worker::new(world, t, seed).race(chunks, if t == 1 { parts } else { 1 })
+            });
         }
     });
     if parts != 1 && threads > 1 {
-        let left: Vec<(u64, u64)> =
-            chunks.iter().flat_map(|&(pfn, frames)| (pfn..pfn + frames).map(|pfn| (pfn, 1))).collect();
+        let left: Vec<(u64, u64)> = chunks
+            .iter()
+            .flat_map(|&(pfn, frames)| (pfn..pfn + frames).map(|pfn| (pfn, 1)))
+            .collect();
         Worker::new(world, 0, seed).race(&left, 1);
         i_am(0);
     }
@@ -83,7 +95,8 @@ fn rounds(threads: u16, group: u16, watermarks: Watermarks, seed: u64, steps: u6
     while court.steps() < steps && !court.has_refused() {
         round(&world, seed + n, threads, 300);
         n += 1;
-        // A frame that two have freed at once may be in its word and in a hand until somebody comes by.
+        // A frame that two have freed at once may be in its word and in a hand until somebody comes
+        // by.
         if n % 4 == 0 && !court.has_refused() {
             fh.drain_all();
             fh.validate().unwrap();
@@ -102,7 +115,8 @@ fn rounds(threads: u16, group: u16, watermarks: Watermarks, seed: u64, steps: u6
 
 /// `FREEHOLD_STEPS`, or so many.
 fn wanted(steps: u64) -> u64 {
-    std::env::var("FREEHOLD_STEPS").map_or(steps, |n| n.parse().expect("FREEHOLD_STEPS is a number"))
+    std::env::var("FREEHOLD_STEPS")
+        .map_or(steps, |n| n.parse().expect("FREEHOLD_STEPS is a number"))
 }
 
 const MARKS: Watermarks = Watermarks::Frames { min: 256, low: 1500, high: 3000 };
@@ -139,13 +153,15 @@ fn many_random_calls_on_threads_are_accepted() {
     let seed = AtomicU64::new(seed() << 20);
     let kinds = [(2, Watermarks::None), (1, Watermarks::None), (2, MARKS), (4, Watermarks::None)];
     let each = steps / kinds.len() as u64;
-    let all: u64 =
-        kinds.into_iter().map(|(g, w)| rounds(THREADS, g, w, seed.fetch_add(1 << 20, Ordering::Relaxed), each)).sum();
+    let all: u64 = kinds
+        .into_iter()
+        .map(|(g, w)| rounds(THREADS, g, w, seed.fetch_add(1 << 20, Ordering::Relaxed), each))
+        .sum();
     println!("{all} steps accepted in {:.0} s", began.elapsed().as_secs_f64());
 }
 
-/// Two free the same run: the one that began first loses its first half and is refused, the other one frees all of it. Nothing of
-/// it is in use then, whoever began first.
+/// Two free the same run: the one that began first loses its first half and is refused, the other
+/// one frees all of it. Nothing of it is in use then, whoever began first.
 #[test]
 fn of_two_who_free_the_same_frames_each_step_decides() {
     for order in [10, 7] {
@@ -178,8 +194,8 @@ fn of_two_who_free_the_same_frames_each_step_decides() {
     }
 }
 
-/// Two CPUs have a slot for a word, since one took over what the other had emptied; a recall is inside both when it ends their
-/// leases.
+/// Two CPUs have a slot for a word, since one took over what the other had emptied; a recall is
+/// inside both when it ends their leases.
 #[test]
 fn two_cpus_with_a_slot_for_one_word_are_recalled() {
     // Of 2 GiB, so that a CPU may have five slots.
@@ -197,7 +213,8 @@ fn two_cpus_with_a_slot_for_one_word_are_recalled() {
         let call = || fh.on(CpuId::new(cpu)).free(freehold::Pfn::new(pfn), Order::ZERO).unwrap();
         court.call(Task::Free, &[(pfn, 1)], call, |()| (true, vec![]));
     };
-    // All of a word, and one more, so that the word is let go: two frames of it freed in a row go to who frees them.
+    // All of a word, and one more, so that the word is let go: two frames of it freed in a row go
+    // to who frees them.
     let word: Vec<u64> = (0..64).map(|_| alloc(0)).collect();
     alloc(0);
     for (cpu, some) in [(1, &word[..2]), (0, &word[2..5])] {

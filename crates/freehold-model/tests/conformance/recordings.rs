@@ -1,8 +1,9 @@
-//! What a recording of Linux's page allocator asked for and gave back, asked of the real allocator again on threads, and judged.
+//! What a recording of Linux's page allocator asked for and gave back, asked of the real allocator
+//! again on threads, and judged.
 //!
-//! Each thread has the recording's CPUs of the same number but for a multiple of the threads', and makes their calls in their
-//! order. Whoever is to free what another thread has not been given yet waits for it. The calls are the recording's, then; which
-//! of them overlap is the machine's doing.
+//! Each thread has the recording's CPUs of the same number but for a multiple of the threads', and
+//! makes their calls in their order. Whoever is to free what another thread has not been given yet
+//! waits for it. The calls are the recording's, then; which of them overlap is the machine's doing.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use crate::work::{Host, range};
 const THREADS: u16 = 4;
 /// Calls between two looks at everything.
 const PART: usize = 50_000;
-/// What was asked for could not be had; nothing has been asked for yet is 0, anything else a frame and 2.
+/// What was asked for could not be had; nothing has been asked for yet is 0, anything else a frame
+/// and 2.
 const FAILED: u64 = 1;
 
 /// A call of a recording.
@@ -37,10 +39,13 @@ struct Recording {
 }
 
 impl Recording {
-    /// The first `events` of a file. What was in use before it began, and what is freed in parts, is left out.
+    /// The first `events` of a file. What was in use before it began, and what is freed in parts,
+    /// is left out.
     fn read(path: &Path, events: usize) -> Self {
-        let mut reader = TraceReader::open(&Source::from_arg(path), OpenOptions::default()).unwrap();
-        let (mut this, mut left, mut batch) = (Self { calls: Vec::new(), most: 0 }, events, Vec::new());
+        let mut reader =
+            TraceReader::open(&Source::from_arg(path), OpenOptions::default()).unwrap();
+        let (mut this, mut left, mut batch) =
+            (Self { calls: Vec::new(), most: 0 }, events, Vec::new());
         let (mut live, mut in_use) = (HashMap::new(), 0);
         while left != 0 && reader.next_batch(&mut batch).unwrap() {
             for event in batch.iter().take(left) {
@@ -59,7 +64,9 @@ impl Recording {
                         in_use += order.frames();
                         this.most = this.most.max(in_use);
                     }
-                    EventKind::Free { pfn, order } if live.get(&pfn).is_some_and(|&(_, of)| of == order) => {
+                    EventKind::Free { pfn, order }
+                        if live.get(&pfn).is_some_and(|&(_, of)| of == order) =>
+                    {
                         let (at, _) = live.remove(&pfn).unwrap();
                         this.calls.push((thread, Call::Free(at)));
                         in_use -= order.frames();
@@ -69,7 +76,8 @@ impl Recording {
             }
             left = left.saturating_sub(batch.len());
         }
-        let rest: Vec<_> = live.into_values().map(|(at, _)| ((at as u16) % THREADS, Call::Free(at))).collect();
+        let rest: Vec<_> =
+            live.into_values().map(|(at, _)| ((at as u16) % THREADS, Call::Free(at))).collect();
         this.calls.extend(rest);
         this
     }
@@ -90,14 +98,20 @@ impl Recording {
                 Call::Alloc(order, kind) => {
                     let frames = order.frames();
                     let told = |result: &Result<Pfn, _>| {
-                        (result.is_ok(), result.iter().map(|pfn: &Pfn| (pfn.get(), frames)).collect())
+                        (
+                            result.is_ok(),
+                            result.iter().map(|pfn: &Pfn| (pfn.get(), frames)).collect(),
+                        )
                     };
-                    let result = court.call(Task::Alloc, &[], || cpu.alloc(Request::new(order, kind)), told);
+                    let result =
+                        court.call(Task::Alloc, &[], || cpu.alloc(Request::new(order, kind)), told);
                     // Release, and acquire below: who frees it has heard of its end.
                     got[at].store(result.map_or(FAILED, |pfn| pfn.get() + 2), Ordering::Release);
                 }
                 Call::Free(of) => {
-                    let Call::Alloc(order, _) = self.calls[of].1 else { unreachable!("a free of a free") };
+                    let Call::Alloc(order, _) = self.calls[of].1 else {
+                        unreachable!("a free of a free")
+                    };
                     let pfn = loop {
                         match got[of].load(Ordering::Acquire) {
                             0 if court.has_refused() => return,
@@ -109,7 +123,8 @@ impl Recording {
                         let pfn = Pfn::new(pfn - 2);
                         let told = |result: &Result<(), _>| (result.is_ok(), vec![]);
                         let free = || cpu.free(pfn, order);
-                        let result = court.call(Task::Free, &[(pfn.get(), order.frames())], free, told);
+                        let result =
+                            court.call(Task::Free, &[(pfn.get(), order.frames())], free, told);
                         assert!(result.is_ok() || court.has_refused(), "{pfn:?}: {result:?}");
                     }
                 }
@@ -178,7 +193,8 @@ fn a_recording_on_threads_is_accepted() {
 #[ignore = "takes minutes"]
 fn all_recordings_on_threads_are_accepted() {
     let wanted = std::env::var("FREEHOLD_RECORDING").unwrap_or_default();
-    let folders = ["data", "data/recorded", "../shared/traces"].map(|folder| repository().join(folder));
+    let folders =
+        ["data", "data/recorded", "../shared/traces"].map(|folder| repository().join(folder));
     let (mut all, mut n) = (0, 0);
     for folder in folders {
         let Ok(files) = std::fs::read_dir(&folder) else {
@@ -187,10 +203,13 @@ fn all_recordings_on_threads_are_accepted() {
         };
         let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
         files.sort();
-        for path in files.into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "parquet")) {
+        for path in
+            files.into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "parquet"))
+        {
             let name = path.display().to_string();
             if name.contains(&wanted) {
-                all += Recording::read(&path, usize::MAX).judged(path.file_stem().unwrap().to_str().unwrap());
+                all += Recording::read(&path, usize::MAX)
+                    .judged(path.file_stem().unwrap().to_str().unwrap());
                 n += 1;
             }
         }

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use freehold::{
-    AllocError, AllocFlags, CpuId, FrameRange, FreeError, Freehold, Migratetype, On, Order, Owned, Pfn, Platform,
-    Request,
+    AllocError, AllocFlags, CpuId, FrameRange, FreeError, Freehold, Migratetype, On, Order, Owned,
+    Pfn, Platform, Request,
 };
 use freehold_model::judge::Task;
 
@@ -113,9 +113,14 @@ impl<'a> Worker<'a> {
     }
 
     fn request(&mut self) -> (Request, u64) {
-        let order = [0, 0, 0, 0, 0, 0, 1, 2, 3, 5, 6, 7, 8, 9, 9, 10][self.random.below(16) as usize];
-        let kind = [Migratetype::Movable, Migratetype::Movable, Migratetype::Unmovable, Migratetype::Reclaimable]
-            [self.random.below(4) as usize];
+        let order =
+            [0, 0, 0, 0, 0, 0, 1, 2, 3, 5, 6, 7, 8, 9, 9, 10][self.random.below(16) as usize];
+        let kind = [
+            Migratetype::Movable,
+            Migratetype::Movable,
+            Migratetype::Unmovable,
+            Migratetype::Reclaimable,
+        ][self.random.below(4) as usize];
         let request = Request::new(Order::new(order).unwrap(), kind);
         let (low, high) = self.world.memory;
         let request = match self.random.below(24) {
@@ -124,7 +129,8 @@ impl<'a> Worker<'a> {
             2 => request.from(Pfn::new((low + high) / 2)),
             3 => request.flags(AllocFlags::NO_LOCK),
             4 => request.flags(AllocFlags::HIGH_ATOMIC),
-            5 => Request::new(Order::new(order).unwrap(), Migratetype::Movable).flags(AllocFlags::CMA),
+            5 => Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+                .flags(AllocFlags::CMA),
             _ => request,
         };
         (request, 1 << order)
@@ -152,9 +158,21 @@ impl<'a> Worker<'a> {
             }
             900..920 => self.free_bulk(door),
             920..940 => self.elsewhere(),
-            940..970 => drop(court.call(Task::Other, &[], || through!(door, it => it.tick()), |_| (true, vec![]))),
-            970..980 => drop(court.call(Task::Other, &[], || through!(door, it => it.flush()), |_| (true, vec![]))),
-            980..984 => court.call(Task::Other, &[], || self.world.fh.drain_all(), |()| (true, vec![])),
+            940..970 => drop(court.call(
+                Task::Other,
+                &[],
+                || through!(door, it => it.tick()),
+                |_| (true, vec![]),
+            )),
+            970..980 => drop(court.call(
+                Task::Other,
+                &[],
+                || through!(door, it => it.flush()),
+                |_| (true, vec![]),
+            )),
+            980..984 => {
+                court.call(Task::Other, &[], || self.world.fh.drain_all(), |()| (true, vec![]))
+            }
             984..990 => self.take_range(),
             990..993 => self.plug(),
             993..997 if self.cpu.get() == 0 => self.plug_memory(),
@@ -189,18 +207,26 @@ impl<'a> Worker<'a> {
 
     /// Frees frames that are in use; on a CPU that may go offline just then on this one.
     fn free(&mut self, door: &Door<'_>, pfn: u64, frames: u64) {
-        let order = Order::fitting(frames).filter(|order| order.frames() == frames && pfn % frames == 0);
+        let order =
+            Order::fitting(frames).filter(|order| order.frames() == frames && pfn % frames == 0);
         let by_order = order.filter(|_| self.random.below(4) != 0);
         let call = || match by_order {
             Some(order) => through!(door, it => it.free(Pfn::new(pfn), order)),
             None => through!(door, it => it.free_range(range(pfn, frames))),
         };
-        let result = self.world.court.call(Task::Free, &[(pfn, frames)], call, |result| (result.is_ok(), vec![]));
+        let result = self
+            .world
+            .court
+            .call(Task::Free, &[(pfn, frames)], call, |result| (result.is_ok(), vec![]));
         assert!(result.is_ok() || self.world.court.has_refused(), "{pfn:#x}, {frames}: {result:?}");
     }
 
     fn free_in_parts(&mut self, door: &Door<'_>, pfn: u64, frames: u64) {
-        let first = if frames > 1 && self.random.below(3) == 0 { 1 + self.random.below(frames - 1) } else { frames };
+        let first = if frames > 1 && self.random.below(3) == 0 {
+            1 + self.random.below(frames - 1)
+        } else {
+            frames
+        };
         self.free(door, pfn, first);
         if first < frames {
             self.free(door, pfn + first, frames - first);
@@ -208,14 +234,16 @@ impl<'a> Worker<'a> {
     }
 
     fn free_bulk(&mut self, door: &Door<'_>) {
-        let (singles, rest): (Vec<_>, Vec<_>) = self.held.drain(..).partition(|&(_, frames)| frames == 1);
+        let (singles, rest): (Vec<_>, Vec<_>) =
+            self.held.drain(..).partition(|&(_, frames)| frames == 1);
         self.held = rest;
         let mut frames: Vec<Pfn> = singles.iter().map(|&(pfn, _)| Pfn::new(pfn)).collect();
         if self.random.below(2) == 0 {
             frames.sort();
         }
         let call = || through!(door, it => it.free_bulk(&frames));
-        let result = self.world.court.call(Task::Free, &singles, call, |result| (result.is_ok(), vec![]));
+        let result =
+            self.world.court.call(Task::Free, &singles, call, |result| (result.is_ok(), vec![]));
         assert!(result.is_ok() || self.world.court.has_refused(), "{result:?}");
     }
 
@@ -224,28 +252,42 @@ impl<'a> Worker<'a> {
         let cpu = CpuId::new(self.random.below(self.world.fh.cpu_count() as u64) as u16);
         let other = self.world.fh.on(cpu);
         let (request, frames) = self.request();
-        let result = self.world.court.call(Task::Alloc, &[], || other.alloc(request), |result| got(result, frames));
+        let result = self.world.court.call(
+            Task::Alloc,
+            &[],
+            || other.alloc(request),
+            |result| got(result, frames),
+        );
         self.held.extend(result.iter().map(|pfn| (pfn.get(), frames)));
         if let Some((pfn, frames)) = self.any_held() {
             let call = || match other.free_range(range(pfn, frames)) {
-                Err(FreeError::CpuOffline { .. }) => self.world.fh.on(self.cpu).free_range(range(pfn, frames)),
+                Err(FreeError::CpuOffline { .. }) => {
+                    self.world.fh.on(self.cpu).free_range(range(pfn, frames))
+                }
                 result => result,
             };
-            let result = self.world.court.call(Task::Free, &[(pfn, frames)], call, |result| (result.is_ok(), vec![]));
+            let result = self
+                .world
+                .court
+                .call(Task::Free, &[(pfn, frames)], call, |result| (result.is_ok(), vec![]));
             assert!(result.is_ok() || self.world.court.has_refused(), "{result:?}");
         }
     }
 
-    /// Frees what another thread frees at the same moment, while nobody allocates: one of the two is told that it is free,
-    /// or the host hears of it later. Each chunk in so many parts, or fewer.
+    /// Frees what another thread frees at the same moment, while nobody allocates: one of the two
+    /// is told that it is free, or the host hears of it later. Each chunk in so many parts, or
+    /// fewer.
     pub fn race(mut self, chunks: &[(u64, u64)], parts: u64) {
         let fh = self.world.fh;
         let door = self.door(fh);
         for &(start, frames) in chunks {
             let (mut at, end) = (start, start + frames);
             while at < end {
-                let frames =
-                    if parts > 1 { 1 + self.random.below((end - at).min(2 * frames / parts + 1)) } else { frames };
+                let frames = if parts > 1 {
+                    1 + self.random.below((end - at).min(2 * frames / parts + 1))
+                } else {
+                    frames
+                };
                 self.free_maybe(&door, at, frames);
                 at += frames;
             }
@@ -254,12 +296,16 @@ impl<'a> Worker<'a> {
 
     /// Frees frames of which some may have been freed by others.
     fn free_maybe(&mut self, door: &Door<'_>, pfn: u64, frames: u64) {
-        let order = Order::fitting(frames).filter(|order| order.frames() == frames && pfn % frames == 0);
+        let order =
+            Order::fitting(frames).filter(|order| order.frames() == frames && pfn % frames == 0);
         let call = || match order.filter(|_| self.random.below(4) != 0) {
             Some(order) => through!(door, it => it.free(Pfn::new(pfn), order)),
             None => through!(door, it => it.free_range(range(pfn, frames))),
         };
-        let _ = self.world.court.call(Task::Free, &[(pfn, frames)], call, |result| (result.is_ok(), vec![]));
+        let _ = self
+            .world
+            .court
+            .call(Task::Free, &[(pfn, frames)], call, |result| (result.is_ok(), vec![]));
     }
 
     fn take_range(&mut self) {
@@ -287,9 +333,19 @@ impl<'a> Worker<'a> {
         let frames = [(extra.start.get(), extra.end.get() - extra.start.get())];
         // It may be in use, or gone.
         let court = self.world.court;
-        let _ = court.call(Task::Remove, &frames, || fh.remove_memory(extra), |result| (result.is_ok(), vec![]));
+        let _ = court.call(
+            Task::Remove,
+            &frames,
+            || fh.remove_memory(extra),
+            |result| (result.is_ok(), vec![]),
+        );
         if self.random.below(2) == 0 {
-            let _ = court.call(Task::Add, &frames, || fh.add_memory(extra), |result| (result.is_ok(), vec![]));
+            let _ = court.call(
+                Task::Add,
+                &frames,
+                || fh.add_memory(extra),
+                |result| (result.is_ok(), vec![]),
+            );
         }
     }
 
@@ -300,7 +356,8 @@ impl<'a> Worker<'a> {
         let mut mine = Vec::new();
         while mine.len() < 3000 && !self.world.court.has_refused() {
             let call = || through!(door, it => it.alloc(request));
-            let result = self.world.court.call(Task::Alloc, &[], call, |result| got(result, order.frames()));
+            let result =
+                self.world.court.call(Task::Alloc, &[], call, |result| got(result, order.frames()));
             let Ok(pfn) = result else { break };
             mine.push((pfn.get(), order.frames()));
         }

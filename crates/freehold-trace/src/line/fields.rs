@@ -48,7 +48,10 @@ impl<'a> Fields<'a> {
                 _ => continue,
             };
             if field.replace(value).is_some() {
-                return Err(Bad::because(format!("`{}` is given twice: two lines run together?", lossy(name))));
+                return Err(Bad::because(format!(
+                    "`{}` is given twice: two lines run together?",
+                    lossy(name)
+                )));
             }
         }
     }
@@ -58,10 +61,12 @@ impl<'a> Fields<'a> {
         match number(value) {
             Some(pfn) if pfn <= PFN_MAX => Ok(Pfn::new(pfn)),
             // 1c2ab3 could be guessed at, 123456 not: so neither is.
-            _ if value.iter().all(u8::is_ascii_hexdigit) && decimal(value).is_none() => Err(Bad::because(format!(
-                "pfn `{}` is no decimal number; hexadecimal ones begin with 0x",
-                lossy(value)
-            ))),
+            _ if value.iter().all(u8::is_ascii_hexdigit) && decimal(value).is_none() => {
+                Err(Bad::because(format!(
+                    "pfn `{}` is no decimal number; hexadecimal ones begin with 0x",
+                    lossy(value)
+                )))
+            }
             _ => Err(Bad::because(format!("pfn `{}` is no frame number", lossy(value)))),
         }
     }
@@ -78,9 +83,15 @@ impl<'a> Fields<'a> {
             pfn: self.pfn()?,
             order: self.order()?,
             migratetype: self.migratetype(types)?,
-            fallback_order: order_of("fallback_order", required("fallback_order", self.fallback_order)?)?,
+            fallback_order: order_of(
+                "fallback_order",
+                required("fallback_order", self.fallback_order)?,
+            )?,
             fallback_migratetype: migratetype_of("fallback_migratetype", fallback?, types)?,
-            change_ownership: truth("change_ownership", required("change_ownership", self.change_ownership)?)?,
+            change_ownership: truth(
+                "change_ownership",
+                required("change_ownership", self.change_ownership)?,
+            )?,
         })
     }
 
@@ -94,21 +105,22 @@ pub(super) fn required<'a>(name: &str, value: Option<&'a [u8]>) -> Result<&'a [u
 }
 
 pub(super) fn order_of(name: &str, value: &[u8]) -> Result<Order, Bad> {
-    decimal(value)
-        .and_then(|order| Order::new(u8::try_from(order).ok()?))
-        .ok_or_else(|| Bad::because(format!("{name} `{}` is no order (0 to {})", lossy(value), Order::MAX.get())))
+    decimal(value).and_then(|order| Order::new(u8::try_from(order).ok()?)).ok_or_else(|| {
+        Bad::because(format!("{name} `{}` is no order (0 to {})", lossy(value), Order::MAX.get()))
+    })
 }
 
 /// A type by number or by name, of the first `types` of them.
 pub(super) fn migratetype_of(name: &str, value: &[u8], types: usize) -> Result<u8, Bad> {
     let found = match decimal(value) {
         Some(number) => usize::try_from(number).ok(),
-        None => Migratetype::ALL.iter().position(|mt| mt.name().as_bytes().eq_ignore_ascii_case(value)),
+        None => {
+            Migratetype::ALL.iter().position(|mt| mt.name().as_bytes().eq_ignore_ascii_case(value))
+        }
     };
-    found
-        .filter(|&mt| mt < types)
-        .and_then(|mt| u8::try_from(mt).ok())
-        .ok_or_else(|| Bad::because(format!("{name} `{}` is no type (0 to {})", lossy(value), types - 1)))
+    found.filter(|&mt| mt < types).and_then(|mt| u8::try_from(mt).ok()).ok_or_else(|| {
+        Bad::because(format!("{name} `{}` is no type (0 to {})", lossy(value), types - 1))
+    })
 }
 
 pub(super) fn truth(name: &str, value: &[u8]) -> Result<bool, Bad> {

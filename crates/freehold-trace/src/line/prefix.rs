@@ -1,11 +1,13 @@
-//! What stands before the fields of an event: the task and its thread id, the CPU, the time, the event's name.
+//! What stands before the fields of an event: the task and its thread id, the CPU, the time, the
+//! event's name.
 
 use freehold::CpuId;
 
 use super::super::error::Bad;
 use super::token::{decimal, lossy, next_token};
 
-/// CPUs above this number are nonsense: twice the most that Linux can be built for on x86-64 is still below.
+/// CPUs above this number are nonsense: twice the most that Linux can be built for on x86-64 is
+/// still below.
 pub(crate) const CPU_MAX: u64 = 4095;
 
 /// What stands before the fields of an event.
@@ -35,13 +37,17 @@ pub(crate) fn prefix(line: &[u8]) -> Result<Prefix<'_>, Bad> {
         }
         from = at + 1;
     }
-    Err(why.unwrap_or_else(|| Bad::because("no event: a task, its thread id and a [CPU] are expected")))
+    Err(why.unwrap_or_else(|| {
+        Bad::because("no event: a task, its thread id and a [CPU] are expected")
+    }))
 }
 
-/// Whether the task's name was padded to 16 bytes: a separator, the thread id and a bracket follow, so that nothing in
-/// those 16 bytes can be the CPU.
+/// Whether the task's name was padded to 16 bytes: a separator, the thread id and a bracket follow,
+/// so that nothing in those 16 bytes can be the CPU.
 fn is_padded(line: &[u8]) -> bool {
-    let Some((b'-' | b' ', rest)) = line.get(16..).and_then(<[u8]>::split_first) else { return false };
+    let Some((b'-' | b' ', rest)) = line.get(16..).and_then(<[u8]>::split_first) else {
+        return false;
+    };
     let rest = rest.trim_ascii_start();
     let id = rest.iter().take_while(|b| b.is_ascii_digit() || **b == b'/').count();
     id > 0 && matches!(rest[id..].trim_ascii_start().first(), Some(b'[' | b'('))
@@ -55,7 +61,9 @@ fn candidate(line: &[u8], at: usize) -> Result<Prefix<'_>, Option<Bad>> {
     if cpu_text.is_empty() || !cpu_text.iter().all(u8::is_ascii_digit) {
         return Err(None);
     }
-    if !before.last().is_some_and(u8::is_ascii_whitespace) || !rest.first().is_some_and(u8::is_ascii_whitespace) {
+    if !before.last().is_some_and(u8::is_ascii_whitespace)
+        || !rest.first().is_some_and(u8::is_ascii_whitespace)
+    {
         return Err(None);
     }
     let pid = thread_id(before).ok_or_else(|| Some(Bad::because("no thread id before [CPU]")))?;
@@ -79,7 +87,9 @@ fn candidate(line: &[u8], at: usize) -> Result<Prefix<'_>, Option<Bad>> {
             })));
         }
     }
-    let ts_ns = time.flatten().ok_or_else(|| Some(Bad::because(format!("time `{}` is out of range", lossy(token)))))?;
+    let ts_ns = time
+        .flatten()
+        .ok_or_else(|| Some(Bad::because(format!("time `{}` is out of range", lossy(token)))))?;
 
     let mut name = next_token(&mut rest);
     if !name.is_empty() && name.iter().all(u8::is_ascii_digit) {
@@ -105,7 +115,8 @@ fn candidate(line: &[u8], at: usize) -> Result<Prefix<'_>, Option<Bad>> {
     })
 }
 
-/// The thread id that ends what stands before `[CPU]`: `name-12`, `name 12`, `name 10/12`, each perhaps with the
+/// The thread id that ends what stands before `[CPU]`: `name-12`, `name 12`, `name 10/12`, each
+/// perhaps with the
 /// thread group, `(   10)` or `(-----)`, behind it.
 fn thread_id(before: &[u8]) -> Option<u32> {
     let mut text = before.trim_ascii_end();
@@ -121,8 +132,8 @@ fn thread_id(before: &[u8]) -> Option<u32> {
     }
 }
 
-/// `Some` if it has the form of a time, `Some(None)` if it does not fit: `seconds.fraction:` in nanoseconds, or a
-/// bare number in the units of the trace's clock.
+/// `Some` if it has the form of a time, `Some(None)` if it does not fit: `seconds.fraction:` in
+/// nanoseconds, or a bare number in the units of the trace's clock.
 fn timestamp(token: &[u8]) -> Option<Option<u64>> {
     let text = token.strip_suffix(b":")?;
     if let Some(b'0'..=b'9') = text.strip_prefix(b"-").and_then(|text| text.first()) {

@@ -1,7 +1,8 @@
 //! Words of a line and the numbers they are.
 
 pub(super) fn next_token<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-    // One comparison a byte, control characters count as blanks: this is where most of the time goes.
+    // One comparison a byte, control characters count as blanks: this is where most of the time
+    // goes.
     let start = rest.iter().position(|&b| b > b' ').unwrap_or(rest.len());
     let text = &rest[start..];
     let end = text.iter().position(|&b| b <= b' ').unwrap_or(text.len());

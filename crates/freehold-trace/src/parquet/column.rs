@@ -27,8 +27,8 @@ pub(super) struct Scratch {
     levels: Vec<i16>,
 }
 
-/// Stands for a null in a column that must have a value. No column has it as a valid value; as a time it would be 584
-/// years after the machine started.
+/// Stands for a null in a column that must have a value. No column has it as a valid value; as a
+/// time it would be 584 years after the machine started.
 pub(super) const NULL: u64 = u64::MAX - 1;
 
 /// Finds the columns of a trace by their names, and whether their numbers can be read.
@@ -38,7 +38,10 @@ pub(super) fn find_columns(
 ) -> Result<[Option<ColumnPlace>; COLUMNS.len()], TraceError> {
     let mut columns = [None; COLUMNS.len()];
     for (at, def) in COLUMNS.iter().enumerate() {
-        let found = schema.columns().iter().position(|c| matches!(c.path().parts(), [name] if name == def.name));
+        let found = schema
+            .columns()
+            .iter()
+            .position(|c| matches!(c.path().parts(), [name] if name == def.name));
         let Some(leaf) = found else {
             if def.required {
                 let names: Vec<&str> = schema.columns().iter().map(|c| c.name()).take(30).collect();
@@ -51,7 +54,11 @@ pub(super) fn find_columns(
             continue;
         };
         let column = schema.column(leaf);
-        let bad = |found: String| TraceError::BadColumn { path: path.to_owned(), column: def.name, found };
+        let bad = |found: String| TraceError::BadColumn {
+            path: path.to_owned(),
+            column: def.name,
+            found,
+        };
         if column.max_rep_level() > 0 {
             return Err(bad("a list".into()));
         }
@@ -64,20 +71,27 @@ pub(super) fn find_columns(
     Ok(columns)
 }
 
-/// Refuses compression that the `parquet` crate has not been built with: what it says of it reads as damage.
+/// Refuses compression that the `parquet` crate has not been built with: what it says of it reads
+/// as damage.
 pub(super) fn check_codecs(
     path: &Path,
     file: &ParquetMetaData,
     columns: &[Option<ColumnPlace>; COLUMNS.len()],
 ) -> Result<(), TraceError> {
     for group in file.row_groups() {
-        for (place, def) in columns.iter().zip(&COLUMNS).filter_map(|(place, def)| place.zip(Some(def))) {
+        for (place, def) in
+            columns.iter().zip(&COLUMNS).filter_map(|(place, def)| place.zip(Some(def)))
+        {
             let codec = match group.column(place.leaf).compression() {
                 Compression::BROTLI(_) => "brotli",
                 Compression::LZO => "LZO",
                 _ => continue,
             };
-            return Err(TraceError::UnknownCodec { path: path.to_owned(), column: def.name, codec });
+            return Err(TraceError::UnknownCodec {
+                path: path.to_owned(),
+                column: def.name,
+                codec,
+            });
         }
     }
     Ok(())
@@ -88,15 +102,18 @@ fn is_unsigned(column: &ColumnDescriptor) -> Result<bool, String> {
     match column.logical_type_ref() {
         None => Ok(matches!(
             column.converted_type(),
-            ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64
+            ConvertedType::UINT_8
+                | ConvertedType::UINT_16
+                | ConvertedType::UINT_32
+                | ConvertedType::UINT_64
         )),
         Some(LogicalType::Integer { is_signed, .. }) => Ok(!is_signed),
         Some(other) => Err(format!("{other:?}")),
     }
 }
 
-/// Reads `rows` values of a column and widens them. A null becomes the column's default, or [`NULL`] where there is
-/// none.
+/// Reads `rows` values of a column and widens them. A null becomes the column's default, or
+/// [`NULL`] where there is none.
 pub(super) fn read_column(
     reader: &mut ColumnReader,
     place: ColumnPlace,
@@ -123,10 +140,16 @@ pub(super) fn read_column(
             out.extend(wide.iter().map(|&v| v as u64));
             got
         }
-        _ => return Err(ParquetError::General("the pages have another type than the index says".into())),
+        _ => {
+            return Err(ParquetError::General(
+                "the pages have another type than the index says".into(),
+            ));
+        }
     };
     if got != rows {
-        return Err(ParquetError::General(format!("{rows} more rows are promised, {got} are there")));
+        return Err(ParquetError::General(format!(
+            "{rows} more rows are promised, {got} are there"
+        )));
     }
     if out.len() == rows {
         return Ok(());
@@ -146,7 +169,8 @@ pub(super) fn read_column(
     Ok(())
 }
 
-/// Fills `values` (without the nulls) and `levels` (0 for a null); the number of rows, nulls included.
+/// Fills `values` (without the nulls) and `levels` (0 for a null); the number of rows, nulls
+/// included.
 fn read_values<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,

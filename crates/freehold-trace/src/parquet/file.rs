@@ -27,7 +27,10 @@ pub(super) fn check_footer(path: &Path, input: &Input) -> Result<(), TraceError>
     }
     let footer = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
     if footer + 12 > input.len {
-        return Err(cut(&format!("its index is said to have {footer} bytes, the whole file has {}", input.len)));
+        return Err(cut(&format!(
+            "its index is said to have {footer} bytes, the whole file has {}",
+            input.len
+        )));
     }
     Ok(())
 }
@@ -42,15 +45,22 @@ pub(super) fn value_of<'f>(file: &'f SerializedFileReader<Input>, key: &str) -> 
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
-/// Whether pages have checksums: the first of each column chunk stands for those behind it. One that has none among
-/// others that have is damaged.
-pub(super) fn pages_have_checksums(file: &SerializedFileReader<Input>, input: &Input) -> Result<bool, ParquetError> {
+/// Whether pages have checksums: the first of each column chunk stands for those behind it. One
+/// that has none among others that have is damaged.
+pub(super) fn pages_have_checksums(
+    file: &SerializedFileReader<Input>,
+    input: &Input,
+) -> Result<bool, ParquetError> {
     let chunks = file.metadata().row_groups().iter().flat_map(|group| group.columns());
     let (mut with, mut without) = (0u64, 0u64);
     for chunk in chunks {
-        let start = u64::try_from(chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset()))
-            .map_err(|_| ParquetError::General("a page is said to begin before the file".into()))?;
-        // Type, two sizes and the mark of a checksum: a byte each, the sizes and the type with up to five more.
+        let start =
+            u64::try_from(chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset()))
+                .map_err(|_| {
+                    ParquetError::General("a page is said to begin before the file".into())
+                })?;
+        // Type, two sizes and the mark of a checksum: a byte each, the sizes and the type with up
+        // to five more.
         let length = input.len.saturating_sub(start).min(32);
         let bytes = input.get_bytes(start, length as usize)?;
         *if pages::has_checksum(&bytes) { &mut with } else { &mut without } += 1;
@@ -58,6 +68,8 @@ pub(super) fn pages_have_checksums(file: &SerializedFileReader<Input>, input: &I
     match (with, without) {
         (0, _) => Ok(false),
         (_, 0) => Ok(true),
-        _ => Err(ParquetError::General(format!("{without} columns have no checksums, {with} have"))),
+        _ => {
+            Err(ParquetError::General(format!("{without} columns have no checksums, {with} have")))
+        }
     }
 }

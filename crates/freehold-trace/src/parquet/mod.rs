@@ -7,13 +7,14 @@
 //!             └─ flag  ──> pages ──> 4,096 values ─┘
 //! ```
 //!
-//! Only one page of each column is in memory, never a row group. Columns are found by name and may be wider or
-//! narrower than they are written here; the optional ones may be missing.
+//! Only one page of each column is in memory, never a row group. Columns are found by name and may
+//! be wider or narrower than they are written here; the optional ones may be missing.
 //!
-//! The `parquet` crate checks less than a hostile file can break: some damaged pages make it panic (an index out of
-//! range, an assertion). Such a panic is caught and becomes [`TraceError::Corrupt`], and the range of every read is
-//! checked against the file's length before anything of that size is allocated. Damage that decodes all the same is
-//! found by what the file says of its own contents: see [`integrity`](super::integrity).
+//! The `parquet` crate checks less than a hostile file can break: some damaged pages make it panic
+//! (an index out of range, an assertion). Such a panic is caught and becomes
+//! [`TraceError::Corrupt`], and the range of every read is checked against the file's length before
+//! anything of that size is allocated. Damage that decodes all the same is found by what the file
+//! says of its own contents: see [`integrity`](super::integrity).
 //!
 //! | room | what |
 //! |---|---|
@@ -74,24 +75,29 @@ struct Group {
 
 impl ParquetReader {
     pub(super) fn from_file(path: PathBuf, file: File) -> Result<Self, TraceError> {
-        let len = file.metadata().map_err(|source| TraceError::Io { path: path.clone(), source })?.len();
+        let len =
+            file.metadata().map_err(|source| TraceError::Io { path: path.clone(), source })?.len();
         Self::open(path, Input { bytes: None, file: Some(Arc::new(file)), len })
     }
 
     pub(super) fn from_bytes(path: PathBuf, bytes: &'static [u8]) -> Result<Self, TraceError> {
-        Self::open(path, Input { bytes: Some(Bytes::from_static(bytes)), file: None, len: bytes.len() as u64 })
+        Self::open(
+            path,
+            Input { bytes: Some(Bytes::from_static(bytes)), file: None, len: bytes.len() as u64 },
+        )
     }
 
     fn open(path: PathBuf, input: Input) -> Result<Self, TraceError> {
         check_footer(&path, &input)?;
-        let file =
-            guarded(|| SerializedFileReader::new(input.clone())).map_err(|why| corrupt(&path, "its index", &why))?;
+        let file = guarded(|| SerializedFileReader::new(input.clone()))
+            .map_err(|why| corrupt(&path, "its index", &why))?;
 
         let metadata = file.metadata();
         let mut rows = 0u64;
         for (index, group) in metadata.row_groups().iter().enumerate() {
-            let count = u64::try_from(group.num_rows())
-                .map_err(|_| corrupt(&path, &format!("row group {index}"), &"a negative number of rows"))?;
+            let count = u64::try_from(group.num_rows()).map_err(|_| {
+                corrupt(&path, &format!("row group {index}"), &"a negative number of rows")
+            })?;
             rows = rows.saturating_add(count);
         }
         let schema = metadata.file_metadata().schema_descr();
@@ -102,12 +108,17 @@ impl ParquetReader {
         }
         let translation = description(&file).and_then(|json| {
             let bits = json.get("gfp_bits")?.as_object()?;
-            Translation::from_names(bits.iter().filter_map(|(name, bits)| Some((name.as_str(), bits.as_u64()?))))
+            Translation::from_names(
+                bits.iter().filter_map(|(name, bits)| Some((name.as_str(), bits.as_u64()?))),
+            )
         });
-        let checksums = pages_have_checksums(&file, &input).map_err(|why| corrupt(&path, "its pages", &why))?;
-        let integrity = Integrity::new(value_of(&file, METADATA_KEY), value_of(&file, CHECK_KEY), checksums)
-            .map_err(|why| corrupt(&path, "its index", &why))?;
-        // A file of ours whose description was lost as a whole: what is left would do without CPUs and sums.
+        let checksums =
+            pages_have_checksums(&file, &input).map_err(|why| corrupt(&path, "its pages", &why))?;
+        let integrity =
+            Integrity::new(value_of(&file, METADATA_KEY), value_of(&file, CHECK_KEY), checksums)
+                .map_err(|why| corrupt(&path, "its index", &why))?;
+        // A file of ours whose description was lost as a whole: what is left would do without CPUs
+        // and sums.
         if schema.root_schema().name() == WITH_SUMS && integrity.checksums() != Checksums::All {
             return Err(corrupt(&path, "its index", &"its description of itself is missing"));
         }
@@ -148,7 +159,11 @@ impl ParquetReader {
         (self.done, self.rows)
     }
 
-    pub(super) fn next_batch(&mut self, out: &mut Vec<Event>, tally: &mut Tally) -> Result<bool, TraceError> {
+    pub(super) fn next_batch(
+        &mut self,
+        out: &mut Vec<Event>,
+        tally: &mut Tally,
+    ) -> Result<bool, TraceError> {
         while out.len() + ROWS <= BATCH {
             let Some(rows) = self.decode()? else {
                 let ended = self.integrity.ends(tally.skipped);
@@ -158,13 +173,20 @@ impl ParquetReader {
             let first_row = self.done;
             for i in 0..rows {
                 match self.checked_event(i) {
-                    Ok(event) => tally.take(event, out, &self.path, || format!("row {}", first_row + i as u64))?,
+                    Ok(event) => tally
+                        .take(event, out, &self.path, || format!("row {}", first_row + i as u64))?,
                     Err(bad) => {
                         let row = first_row + i as u64;
                         if !tally.skip_bad {
                             let BadValue { column, value, why } = bad;
                             let column = COLUMNS[column as usize].name;
-                            return Err(TraceError::BadRow { path: self.path.clone(), row, column, value, why });
+                            return Err(TraceError::BadRow {
+                                path: self.path.clone(),
+                                row,
+                                column,
+                                value,
+                                why,
+                            });
                         }
                         tally.skip(|| {
                             format!(
@@ -190,18 +212,27 @@ impl ParquetReader {
         loop {
             if let Some(group) = self.group.as_mut().filter(|group| group.left > 0) {
                 let rows = group.left.min(ROWS);
-                let (values, scratch, columns) = (&mut self.values, &mut self.scratch, &self.columns);
+                let (values, scratch, columns) =
+                    (&mut self.values, &mut self.scratch, &self.columns);
                 let integrity = &mut self.integrity;
                 let decoded = guarded(|| {
                     for (at, (reader, place)) in group.readers.iter_mut().zip(columns).enumerate() {
                         if let (Some(reader), Some(place)) = (reader, place) {
-                            read_column(reader, *place, rows, &mut values[at], scratch, at).map_err(|why| {
-                                ParquetError::General(format!("column `{}`: {why}", COLUMNS[at].name))
-                            })?;
+                            read_column(reader, *place, rows, &mut values[at], scratch, at)
+                                .map_err(|why| {
+                                    ParquetError::General(format!(
+                                        "column `{}`: {why}",
+                                        COLUMNS[at].name
+                                    ))
+                                })?;
                             integrity.values(at, &values[at]).map_err(ParquetError::General)?;
                         }
                     }
-                    if group.left == rows { integrity.group_ends().map_err(ParquetError::General) } else { Ok(()) }
+                    if group.left == rows {
+                        integrity.group_ends().map_err(ParquetError::General)
+                    } else {
+                        Ok(())
+                    }
                 });
                 if let Err(why) = decoded {
                     let place = format!("row group {}, after row {}", group.index, self.done);
@@ -218,7 +249,8 @@ impl ParquetReader {
             let (file, columns, integrity) = (&self.file, &self.columns, &mut self.integrity);
             let opened = guarded(|| {
                 let group = file.get_row_group(index)?;
-                let mut readers: [Option<ColumnReader>; COLUMNS.len()] = std::array::from_fn(|_| None);
+                let mut readers: [Option<ColumnReader>; COLUMNS.len()] =
+                    std::array::from_fn(|_| None);
                 for (at, (reader, place)) in readers.iter_mut().zip(columns).enumerate() {
                     if let Some(place) = place {
                         *reader = Some(group.get_column_reader(place.leaf)?);
@@ -228,7 +260,9 @@ impl ParquetReader {
                 let left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
                 Ok(Group { index, left, readers })
             });
-            self.group = Some(opened.map_err(|why| corrupt(&self.path, &format!("row group {index}"), &why))?);
+            self.group = Some(
+                opened.map_err(|why| corrupt(&self.path, &format!("row group {index}"), &why))?,
+            );
         }
     }
 }

@@ -37,7 +37,11 @@ impl ParquetReader {
         let event = row.event()?;
         let cpu = self.values[Column::Cpu as usize][i];
         if !self.integrity.has_cpu(cpu) {
-            return Err(BadValue::new(Column::Cpu, cpu, "is more than the CPUs that the file says the machine has"));
+            return Err(BadValue::new(
+                Column::Cpu,
+                cpu,
+                "is more than the CPUs that the file says the machine has",
+            ));
         }
         self.integrity.event(self.values[Column::Event as usize][i]);
         Ok(event)
@@ -80,12 +84,14 @@ impl Row<'_> {
                     pfn: self.pfn()?,
                     order,
                     migratetype: self.list_type()?,
-                    percpu_refill: self.flag(order <= Order::COSTLY || order == Order::PAGEBLOCK)?,
+                    percpu_refill: self
+                        .flag(order <= Order::COSTLY || order == Order::PAGEBLOCK)?,
                 }
             }
             _ => return Err(self.bad(Column::Event, "is no event number (0 to 5)")),
         };
-        let pid = u32::try_from(self.value(Column::Pid)).map_err(|_| self.bad(Column::Pid, "is no thread id"))?;
+        let pid = u32::try_from(self.value(Column::Pid))
+            .map_err(|_| self.bad(Column::Pid, "is no thread id"))?;
         Ok(Event { ts_ns: self.value(Column::TsNs), cpu: CpuId::new(cpu as u16), pid, kind })
     }
 
@@ -93,27 +99,33 @@ impl Row<'_> {
     fn alloc(self) -> Result<EventKind, BadValue> {
         let is_request = |mt: u64| mt < Migratetype::PCP.len() as u64;
         let pfn = if self.value(Column::Pfn) == PFN_FAILED { None } else { Some(self.pfn()?) };
-        let (migratetype, gfp_flags) = match (self.value(Column::Migratetype), self.value(Column::GfpFlags)) {
-            (NONE, GFP_NONE) => (Migratetype::Unmovable as u8, gfp::GFP_KERNEL),
-            (NONE, gfp_flags) => {
-                let gfp_flags = self.gfp(gfp_flags)?;
-                (gfp::migratetype(gfp_flags) as u8, gfp_flags)
-            }
-            // Without flags: an ordinary request of that type, which may wait.
-            (mt, GFP_NONE) if is_request(mt) => {
-                (mt as u8, gfp::GFP_KERNEL | [0, gfp::GFP_MOVABLE, gfp::GFP_RECLAIMABLE][mt as usize])
-            }
-            (mt, gfp_flags) if is_request(mt) => (mt as u8, self.gfp(gfp_flags)?),
-            _ => return Err(self.bad(Column::Migratetype, "is no type of a request (0 to 2)")),
-        };
+        let (migratetype, gfp_flags) =
+            match (self.value(Column::Migratetype), self.value(Column::GfpFlags)) {
+                (NONE, GFP_NONE) => (Migratetype::Unmovable as u8, gfp::GFP_KERNEL),
+                (NONE, gfp_flags) => {
+                    let gfp_flags = self.gfp(gfp_flags)?;
+                    (gfp::migratetype(gfp_flags) as u8, gfp_flags)
+                }
+                // Without flags: an ordinary request of that type, which may wait.
+                (mt, GFP_NONE) if is_request(mt) => (
+                    mt as u8,
+                    gfp::GFP_KERNEL | [0, gfp::GFP_MOVABLE, gfp::GFP_RECLAIMABLE][mt as usize],
+                ),
+                (mt, gfp_flags) if is_request(mt) => (mt as u8, self.gfp(gfp_flags)?),
+                _ => return Err(self.bad(Column::Migratetype, "is no type of a request (0 to 2)")),
+            };
         Ok(EventKind::Alloc { pfn, order: self.order(Column::Order)?, migratetype, gfp_flags })
     }
 
     fn extfrag(self) -> Result<EventKind, BadValue> {
         let (order, migratetype) = (self.order(Column::Order)?, self.list_type()?);
-        // Not given: the least that can have happened, a chunk of the size asked for from the first other type.
-        let fallback_order =
-            if self.value(Column::FallbackOrder) == NONE { order } else { self.order(Column::FallbackOrder)? };
+        // Not given: the least that can have happened, a chunk of the size asked for from the first
+        // other type.
+        let fallback_order = if self.value(Column::FallbackOrder) == NONE {
+            order
+        } else {
+            self.order(Column::FallbackOrder)?
+        };
         let fallback_migratetype = match self.value(Column::FallbackMigratetype) {
             mt if mt < Migratetype::ALL.len() as u64 => mt as u8,
             NONE => Migratetype::from_index(usize::from(migratetype))
@@ -122,7 +134,14 @@ impl Row<'_> {
             _ => return Err(self.bad(Column::FallbackMigratetype, "is no type (0 to 5)")),
         };
         let (pfn, change_ownership) = (self.pfn()?, self.flag(false)?);
-        Ok(EventKind::Extfrag { pfn, order, migratetype, fallback_order, fallback_migratetype, change_ownership })
+        Ok(EventKind::Extfrag {
+            pfn,
+            order,
+            migratetype,
+            fallback_order,
+            fallback_migratetype,
+            change_ownership,
+        })
     }
 
     #[inline]
@@ -172,8 +191,8 @@ impl Row<'_> {
 
     #[inline]
     fn gfp(self, value: u64) -> Result<u32, BadValue> {
-        let bits =
-            u32::try_from(value).map_err(|_| BadValue::new(Column::GfpFlags, value, "does not fit into 32 bits"))?;
+        let bits = u32::try_from(value)
+            .map_err(|_| BadValue::new(Column::GfpFlags, value, "does not fit into 32 bits"))?;
         Ok(self.translation.map_or(bits, |translation| translation.apply(bits)))
     }
 }

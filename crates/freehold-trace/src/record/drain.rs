@@ -1,8 +1,8 @@
 //! Emptying the CPUs' lists before a recording begins, so that what they hold is known.
 //!
-//! `/proc/zoneinfo` says how many frames a CPU's lists hold, not on which of them, and a replay that guesses wrong is wrong
-//! for as long as they last. What there is in user space to empty them, tried on Linux 6.18 or, in brackets, by
-//! its source:
+//! `/proc/zoneinfo` says how many frames a CPU's lists hold, not on which of them, and a replay
+//! that guesses wrong is wrong for as long as they last. What there is in user space to empty them,
+//! tried on Linux 6.18 or, in brackets, by its source:
 //!
 //! | | what becomes of the lists |
 //! |---|---|
@@ -11,8 +11,9 @@
 //! | [a CPU offline and online] | those of that CPU are drained, with all its threads moved elsewhere; the first CPU cannot go |
 //! | **`percpu_pagelist_high_fraction`** | the mark falls to four batches for all CPUs, and each CPU's next frees drain what is above |
 //!
-//! So the last is what is done: the mark is lowered, every CPU frees some pages, and the mark is given back. Left on each
-//! CPU are fewer frames than four batches (252), and its `high` begins at its minimum, as after boot.
+//! So the last is what is done: the mark is lowered, every CPU frees some pages, and the mark is
+//! given back. Left on each CPU are fewer frames than four batches (252), and its `high` begins at
+//! its minimum, as after boot.
 
 use std::fs;
 use std::io;
@@ -26,8 +27,9 @@ const FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 const LEAST_MARK: &str = "1000000";
 /// Bytes that each CPU touches and frees, each time: some 2,000 frees.
 const BYTES: usize = 8 << 20;
-/// Bytes that it allocates for that: glibc gives what is larger than 32 MiB back to the kernel at once, always; smaller
-/// allocations only until the first of them is freed, and keeps them from then on.
+/// Bytes that it allocates for that: glibc gives what is larger than 32 MiB back to the kernel at
+/// once, always; smaller allocations only until the first of them is freed, and keeps them from
+/// then on.
 const ALLOCATED: usize = 64 << 20;
 /// How often at most.
 const TURNS: usize = 16;
@@ -64,8 +66,10 @@ pub fn drain_lists() -> io::Result<Drained> {
     let mut after = held()?;
     for _ in 0..TURNS {
         for &cpu in &cpus {
-            // A thread that cannot be joined has panicked; the count below says whether it mattered.
-            let _ = std::thread::spawn(move || core_affinity::set_for_current(cpu) && free_pages()).join();
+            // A thread that cannot be joined has panicked; the count below says whether it
+            // mattered.
+            let _ = std::thread::spawn(move || core_affinity::set_for_current(cpu) && free_pages())
+                .join();
         }
         let last = after;
         after = held()?;

@@ -5,12 +5,13 @@
 //!             in memory while the workload runs                   after it has ended
 //! ```
 //!
-//! Nothing is read while the workload runs: a reader would allocate pages, take CPU time and so record itself. The price
-//! is that everything must fit into the ring buffers; what does not is lost, oldest first, and the kernel counts it. A trace
-//! with holes is of little use (a free without its allocation, a frame allocated twice), so it is not kept unless asked for.
+//! Nothing is read while the workload runs: a reader would allocate pages, take CPU time and so
+//! record itself. The price is that everything must fit into the ring buffers; what does not is
+//! lost, oldest first, and the kernel counts it. A trace with holes is of little use (a free
+//! without its allocation, a frame allocated twice), so it is not kept unless asked for.
 //!
-//! An instance has its own buffers, events and clock: whatever else is traced on the machine goes on undisturbed, and
-//! removing the instance's directory leaves nothing behind.
+//! An instance has its own buffers, events and clock: whatever else is traced on the machine goes
+//! on undisturbed, and removing the instance's directory leaves nothing behind.
 
 mod drain;
 mod tracefs;
@@ -35,8 +36,8 @@ pub const EVENTS: [&str; 6] = [
     "mm_page_alloc_zone_locked",
 ];
 
-/// Bytes of a Parquet trace for each event, for estimates: the seven recordings that the model was checked with have
-/// between 2.1 and 4.2.
+/// Bytes of a Parquet trace for each event, for estimates: the seven recordings that the model was
+/// checked with have between 2.1 and 4.2.
 pub const FILE_BYTES_PER_EVENT: f64 = 4.0;
 
 /// How fast events come and how much room they take in the ring buffers, as sampled.
@@ -48,7 +49,8 @@ pub struct Rate {
     pub bytes_per_event: f64,
 }
 
-/// Ring-buffer bytes an event where too few came to tell: an allocation, the commonest, is 40 bytes and its header.
+/// Ring-buffer bytes an event where too few came to tell: an allocation, the commonest, is 40 bytes
+/// and its header.
 const BYTES_PER_EVENT: f64 = 48.0;
 /// Fewer events than this tell nothing about their size.
 const ENOUGH: u64 = 100;
@@ -60,7 +62,11 @@ impl Rate {
         let known = tally.entries >= ENOUGH && tally.bytes > 0;
         Self {
             events_per_second: tally.entries as f64 / time.as_secs_f64().max(1e-9),
-            bytes_per_event: if known { tally.bytes as f64 / tally.entries as f64 } else { BYTES_PER_EVENT },
+            bytes_per_event: if known {
+                tally.bytes as f64 / tally.entries as f64
+            } else {
+                BYTES_PER_EVENT
+            },
         }
     }
 
@@ -102,7 +108,8 @@ pub struct Recording {
     pub written: Written,
     /// Its size in bytes.
     pub bytes: u64,
-    /// When the periodic work ran, `/proc/zoneinfo` before and after, and other descriptions of memory, beside it.
+    /// When the periodic work ran, `/proc/zoneinfo` before and after, and other descriptions of
+    /// memory, beside it.
     pub beside: Vec<PathBuf>,
 }
 
@@ -113,7 +120,8 @@ pub fn beside(trace: &Path, kind: &str, when: &str) -> PathBuf {
     trace.with_file_name(format!("{name}.{kind}.{when}.txt"))
 }
 
-/// Copies `/proc/zoneinfo`, `buddyinfo` and `pagetypeinfo` to files beside the trace; those that exist.
+/// Copies `/proc/zoneinfo`, `buddyinfo` and `pagetypeinfo` to files beside the trace; those that
+/// exist.
 ///
 /// # Errors
 ///
@@ -123,14 +131,15 @@ pub fn describe_memory(trace: &Path, when: &str) -> Result<Vec<PathBuf>, RecordE
     for kind in ["zoneinfo", "buddyinfo", "pagetypeinfo"] {
         let Ok(text) = fs::read(Path::new("/proc").join(kind)) else { continue };
         let path = beside(trace, kind, when);
-        fs::write(&path, text).map_err(|source| RecordError::Write { path: path.clone(), source })?;
+        fs::write(&path, text)
+            .map_err(|source| RecordError::Write { path: path.clone(), source })?;
         files.push(path);
     }
     Ok(files)
 }
 
-/// Takes the text of a stopped instance, makes a Parquet trace of it, and says what it is. `progress` is told how many
-/// events are done.
+/// Takes the text of a stopped instance, makes a Parquet trace of it, and says what it is.
+/// `progress` is told how many events are done.
 ///
 /// # Errors
 ///
@@ -142,23 +151,30 @@ pub fn write(
     path: &Path,
     mut progress: impl FnMut(u64),
 ) -> Result<Recording, RecordError> {
-    // A copy first: the kernel's file changes its mind about its size, and is formatted anew at each reading.
-    let mut text = tempfile::NamedTempFile::new().map_err(|source| RecordError::Temporary { source })?;
-    let mut held = File::open(instance.text()).map_err(|source| instance.failed("trace", source))?;
+    // A copy first: the kernel's file changes its mind about its size, and is formatted anew at
+    // each reading.
+    let mut text =
+        tempfile::NamedTempFile::new().map_err(|source| RecordError::Temporary { source })?;
+    let mut held =
+        File::open(instance.text()).map_err(|source| instance.failed("trace", source))?;
     io::copy(&mut held, text.as_file_mut()).map_err(|source| RecordError::Temporary { source })?;
 
     let written = convert(text.path(), lost, about, path, &mut progress);
-    let ticks = ticks::in_text(BufReader::new(text.reopen().map_err(|source| RecordError::Temporary { source })?));
+    let ticks = ticks::in_text(BufReader::new(
+        text.reopen().map_err(|source| RecordError::Temporary { source })?,
+    ));
     let ticks = ticks.map_err(|source| RecordError::Temporary { source })?;
     if written.is_err() {
-        // Half a trace is no trace; where even that cannot be removed, the error that matters is the first.
+        // Half a trace is no trace; where even that cannot be removed, the error that matters is
+        // the first.
         let _ = fs::remove_file(path);
     }
     let written = written?;
     let bytes = fs::metadata(path).map_or(0, |file| file.len());
     let name = Source::Path(path.to_owned()).name();
     let beside = path.with_file_name(format!("{name}.{}.txt", ticks::KIND));
-    fs::write(&beside, ticks::written(&ticks)).map_err(|source| RecordError::Write { path: beside.clone(), source })?;
+    fs::write(&beside, ticks::written(&ticks))
+        .map_err(|source| RecordError::Write { path: beside.clone(), source })?;
     Ok(Recording { path: path.to_owned(), written, bytes, beside: vec![beside] })
 }
 

@@ -1,4 +1,5 @@
-//! The kernel's tracing files: a mount, an instance with its own buffers, its switches and its statistics.
+//! The kernel's tracing files: a mount, an instance with its own buffers, its switches and its
+//! statistics.
 
 use std::fmt;
 use std::fs;
@@ -56,21 +57,21 @@ impl RecordError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NoTracefs { .. } => {
-                Some("mount it (mount -t tracefs none /sys/kernel/tracing), or name it with --tracefs")
-            }
-            Self::NoEvent { .. } => {
-                Some("the kernel must be built with CONFIG_TRACING and have the kmem:mm_page_* events")
-            }
+            Self::NoTracefs { .. } => Some(
+                "mount it (mount -t tracefs none /sys/kernel/tracing), or name it with --tracefs",
+            ),
+            Self::NoEvent { .. } => Some(
+                "the kernel must be built with CONFIG_TRACING and have the kmem:mm_page_* events",
+            ),
             Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("recording needs root: the events show what every process on the machine does")
             }
             Self::Kernel { source, .. } if source.kind() == io::ErrorKind::OutOfMemory => {
                 Some("the kernel has no memory for buffers of that size: choose a smaller --buffer")
             }
-            Self::Temporary { .. } => {
-                Some("the text of a recording takes some 120 bytes an event: set TMPDIR to where there is room")
-            }
+            Self::Temporary { .. } => Some(
+                "the text of a recording takes some 120 bytes an event: set TMPDIR to where there is room",
+            ),
             _ => None,
         }
     }
@@ -80,11 +81,14 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoTracefs { places } => {
-                let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+                let places: Vec<_> =
+                    places.iter().map(|place| place.display().to_string()).collect();
                 write!(f, "there is no tracefs at {}", places.join(" or "))
             }
             Self::NoEvent { event } => write!(f, "this kernel has no event kmem:{event}"),
-            Self::Kernel { path, source } | Self::Write { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Kernel { path, source } | Self::Write { path, source } => {
+                write!(f, "{}: {source}", path.display())
+            }
             Self::Temporary { source } => write!(f, "no room for a temporary copy: {source}"),
             Self::Trace(error) => error.fmt(f),
         }
@@ -121,9 +125,11 @@ impl Tracefs {
             match fs::metadata(root.join("events")) {
                 Ok(_) => {
                     let tracefs = Self { root: root.clone() };
-                    let missing =
-                        EVENTS.into_iter().find(|event| !tracefs.root.join("events/kmem").join(event).exists());
-                    return missing.map_or(Ok(tracefs), |event| Err(RecordError::NoEvent { event }));
+                    let missing = EVENTS
+                        .into_iter()
+                        .find(|event| !tracefs.root.join("events/kmem").join(event).exists());
+                    return missing
+                        .map_or(Ok(tracefs), |event| Err(RecordError::NoEvent { event }));
                 }
                 Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
                     denied = Some(RecordError::Kernel { path: root.clone(), source });
@@ -134,29 +140,32 @@ impl Tracefs {
         Err(denied.unwrap_or(RecordError::NoTracefs { places }))
     }
 
-    /// The instances of recorders that are gone: one that was killed (SIGKILL) cannot remove its own, and its events stay
-    /// switched on. By the number in the name, which says nothing of a process in another PID namespace: so they are told,
-    /// not removed.
+    /// The instances of recorders that are gone: one that was killed (SIGKILL) cannot remove its
+    /// own, and its events stay switched on. By the number in the name, which says nothing of a
+    /// process in another PID namespace: so they are told, not removed.
     #[must_use]
     pub fn left_behind(&self) -> Vec<PathBuf> {
         let instances = fs::read_dir(self.root.join("instances")).into_iter().flatten().flatten();
         let gone = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());
-            let pid = name.and_then(|name| name.strip_prefix(INSTANCE)).and_then(|pid| pid.parse::<u32>().ok());
+            let pid = name
+                .and_then(|name| name.strip_prefix(INSTANCE))
+                .and_then(|pid| pid.parse::<u32>().ok());
             pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
         };
         instances.map(|instance| instance.path()).filter(gone).collect()
     }
 
-    /// Makes an instance, switched off, with that many KiB of buffer for each CPU. It records none of this process's own
-    /// allocations, where the kernel can be told so.
+    /// Makes an instance, switched off, with that many KiB of buffer for each CPU. It records none
+    /// of this process's own allocations, where the kernel can be told so.
     ///
     /// # Errors
     ///
     /// [`RecordError::Kernel`]; nothing is left behind then.
     pub fn instance(&self, buffer_kib: u64) -> Result<Instance, RecordError> {
         let path = self.root.join("instances").join(format!("{INSTANCE}{}", std::process::id()));
-        fs::create_dir(&path).map_err(|source| RecordError::Kernel { path: path.clone(), source })?;
+        fs::create_dir(&path)
+            .map_err(|source| RecordError::Kernel { path: path.clone(), source })?;
         // From here on dropping it removes it.
         let instance = Instance { path };
         instance.set("tracing_on", "0")?;
@@ -167,8 +176,8 @@ impl Tracefs {
         for event in EVENTS {
             instance.set(&format!("events/kmem/{event}/enable"), "1")?;
         }
-        // When the periodic work runs. Linux before 6.6 cannot pick it out by name: better without it than with all
-        // work of the machine.
+        // When the periodic work runs. Linux before 6.6 cannot pick it out by name: better without
+        // it than with all work of the machine.
         let of_lists = format!("function.function == {}", ticks::FUNCTION);
         if instance.set("events/workqueue/workqueue_execute_start/filter", &of_lists).is_ok() {
             let _ = instance.set("events/workqueue/workqueue_execute_start/enable", "1");
@@ -224,10 +233,12 @@ impl Instance {
     /// [`RecordError::Kernel`].
     pub fn tally(&self) -> Result<Tally, RecordError> {
         let mut all = Tally::default();
-        let cpus = fs::read_dir(self.path.join("per_cpu")).map_err(|source| self.failed("per_cpu", source))?;
+        let cpus = fs::read_dir(self.path.join("per_cpu"))
+            .map_err(|source| self.failed("per_cpu", source))?;
         for cpu in cpus.flatten() {
             let path = cpu.path().join("stats");
-            let text = fs::read_to_string(&path).map_err(|source| RecordError::Kernel { path, source })?;
+            let text =
+                fs::read_to_string(&path).map_err(|source| RecordError::Kernel { path, source })?;
             let one = parse_stats(&text);
             all.entries += one.entries;
             all.bytes += one.bytes;
@@ -240,7 +251,8 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         let _ = self.stop();
-        // A directory of the kernel's: removing it removes what is in it. It goes with a reboot at the latest.
+        // A directory of the kernel's: removing it removes what is in it. It goes with a reboot at
+        // the latest.
         let _ = fs::remove_dir(&self.path);
     }
 }

@@ -1,4 +1,5 @@
-//! The bpftrace script and the reader of traces agree: what the script's own formats print is read, event by event.
+//! The bpftrace script and the reader of traces agree: what the script's own formats print is read,
+//! event by event.
 
 use std::fs;
 
@@ -10,8 +11,10 @@ const GUIDE: &str = include_str!("../../../../docs/recording.md");
 
 /// The format of the `printf` in the probe `name`.
 fn format_of(name: &str) -> String {
-    let probe =
-        SCRIPT.split("tracepoint:kmem:").find(|part| part.starts_with(&format!("{name}\n"))).expect("the probe");
+    let probe = SCRIPT
+        .split("tracepoint:kmem:")
+        .find(|part| part.starts_with(&format!("{name}\n")))
+        .expect("the probe");
     let (_, rest) = probe.split_once("printf(\"").expect("its printf");
     let (format, _) = rest.split_once("\\n\",").expect("a line end at the end of the format");
     format!("{format}\n")
@@ -28,7 +31,8 @@ fn print(format: &str, arguments: &[u64]) -> String {
         let (flags, rest) = part.split_at(end);
         let number = *arguments.next().expect("as many arguments as conversions");
         let digits = if rest.starts_with('x') { format!("{number:x}") } else { number.to_string() };
-        let width = flags.trim_matches('l').strip_prefix('0').map_or(0, |width| width.parse().unwrap());
+        let width =
+            flags.trim_matches('l').strip_prefix('0').map_or(0, |width| width.parse().unwrap());
         text.push_str(&format!("{digits:0>width$}{}", &rest[1..]));
     }
     assert_eq!(arguments.next(), None, "every argument is printed");
@@ -39,7 +43,8 @@ fn read(text: &str) -> (Vec<Event>, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.txt");
     fs::write(&path, text).unwrap();
-    let mut reader = TraceReader::open(&Source::Path(path), OpenOptions { skip_bad: false }).unwrap();
+    let mut reader =
+        TraceReader::open(&Source::Path(path), OpenOptions { skip_bad: false }).unwrap();
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while reader.next_batch(&mut batch).unwrap() {
         all.append(&mut batch);
@@ -59,12 +64,22 @@ fn what_the_script_prints_is_read() {
         print(&free, &[7, 0, 7992, 91, 1_846_963, 0]),
     ]
     .concat();
-    assert!(text.contains("task-4242 [001] 7992.000000007: mm_page_alloc: pfn=1846963 order=0"), "{text}");
+    assert!(
+        text.contains("task-4242 [001] 7992.000000007: mm_page_alloc: pfn=1846963 order=0"),
+        "{text}"
+    );
     let (events, _) = read(&text);
     assert_eq!(events.len(), 3);
-    assert_eq!((events[0].ts_ns, events[0].cpu, events[0].pid), (7_992_000_000_007, CpuId::new(1), 4242));
-    let first =
-        EventKind::Alloc { pfn: Some(Pfn::new(1_846_963)), order: Order::ZERO, migratetype: 1, gfp_flags: 0x0014_0dca };
+    assert_eq!(
+        (events[0].ts_ns, events[0].cpu, events[0].pid),
+        (7_992_000_000_007, CpuId::new(1), 4242)
+    );
+    let first = EventKind::Alloc {
+        pfn: Some(Pfn::new(1_846_963)),
+        order: Order::ZERO,
+        migratetype: 1,
+        gfp_flags: 0x0014_0dca,
+    };
     assert_eq!(events[0].kind, first);
     assert!(matches!(events[1].kind, EventKind::Alloc { pfn: None, order: Order::PAGEBLOCK, .. }));
     assert_eq!(events[2].kind, EventKind::Free { pfn: Pfn::new(1_846_963), order: Order::ZERO });
@@ -75,7 +90,8 @@ fn what_the_script_prints_is_read() {
 fn the_guide_shows_lines_as_the_script_prints_them() {
     let (_, rest) = GUIDE.split_once("Its lines:\n\n```text\n").expect("the lines");
     let (lines, _) = rest.split_once("```").unwrap();
-    let alloc = print(&format_of("mm_page_alloc"), &[4242, 1, 7992, 7, 1_846_963, 0, 1, 0x0014_0dca]);
+    let alloc =
+        print(&format_of("mm_page_alloc"), &[4242, 1, 7992, 7, 1_846_963, 0, 1, 0x0014_0dca]);
     let free = print(&format_of("mm_page_free"), &[4242, 0, 7992, 91, 1_846_963, 0]);
     assert_eq!(lines, format!("{alloc}{free}"));
     assert_eq!(read(lines).0.len(), 2);

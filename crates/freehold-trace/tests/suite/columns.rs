@@ -1,10 +1,13 @@
-//! Parquet traces: what is written is read again, columns of other shapes are accepted, nonsense is named.
+//! Parquet traces: what is written is read again, columns of other shapes are accepted, nonsense is
+//! named.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use freehold::{CpuId, Order, Pfn};
-use freehold_trace::{Event, EventKind, Format, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter};
+use freehold_trace::{
+    Event, EventKind, Format, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter,
+};
 use parquet::data_type::{DoubleType, Int32Type, Int64Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -27,18 +30,28 @@ fn events() -> impl Strategy<Value = Event> {
     let pfn = (0..1u64 << 52).prop_map(Pfn::new);
     let order = (0..=18u8).prop_map(|order| Order::new(order).unwrap());
     let kind = prop_oneof![
-        (prop::option::of(pfn.clone()), order.clone(), 0..3u8, any::<u32>())
-            .prop_map(|(pfn, order, migratetype, gfp_flags)| EventKind::Alloc { pfn, order, migratetype, gfp_flags }),
+        (prop::option::of(pfn.clone()), order.clone(), 0..3u8, any::<u32>()).prop_map(
+            |(pfn, order, migratetype, gfp_flags)| EventKind::Alloc {
+                pfn,
+                order,
+                migratetype,
+                gfp_flags
+            }
+        ),
         (pfn.clone(), order.clone()).prop_map(|(pfn, order)| EventKind::Free { pfn, order }),
         pfn.clone().prop_map(|pfn| EventKind::FreeBatched { pfn }),
-        (pfn.clone(), order.clone(), 0..6u8).prop_map(|(pfn, order, migratetype)| EventKind::PcpuDrain {
-            pfn,
-            order,
-            migratetype
-        }),
+        (pfn.clone(), order.clone(), 0..6u8)
+            .prop_map(|(pfn, order, migratetype)| EventKind::PcpuDrain { pfn, order, migratetype }),
         (pfn.clone(), order.clone(), 0..6u8, order.clone(), 0..6u8, any::<bool>()).prop_map(
             |(pfn, order, migratetype, fallback_order, fallback_migratetype, change_ownership)| {
-                EventKind::Extfrag { pfn, order, migratetype, fallback_order, fallback_migratetype, change_ownership }
+                EventKind::Extfrag {
+                    pfn,
+                    order,
+                    migratetype,
+                    fallback_order,
+                    fallback_migratetype,
+                    change_ownership,
+                }
             }
         ),
         (pfn, order, 0..6u8, any::<bool>()).prop_map(|(pfn, order, migratetype, percpu_refill)| {
@@ -110,7 +123,10 @@ fn a_trace_of_no_events_cannot_be_written() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let writer = TraceWriter::create(file.path(), TraceMeta::default(), 1).unwrap();
     assert!(matches!(writer.finish(), Err(TraceError::Write { .. })));
-    assert!(matches!(TraceWriter::create(file.path(), TraceMeta::default(), 99), Err(TraceError::Write { .. })));
+    assert!(matches!(
+        TraceWriter::create(file.path(), TraceMeta::default(), 99),
+        Err(TraceError::Write { .. })
+    ));
 }
 
 /// A column of a hand-made file.
@@ -134,9 +150,15 @@ fn make(schema: &str, columns: &[Made<'_>], groups: usize) -> (tempfile::TempDir
         for column in columns {
             let mut out = group.next_column().unwrap().unwrap();
             match column {
-                Made::I32(values) => out.typed::<Int32Type>().write_batch(values, None, None).unwrap(),
-                Made::I64(values) => out.typed::<Int64Type>().write_batch(values, None, None).unwrap(),
-                Made::F64(values) => out.typed::<DoubleType>().write_batch(values, None, None).unwrap(),
+                Made::I32(values) => {
+                    out.typed::<Int32Type>().write_batch(values, None, None).unwrap()
+                }
+                Made::I64(values) => {
+                    out.typed::<Int64Type>().write_batch(values, None, None).unwrap()
+                }
+                Made::F64(values) => {
+                    out.typed::<DoubleType>().write_batch(values, None, None).unwrap()
+                }
                 Made::Maybe(values) => {
                     let levels: Vec<i16> = values.iter().map(|v| v.is_some().into()).collect();
                     let there: Vec<i32> = values.iter().flatten().copied().collect();
@@ -155,7 +177,13 @@ fn make(schema: &str, columns: &[Made<'_>], groups: usize) -> (tempfile::TempDir
 const PLAIN: &str = "required int32 pfn; required int64 order; required int64 event; required int32 ts_ns; \
                      required int64 cpu;";
 
-fn plain<'a>(pfn: &'a [i32], order: &'a [i64], event: &'a [i64], ts: &'a [i32], cpu: &'a [i64]) -> [Made<'a>; 5] {
+fn plain<'a>(
+    pfn: &'a [i32],
+    order: &'a [i64],
+    event: &'a [i64],
+    ts: &'a [i32],
+    cpu: &'a [i64],
+) -> [Made<'a>; 5] {
     [Made::I32(pfn), Made::I64(order), Made::I64(event), Made::I32(ts), Made::I64(cpu)]
 }
 
@@ -163,7 +191,13 @@ fn plain<'a>(pfn: &'a [i32], order: &'a [i64], event: &'a [i64], ts: &'a [i32], 
 fn other_widths_and_missing_optional_columns() {
     let (_dir, path) = make(
         PLAIN,
-        &plain(&[-1, 16, 16, 32, 64, 128], &[0, 3, 3, 0, 1, 4], &[0, 0, 1, 3, 4, 5], &[1, 2, 3, 4, 5, 6], &[0; 6]),
+        &plain(
+            &[-1, 16, 16, 32, 64, 128],
+            &[0, 3, 3, 0, 1, 4],
+            &[0, 0, 1, 3, 4, 5],
+            &[1, 2, 3, 4, 5, 6],
+            &[0; 6],
+        ),
         1,
     );
     let (events, _) = read_all(&path, STRICT).unwrap();
@@ -171,7 +205,12 @@ fn other_widths_and_missing_optional_columns() {
     let expected = [
         // Without type and flags: an ordinary kernel request; a failed one where the frame is -1.
         EventKind::Alloc { pfn: None, order: order(0), migratetype: 0, gfp_flags: 0xcc0 },
-        EventKind::Alloc { pfn: Some(Pfn::new(16)), order: order(3), migratetype: 0, gfp_flags: 0xcc0 },
+        EventKind::Alloc {
+            pfn: Some(Pfn::new(16)),
+            order: order(3),
+            migratetype: 0,
+            gfp_flags: 0xcc0,
+        },
         EventKind::Free { pfn: Pfn::new(16), order: order(3) },
         EventKind::PcpuDrain { pfn: Pfn::new(32), order: order(0), migratetype: 1 },
         EventKind::Extfrag {
@@ -182,7 +221,12 @@ fn other_widths_and_missing_optional_columns() {
             fallback_migratetype: 2,
             change_ownership: false,
         },
-        EventKind::ZoneLocked { pfn: Pfn::new(128), order: order(4), migratetype: 1, percpu_refill: false },
+        EventKind::ZoneLocked {
+            pfn: Pfn::new(128),
+            order: order(4),
+            migratetype: 1,
+            percpu_refill: false,
+        },
     ];
     assert_eq!(events.len(), 6);
     for (event, kind) in events.iter().zip(&expected) {
@@ -193,7 +237,8 @@ fn other_widths_and_missing_optional_columns() {
 #[test]
 fn flags_and_types_complete_each_other() {
     let schema = |extra: &str| format!("{PLAIN} {extra}");
-    let base = || plain(&[1, 2], &[0, 0], &[0, 0], &[1, 2], &[0, 0]).into_iter().collect::<Vec<_>>();
+    let base =
+        || plain(&[1, 2], &[0, 0], &[0, 0], &[1, 2], &[0, 0]).into_iter().collect::<Vec<_>>();
     let kinds = |extra: &str, more: Vec<Made<'_>>| -> Vec<(u8, u32)> {
         let columns: Vec<Made<'_>> = base().into_iter().chain(more).collect();
         let (_dir, path) = make(&schema(extra), &columns, 1);
@@ -209,9 +254,15 @@ fn flags_and_types_complete_each_other() {
         [(1, 0xcc8), (2, 0xcd0)],
         "flags from the type"
     );
-    assert_eq!(kinds("required int32 gfp_flags;", vec![Made::I32(&[8, 0x820])]), [(1, 8), (0, 0x820)]);
+    assert_eq!(
+        kinds("required int32 gfp_flags;", vec![Made::I32(&[8, 0x820])]),
+        [(1, 8), (0, 0x820)]
+    );
     // Bit 31 of an unsigned 32-bit column is no sign.
-    assert_eq!(kinds("required int32 gfp_flags (UINT_32);", vec![Made::I32(&[i32::MIN, 0])]), [(0, 1 << 31), (0, 0)]);
+    assert_eq!(
+        kinds("required int32 gfp_flags (UINT_32);", vec![Made::I32(&[i32::MIN, 0])]),
+        [(0, 1 << 31), (0, 0)]
+    );
     assert_eq!(
         kinds("optional int32 migratetype;", vec![Made::Maybe(&[None, Some(1)])]),
         [(0, 0xcc0), (1, 0xcc8)],
@@ -239,7 +290,10 @@ fn every_nonsense_value_is_named_with_row_and_column() {
         let (_dir, path) = make(schema, &made, 1);
         let error = read_all(&path, STRICT).err().unwrap();
         let text = error.to_string();
-        assert!(matches!(error, TraceError::BadRow { row: 1, column: named, .. } if named == names[column]), "{text}");
+        assert!(
+            matches!(error, TraceError::BadRow { row: 1, column: named, .. } if named == names[column]),
+            "{text}"
+        );
         assert!(text.contains(says) && text.contains("--skip-bad"), "{text}");
         let (events, reader) = read_all(&path, SKIP_BAD).unwrap();
         assert_eq!((events.len(), reader.skipped()), (2, 1));
@@ -254,7 +308,8 @@ fn a_row_back_in_time_is_named_or_left_out_as_a_line_is() {
     // Half a millisecond back is how recorders merge CPUs' buffers; a second is not.
     let times = [5_000_000_000, 4_999_500_000, 4_000_000_000, 5_000_000_001];
     let ones = Made::I32(&[1; 4]);
-    let columns = [ones, Made::I32(&[0; 4]), Made::I32(&[1; 4]), Made::I64(&times), Made::I32(&[0; 4])];
+    let columns =
+        [ones, Made::I32(&[0; 4]), Made::I32(&[1; 4]), Made::I64(&times), Made::I32(&[0; 4])];
     let (_dir, path) = make(schema, &columns, 1);
     match read_all(&path, STRICT).err().unwrap() {
         TraceError::TimeGoesBack { place, how_far, .. } => {
@@ -274,12 +329,14 @@ fn compression_that_is_not_built_in_is_named() {
     let (_dir, path) = make(PLAIN, &plain(&[1], &[0], &[1], &[1], &[0]), 1);
     let mut bytes = std::fs::read(&path).unwrap();
     // In the index: a list of one name, the column's, and behind it the codec, from none to brotli.
-    let codec = bytes.windows(8).rposition(|window| window == b"\x19\x18\x03pfn\x15\x00").unwrap() + 7;
+    let codec =
+        bytes.windows(8).rposition(|window| window == b"\x19\x18\x03pfn\x15\x00").unwrap() + 7;
     bytes[codec] = 4 << 1;
     std::fs::write(&path, &bytes).unwrap();
     let text = read_all(&path, STRICT).err().unwrap().to_string();
     assert!(
-        text.contains("column `pfn` is compressed with brotli, ") && text.contains("hint: write it with"),
+        text.contains("column `pfn` is compressed with brotli, ")
+            && text.contains("hint: write it with"),
         "{text}"
     );
     assert!(!text.contains("damaged"), "{text}");
@@ -292,10 +349,14 @@ fn nulls_where_a_value_must_be() {
     let all = [Some(1), Some(0), Some(1)];
     for at in 0..5 {
         let holed = [Some(1), None, Some(1)];
-        let columns: Vec<Made<'_>> = (0..5).map(|c| Made::Maybe(if c == at { &holed } else { &all })).collect();
+        let columns: Vec<Made<'_>> =
+            (0..5).map(|c| Made::Maybe(if c == at { &holed } else { &all })).collect();
         let (_dir, path) = make(schema, &columns, 1);
         let error = read_all(&path, STRICT).err().unwrap();
-        assert!(matches!(&error, TraceError::BadRow { row: 1, value, .. } if value == "null"), "{error}");
+        assert!(
+            matches!(&error, TraceError::BadRow { row: 1, value, .. } if value == "null"),
+            "{error}"
+        );
         let (events, reader) = read_all(&path, SKIP_BAD).unwrap();
         assert_eq!((events.len(), reader.skipped()), (2, 1));
         assert_eq!(events[1].ts_ns, 1, "the values after a null keep their rows");
@@ -305,8 +366,10 @@ fn nulls_where_a_value_must_be() {
 #[test]
 fn a_column_too_few_or_of_another_kind() {
     for missing in ["ts_ns", "cpu", "event", "pfn", "order"] {
-        let names: Vec<&str> =
-            ["ts_ns", "cpu", "event", "pfn", "order"].into_iter().filter(|name| *name != missing).collect();
+        let names: Vec<&str> = ["ts_ns", "cpu", "event", "pfn", "order"]
+            .into_iter()
+            .filter(|name| *name != missing)
+            .collect();
         let schema: String = names.iter().map(|name| format!("required int32 {name};")).collect();
         let columns: Vec<Made<'_>> = names.iter().map(|_| Made::I32(&[1])).collect();
         let (_dir, path) = make(&schema, &columns, 1);

@@ -1,11 +1,13 @@
-//! Damaged files: cut anywhere, with any bit flipped, a reader gives an error or events, never a panic.
+//! Damaged files: cut anywhere, with any bit flipped, a reader gives an error or events, never a
+//! panic.
 
 use std::io::Write;
 use std::panic::catch_unwind;
 
 use freehold::{CpuId, Order, Pfn};
 use freehold_trace::{
-    Checksums, Event, EventKind, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter,
+    Checksums, Event, EventKind, OpenOptions, Source, TraceError, TraceMeta, TraceReader,
+    TraceWriter,
 };
 
 /// Reads the whole of it, whatever it is. The bytes are leaked, which a test may do.
@@ -41,7 +43,9 @@ fn parquet(rows: u64) -> Vec<u8> {
         .map(|i| {
             let pfn = Pfn::new(0x1000 + i * 7 % 512);
             let kind = match i % 5 {
-                0 => EventKind::Alloc { pfn: Some(pfn), order, migratetype: 1, gfp_flags: 0x14_0cca },
+                0 => {
+                    EventKind::Alloc { pfn: Some(pfn), order, migratetype: 1, gfp_flags: 0x14_0cca }
+                }
                 1 => EventKind::Free { pfn, order },
                 2 => EventKind::FreeBatched { pfn },
                 3 => EventKind::PcpuDrain { pfn, order, migratetype: 1 },
@@ -138,8 +142,8 @@ fn any_byte_overwritten() {
     }
 }
 
-/// A file of our own with a byte wrong anywhere either is refused or says the same as before: the damage was in
-/// something that no figure comes from. With `--skip-bad` too.
+/// A file of our own with a byte wrong anywhere either is refused or says the same as before: the
+/// damage was in something that no figure comes from. With `--skip-bad` too.
 #[test]
 fn a_damaged_file_of_ours_never_says_something_else() {
     let bytes = parquet(300);
@@ -151,17 +155,24 @@ fn a_damaged_file_of_ours_never_says_something_else() {
             damaged[at] ^= flip;
             for skip_bad in [false, true] {
                 match contents(damaged.clone(), skip_bad) {
-                    Ok(read) => assert!(read == intact, "byte {at} ^ {flip:#x}: other events, and no error"),
+                    Ok(read) => {
+                        assert!(read == intact, "byte {at} ^ {flip:#x}: other events, and no error")
+                    }
                     Err(_) => refused += 1,
                 }
             }
         }
     }
-    assert!(refused > bytes.len(), "only {refused} of {} damaged files were refused", 6 * bytes.len());
+    assert!(
+        refused > bytes.len(),
+        "only {refused} of {} damaged files were refused",
+        6 * bytes.len()
+    );
 }
 
-/// The recorded traces, each with 16 bytes flipped at many places: what has page checksums is refused wherever a page is
-/// hit, what has none mostly; nothing is ever read to other events where the file could tell.
+/// The recorded traces, each with 16 bytes flipped at many places: what has page checksums is
+/// refused wherever a page is hit, what has none mostly; nothing is ever read to other events where
+/// the file could tell.
 #[test]
 fn recorded_traces_with_bytes_flipped() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use freehold::{CpuId, Order, Pfn};
-use freehold_trace::{Compression, Event, EventKind, Format, OpenOptions, Source, TraceError, TraceReader};
+use freehold_trace::{
+    Compression, Event, EventKind, Format, OpenOptions, Source, TraceError, TraceReader,
+};
 
 const TRACEFS: &[u8] = include_bytes!("../data/kernel.tracefs.txt");
 const TRACE_CMD: &[u8] = include_bytes!("../data/make.trace-cmd.txt");
@@ -71,7 +73,10 @@ fn real_tracefs_text() {
     let scratch = Scratch::new();
     let (events, reader) = read_all(&scratch.file("kernel.tracefs.txt", TRACEFS), STRICT).unwrap();
     let info = reader.info();
-    assert_eq!((info.name.as_str(), info.format, info.compression), ("kernel", Format::Tracefs, Compression::None));
+    assert_eq!(
+        (info.name.as_str(), info.format, info.compression),
+        ("kernel", Format::Tracefs, Compression::None)
+    );
     assert_eq!((info.cpus, info.lost_events, info.rows), (Some(2), Some(0), None));
     let lines = TRACEFS.split(|&b| b == b'\n').filter(|line| line.starts_with(b" "));
     let ours = lines.clone().filter(|line| line.windows(10).any(|w| w == b": mm_page_")).count();
@@ -80,7 +85,10 @@ fn real_tracefs_text() {
     assert!(reader.ignored() > 0, "the sample has events of other tracepoints");
     assert_eq!((reader.skipped(), reader.lost()), (0, 0));
     let first = EventKind::FreeBatched { pfn: Pfn::new(0x1ec5c5) };
-    assert_eq!(events[0], Event { ts_ns: 6_524_486_558_000, cpu: CpuId::new(1), pid: 20311, kind: first });
+    assert_eq!(
+        events[0],
+        Event { ts_ns: 6_524_486_558_000, cpu: CpuId::new(1), pid: 20311, kind: first }
+    );
     let (done, total) = reader.progress();
     assert_eq!((done, total), (TRACEFS.len() as u64, TRACEFS.len() as u64));
 }
@@ -91,7 +99,10 @@ fn trace_cmd_and_perf_tell_the_same_story() {
     let (cmd, cmd_reader) = read_all(&scratch.file("a", TRACE_CMD), STRICT).unwrap();
     let (perf, perf_reader) = read_all(&scratch.file("b", PERF), STRICT).unwrap();
     assert_eq!(cmd, perf);
-    assert_eq!((cmd_reader.info().format, perf_reader.info().format), (Format::TraceCmd, Format::PerfScript));
+    assert_eq!(
+        (cmd_reader.info().format, perf_reader.info().format),
+        (Format::TraceCmd, Format::PerfScript)
+    );
     assert_eq!((cmd_reader.info().cpus, perf_reader.info().cpus), (Some(2), Some(2)));
     assert_eq!(perf_reader.info().kernel.as_deref(), Some("Linux 6.1.0-13-amd64"));
     assert_eq!((cmd_reader.lost(), perf_reader.lost()), (204, 204));
@@ -103,11 +114,19 @@ fn trace_cmd_and_perf_tell_the_same_story() {
     assert_eq!(cmd[1].kind, cmd_alloc(Some(0x111ed0), 0, 1, 0x14_0dca));
     assert_eq!(cmd[7].kind, cmd_alloc(None, 3, 0, 0x2820));
     assert_eq!(cmd[7].ts_ns, 2_319_000_880_123);
-    assert_eq!(cmd.iter().map(|e| e.pid).collect::<Vec<_>>(), [16810, 16810, 16810, 16810, 16811, 16811, 16812, 0]);
+    assert_eq!(
+        cmd.iter().map(|e| e.pid).collect::<Vec<_>>(),
+        [16810, 16810, 16810, 16810, 16811, 16811, 16812, 0]
+    );
 }
 
 fn cmd_alloc(pfn: Option<u64>, order: u8, migratetype: u8, gfp_flags: u32) -> EventKind {
-    EventKind::Alloc { pfn: pfn.map(Pfn::new), order: Order::new(order).unwrap(), migratetype, gfp_flags }
+    EventKind::Alloc {
+        pfn: pfn.map(Pfn::new),
+        order: Order::new(order).unwrap(),
+        migratetype,
+        gfp_flags,
+    }
 }
 
 #[test]
@@ -168,7 +187,10 @@ fn bytes_in_the_program_are_a_source_too() {
 #[test]
 fn a_bad_line_is_named_or_skipped_and_counted() {
     let mut lines: Vec<&[u8]> = TRACE_CMD.split_inclusive(|&b| b == b'\n').collect();
-    lines.insert(5, b"            make-16810 [000] ..... 1.0: mm_page_free: page=0 pfn=0x10 order=77\n");
+    lines.insert(
+        5,
+        b"            make-16810 [000] ..... 1.0: mm_page_free: page=0 pfn=0x10 order=77\n",
+    );
     lines.insert(6, b"what is this\n");
     lines.insert(
         7,
@@ -185,7 +207,9 @@ fn a_bad_line_is_named_or_skipped_and_counted() {
     assert!(error(&text).to_string().contains("--skip-bad"));
     lines.drain(5..7);
     match error(&lines.concat()) {
-        TraceError::UnknownFlag { line, flag, .. } => assert_eq!((line, flag.as_str()), (6, "__GFP_HUH")),
+        TraceError::UnknownFlag { line, flag, .. } => {
+            assert_eq!((line, flag.as_str()), (6, "__GFP_HUH"))
+        }
         other => panic!("{other}"),
     }
     let scratch = Scratch::new();
@@ -194,8 +218,8 @@ fn a_bad_line_is_named_or_skipped_and_counted() {
     assert!(reader.first_skipped().unwrap().starts_with("line 6: order `77`"));
 }
 
-/// What a machine that stops while it records leaves in a file: a block of zeros. In an event's name they would make it
-/// one of another tracepoint, which is passed over.
+/// What a machine that stops while it records leaves in a file: a block of zeros. In an event's
+/// name they would make it one of another tracepoint, which is passed over.
 #[test]
 fn a_block_that_was_never_written_is_noticed_wherever_it_lies() {
     for at in (0..TRACEFS.len() - 8).step_by(3) {
@@ -217,7 +241,9 @@ fn a_file_that_ends_in_the_middle_of_a_line() {
             continue;
         }
         match error(cut) {
-            TraceError::Truncated { at, .. } => assert!(at.starts_with("line 72 ends without a line end"), "{at}"),
+            TraceError::Truncated { at, .. } => {
+                assert!(at.starts_with("line 72 ends without a line end"), "{at}")
+            }
             other => panic!("cut at {end}: {other}"),
         }
         let (_, reader) = read_all(&scratch.file("t", cut), SKIP_BAD).unwrap();
@@ -263,7 +289,11 @@ fn what_is_no_trace_says_what_it_is() {
     assert!(looks(b"Dear diary,\nnothing happened\n").contains("Dear diary"));
     assert!(looks(&gzip(b"PAR1....")).contains("gzip data with a Parquet file inside"));
     assert!(looks(&zstd(b"Dear diary\n")).contains("zstd data with text"));
-    assert!(error(b"PERFILE2\0\0\0\0").to_string().contains("hint: turn it into text: perf script -i FILE"));
+    assert!(
+        error(b"PERFILE2\0\0\0\0")
+            .to_string()
+            .contains("hint: turn it into text: perf script -i FILE")
+    );
     assert!(error(b"Dear diary\n").to_string().contains("`perf script`"));
 }
 
@@ -364,7 +394,10 @@ fn long_gaps_are_counted_and_the_first_is_named() {
         (reader.long_gaps(), reader.first_long_gap())
     };
     assert_eq!(read(&[1, 2, 2, 3000]), (0, None));
-    assert_eq!(read(&[4, 5, 9000]), (1, Some("line 3: 8995.000 s later than the event before it".to_owned())));
+    assert_eq!(
+        read(&[4, 5, 9000]),
+        (1, Some("line 3: 8995.000 s later than the event before it".to_owned()))
+    );
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use freehold::{Migratetype, Order};
-use freehold_trace::{EventKind, Format, OpenOptions, Source, TraceError, TraceReader, buddyinfo, gfp, zoneinfo};
+use freehold_trace::{
+    EventKind, Format, OpenOptions, Source, TraceError, TraceReader, buddyinfo, gfp, zoneinfo,
+};
 
 fn repo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -78,7 +80,10 @@ fn the_sample_is_what_its_readme_says() {
     let path = repo().join("data/page-cache-churn.parquet");
     let mut reader = open(&path);
     let info = reader.info().clone();
-    assert_eq!((info.name.as_str(), info.format, info.rows), ("page-cache-churn", Format::Parquet, Some(230_000)));
+    assert_eq!(
+        (info.name.as_str(), info.format, info.rows),
+        ("page-cache-churn", Format::Parquet, Some(230_000))
+    );
     assert_eq!((info.cpus, info.lost_events), (Some(2), Some(0)));
     assert!(info.kernel.unwrap().starts_with("Linux 6.18"));
     assert_eq!(count(&mut reader), [70_302, 68_989, 65_653, 14_341, 0, 10_715]);
@@ -88,7 +93,8 @@ fn the_sample_is_what_its_readme_says() {
     let normal = zones.iter().find(|zone| zone.name == "Normal").unwrap();
     assert_eq!(normal.pagesets.len(), 2);
     assert!(normal.pagesets.iter().all(|set| set.batch == 63 && set.high_min.is_some()));
-    let types = buddyinfo::read_pagetypeinfo(&zoneinfo::beside(&path, "pagetypeinfo").unwrap()).unwrap();
+    let types =
+        buddyinfo::read_pagetypeinfo(&zoneinfo::beside(&path, "pagetypeinfo").unwrap()).unwrap();
     assert_eq!(types.pageblock_order, Order::PAGEBLOCK);
     buddyinfo::read_buddyinfo(&zoneinfo::beside(&path, "buddyinfo").unwrap()).unwrap();
     assert_eq!(zoneinfo::beside(&path, "meminfo"), None);
@@ -97,14 +103,19 @@ fn the_sample_is_what_its_readme_says() {
 #[test]
 fn every_recording_has_the_events_it_says() {
     let Some(folder) = shared("every_recording_has_the_events_it_says") else { return };
-    // The table of the folder's README: name, workload, rows, alloc, free, ..., drained, refilled, extfrag.
+    // The table of the folder's README: name, workload, rows, alloc, free, ..., drained, refilled,
+    // extfrag.
     let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
     let mut table = BTreeMap::new();
     for line in readme.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let number = |at: usize| cells.get(at).and_then(|cell| cell.replace(',', "").parse::<u64>().ok());
+        let number =
+            |at: usize| cells.get(at).and_then(|cell| cell.replace(',', "").parse::<u64>().ok());
         if let (Some(rows), Some(alloc), Some(free)) = (number(2), number(3), number(4)) {
-            table.insert(cells[0], [rows, alloc, free, number(6).unwrap(), number(7).unwrap(), number(8).unwrap()]);
+            table.insert(
+                cells[0],
+                [rows, alloc, free, number(6).unwrap(), number(7).unwrap(), number(8).unwrap()],
+            );
         }
     }
     for path in files(&folder, ".parquet") {
@@ -119,7 +130,11 @@ fn every_recording_has_the_events_it_says() {
         assert_eq!(counts.iter().sum::<u64>(), rows, "{name}");
         match table.get(name.as_str()) {
             Some(&said) => {
-                assert_eq!([rows, counts[0], counts[1], counts[3], counts[5], counts[4]], said, "{name}");
+                assert_eq!(
+                    [rows, counts[0], counts[1], counts[3], counts[5], counts[4]],
+                    said,
+                    "{name}"
+                );
             }
             None => eprintln!("{name} is not in the README's table"),
         }
@@ -150,7 +165,8 @@ fn text_and_parquet_of_one_recording_agree() {
             other => panic!("{}: {other:?}", path.display()),
         }
 
-        let mut text = TraceReader::open(&Source::from_arg(&path), OpenOptions { skip_bad: true }).unwrap();
+        let mut text =
+            TraceReader::open(&Source::from_arg(&path), OpenOptions { skip_bad: true }).unwrap();
         let mut parquet = open(&folder.join(format!("{}.parquet", text.info().name)));
         let (mut from_text, mut from_parquet) = (Vec::new(), Vec::new());
         assert!(text.next_batch(&mut from_text).unwrap());
@@ -158,7 +174,11 @@ fn text_and_parquet_of_one_recording_agree() {
         assert_eq!(text.skipped(), u64::from(cut));
         assert!(from_text.len() > 500 && from_text.len() < from_parquet.len());
         for (at, (text, parquet)) in from_text.iter().zip(&from_parquet).enumerate() {
-            assert_eq!((text.kind, text.cpu, text.pid), (parquet.kind, parquet.cpu, parquet.pid), "event {at}");
+            assert_eq!(
+                (text.kind, text.cpu, text.pid),
+                (parquet.kind, parquet.cpu, parquet.pid),
+                "event {at}"
+            );
         }
         // Times differ by a constant and by what tracefs rounds away: less than a microsecond.
         let offset = from_text[0].ts_ns.abs_diff(from_parquet[0].ts_ns);
@@ -186,13 +206,19 @@ fn every_description_of_memory_parses() {
         }
         for path in files(&folder, &format!(".pagetypeinfo.{end}")) {
             let types = buddyinfo::read_pagetypeinfo(&path).unwrap();
-            assert_eq!((types.pageblock_order, types.blocks.len(), types.free.len()), (Order::PAGEBLOCK, 3, 15));
+            assert_eq!(
+                (types.pageblock_order, types.blocks.len(), types.free.len()),
+                (Order::PAGEBLOCK, 3, 15)
+            );
             assert_eq!(types.blocks[2].blocks[Migratetype::Cma.index()], 0);
             assert!(types.blocks[2].blocks.iter().sum::<u64>() > 1000);
         }
         for path in files(&folder, &format!(".buddyinfo.{end}")) {
             let zones = buddyinfo::read_buddyinfo(&path).unwrap();
-            assert_eq!(zones.iter().map(|zone| zone.zone.as_str()).collect::<Vec<_>>(), ["DMA", "DMA32", "Normal"]);
+            assert_eq!(
+                zones.iter().map(|zone| zone.zone.as_str()).collect::<Vec<_>>(),
+                ["DMA", "DMA32", "Normal"]
+            );
             assert!(zones.iter().all(|zone| zone.chunks.len() == 11 && zone.frames() > 0));
         }
     }

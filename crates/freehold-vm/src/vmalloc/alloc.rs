@@ -12,13 +12,18 @@ use crate::{Access, FrameAllocator, MapError, Mmu, Vpn, VpnRange};
 impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// An area of fresh frames, mapped.
     ///
-    /// Expected O(log areas + runs), besides the frames themselves. The contents of the frames are the host's affair:
+    /// Expected O(log areas + runs), besides the frames themselves. The contents of the frames are
+    /// the host's affair:
     /// [`Vmalloc::for_each_run`] tells what to fill.
     ///
     /// # Errors
     ///
     /// See [`VmallocError`]; nothing has changed then.
-    pub fn vmalloc(&self, frames: &impl FrameAllocator, layout: Layout) -> Result<Vpn, VmallocError> {
+    pub fn vmalloc(
+        &self,
+        frames: &impl FrameAllocator,
+        layout: Layout,
+    ) -> Result<Vpn, VmallocError> {
         let mut result = self.vmalloc_once(frames, layout);
         for _ in 0..PURGES {
             let wants = matches!(
@@ -37,7 +42,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         result
     }
 
-    fn vmalloc_once(&self, frames: &impl FrameAllocator, layout: Layout) -> Result<Vpn, VmallocError> {
+    fn vmalloc_once(
+        &self,
+        frames: &impl FrameAllocator,
+        layout: Layout,
+    ) -> Result<Vpn, VmallocError> {
         let huge = Order::PAGEBLOCK.frames();
         if layout.huge && layout.pages >= huge {
             if let Some(pages) = layout.pages.checked_next_multiple_of(huge) {
@@ -58,15 +67,24 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         self.vmalloc_with(frames, layout, Order::ZERO)
     }
 
-    fn vmalloc_with(&self, frames: &impl FrameAllocator, layout: Layout, base: Order) -> Result<Vpn, VmallocError> {
+    fn vmalloc_with(
+        &self,
+        frames: &impl FrameAllocator,
+        layout: Layout,
+        base: Order,
+    ) -> Result<Vpn, VmallocError> {
         let start = self.reserve(layout.pages, layout.align, layout.guard)?;
         let mut runs = Runs::EMPTY;
         let mut left = layout.pages;
         let filled = self.fill(frames, &mut runs, &mut left, base);
         count(&self.counters.frames, layout.pages - left);
-        let made = filled.map_err(|error| (error, 0)).and_then(|()| self.map_runs(start, &runs, layout.access, base));
+        let made = filled
+            .map_err(|error| (error, 0))
+            .and_then(|()| self.map_runs(start, &runs, layout.access, base));
         if let Err((error, mapped)) = made {
-            if mapped > 0 && self.unmap_and_flush(VpnRange { start, end: start.plus(mapped) }).is_err() {
+            if mapped > 0
+                && self.unmap_and_flush(VpnRange { start, end: start.plus(mapped) }).is_err()
+            {
                 self.leave(start, layout.pages, runs);
                 return Err(error);
             }
@@ -79,7 +97,13 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         Ok(start)
     }
 
-    fn push(&self, frames: &impl FrameAllocator, runs: &mut Runs, pfn: Pfn, len: u64) -> Result<(), VmallocError> {
+    fn push(
+        &self,
+        frames: &impl FrameAllocator,
+        runs: &mut Runs,
+        pfn: Pfn,
+        len: u64,
+    ) -> Result<(), VmallocError> {
         self.with(|state| state.runs.push(runs, pfn, len)).map_err(|NoNode| {
             if let Some(range) = FrameRange::new(pfn, len) {
                 // Just allocated here: cannot fail.
@@ -116,7 +140,9 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             let mut bulk = [Pfn::new(0); BULK];
             while *left > 0 {
                 let want = (*left).min(BULK as u64) as usize;
-                let got = frames.alloc_bulk(Migratetype::Unmovable, &mut bulk[..want]).map_err(VmallocError::Alloc)?;
+                let got = frames
+                    .alloc_bulk(Migratetype::Unmovable, &mut bulk[..want])
+                    .map_err(VmallocError::Alloc)?;
                 for (i, pfn) in bulk[..got].iter().enumerate() {
                     if let Err(error) = self.push(frames, runs, *pfn, 1) {
                         for pfn in &bulk[i + 1..got] {
@@ -138,12 +164,20 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         Ok(())
     }
 
-    /// Maps an area's runs from its start on, each with one call; says how many pages have been mapped where that fails.
-    fn map_runs(&self, start: Vpn, runs: &Runs, access: Access, base: Order) -> Result<(), (VmallocError, u64)> {
+    /// Maps an area's runs from its start on, each with one call; says how many pages have been
+    /// mapped where that fails.
+    fn map_runs(
+        &self,
+        start: Vpn,
+        runs: &Runs,
+        access: Access,
+        base: Order,
+    ) -> Result<(), (VmallocError, u64)> {
         let mut mapped = 0;
         let mut cursor = runs.cursor();
         loop {
-            // The list is this caller's; only its nodes are under the lock. A few at a time, as mapping may take long.
+            // The list is this caller's; only its nodes are under the lock. A few at a time, as
+            // mapping may take long.
             let mut some = [(0, FrameRange::default()); POP];
             let n = self.with(|state| {
                 let mut n = 0;

@@ -9,7 +9,8 @@ use crate::stats::count;
 use crate::{Access, Mmu, Vpn, VpnRange};
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
-    /// An area that shows the caller's frames, in the order given, each run of neighbours mapped with one call.
+    /// An area that shows the caller's frames, in the order given, each run of neighbours mapped
+    /// with one call.
     ///
     /// Where areas are freed lazily and there is no room, [purge](Vmalloc::purge) and try again.
     ///
@@ -60,9 +61,13 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let mut at = 0;
         // No list of runs is kept: unmapping needs none, and the frames are not the area's to free.
         for run in pages.chunk_by(|a, b| a.get().wrapping_add(1) == b.get()) {
-            let frames = FrameRange { start: run[0], end: Pfn::new(run[0].get() + run.len() as u64) };
-            if let Err(error) = self.mmu.map(self.space, start.plus(at), frames, access, Order::ZERO) {
-                if at > 0 && self.unmap_and_flush(VpnRange { start, end: start.plus(at) }).is_err() {
+            let frames =
+                FrameRange { start: run[0], end: Pfn::new(run[0].get() + run.len() as u64) };
+            if let Err(error) =
+                self.mmu.map(self.space, start.plus(at), frames, access, Order::ZERO)
+            {
+                if at > 0 && self.unmap_and_flush(VpnRange { start, end: start.plus(at) }).is_err()
+                {
                     self.leave(start, pages.len() as u64, Runs::EMPTY);
                 } else {
                     self.unreserve(start);

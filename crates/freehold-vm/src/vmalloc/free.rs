@@ -23,7 +23,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             .map_err(VmallocError::Unmap)
     }
 
-    /// Frees frames that no CPU can reach any more, and gives back the addresses of the area that starts at `area`.
+    /// Frees frames that no CPU can reach any more, and gives back the addresses of the area that
+    /// starts at `area`.
     pub(crate) fn free_runs(
         &self,
         frames: &impl FrameAllocator,
@@ -52,8 +53,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             });
             for run in &some[..n] {
                 count(&self.counters.frames_freed, run.len());
-                // By branches, not by `Result::and`: to copy the result after every frame took four times as long as the
-                // free itself.
+                // By branches, not by `Result::and`: to copy the result after every frame took four
+                // times as long as the free itself.
                 if contig && run.len() > 1 {
                     count(&self.counters.frees, 1);
                     if let Err(error) = free_what_can_be(frames, *run) {
@@ -83,7 +84,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             };
             if area.kind != kind {
                 let busy = matches!(area.kind, Kind::Busy | Kind::Lazy);
-                return Err(if busy { VmallocError::NotAnArea { start } } else { VmallocError::WrongKind { start } });
+                return Err(if busy {
+                    VmallocError::NotAnArea { start }
+                } else {
+                    VmallocError::WrongKind { start }
+                });
             }
             area.kind = Kind::Busy;
             let runs = core::mem::replace(&mut area.runs, Runs::EMPTY);
@@ -91,11 +96,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         })
     }
 
-    /// Unmaps an area, flushes, and frees its frames; with [lazy purging](Vmalloc::set_lazy_max), unmaps it and leaves
-    /// the rest to a later purge.
+    /// Unmaps an area, flushes, and frees its frames; with [lazy purging](Vmalloc::set_lazy_max),
+    /// unmaps it and leaves the rest to a later purge.
     ///
-    /// Expected O(log areas + runs), besides the frees themselves; O(runs log runs) where the frames are not in rising
-    /// order.
+    /// Expected O(log areas + runs), besides the frees themselves; O(runs log runs) where the
+    /// frames are not in rising order.
     ///
     /// # Errors
     ///
@@ -119,7 +124,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// # Errors
     ///
     /// The first, as of [`Vmalloc::vfree`]; all other areas have been freed nevertheless.
-    pub fn vfree_many(&self, frames: &impl FrameAllocator, starts: &[Vpn]) -> Result<(), VmallocError> {
+    pub fn vfree_many(
+        &self,
+        frames: &impl FrameAllocator,
+        starts: &[Vpn],
+    ) -> Result<(), VmallocError> {
         let mut result = Ok(());
         for starts in starts.chunks(crate::BATCH) {
             let mut batch = FlushBatch::new();
@@ -130,7 +139,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                     Ok((range, runs)) => {
                         self.unmap(range);
                         // As many ranges as areas fit.
-                        let _ = batch.add(Flush { space: self.space, range, kind: FlushKind::Unmapped });
+                        let _ = batch.add(Flush {
+                            space: self.space,
+                            range,
+                            kind: FlushKind::Unmapped,
+                        });
                         claimed[n] = (range, runs);
                         n += 1;
                     }
@@ -149,22 +162,32 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                     }
                 }
                 count(&self.counters.areas_freed, 1);
-                result = result.and(self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free));
+                result = result.and(
+                    self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free),
+                );
             }
         }
         result
     }
 
-    /// Unmaps some of an area's pages and frees their frames. Pages that are unmapped already are passed over. The
-    /// addresses stay the area's.
+    /// Unmaps some of an area's pages and frees their frames. Pages that are unmapped already are
+    /// passed over. The addresses stay the area's.
     ///
     /// # Errors
     ///
     /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
-    pub fn unmap_part(&self, frames: &impl FrameAllocator, start: Vpn, range: VpnRange) -> Result<(), VmallocError> {
+    pub fn unmap_part(
+        &self,
+        frames: &impl FrameAllocator,
+        start: Vpn,
+        range: VpnRange,
+    ) -> Result<(), VmallocError> {
         let (area, mut runs) = self.claim(start, Kind::Owned)?;
         let inside = !range.is_empty() && area.start <= range.start && range.end <= area.end;
-        let (from, to) = (range.start.get().wrapping_sub(start.get()), range.end.get().wrapping_sub(start.get()));
+        let (from, to) = (
+            range.start.get().wrapping_sub(start.get()),
+            range.end.get().wrapping_sub(start.get()),
+        );
         let mut out = if inside {
             let punch = |runs: &mut Runs| self.with(|state| state.runs.punch(runs, from, to));
             let mut out = punch(&mut runs);

@@ -6,20 +6,24 @@
 //!   frames          order 6      order 5  order 2                     allocated large, freed as runs
 //! ```
 //!
-//! **Allocation** takes the largest orders first (Linux 6.19's `vm_area_alloc_pages`): the cap starts at the largest
-//! order that fits, at most 10; where an order is not to be had the cap is lowered for good; every next chunk has the
-//! largest order that both the cap and what is left allow. What remains comes in bulk, as single frames. Nothing has to
-//! be split: frames of freehold carry no order. 100 pages are orders 6, 5 and 2.
+//! **Allocation** takes the largest orders first (Linux 6.19's `vm_area_alloc_pages`): the cap
+//! starts at the largest order that fits, at most 10; where an order is not to be had the cap is
+//! lowered for good; every next chunk has the largest order that both the cap and what is left
+//! allow. What remains comes in bulk, as single frames. Nothing has to be split: frames of freehold
+//! carry no order. 100 pages are orders 6, 5 and 2.
 //!
-//! **Freeing** brings the area's runs into the order of their frames, joins those that touch, whatever the order of the
-//! pages was, and frees each run with one call ([`Vmalloc::set_contig_free`]`(false)` frees page by page, as Linux did
-//! until 7.1; with [`Vmalloc::set_large_orders`]`(false)` areas are made of single frames, as until 6.18). Before that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area or, with
+//! **Freeing** brings the area's runs into the order of their frames, joins those that touch,
+//! whatever the order of the pages was, and frees each run with one call
+//! ([`Vmalloc::set_contig_free`]`(false)` frees page by page, as Linux did until 7.1; with
+//! [`Vmalloc::set_large_orders`]`(false)` areas are made of single frames, as until 6.18). Before
+//! that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area or, with
 //! [`Vmalloc::vfree_many`], one flush for many. An area's addresses are not given out again before its flush.
 //!
-//! **Lazy purging** ([`Vmalloc::set_lazy_max`]) makes one flush serve many [`Vmalloc::vfree`]s: see `purge.rs`.
+//! **Lazy purging** ([`Vmalloc::set_lazy_max`]) makes one flush serve many [`Vmalloc::vfree`]s: see
+//! `purge.rs`.
 //!
-//! **Huge mappings** ([`Layout::huge`]) use frames in pageblocks and entries of 2 MiB, where the area has 2 MiB or more;
-//! otherwise, and where there are no whole pageblocks, ordinary ones.
+//! **Huge mappings** ([`Layout::huge`]) use frames in pageblocks and entries of 2 MiB, where the
+//! area has 2 MiB or more; otherwise, and where there are no whole pageblocks, ordinary ones.
 
 mod alloc;
 mod borrow;
@@ -102,12 +106,14 @@ pub struct Vmalloc<'m, M> {
     pub(crate) counters: Counters,
 }
 
-/// Purges for want of something in one call: while others go on freeing lazily what is missing may be taken again.
+/// Purges for want of something in one call: while others go on freeing lazily what is missing may
+/// be taken again.
 const PURGES: usize = 3;
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
-    /// Hands out areas within `range` of `space`. Each area takes one of `areas`, and one of `runs` for every run of
-    /// neighbouring frames in it: one or a few where memory is not fragmented, one a page at worst.
+    /// Hands out areas within `range` of `space`. Each area takes one of `areas`, and one of `runs`
+    /// for every run of neighbouring frames in it: one or a few where memory is not fragmented, one
+    /// a page at worst.
     #[must_use]
     pub fn new(
         mmu: M,
@@ -140,8 +146,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         self.contig_free.set(on);
     }
 
-    /// Whether areas are allocated as the largest chunks that fit, as they are at first, or frame by frame (but for the
-    /// pageblocks of huge mappings): the baseline, Linux until 6.18.
+    /// Whether areas are allocated as the largest chunks that fit, as they are at first, or frame
+    /// by frame (but for the pageblocks of huge mappings): the baseline, Linux until 6.18.
     pub fn set_large_orders(&self, on: bool) {
         self.large_orders.set(on);
     }
@@ -182,7 +188,9 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let size = pages.saturating_add(u64::from(guard));
         let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY, next_lazy: None };
         self.with(|state| {
-            let Some(start) = state.areas.find_gap(self.range.start.get(), self.range.end.get(), size, align) else {
+            let Some(start) =
+                state.areas.find_gap(self.range.start.get(), self.range.end.get(), size, align)
+            else {
                 return Err(VmallocError::NoSpace { pages: size });
             };
             match state.areas.insert(start, start + size, area) {
@@ -205,23 +213,29 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         self.with(|state| state.areas.remove(start.get()));
     }
 
-    /// Calls `f` with each run of frames of an area that [`Vmalloc::vmalloc`] made, and the page it starts at. Holds
-    /// the lock of all areas meanwhile: `f` must not call back.
+    /// Calls `f` with each run of frames of an area that [`Vmalloc::vmalloc`] made, and the page it
+    /// starts at. Holds the lock of all areas meanwhile: `f` must not call back.
     ///
     /// # Errors
     ///
     /// [`VmallocError::NotAnArea`].
-    pub fn for_each_run(&self, start: Vpn, mut f: impl FnMut(Vpn, FrameRange)) -> Result<(), VmallocError> {
+    pub fn for_each_run(
+        &self,
+        start: Vpn,
+        mut f: impl FnMut(Vpn, FrameRange),
+    ) -> Result<(), VmallocError> {
         self.with(|state| {
             let area = state.areas.get(start.get()).filter(|area| area.start == start.get());
-            let area = area.filter(|area| area.value.kind == Kind::Owned).ok_or(VmallocError::NotAnArea { start })?;
+            let area = area
+                .filter(|area| area.value.kind == Kind::Owned)
+                .ok_or(VmallocError::NotAnArea { start })?;
             state.runs.iter(&area.value.runs).for_each(|(at, run)| f(start.plus(at), run));
             Ok(())
         })
     }
 
-    /// The pages of the area that `vpn` lies in, without its guard page; `None` where there is none. Expected
-    /// O(log areas).
+    /// The pages of the area that `vpn` lies in, without its guard page; `None` where there is
+    /// none. Expected O(log areas).
     #[must_use]
     pub fn find_area(&self, vpn: Vpn) -> Option<VpnRange> {
         let area = self.with(|state| state.areas.get(vpn.get()))?;

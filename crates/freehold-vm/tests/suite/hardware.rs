@@ -1,11 +1,14 @@
-//! An [`Mmu`] that keeps the entries elsewhere, as hardware does, and whose CPU sets young and dirty bits behind
-//! everybody's back: the mechanisms must go through the trait alone. The software entries stay empty throughout.
+//! An [`Mmu`] that keeps the entries elsewhere, as hardware does, and whose CPU sets young and
+//! dirty bits behind everybody's back: the mechanisms must go through the trait alone. The software
+//! entries stay empty throughout.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::common::*;
 use freehold::{FrameRange, Order};
-use freehold_vm::{Access, Entry, Flush, MapError, Mmu, Slots, SpaceId, UnmapPath, Vm, VmError, Vpn, VpnRange};
+use freehold_vm::{
+    Access, Entry, Flush, MapError, Mmu, Slots, SpaceId, UnmapPath, Vm, VmError, Vpn, VpnRange,
+};
 
 const SPACE: SpaceId = SpaceId::new(0);
 const PAGES: usize = 1024;
@@ -18,7 +21,10 @@ struct Hardware {
 
 impl Hardware {
     fn new() -> Self {
-        Self { entries: (0..PAGES).map(|_| AtomicU64::new(0)).collect(), shootdowns: AtomicU64::new(0) }
+        Self {
+            entries: (0..PAGES).map(|_| AtomicU64::new(0)).collect(),
+            shootdowns: AtomicU64::new(0),
+        }
     }
 
     fn at(&self, slots: Slots<'_>) -> &[AtomicU64] {
@@ -57,7 +63,11 @@ impl Mmu for Hardware {
     }
     fn restore(&self, slots: Slots<'_>, first: Entry) {
         for (i, entry) in self.at(slots).iter().enumerate() {
-            assert_eq!(entry.swap(first.advance(i as u64).bits(), SeqCst), 0, "an entry was overwritten");
+            assert_eq!(
+                entry.swap(first.advance(i as u64).bits(), SeqCst),
+                0,
+                "an entry was overwritten"
+            );
         }
     }
     fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
@@ -65,7 +75,8 @@ impl Mmu for Hardware {
         all.reduce(|merged, entry| merged.with(entry.only(Entry::HARDWARE))).unwrap()
     }
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
-        let clear = |entry: &AtomicU64| Entry::from_bits(entry.fetch_and(!bits.bits(), SeqCst)).only(bits);
+        let clear =
+            |entry: &AtomicU64| Entry::from_bits(entry.fetch_and(!bits.bits(), SeqCst)).only(bits);
         self.at(slots).iter().map(clear).fold(Entry::NONE, Entry::with)
     }
     fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
@@ -91,7 +102,9 @@ fn bits_that_hardware_sets_are_found() {
             vm.map_new(&fh, SPACE, vpn(page), order(4), Access::ReadWrite).unwrap();
         }
         let hardware = vm.mmu();
-        assert!((0..16).all(|i| hardware.cpu(i, true) && hardware.cpu(100 + i, true) && hardware.cpu(505 + i, true)));
+        assert!((0..16).all(|i| hardware.cpu(i, true)
+            && hardware.cpu(100 + i, true)
+            && hardware.cpu(505 + i, true)));
         assert_eq!(vm.madvise_free(&fh, SPACE, pages(0, PAGES as u64)), Ok(48));
         assert_eq!(hardware.shootdowns.load(SeqCst), 1, "one for all three, as they were dirty");
         // Written to behind everybody's back.
@@ -117,7 +130,8 @@ fn bits_that_hardware_sets_are_found() {
     }
 }
 
-/// Reclaim takes entries away and puts them back; a handler that looks in between must not believe that they are gone.
+/// Reclaim takes entries away and puts them back; a handler that looks in between must not believe
+/// that they are gone.
 #[test]
 fn a_fault_handler_does_not_see_the_middle_of_reclaim() {
     let fh = frames(8, 1);

@@ -1,19 +1,22 @@
-//! Reclaim of lazyfree folios: what is counted, and a regression test for each defect that the batched unmapping of
-//! Linux has had.
+//! Reclaim of lazyfree folios: what is counted, and a regression test for each defect that the
+//! batched unmapping of Linux has had.
 
 use std::cell::RefCell;
 
 use crate::common::*;
 use freehold::{FrameRange, FreeError, Order, Pfn};
 use freehold_vm::{
-    Access, Entry, Fault, Flush, FlushKind, MapError, Mmu, SoftMmu, SpaceId, UnmapPath, Vm, VmError, Vma, Vpn,
-    WriteFault,
+    Access, Entry, Fault, Flush, FlushKind, MapError, Mmu, SoftMmu, SpaceId, UnmapPath, Vm,
+    VmError, Vma, Vpn, WriteFault,
 };
 
 const SPACE: SpaceId = SpaceId::new(0);
 
 /// One VMA over everything, one mapped folio of that order at `page`, written to, then lazyfree.
-fn lazyfree_folio(order_: u8, page: u64) -> (freehold::Freehold<'static, freehold::Threads>, Vm<'static, SoftMmu>) {
+fn lazyfree_folio(
+    order_: u8,
+    page: u64,
+) -> (freehold::Freehold<'static, freehold::Threads>, Vm<'static, SoftMmu>) {
     let (fh, vm) = machine(SoftMmu::new(), 16, 1);
     vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(page), order(order_), Access::ReadWrite).unwrap();
@@ -67,7 +70,8 @@ fn the_microbenchmark_page_by_page_queues_every_folio_and_flushes_every_page() {
     assert_eq!(stats.frees, 2048);
 }
 
-/// Linux until 6.14: the work of an entry and of the reverse mapping for each page, but one flush for many.
+/// Linux until 6.14: the work of an entry and of the reverse mapping for each page, but one flush
+/// for many.
 #[test]
 fn the_microbenchmark_page_by_page_with_deferred_flushes_flushes_as_rarely_as_batched() {
     let (stats, soft) = microbenchmark(UnmapPath::PageByPageDeferred);
@@ -90,16 +94,20 @@ fn the_microbenchmark_batched_queues_none_and_flushes_once_for_128_folios() {
     assert!(stats.frees <= 2048 / 4, "neighbouring folios are one free: {}", stats.frees);
 }
 
-/// Defect (a) of spec 1.4: the batch reader ran past the end of the page table. Here the folio's first page is the last
-/// but three of its table. Without the bound at the table's end in `Vm::take_table` (`limit` made of the VMA's and the
-/// folio's end only) this panics in `Slots::new`. Tried.
+/// Defect (a) of spec 1.4: the batch reader ran past the end of the page table. Here the folio's
+/// first page is the last but three of its table. Without the bound at the table's end in
+/// `Vm::take_table` (`limit` made of the VMA's and the folio's end only) this panics in
+/// `Slots::new`. Tried.
 #[test]
 fn a_folio_across_a_page_tables_end_is_reclaimed_in_two_batches() {
     let (fh, vm) = lazyfree_folio(4, 512 - 3);
     let before = vm.mmu().stats();
     assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 2048)), Ok(16));
     let after = vm.mmu().stats();
-    assert_eq!((after.clears - before.clears, after.entries_cleared - before.entries_cleared), (2, 16));
+    assert_eq!(
+        (after.clears - before.clears, after.entries_cleared - before.entries_cleared),
+        (2, 16)
+    );
     assert_eq!(after.flushes - before.flushes, 1);
     assert_eq!(vm.stats().deferred_queued, 0, "two batches, but never seen partly mapped");
     assert_all_free(&fh);
@@ -119,7 +127,8 @@ fn a_folio_moved_across_a_page_tables_end_stays_lazyfree() {
     assert_all_free(&fh);
 }
 
-/// A batch ends with the VMA, too, though the entries behind it agree. Tried: without the bound there is one batch.
+/// A batch ends with the VMA, too, though the entries behind it agree. Tried: without the bound
+/// there is one batch.
 #[test]
 fn a_batch_ends_with_the_vma() {
     let (fh, vm) = lazyfree_folio(4, 0);
@@ -131,17 +140,19 @@ fn a_batch_ends_with_the_vma() {
     vm2.remove_vma(&fh, SPACE, pages(0, 16)).unwrap();
     vm2.add_vma(SPACE, pages(0, 6), RW).unwrap();
     vm2.add_vma(SPACE, pages(6, 10), Vma { droppable: true, ..RW }).unwrap();
-    vm2.map(vm2.folio_state(folio).unwrap().folio, (0, 16), SPACE, vpn(0), Access::ReadWrite).unwrap();
+    vm2.map(vm2.folio_state(folio).unwrap().folio, (0, 16), SPACE, vpn(0), Access::ReadWrite)
+        .unwrap();
     vm2.put(&fh, folio).unwrap();
     let before = vm2.mmu().stats();
     assert_eq!(vm2.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
     assert_eq!(vm2.mmu().stats().clears - before.clears, 2);
 }
 
-/// Defect (c) of spec 1.4, CVE-2026-31398: a batch that mixed writable and read-only entries was restored all writable.
-/// Here the odd entries are read-only in a VMA that may be written to, as after a fork whose child is gone, and a pin
-/// makes reclaim leave the folio, before it has cleared anything or after. Fails if `Entry::batches_with` ignores the writable bit:
-/// then the read-only entries come back writable. Tried.
+/// Defect (c) of spec 1.4, CVE-2026-31398: a batch that mixed writable and read-only entries was
+/// restored all writable. Here the odd entries are read-only in a VMA that may be written to, as
+/// after a fork whose child is gone, and a pin makes reclaim leave the folio, before it has cleared
+/// anything or after. Fails if `Entry::batches_with` ignores the writable bit: then the read-only
+/// entries come back writable. Tried.
 #[test]
 fn restored_entries_keep_their_own_write_permission() {
     for redirty in [false, true] {
@@ -190,7 +201,14 @@ fn meanwhile(what: &'static str) {
 }
 
 impl Mmu for Hooked {
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
         self.0.map(space, at, frames, access, leaf)
     }
     fn unmap(&self, space: SpaceId, range: freehold_vm::VpnRange) {
@@ -218,32 +236,41 @@ fn hooked(
     let (fh, vm) = machine(Hooked::default(), 16, 2);
     vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(page), order(order_), Access::ReadWrite).unwrap();
-    assert_eq!(vm.madvise_free(&fh, SPACE, pages(page, order(order_).frames())), Ok(order(order_).frames()));
+    assert_eq!(
+        vm.madvise_free(&fh, SPACE, pages(page, order(order_).frames())),
+        Ok(order(order_).frames())
+    );
     (Box::leak(Box::new(fh)), Box::leak(Box::new(vm)))
 }
 
-/// CVE-2026-31398 once more, by its real way: the write comes between the first look and the clearing.
-/// Fails if `Entry::batches_with` ignores the writable bit. Tried.
+/// CVE-2026-31398 once more, by its real way: the write comes between the first look and the
+/// clearing. Fails if `Entry::batches_with` ignores the writable bit. Tried.
 #[test]
 fn a_write_during_the_walk_restores_each_batch_as_it_was() {
     let (fh, vm) = hooked(4, 0);
     vm.protect(SPACE, pages(4, 4), Access::Read).unwrap();
     vm.protect(SPACE, pages(4, 4), Access::ReadWrite).unwrap();
     vm.clear_soft_dirty(SPACE, pages(12, 4)).unwrap();
-    // 0..4 writable; 4..8 read-only; 8..12 writable; 12..16 read-only and not soft-dirty. All but 12..16 become writable.
+    // 0..4 writable; 4..8 read-only; 8..12 writable; 12..16 read-only and not soft-dirty. All but
+    // 12..16 become writable.
     for i in 4..6 {
         vm.write_fault(fh, SPACE, vpn(i), |_, _| panic!("nothing to copy")).unwrap();
     }
     vm.madvise_free(fh, SPACE, pages(0, 16)).unwrap();
     let before: Vec<Entry> = (0..16).map(|i| vm.space(SPACE).unwrap().entry_at(vpn(i))).collect();
-    assert!(before[4].is_writable() && !before[6].is_writable() && !before[13].has(Entry::SOFT_DIRTY));
+    assert!(
+        before[4].is_writable() && !before[6].is_writable() && !before[13].has(Entry::SOFT_DIRTY)
+    );
     let mut calls = 0;
     MEANWHILE.set(Some(Box::new(move |what| {
         if what == "before clearing" {
             calls += 1;
             // The second batch is 6..8: somebody writes to page 8, which comes after it, ...
             if calls == 2 {
-                assert!(vm.space(SPACE).unwrap().entry_at(vpn(6)).is_mapped(), "the first batch ran on too far");
+                assert!(
+                    vm.space(SPACE).unwrap().entry_at(vpn(6)).is_mapped(),
+                    "the first batch ran on too far"
+                );
                 vm.touch(SPACE, vpn(8), true).unwrap();
                 // ... and somebody else pins page 6 and has written to it.
                 let pin = vm.pin(fh, SPACE, vpn(6), false).unwrap();
@@ -257,7 +284,11 @@ fn a_write_during_the_walk_restores_each_batch_as_it_was() {
     // The first batch was taken before anybody wrote: gone, as it may be.
     assert!(after[..6].iter().all(|entry| *entry == Entry::NONE));
     for i in 6..16 {
-        assert_eq!(after[i].without(Entry::HARDWARE), before[i].without(Entry::HARDWARE), "page {i}");
+        assert_eq!(
+            after[i].without(Entry::HARDWARE),
+            before[i].without(Entry::HARDWARE),
+            "page {i}"
+        );
     }
     let state = vm.folio_state(after[8].pfn()).unwrap();
     assert!(state.swap_backed && state.dirty && state.deferred && state.maps == 10, "{state:?}");
@@ -269,9 +300,10 @@ fn a_write_during_the_walk_restores_each_batch_as_it_was() {
     assert_all_free(fh);
 }
 
-/// The same for soft-dirty bits, and by the reproducer that the spec sketches: a child has shared the pages, so that all
-/// are read-only; half of them are not soft-dirty; a pin comes in the middle. Fails if `Entry::batches_with` ignores the
-/// soft-dirty bit: then all come back soft-dirty. Tried.
+/// The same for soft-dirty bits, and by the reproducer that the spec sketches: a child has shared
+/// the pages, so that all are read-only; half of them are not soft-dirty; a pin comes in the
+/// middle. Fails if `Entry::batches_with` ignores the soft-dirty bit: then all come back
+/// soft-dirty. Tried.
 #[test]
 fn restored_entries_keep_their_own_soft_dirty_bit() {
     let (fh, vm) = hooked(4, 0);
@@ -279,8 +311,9 @@ fn restored_entries_keep_their_own_soft_dirty_bit() {
     vm.share(fh, SPACE, pages(0, 16), space(1), vpn(0)).unwrap();
     vm.unmap(fh, space(1), pages(0, 16)).unwrap();
     vm.clear_soft_dirty(SPACE, pages(8, 8)).unwrap();
-    let all =
-        |vm: &Vm<'_, Hooked>| -> Vec<Entry> { entries(vm, 0, 16).iter().map(|e| e.without(Entry::HARDWARE)).collect() };
+    let all = |vm: &Vm<'_, Hooked>| -> Vec<Entry> {
+        entries(vm, 0, 16).iter().map(|e| e.without(Entry::HARDWARE)).collect()
+    };
     let before = all(vm);
     let pinned: &'static RefCell<Option<Pfn>> = Box::leak(Box::default());
     MEANWHILE.set(Some(Box::new(move |what| {
@@ -296,8 +329,9 @@ fn restored_entries_keep_their_own_soft_dirty_bit() {
     assert_all_free(fh);
 }
 
-/// What the proposal is about: whoever works on the deferred-split queue takes a reference in the middle of the unmapping.
-/// Returns what was freed, how many pages are still mapped, and how often the queue had something.
+/// What the proposal is about: whoever works on the deferred-split queue takes a reference in the
+/// middle of the unmapping. Returns what was freed, how many pages are still mapped, and how often
+/// the queue had something.
 fn deferred_split_race(path: UnmapPath) -> (u64, usize, u64) {
     let (fh, vm) = hooked(4, 0);
     vm.set_unmap_path(path);
@@ -319,9 +353,9 @@ fn deferred_split_race(path: UnmapPath) -> (u64, usize, u64) {
     (freed, mapped, found)
 }
 
-/// The deferred-split race. Page by page the queue finds the folio after its first page, takes a reference, and the
-/// unmapping stops half-way; batched there is nothing to find. Fails if `Vm::take_table` is made to take one entry at a
-/// time and to settle the counts after each. Tried.
+/// The deferred-split race. Page by page the queue finds the folio after its first page, takes a
+/// reference, and the unmapping stops half-way; batched there is nothing to find. Fails if
+/// `Vm::take_table` is made to take one entry at a time and to settle the counts after each. Tried.
 #[test]
 fn the_deferred_split_queue_never_sees_a_batched_unmapping() {
     let (freed, mapped, found) = deferred_split_race(UnmapPath::PageByPage);
@@ -333,8 +367,8 @@ fn the_deferred_split_queue_never_sees_a_batched_unmapping() {
     assert_eq!(deferred_split_race(UnmapPath::Batched), (16, 0, 0));
 }
 
-/// Flushes that wait are made before a folio that stays, partly mapped, is let go: what of it is gone may be freed by a
-/// split at once. Fails without `waits` in `Vm::unmap_folio`. Tried.
+/// Flushes that wait are made before a folio that stays, partly mapped, is let go: what of it is
+/// gone may be freed by a split at once. Fails without `waits` in `Vm::unmap_folio`. Tried.
 #[test]
 fn a_folio_given_up_half_way_is_flushed_before_it_is_let_go() {
     let (fh, vm) = lazyfree_folio(4, 0);
@@ -343,14 +377,20 @@ fn a_folio_given_up_half_way_is_flushed_before_it_is_let_go() {
     let before = vm.mmu().stats();
     assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(0));
     let after = vm.mmu().stats();
-    assert_eq!((after.flushes - before.flushes, after.ranges_flushed - before.ranges_flushed), (1, 1));
-    assert_eq!((0..16).filter(|i| vm.space(SPACE).unwrap().entry_at(vpn(*i)).is_mapped()).count(), 11);
+    assert_eq!(
+        (after.flushes - before.flushes, after.ranges_flushed - before.ranges_flushed),
+        (1, 1)
+    );
+    assert_eq!(
+        (0..16).filter(|i| vm.space(SPACE).unwrap().entry_at(vpn(*i)).is_mapped()).count(),
+        11
+    );
     vm.unmap(&fh, SPACE, pages(0, 16)).unwrap();
     assert_all_free(&fh);
 }
 
-/// A pin that comes when all entries are gone already keeps the folio, and its end is the folio's. No CPU may have a
-/// translation then: the flush comes before reclaim lets go.
+/// A pin that comes when all entries are gone already keeps the folio, and its end is the folio's.
+/// No CPU may have a translation then: the flush comes before reclaim lets go.
 #[test]
 fn pinned_folios_are_restored_unchanged() {
     for path in [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched] {
@@ -361,7 +401,11 @@ fn pinned_folios_are_restored_unchanged() {
         let pin = vm.pin(&fh, SPACE, vpn(5), true).unwrap();
         let stats = vm.mmu().stats();
         assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(0));
-        assert_eq!(vm.mmu().stats().flushes, stats.flushes, "nothing to flush where everything is put back");
+        assert_eq!(
+            vm.mmu().stats().flushes,
+            stats.flushes,
+            "nothing to flush where everything is put back"
+        );
         if path == UnmapPath::Batched {
             let merged: Vec<Entry> = before.iter().map(|entry| entry.with(Entry::YOUNG)).collect();
             assert_eq!(entries(&vm, 0, 16), merged, "young as any of the batch was");
@@ -403,9 +447,10 @@ fn droppable_mappings_are_dropped_though_written_to() {
     assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
 }
 
-/// Harry Yoo's question in review: PROT_NONE entries sit in no TLB and need no flush, but those beside them do. The
-/// batch ends where the bit differs. Fails if `Entry::batches_with` ignores PRESENT and PROT_NONE: then there is one
-/// batch, whose first entry says that nothing needs a flush. Tried.
+/// Harry Yoo's question in review: PROT_NONE entries sit in no TLB and need no flush, but those
+/// beside them do. The batch ends where the bit differs. Fails if `Entry::batches_with` ignores
+/// PRESENT and PROT_NONE: then there is one batch, whose first entry says that nothing needs a
+/// flush. Tried.
 #[test]
 fn prot_none_entries_need_no_flush_and_take_none_away_from_others() {
     // In one VMA, as NUMA hinting does it: only the entries differ.
@@ -445,7 +490,10 @@ fn a_batch_of_folios_of_several_address_spaces_is_flushed_once() {
     let before = vm.mmu().stats();
     assert_eq!(vm.reclaim(&fh, u64::MAX), Ok(30 * 16));
     let after = vm.mmu().stats();
-    assert_eq!((after.flushes - before.flushes, after.ranges_flushed - before.ranges_flushed), (1, 30));
+    assert_eq!(
+        (after.flushes - before.flushes, after.ranges_flushed - before.ranges_flushed),
+        (1, 30)
+    );
     assert_all_free(&fh);
 }
 
@@ -457,10 +505,16 @@ fn shared_folios_are_lazyfree_only_where_all_who_show_them_say_so() {
     let folio = vm.map_new(&fh, space(0), vpn(0), order(4), Access::ReadWrite).unwrap();
     vm.share(&fh, space(0), pages(0, 16), space(1), vpn(40)).unwrap();
     assert_eq!(vm.folio_state(folio.pfn()).unwrap().maps, 32);
-    assert_eq!(vm.madvise_free(&fh, space(0), pages(0, 64)), Ok(0), "the other one has not said so");
+    assert_eq!(
+        vm.madvise_free(&fh, space(0), pages(0, 64)),
+        Ok(0),
+        "the other one has not said so"
+    );
     assert_eq!(vm.touch(space(0), vpn(0), true), Err(VmError::Fault(Fault::WriteProtected)));
     // A copy for who writes first.
-    let copied = vm.write_fault(&fh, space(0), vpn(3), |from, _| assert_eq!(from.get(), folio.pfn().get() + 3));
+    let copied = vm.write_fault(&fh, space(0), vpn(3), |from, _| {
+        assert_eq!(from.get(), folio.pfn().get() + 3)
+    });
     assert!(matches!(copied, Ok(WriteFault::Copied(_))));
     // Lazyfree before it is shared: both may lose it, in one go.
     vm.unmap(&fh, space(1), pages(40, 16)).unwrap();
@@ -528,7 +582,14 @@ fn folios_used_lately_get_a_second_chance() {
 struct Forgetful(SoftMmu<1>);
 
 impl Mmu for Forgetful {
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
         self.0.map(space, at, frames, access, leaf)
     }
     fn unmap(&self, space: SpaceId, range: freehold_vm::VpnRange) {
@@ -557,11 +618,15 @@ fn read_after_reclaim<M: Mmu>(mmu: M, soft: impl Fn(&M) -> &SoftMmu<1>) -> Resul
 /// The modelled TLB would use a freed frame if a flush were skipped, and does not since none is.
 #[test]
 fn a_skipped_flush_would_let_a_cpu_use_a_freed_frame() {
-    assert!(read_after_reclaim(Forgetful::default(), |mmu| &mmu.0).is_ok(), "the model cannot tell");
+    assert!(
+        read_after_reclaim(Forgetful::default(), |mmu| &mmu.0).is_ok(),
+        "the model cannot tell"
+    );
     assert_eq!(read_after_reclaim(SoftMmu::new(), |mmu| mmu), Err(Fault::NotMapped));
 }
 
-/// What is mapped while reclaim has not flushed yet must not be hidden by the old translation: whoever maps flushes.
+/// What is mapped while reclaim has not flushed yet must not be hidden by the old translation:
+/// whoever maps flushes.
 #[test]
 fn mapping_over_a_pending_flush_flushes_first() {
     let (fh, vm) = hooked(0, 0);
@@ -574,19 +639,28 @@ fn mapping_over_a_pending_flush_flushes_first() {
         // Page 0 is cleared and waits for its flush; reclaim is about to clear page 1.
         if what == "before clearing" && !space.entry_at(vpn(0)).is_mapped() && !done {
             done = true;
-            assert_eq!(vm.mmu().0.access(0, space, vpn(0), false, |pfn| pfn), Ok(old), "still in the TLB");
-            // Page 512's table is not the one that reclaim has locked: any mapping in the space flushes.
+            assert_eq!(
+                vm.mmu().0.access(0, space, vpn(0), false, |pfn| pfn),
+                Ok(old),
+                "still in the TLB"
+            );
+            // Page 512's table is not the one that reclaim has locked: any mapping in the space
+            // flushes.
             vm.add_vma(SPACE, pages(4000, 8), RW).unwrap();
             vm.map_new(fh, SPACE, vpn(4000), Order::ZERO, Access::ReadWrite).unwrap();
-            assert_eq!(vm.mmu().0.access(0, space, vpn(0), false, |pfn| pfn), Err(Fault::NotMapped));
+            assert_eq!(
+                vm.mmu().0.access(0, space, vpn(0), false, |pfn| pfn),
+                Err(Fault::NotMapped)
+            );
         }
     })));
     assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 2)), Ok(2));
     MEANWHILE.set(None);
 }
 
-/// An entry that no CPU can use sits in no TLB, unless whoever made it so has not flushed yet: then reclaim must flush
-/// before it frees the frame. Fails where `Space::needs_flush` looks at the entry only. Tried.
+/// An entry that no CPU can use sits in no TLB, unless whoever made it so has not flushed yet: then
+/// reclaim must flush before it frees the frame. Fails where `Space::needs_flush` looks at the
+/// entry only. Tried.
 #[test]
 fn reclaim_flushes_entries_that_are_just_becoming_prot_none() {
     let (fh, vm) = hooked(4, 0);
@@ -605,7 +679,8 @@ fn reclaim_flushes_entries_that_are_just_becoming_prot_none() {
     assert_all_free(fh);
 }
 
-/// Frames of several folios are freed as one run; one of them that somebody else has freed costs itself only.
+/// Frames of several folios are freed as one run; one of them that somebody else has freed costs
+/// itself only.
 #[test]
 fn all_but_a_frame_freed_behind_its_folios_back_are_freed() {
     let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
@@ -627,7 +702,8 @@ fn all_but_a_frame_freed_behind_its_folios_back_are_freed() {
     assert_all_free(&fh);
 }
 
-/// Where part of a folio has been unmapped others can be: in the middle of it, and by turns with it.
+/// Where part of a folio has been unmapped others can be: in the middle of it, and by turns with
+/// it.
 #[test]
 fn folios_in_the_holes_of_another_are_seen() {
     let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);

@@ -1,5 +1,6 @@
-//! Virtual memory from outside: everything that uses only the public interface, on page tables in software. One program, so
-//! that the crate is compiled into one and not into nine: `cargo test -p freehold-vm --test suite purge::` for one file's.
+//! Virtual memory from outside: everything that uses only the public interface, on page tables in
+//! software. One program, so that the crate is compiled into one and not into nine:
+//! `cargo test -p freehold-vm --test suite purge::` for one file's.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What others do in the middle of a call: each test stops a call at one point and lets somebody else run there, or
-//! begin to, where they have to wait for the call.
+//! What others do in the middle of a call: each test stops a call at one point and lets somebody
+//! else run there, or begin to, where they have to wait for the call.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use crate::common::*;
 use freehold::{AllocError, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Threads};
 use freehold_vm::{
-    Access, Entry, Fault, Flush, FrameAllocator, MapError, Mmu, Slots, SoftMmu, SpaceId, UnmapPath, Vm, VmError, Vpn,
-    VpnRange, WriteFault,
+    Access, Entry, Fault, Flush, FrameAllocator, MapError, Mmu, Slots, SoftMmu, SpaceId, UnmapPath,
+    Vm, VmError, Vpn, VpnRange, WriteFault,
 };
 
 /// Where a call is stopped.
@@ -48,7 +48,14 @@ impl Stopping {
 }
 
 impl Mmu for Stopping {
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
         self.soft.map(space, at, frames, access, leaf)
     }
     fn unmap(&self, space: SpaceId, range: VpnRange) {
@@ -167,7 +174,11 @@ fn two_write_faults_on_one_page_make_one_copy() {
     assert_eq!(copies, [(old, entry(vm, A, 0).pfn())]);
     assert_eq!(second, Ok(WriteFault::Copied(copies[0].1)));
     assert_eq!(first, Ok(WriteFault::Spurious));
-    assert_eq!(written, Ok(copies[0].1), "what was written went to a frame that the page does not show");
+    assert_eq!(
+        written,
+        Ok(copies[0].1),
+        "what was written went to a frame that the page does not show"
+    );
     assert_eq!(entry(vm, B, 0).pfn(), old);
     leave((fh, vm));
 }
@@ -248,8 +259,14 @@ fn no_page_becomes_writable_after_its_vma_has_become_read_only() {
 #[test]
 fn no_page_appears_where_its_vma_has_gone_or_allows_less() {
     let changes: [(fn(World), VmError); 2] = [
-        (|(fh, vm)| vm.remove_vma(fh, A, pages(512, 512)).unwrap(), VmError::NoVma { vpn: vpn(512) }),
-        (|(_, vm)| vm.protect(A, pages(512, 512), Access::Read).unwrap(), VmError::Fault(Fault::AccessDenied)),
+        (
+            |(fh, vm)| vm.remove_vma(fh, A, pages(512, 512)).unwrap(),
+            VmError::NoVma { vpn: vpn(512) },
+        ),
+        (
+            |(_, vm)| vm.protect(A, pages(512, 512), Access::Read).unwrap(),
+            VmError::Fault(Fault::AccessDenied),
+        ),
     ];
     for (change, error) in changes {
         let (fh, vm) = world(16);
@@ -290,14 +307,19 @@ fn nobody_goes_on_writing_to_what_is_being_copied() {
         // In both spaces, so that it is copied; writable in the first.
         let folio = vm.map_new(fh, A, vpn(0), Order::ZERO, Access::ReadWrite).unwrap();
         vm.map(folio, (0, 1), B, vpn(0), Access::Read).unwrap();
-        let write = move |cpu| vm.mmu().soft.access(cpu, vm.space(A).unwrap(), vpn(0), true, |pfn| pfn);
+        let write =
+            move |cpu| vm.mmu().soft.access(cpu, vm.space(A).unwrap(), vpn(0), true, |pfn| pfn);
         assert_eq!(write(1), Ok(folio.pfn()));
         // Write-protected, but CPU 1 has not been told.
         vm.mmu().at(Point::BeforeFlush, move || {
             let mut written = None;
             let fault = vm.write_fault(fh, A, vpn(0), |_, _| written = Some(write(1)));
             assert!(matches!(fault, Ok(WriteFault::Copied(_))), "{fault:?}");
-            assert_eq!(written, Some(Err(Fault::WriteProtected)), "written to the old frame after it was copied");
+            assert_eq!(
+                written,
+                Some(Err(Fault::WriteProtected)),
+                "written to the old frame after it was copied"
+            );
         });
         change((fh, vm));
         leave((fh, vm));
@@ -317,13 +339,17 @@ fn what_an_unmap_found_dirty_is_not_reclaimed_elsewhere() {
         let other = reclaim.clone();
         // The entries are gone, and what they said is not noted yet.
         vm.mmu().at(Point::Cleared, move || {
-            *other.lock().unwrap() = Some(beside(vm, move || vm.madvise_pageout(fh, B, pages(0, 4))));
+            *other.lock().unwrap() =
+                Some(beside(vm, move || vm.madvise_pageout(fh, B, pages(0, 4))));
         });
         assert_eq!(vm.unmap(fh, A, pages(0, 4)), Ok(4));
         let reclaim = reclaim.lock().unwrap().take().unwrap();
         assert_eq!(reclaim.join().unwrap(), Ok(0));
         assert_eq!(vm.madvise_pageout(fh, B, pages(0, 4)), Ok(0));
-        assert!((0..4).all(|page| entry(vm, B, page).is_mapped()), "{path:?}: what was written is lost");
+        assert!(
+            (0..4).all(|page| entry(vm, B, page).is_mapped()),
+            "{path:?}: what was written is lost"
+        );
         leave((fh, vm));
     }
 }

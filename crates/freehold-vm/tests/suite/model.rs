@@ -40,6 +40,9 @@ fn a_million_random_steps_lose_nothing() {
         assert!(actor.seen.get(what).is_some_and(|n| *n > 100), "{what}: {:?}", actor.seen);
     }
     let stats = vm.stats();
-    assert!(stats.redirtied > 100 && stats.kept_busy > 100 && stats.batches_restored > 100, "{stats:?}");
+    assert!(
+        stats.redirtied > 100 && stats.kept_busy > 100 && stats.batches_restored > 100,
+        "{stats:?}"
+    );
     assert_eq!(stats.folios, stats.folios_freed);
 }

@@ -1,18 +1,25 @@
-//! Lazy purging: how many flushes, what may be reused when, and what happens to those who run out of something.
+//! Lazy purging: how many flushes, what may be reused when, and what happens to those who run out
+//! of something.
 
 use std::sync::Mutex;
 
 use crate::common::*;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 use freehold_vm::{
-    Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
-    VmallocError, Vpn, VpnRange,
+    Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId,
+    Vmalloc, VmallocError, Vpn, VpnRange,
 };
 
 const KERNEL: SpaceId = SpaceId::new(0);
 
 fn vmalloc<M: Mmu>(mmu: M, pages_: u64, areas: usize, runs: usize) -> Vmalloc<'static, M> {
-    Vmalloc::new(mmu, KERNEL, pages(0, pages_), leak(areas, IntervalNode::new), leak(runs, RunNode::new))
+    Vmalloc::new(
+        mmu,
+        KERNEL,
+        pages(0, pages_),
+        leak(areas, IntervalNode::new),
+        leak(runs, RunNode::new),
+    )
 }
 
 #[test]
@@ -28,7 +35,10 @@ fn one_flush_serves_as_many_frees_as_the_limit_allows() {
         vm.vfree(&mem, start).unwrap();
         assert_eq!(vm.vfree(&mem, start), Err(VmallocError::NotAnArea { start }), "freed once");
         let purges = (i as u64 + 1) / 26;
-        assert_eq!((vm.stats().purges, vm.stats().flushes, vm.mmu().stats().flushes), (purges, purges, purges));
+        assert_eq!(
+            (vm.stats().purges, vm.stats().flushes, vm.mmu().stats().flushes),
+            (purges, purges, purges)
+        );
         assert_eq!(vm.stats().unmaps, i as u64 + 1, "unmapped at once");
         assert_eq!(vm.lazy_pages(), (i as u64 + 1) % 26 * 4);
         assert_eq!(vm.stats().frames_freed, purges * 104, "frames wait for the flush");
@@ -71,10 +81,18 @@ struct Tlbs {
 }
 
 impl Mmu for &Tlbs {
-    fn map(&self, _: SpaceId, at: Vpn, frames: FrameRange, _: Access, _: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        _: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        _: Access,
+        _: Order,
+    ) -> Result<(), MapError> {
         for i in 0..frames.len() {
             let (vpn, pfn) = (at.get() + i, frames.start.get() + i);
-            let hidden = |&(stale_vpn, stale_pfn): &(u64, u64)| stale_vpn == vpn || stale_pfn == pfn;
+            let hidden =
+                |&(stale_vpn, stale_pfn): &(u64, u64)| stale_vpn == vpn || stale_pfn == pfn;
             assert!(!self.stale.lock().unwrap().iter().any(hidden), "reused before the flush");
             self.mapped.lock().unwrap().push((vpn, pfn));
         }
@@ -106,17 +124,20 @@ impl<A: FrameAllocator> FrameAllocator for Unreachable<'_, A> {
         self.free_range(FrameRange::new(pfn, order.frames()).unwrap())
     }
     fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-        let stale = self.0.stale.lock().unwrap().iter().any(|(_, pfn)| range.contains(Pfn::new(*pfn)));
+        let stale =
+            self.0.stale.lock().unwrap().iter().any(|(_, pfn)| range.contains(Pfn::new(*pfn)));
         assert!(!stale, "{range} is freed but may be in a TLB");
         self.1.free_range(range)
     }
 }
 
-/// Random areas on little memory, few addresses and few nodes: neither an address nor a frame is used again before its
-/// flush, and nothing fails for what only waits.
+/// Random areas on little memory, few addresses and few nodes: neither an address nor a frame is
+/// used again before its flush, and nothing fails for what only waits.
 #[test]
 fn nothing_is_reused_before_its_flush_and_nothing_fails_for_what_waits() {
-    for (lazy_max, space, nodes) in [(u64::MAX, 700, 64), (200, 700, 64), (u64::MAX, 6000, 20), (1, 6000, 64)] {
+    for (lazy_max, space, nodes) in
+        [(u64::MAX, 700, 64), (200, 700, 64), (u64::MAX, 6000, 20), (1, 6000, 64)]
+    {
         let tlbs = Tlbs::default();
         let memory = frames(2, 1);
         let fh = Unreachable(&tlbs, &memory);
@@ -131,7 +152,9 @@ fn nothing_is_reused_before_its_flush_and_nothing_fails_for_what_waits() {
             // At most 12 areas of at most 24 pages: they always fit beside each other.
             if held.len() < 12 && random % 3 != 0 {
                 let layout = Layout::pages(1 + random / 3 % 24);
-                held.push_back(vm.vmalloc(&fh, layout).expect("there is enough once what waits is purged"));
+                held.push_back(
+                    vm.vmalloc(&fh, layout).expect("there is enough once what waits is purged"),
+                );
             } else if let Some(start) = held.pop_front() {
                 vm.vfree(&fh, start).unwrap();
                 assert_eq!(vm.find_area(start), None);
@@ -171,7 +194,8 @@ fn threads_that_run_out_purge_for_each_other() {
     assert_all_free(&fh);
 }
 
-/// A frame of a lazy area that somebody else frees is reported by the purge, and nothing else is lost.
+/// A frame of a lazy area that somebody else frees is reported by the purge, and nothing else is
+/// lost.
 #[test]
 fn a_purge_reports_a_frame_freed_behind_its_areas_back() {
     let fh = frames(4, 1);
@@ -198,7 +222,11 @@ fn taking_a_part_away_purges_for_the_node_it_needs() {
     let kept = vm.vmalloc(&fh, Layout::pages(8)).unwrap();
     let freed = vm.vmalloc(&fh, Layout::pages(8)).unwrap();
     let middle = VpnRange::new(Vpn::new(kept.get() + 3), 2).unwrap();
-    assert_eq!(vm.unmap_part(&fh, kept, middle), Err(VmallocError::NoNodes), "no node, and nothing waits");
+    assert_eq!(
+        vm.unmap_part(&fh, kept, middle),
+        Err(VmallocError::NoNodes),
+        "no node, and nothing waits"
+    );
     vm.vfree(&fh, freed).unwrap();
     assert_eq!(vm.lazy_pages(), 8);
     // A punch takes up to two nodes for the pieces; what waited has one.
@@ -232,7 +260,8 @@ fn a_huge_area_purges_for_its_block() {
     assert_all_free(&fh);
 }
 
-/// One bad frame costs that frame's free, not those of the frames beside it, nor of the areas after it.
+/// One bad frame costs that frame's free, not those of the frames beside it, nor of the areas after
+/// it.
 #[test]
 fn all_but_a_frame_freed_behind_its_areas_back_are_freed() {
     for lazy in [0, u64::MAX] {
@@ -245,7 +274,8 @@ fn all_but_a_frame_freed_behind_its_areas_back_are_freed() {
             vm.for_each_run(start, |_, run| bad.push(Pfn::new(run.start.get() + 2))).unwrap();
         }
         bad.iter().for_each(|pfn| fh.free(*pfn, Order::ZERO).unwrap());
-        let refused = Err(VmallocError::Free(FreeError::DoubleFree { pfn: *bad.iter().min().unwrap() }));
+        let refused =
+            Err(VmallocError::Free(FreeError::DoubleFree { pfn: *bad.iter().min().unwrap() }));
         if lazy == 0 {
             assert_eq!(vm.vfree_many(&fh, &starts), refused);
         } else {

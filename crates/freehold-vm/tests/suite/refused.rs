@@ -1,4 +1,5 @@
-//! A machine that cannot take pages away: areas stay as they are, or wait for a purge, and nothing is lost.
+//! A machine that cannot take pages away: areas stay as they are, or wait for a purge, and nothing
+//! is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,7 +7,8 @@ use std::sync::Mutex;
 use crate::common::*;
 use freehold::{FrameRange, Order};
 use freehold_vm::{
-    Access, Flush, IntervalNode, Layout, MapError, Mmu, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
+    Access, Flush, IntervalNode, Layout, MapError, Mmu, RunNode, SpaceId, Vmalloc, VmallocError,
+    Vpn, VpnRange,
 };
 
 const LIMIT: MapError = MapError::Limit { limit: "mappings" };
@@ -25,7 +27,14 @@ impl Machine {
 }
 
 impl Mmu for &Machine {
-    fn map(&self, _: SpaceId, at: Vpn, frames: FrameRange, _: Access, _: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        _: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        _: Access,
+        _: Order,
+    ) -> Result<(), MapError> {
         let mut state = self.0.lock().unwrap();
         if state.2 == Some(0) {
             return Err(LIMIT);
@@ -56,8 +65,13 @@ fn what_cannot_be_taken_away_stays_or_waits() {
     let fh = frames(1024, 1);
     let free = || fh.zone_stats(0).unwrap().free;
     let all = free();
-    let vm =
-        Vmalloc::new(&machine, SpaceId::new(0), pages(0, 4096), leak(16, IntervalNode::new), leak(64, RunNode::new));
+    let vm = Vmalloc::new(
+        &machine,
+        SpaceId::new(0),
+        pages(0, 4096),
+        leak(16, IntervalNode::new),
+        leak(64, RunNode::new),
+    );
     let made: Vec<Vpn> = (0..3).map(|_| vm.vmalloc(&fh, Layout::pages(21)).unwrap()).collect();
     let refused = Err(VmallocError::Unmap(LIMIT));
     let shown = |area| {

@@ -3,8 +3,8 @@
 use crate::common::*;
 use freehold::{FrameRange, Order, Pfn};
 use freehold_vm::{
-    Access, Entry, Fault, Flush, Folio, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable, Slots, SoftMmu, Space,
-    SpaceId, Vm, VmError, Vma, Vpn, VpnRange, WriteFault,
+    Access, Entry, Fault, Flush, Folio, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable,
+    Slots, SoftMmu, Space, SpaceId, Vm, VmError, Vma, Vpn, VpnRange, WriteFault,
 };
 
 const SPACE: SpaceId = SpaceId::new(0);
@@ -20,7 +20,14 @@ fn the_records_are_as_small_as_the_documentation_says() {
 struct Refusing(SoftMmu<1>);
 
 impl Mmu for Refusing {
-    fn map(&self, space: SpaceId, at: Vpn, frames: FrameRange, access: Access, leaf: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
         self.0.map(space, at, frames, access, leaf)
     }
     fn unmap(&self, space: SpaceId, range: VpnRange) {
@@ -30,16 +37,27 @@ impl Mmu for Refusing {
         self.0.flush(batch);
     }
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
-        if slots.first() >= vpn(512) { Err(MapError::Host(12)) } else { self.0.map_entries(slots, first) }
+        if slots.first() >= vpn(512) {
+            Err(MapError::Host(12))
+        } else {
+            self.0.map_entries(slots, first)
+        }
     }
 }
 
 fn nothing_is_mapped<M: Mmu>(vm: &Vm<'_, M>, folio: Folio, except: Option<u64>) {
     for page in 0..1024 {
-        assert_eq!(vm.space(SPACE).unwrap().entry_at(vpn(page)).is_mapped(), except == Some(page), "page {page}");
+        assert_eq!(
+            vm.space(SPACE).unwrap().entry_at(vpn(page)).is_mapped(),
+            except == Some(page),
+            "page {page}"
+        );
     }
     let state = vm.folio_state(folio.pfn()).unwrap();
-    assert_eq!((state.references, state.maps, state.mapped_pages, state.deferred), (1, 0, 0, false));
+    assert_eq!(
+        (state.references, state.maps, state.mapped_pages, state.deferred),
+        (1, 0, 0, false)
+    );
 }
 
 #[test]
@@ -79,11 +97,17 @@ fn a_mapping_that_fails_half_way_is_undone() {
 fn wrong_calls_are_refused_and_say_why() {
     let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 1);
     let far = VpnRange::new(Vpn::new(0), 4).unwrap();
-    assert_eq!(vm.add_vma(SpaceId::new(7), pages(0, 1), RW), Err(VmError::NoSpace { space: SpaceId::new(7) }));
+    assert_eq!(
+        vm.add_vma(SpaceId::new(7), pages(0, 1), RW),
+        Err(VmError::NoSpace { space: SpaceId::new(7) })
+    );
     assert_eq!(vm.add_vma(SPACE, far, RW), Err(VmError::OutOfSpace { range: far }));
     assert_eq!(vm.unmap(&fh, SPACE, pages(5, 0)), Err(VmError::OutOfSpace { range: pages(5, 0) }));
     vm.add_vma(SPACE, pages(0, 100), Vma { access: Access::Read, ..RW }).unwrap();
-    assert_eq!(vm.add_vma(SPACE, pages(99, 3), RW), Err(VmError::VmaOverlap { range: pages(99, 3) }));
+    assert_eq!(
+        vm.add_vma(SPACE, pages(99, 3), RW),
+        Err(VmError::VmaOverlap { range: pages(99, 3) })
+    );
     assert_eq!(vm.folio_alloc(&fh, order(10)), Err(VmError::OrderTooLarge { order: order(10) }));
     let folio = vm.folio_alloc(&fh, order(2)).unwrap();
     let map = |part, page, access| vm.map(folio, part, SPACE, vpn(page), access);
@@ -95,10 +119,17 @@ fn wrong_calls_are_refused_and_say_why() {
     assert_eq!(vm.touch(SPACE, Vpn::new(1), false), Err(VmError::Fault(Fault::OutOfSpace)));
     assert_eq!(vm.pin(&fh, SPACE, vpn(3), false), Err(VmError::Fault(Fault::NotMapped)));
     map((0, 4), 0, Access::Read).unwrap();
-    assert_eq!(vm.write_fault(&fh, SPACE, vpn(0), |_, _| ()), Err(VmError::Fault(Fault::AccessDenied)));
+    assert_eq!(
+        vm.write_fault(&fh, SPACE, vpn(0), |_, _| ()),
+        Err(VmError::Fault(Fault::AccessDenied))
+    );
     assert_eq!(vm.pin(&fh, SPACE, vpn(0), true), Err(VmError::Fault(Fault::WriteProtected)));
     assert_eq!(vm.split(&fh, folio), Ok(()), "the caller's reference and the mappings' only");
-    assert_eq!(vm.split(&fh, folio), Err(VmError::Busy { pfn: tail.pfn() }), "one frame cannot be split");
+    assert_eq!(
+        vm.split(&fh, folio),
+        Err(VmError::Busy { pfn: tail.pfn() }),
+        "one frame cannot be split"
+    );
     vm.put(&fh, folio.pfn()).unwrap();
     vm.unmap(&fh, SPACE, pages(0, 100)).unwrap();
     assert_eq!(vm.put(&fh, folio.pfn()), Err(VmError::NotAFolio { pfn: folio.pfn() }));
@@ -136,7 +167,10 @@ fn writing_to_write_protected_pages_reuses_or_copies_and_marks_them() {
     vm.clear_soft_dirty(space(0), pages(0, 4)).unwrap();
     let entry = |id: u16, page| vm.space(space(id)).unwrap().entry_at(vpn(page));
     assert!(!entry(0, 1).has(Entry::SOFT_DIRTY) && !entry(0, 1).is_writable());
-    assert_eq!(vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()), Ok(WriteFault::Reused(entry(0, 1).pfn())));
+    assert_eq!(
+        vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()),
+        Ok(WriteFault::Reused(entry(0, 1).pfn()))
+    );
     assert!(entry(0, 1).has(Entry::SOFT_DIRTY.with(Entry::DIRTY).with(Entry::WRITABLE)));
     assert_eq!(vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()), Ok(WriteFault::Spurious));
     // Pinned folios are not shared: the pin's owner would see what only one of the two sees.
@@ -149,10 +183,16 @@ fn writing_to_write_protected_pages_reuses_or_copies_and_marks_them() {
     let mut copied = None;
     let fault = vm.write_fault(&fh, space(1), vpn(9), |from, to| copied = Some((from, to)));
     let (from, to) = copied.unwrap();
-    assert_eq!((fault, from, entry(1, 9).pfn()), (Ok(WriteFault::Copied(to)), entry(0, 1).pfn(), to));
+    assert_eq!(
+        (fault, from, entry(1, 9).pfn()),
+        (Ok(WriteFault::Copied(to)), entry(0, 1).pfn(), to)
+    );
     assert!(entry(1, 9).has(Entry::HARDWARE.with(Entry::WRITABLE)));
     // Alone again: the frame is reused.
-    assert!(matches!(vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()), Ok(WriteFault::Reused(_))));
+    assert!(matches!(
+        vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()),
+        Ok(WriteFault::Reused(_))
+    ));
     vm.unmap(&fh, space(0), pages(0, 64)).unwrap();
     vm.unmap(&fh, space(1), pages(0, 64)).unwrap();
     assert_all_free(&fh);
@@ -178,9 +218,11 @@ fn the_largest_folio_across_two_tables() {
 fn vmas_need_nodes_for_what_is_split_only() {
     let read = Vma { access: Access::Read, ..RW };
     let fh = frames(4, 1);
-    let space = Space::new(SPACE, Vpn::new(BASE), leak(2, PageTable::new), leak(3, IntervalNode::new));
+    let space =
+        Space::new(SPACE, Vpn::new(BASE), leak(2, PageTable::new), leak(3, IntervalNode::new));
     let (records, mappings) = (leak(1024, Frame::new), leak(4, Mapping::new));
-    let vm = Vm::new(SoftMmu::<1>::new(), Pfn::new(FIRST), records, mappings, Vec::leak(vec![space]));
+    let vm =
+        Vm::new(SoftMmu::<1>::new(), Pfn::new(FIRST), records, mappings, Vec::leak(vec![space]));
     for start in [0, 100, 200] {
         vm.add_vma(SPACE, pages(start, 50), RW).unwrap();
     }
@@ -195,7 +237,10 @@ fn vmas_need_nodes_for_what_is_split_only() {
     };
     vm.protect(SPACE, pages(100, 50), Access::Read).unwrap();
     vm.protect(SPACE, pages(90, 160), Access::Read).unwrap();
-    assert_eq!([0, 100, 249].map(access), [Some(Access::ReadWrite), Some(Access::Read), Some(Access::Read)]);
+    assert_eq!(
+        [0, 100, 249].map(access),
+        [Some(Access::ReadWrite), Some(Access::Read), Some(Access::Read)]
+    );
     // As it is already: nothing to split.
     vm.protect(SPACE, pages(110, 10), Access::Read).unwrap();
     assert_eq!(vm.protect(SPACE, pages(110, 10), Access::ReadWrite), Err(VmError::NoNodes));
@@ -204,7 +249,10 @@ fn vmas_need_nodes_for_what_is_split_only() {
     // The start of one, the end of another.
     vm.remove_vma(&fh, SPACE, pages(140, 70)).unwrap();
     vm.remove_vma(&fh, SPACE, pages(0, 50)).unwrap();
-    assert_eq!([0, 139, 140, 209, 210].map(access), [None, Some(Access::Read), None, None, Some(Access::Read)]);
+    assert_eq!(
+        [0, 139, 140, 209, 210].map(access),
+        [None, Some(Access::Read), None, None, Some(Access::Read)]
+    );
     vm.remove_vma(&fh, SPACE, pages(110, 10)).unwrap();
     assert_eq!(vm.add_vma(SPACE, pages(300, 1), read), Err(VmError::NoNodes));
     vm.remove_vma(&fh, SPACE, pages(0, 1000)).unwrap();
@@ -219,7 +267,8 @@ fn pages_are_not_moved_to_where_some_of_them_are() {
     let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 1);
     vm.add_vma(SPACE, pages(0, 512), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(100), order(4), Access::ReadWrite).unwrap();
-    let entries = || (0..512).map(|page| vm.space(SPACE).unwrap().entry_at(vpn(page))).collect::<Vec<_>>();
+    let entries =
+        || (0..512).map(|page| vm.space(SPACE).unwrap().entry_at(vpn(page))).collect::<Vec<_>>();
     let before = entries();
     for to in [85, 99, 100, 101, 115] {
         let overlap = VmError::RangesOverlap { from: pages(100, 16), to: pages(to, 16) };

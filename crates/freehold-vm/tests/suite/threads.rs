@@ -1,5 +1,5 @@
-//! Real threads that write, pin, unmap, move, share and protect pages, each its own, while another one reclaims and
-//! splits folios: not one byte may be lost, and no frame may belong to two.
+//! Real threads that write, pin, unmap, move, share and protect pages, each its own, while another
+//! one reclaims and splits folios: not one byte may be lost, and no frame may belong to two.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,7 +22,8 @@ fn run(path: UnmapPath) {
         // Pages of both actors share page tables: 7..507 and 507..1007 of tables of 512.
         let actors: Vec<_> = (0..2)
             .map(|cpu| {
-                let mut actor = Actor::new(&vm, Checked(&fh, &vm), &contents, cpu, 7 + cpu as u64 * 500, 500);
+                let mut actor =
+                    Actor::new(&vm, Checked(&fh, &vm), &contents, cpu, 7 + cpu as u64 * 500, 500);
                 actor.fixed_path = true;
                 scope.spawn(move || {
                     for step in 0..STEPS {
@@ -72,8 +73,9 @@ fn page_by_page_reclaim_with_deferred_flushes_beside_threads_that_use_their_page
     run(UnmapPath::PageByPageDeferred);
 }
 
-/// The narrow window: one thread makes folios lazyfree and writes to them at once, another one pins their pages, a third
-/// one does nothing but take them away. Every frame holds the number of its page and of the write.
+/// The narrow window: one thread makes folios lazyfree and writes to them at once, another one pins
+/// their pages, a third one does nothing but take them away. Every frame holds the number of its
+/// page and of the write.
 fn hammer(path: UnmapPath) {
     const FOLIOS: u64 = 8;
     const PAGES: u64 = FOLIOS * 16;
@@ -85,7 +87,8 @@ fn hammer(path: UnmapPath) {
     // The fifth folio lies across a page table's end.
     let first = 512 - 4 * 16 - 5;
     vm.add_vma(id, pages(first, PAGES), RW).unwrap();
-    let contents: Vec<AtomicU64> = std::iter::repeat_with(Default::default).take(2 * MIB as usize).collect();
+    let contents: Vec<AtomicU64> =
+        std::iter::repeat_with(Default::default).take(2 * MIB as usize).collect();
     let word = |pfn: Pfn| &contents[(pfn.get() - FIRST) as usize];
     let stop = AtomicBool::new(false);
     let mut gone = 0;
@@ -155,7 +158,11 @@ fn hammer(path: UnmapPath) {
                         let place = &mut model[page as usize];
                         match old {
                             Ok(old) => {
-                                assert_eq!(Some(old), place.map(|page| page.0), "page {page} holds something else");
+                                assert_eq!(
+                                    Some(old),
+                                    place.map(|page| page.0),
+                                    "page {page} holds something else"
+                                );
                                 if write {
                                     *place = Some((value, false));
                                 }
@@ -165,7 +172,10 @@ fn hammer(path: UnmapPath) {
                                 // Reclaim has put it back.
                                 Ok(_) => {}
                                 Err(VmError::Fault(Fault::NotMapped)) => {
-                                    assert!(place.is_none_or(|page| page.1), "page {page} is lost: {place:?}");
+                                    assert!(
+                                        place.is_none_or(|page| page.1),
+                                        "page {page} is lost: {place:?}"
+                                    );
                                     gone += u64::from(place.take().is_some());
                                     break;
                                 }

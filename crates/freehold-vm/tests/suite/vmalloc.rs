@@ -6,18 +6,25 @@ use std::sync::Mutex;
 use crate::common::*;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
 use freehold_vm::{
-    Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
-    VmallocError, Vpn, VpnRange, free_array,
+    Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId,
+    Vmalloc, VmallocError, Vpn, VpnRange, free_array,
 };
 use proptest::prelude::*;
 
 const KERNEL: SpaceId = SpaceId::new(0);
 
 fn vmalloc<M: Mmu>(mmu: M, pages_: u64, areas: usize, runs: usize) -> Vmalloc<'static, M> {
-    Vmalloc::new(mmu, KERNEL, pages(0, pages_), leak(areas, IntervalNode::new), leak(runs, RunNode::new))
+    Vmalloc::new(
+        mmu,
+        KERNEL,
+        pages(0, pages_),
+        leak(areas, IntervalNode::new),
+        leak(runs, RunNode::new),
+    )
 }
 
-/// A machine that knows what is mapped where, what CPUs may still believe, and which frames are free.
+/// A machine that knows what is mapped where, what CPUs may still believe, and which frames are
+/// free.
 #[derive(Default)]
 struct World(Mutex<State>);
 
@@ -39,7 +46,14 @@ struct State {
 }
 
 impl Mmu for &World {
-    fn map(&self, _: SpaceId, at: Vpn, frames: FrameRange, _: Access, leaf: Order) -> Result<(), MapError> {
+    fn map(
+        &self,
+        _: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        _: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
         let mut state = self.0.lock().unwrap();
         if state.maps_left == Some(0) {
             return Err(MapError::NoMemory);
@@ -47,11 +61,19 @@ impl Mmu for &World {
         state.maps_left = state.maps_left.map(|n| n - 1);
         state.calls.push((at.get(), frames.len(), leaf.get()));
         if leaf == Order::PAGEBLOCK {
-            assert!(at.get() % 512 == 0 && frames.start.is_aligned(leaf) && frames.len() % 512 == 0);
+            assert!(
+                at.get() % 512 == 0 && frames.start.is_aligned(leaf) && frames.len() % 512 == 0
+            );
         }
         for i in 0..frames.len() {
-            assert!(!state.stale.contains_key(&(at.get() + i)), "mapped over a translation that is not flushed");
-            assert!(state.mapped.insert(at.get() + i, frames.start.get() + i).is_none(), "mapped twice");
+            assert!(
+                !state.stale.contains_key(&(at.get() + i)),
+                "mapped over a translation that is not flushed"
+            );
+            assert!(
+                state.mapped.insert(at.get() + i, frames.start.get() + i).is_none(),
+                "mapped twice"
+            );
         }
         Ok(())
     }
@@ -66,7 +88,9 @@ impl Mmu for &World {
     fn flush(&self, batch: &[Flush]) {
         let mut state = self.0.lock().unwrap();
         state.flushes += 1;
-        state.stale.retain(|vpn, _| !batch.iter().any(|flush| flush.range.contains(Vpn::new(*vpn))));
+        state
+            .stale
+            .retain(|vpn, _| !batch.iter().any(|flush| flush.range.contains(Vpn::new(*vpn))));
     }
 }
 
@@ -77,7 +101,8 @@ impl<A: FrameAllocator> Frames<'_, A> {
     fn check_free(&self, range: FrameRange) {
         let mut state = self.0.0.lock().unwrap();
         state.frees += 1;
-        let reachable = |map: &BTreeMap<u64, u64>| map.values().any(|pfn| range.contains(Pfn::new(*pfn)));
+        let reachable =
+            |map: &BTreeMap<u64, u64>| map.values().any(|pfn| range.contains(Pfn::new(*pfn)));
         assert!(!reachable(&state.mapped), "{range} is freed but mapped");
         assert!(!reachable(&state.stale), "{range} is freed but may be in a TLB");
     }
@@ -259,8 +284,16 @@ proptest! {
 /// Which orders are asked for, from the table of spec 2.10.
 #[test]
 fn allocation_takes_the_largest_orders_first() {
-    let table: [(u64, &[u8]); 8] =
-        [(1, &[0]), (4, &[2]), (5, &[2, 0]), (16, &[4]), (64, &[6]), (100, &[6, 5, 2]), (256, &[8]), (512, &[9])];
+    let table: [(u64, &[u8]); 8] = [
+        (1, &[0]),
+        (4, &[2]),
+        (5, &[2, 0]),
+        (16, &[4]),
+        (64, &[6]),
+        (100, &[6, 5, 2]),
+        (256, &[8]),
+        (512, &[9]),
+    ];
     for (pages, orders) in table {
         let world = World::default();
         let fh = frames(16, 1);
@@ -275,7 +308,11 @@ fn allocation_takes_the_largest_orders_first() {
     let fh = frames(32, 1);
     let vm = vmalloc(&world, 9000, 4, 64);
     vm.vmalloc(&Frames(&world, &fh), Layout::pages(5000)).unwrap();
-    assert_eq!(world.0.lock().unwrap().asked, [10, 10, 10, 10, 9, 8, 7, 3], "5000 = 4 * 1024 + 512 + 256 + 128 + 8");
+    assert_eq!(
+        world.0.lock().unwrap().asked,
+        [10, 10, 10, 10, 9, 8, 7, 3],
+        "5000 = 4 * 1024 + 512 + 256 + 128 + 8"
+    );
 }
 
 /// After a failure no order above the cap is asked for again, though memory might have it by then.
@@ -292,8 +329,8 @@ fn a_failed_order_lowers_the_cap_for_good() {
     assert_eq!((vm.stats().large_allocs, vm.stats().large_failures), (29, 4));
 }
 
-/// An area that there are too few frames for takes those there are, and gives them back: both are counted. Fails where
-/// only complete areas count as allocated. Tried.
+/// An area that there are too few frames for takes those there are, and gives them back: both are
+/// counted. Fails where only complete areas count as allocated. Tried.
 #[test]
 fn frames_of_an_area_that_failed_count_as_allocated_and_as_freed() {
     let fh = frames(16, 1);
@@ -316,7 +353,11 @@ fn vfree_frees_each_run_once_or_each_page() {
             let start = vm.vmalloc(&mem, Layout::pages(pages)).unwrap();
             mem.take();
             vm.vfree(&mem, start).unwrap();
-            assert_eq!(mem.take(), if contig && pages > 1 { (0, 0, 1) } else { (0, pages, 0) }, "{pages} pages");
+            assert_eq!(
+                mem.take(),
+                if contig && pages > 1 { (0, 0, 1) } else { (0, pages, 0) },
+                "{pages} pages"
+            );
             let (stats, soft) = (vm.stats(), vm.mmu().stats());
             assert_eq!((soft.maps, soft.unmaps, soft.flushes), (1, 1, 1));
             assert_eq!(stats.frees, if contig { 1 } else { pages });
@@ -326,8 +367,9 @@ fn vfree_frees_each_run_once_or_each_page() {
     }
 }
 
-/// The three kernels of the contiguous-free proposal's table: single frames freed singly (6.18), the largest chunks freed
-/// singly (6.19-rc1: the regression), the largest chunks freed as they came (the proposal's change).
+/// The three kernels of the contiguous-free proposal's table: single frames freed singly (6.18),
+/// the largest chunks freed singly (6.19-rc1: the regression), the largest chunks freed as they
+/// came (the proposal's change).
 #[test]
 fn the_regression_of_6_19_rc1_is_that_chunks_are_allocated_and_pages_freed() {
     for (pages, large, contig, huge, asked) in [
@@ -347,14 +389,18 @@ fn the_regression_of_6_19_rc1_is_that_chunks_are_allocated_and_pages_freed() {
         let start = vm.vmalloc(&fh, Layout::pages(pages).huge(huge)).unwrap();
         vm.vfree(&fh, start).unwrap();
         let stats = vm.stats();
-        assert_eq!((stats.large_allocs, stats.frees), asked, "{pages} pages, {large} {contig} {huge}");
+        assert_eq!(
+            (stats.large_allocs, stats.frees),
+            asked,
+            "{pages} pages, {large} {contig} {huge}"
+        );
         assert_eq!((stats.frames, stats.frames_freed), (pages, pages));
         assert_all_free(&fh);
     }
 }
 
-/// The frames of the array are neighbours, but stand in it from the last to the first, or mixed up: one free all the
-/// same, though each is a mapping of its own.
+/// The frames of the array are neighbours, but stand in it from the last to the first, or mixed up:
+/// one free all the same, though each is a mapping of its own.
 #[test]
 fn frames_in_any_order_are_freed_as_the_fewest_runs() {
     for mixed in [false, true] {
@@ -386,7 +432,10 @@ fn many_areas_are_freed_with_one_flush() {
     let starts: Vec<_> = (0..130).map(|_| vm.vmalloc(&fh, Layout::pages(3)).unwrap()).collect();
     vm.vfree_many(&fh, &starts[..128]).unwrap();
     assert_eq!(vm.mmu().stats().flushes, 1);
-    assert_eq!(vm.vfree_many(&fh, &starts[127..]), Err(VmallocError::NotAnArea { start: starts[127] }));
+    assert_eq!(
+        vm.vfree_many(&fh, &starts[127..]),
+        Err(VmallocError::NotAnArea { start: starts[127] })
+    );
     assert_eq!(vm.mmu().stats().flushes, 2, "the others are freed all the same");
     assert_all_free(&fh);
 }
@@ -418,9 +467,15 @@ fn wrong_requests_are_refused_and_say_why() {
     let fh = frames(4, 1);
     let vm = vmalloc(SoftMmu::<1>::new(), 1000, 2, 8);
     assert_eq!(vm.vmalloc(&fh, Layout::pages(0)), Err(VmallocError::ZeroPages));
-    assert_eq!(vm.vmalloc(&fh, Layout::pages(1).align(3)), Err(VmallocError::BadAlign { align: 3 }));
+    assert_eq!(
+        vm.vmalloc(&fh, Layout::pages(1).align(3)),
+        Err(VmallocError::BadAlign { align: 3 })
+    );
     assert_eq!(vm.vmalloc(&fh, Layout::pages(1000)), Err(VmallocError::NoSpace { pages: 1001 }));
-    assert_eq!(vm.vmalloc(&fh, Layout::pages(u64::MAX)), Err(VmallocError::NoSpace { pages: u64::MAX }));
+    assert_eq!(
+        vm.vmalloc(&fh, Layout::pages(u64::MAX)),
+        Err(VmallocError::NoSpace { pages: u64::MAX })
+    );
     // align_shift of lib/test_vmalloc.c: an alignment that no address has.
     for shift in 20..64 {
         assert!(vm.vmalloc(&fh, Layout::pages(1).align(1 << shift)).is_err());
@@ -449,7 +504,10 @@ fn a_frame_freed_behind_its_areas_back_is_reported() {
     let mut pfn = None;
     vm.for_each_run(start, |_, run| pfn = Some(run.start)).unwrap();
     fh.free(pfn.unwrap(), Order::ZERO).unwrap();
-    assert_eq!(vm.vfree(&fh, start), Err(VmallocError::Free(FreeError::DoubleFree { pfn: pfn.unwrap() })));
+    assert_eq!(
+        vm.vfree(&fh, start),
+        Err(VmallocError::Free(FreeError::DoubleFree { pfn: pfn.unwrap() }))
+    );
     assert_all_free(&fh);
 }
 
@@ -458,7 +516,8 @@ fn a_frame_freed_behind_its_areas_back_is_reported() {
 fn threads_never_get_the_same_pages() {
     let fh = frames(32, 4);
     let vm = vmalloc(SoftMmu::<1>::with_relax(std::thread::yield_now), 20_000, 256, 4096);
-    let owners: Vec<std::sync::atomic::AtomicU8> = std::iter::repeat_with(Default::default).take(32 * 256).collect();
+    let owners: Vec<std::sync::atomic::AtomicU8> =
+        std::iter::repeat_with(Default::default).take(32 * 256).collect();
     std::thread::scope(|scope| {
         for me in 1..=3u8 {
             let (fh, vm, owners) = (&fh, &vm, &owners);
@@ -474,7 +533,9 @@ fn threads_never_get_the_same_pages() {
                 };
                 let mut held = std::collections::VecDeque::new();
                 for i in 0..4000u64 {
-                    if let Ok(start) = vm.vmalloc(fh, Layout::pages(1 + (i * u64::from(me) * 7919) % 70)) {
+                    if let Ok(start) =
+                        vm.vmalloc(fh, Layout::pages(1 + (i * u64::from(me) * 7919) % 70))
+                    {
                         mark(start, 0, me);
                         held.push_back(start);
                     }

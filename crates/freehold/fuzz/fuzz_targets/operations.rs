@@ -1,4 +1,5 @@
-//! Byte strings as histories of calls on the allocator, right and wrong ones, against a model of one state a frame.
+//! Byte strings as histories of calls on the allocator, right and wrong ones, against a model of
+//! one state a frame.
 //!
 //! In `crates/freehold`, with a nightly compiler and `cargo install cargo-fuzz`:
 //!
@@ -8,7 +9,8 @@
 //!   FREEHOLD_HISTORY=1 cargo +nightly fuzz run operations FILE      prints one history, call by call
 //! ```
 //!
-//! The history and its checks live with the ordinary tests, which replay the corpus where there is no fuzzer.
+//! The history and its checks live with the ordinary tests, which replay the corpus where there is
+//! no fuzzer.
 #![no_main]
 
 #[path = "../../tests/suite/byte_history/mod.rs"]

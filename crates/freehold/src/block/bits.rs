@@ -42,7 +42,8 @@ pub(crate) const LANES: [Lanes; 7] = {
     let mut lanes = [Lanes { firsts: 0, lasts: 0 }; 7];
     let mut order = 0;
     while order < 7 {
-        lanes[order] = Lanes { firsts: ALIGNED[order], lasts: ALIGNED[order] << ((1 << order) - 1) };
+        lanes[order] =
+            Lanes { firsts: ALIGNED[order], lasts: ALIGNED[order] << ((1 << order) - 1) };
         order += 1;
     }
     lanes
@@ -52,13 +53,14 @@ impl Lanes {
     /// Whether all bits of a lane are set, in the same few steps for every order.
     #[inline(always)]
     pub(crate) const fn has_full(self, word: u64) -> bool {
-        // Such a lane is 0 in the complement, and with 1 taken away its last bit is set. The lowest one borrows from none below.
+        // Such a lane is 0 in the complement, and with 1 taken away its last bit is set. The lowest
+        // one borrows from none below.
         (!word).wrapping_sub(self.firsts) & word & self.lasts != 0
     }
 }
 
-/// Which of these starts of runs of `2^order` bits to take, at least one and `order` at most 5: the lowest one that is not
-/// half of a run twice as long, or the lowest.
+/// Which of these starts of runs of `2^order` bits to take, at least one and `order` at most 5: the
+/// lowest one that is not half of a run twice as long, or the lowest.
 #[inline(always)]
 pub(crate) const fn best_start(starts: u64, order: u32) -> u32 {
     let lower = starts & starts >> (1 << order) & ALIGNED[order as usize + 1];
@@ -72,8 +74,8 @@ pub(crate) const fn mask(start: u32, len: u32) -> u64 {
     if len >= 64 { !0 } else { ((1 << len) - 1) << start }
 }
 
-/// The bits of a chunk of order 0 to 5 in its word; none for larger ones, and where it is not aligned: it has frames of another
-/// word then, or bits beyond the end of this one.
+/// The bits of a chunk of order 0 to 5 in its word; none for larger ones, and where it is not
+/// aligned: it has frames of another word then, or bits beyond the end of this one.
 #[inline(always)]
 pub(crate) const fn of_chunk(pfn: u64, order: u32) -> u64 {
     let at = (pfn % 64) as u32;
@@ -84,7 +86,8 @@ pub(crate) const fn of_chunk(pfn: u64, order: u32) -> u64 {
     }
 }
 
-/// The part of the bits `start..start + len` of a bitmap that lies in each word: (index of the word, mask).
+/// The part of the bits `start..start + len` of a bitmap that lies in each word: (index of the
+/// word, mask).
 #[inline]
 pub(crate) fn spans(start: usize, len: usize) -> impl Iterator<Item = (usize, u64)> {
     let mut at = start;

@@ -1,5 +1,5 @@
-//! The layout of the metadata: typed slices in the caller's memory. The only unsafe code of the crate but for the lock of
-//! feature `conformance`.
+//! The layout of the metadata: typed slices in the caller's memory. The only unsafe code of the
+//! crate but for the lock of feature `conformance`.
 //!
 //! ```text
 //! | CpuState ... | Cursors ... | Group ... | Zone ... | sections | bitmap words | ... | Line ... | Head ... | Links ... |
@@ -7,7 +7,8 @@
 //!                                                                                       section, on first use
 //! ```
 //!
-//! One function lays it out and both [`Freehold::metadata_size`](crate::Freehold::metadata_size) and
+//! One function lays it out and both [`Freehold::metadata_size`](crate::Freehold::metadata_size)
+//! and
 //! [`Freehold::new`](crate::Freehold::new) run it, so they cannot disagree.
 
 use core::marker::PhantomData;
@@ -55,12 +56,15 @@ impl<'m> LayoutBuilder<'m> {
         self.len
     }
 
-    /// Places a slice of `n` values, each made by `init`. An empty slice where only counting, or where the region is
-    /// too small; [`LayoutBuilder::used`] tells then.
+    /// Places a slice of `n` values, each made by `init`. An empty slice where only counting, or
+    /// where the region is too small; [`LayoutBuilder::used`] tells then.
     pub(crate) fn take<T>(&mut self, n: usize, mut init: impl FnMut(usize) -> T) -> &'m [T] {
         const { assert!(align_of::<T>() <= ALIGN) };
-        let Some(start) = self.used.checked_next_multiple_of(align_of::<T>()) else { return self.overflow() };
-        let Some(end) = n.checked_mul(size_of::<T>()).and_then(|bytes| start.checked_add(bytes)) else {
+        let Some(start) = self.used.checked_next_multiple_of(align_of::<T>()) else {
+            return self.overflow();
+        };
+        let Some(end) = n.checked_mul(size_of::<T>()).and_then(|bytes| start.checked_add(bytes))
+        else {
             return self.overflow();
         };
         self.used = end;
@@ -68,10 +72,11 @@ impl<'m> LayoutBuilder<'m> {
         if end > self.len {
             return &[];
         }
-        // SAFETY: `start..end` lies within the region, which `base` and `len` describe and whose borrow 'm this builder
-        // holds exclusively; no other slice covers these bytes, since `used` only grows. `base` is aligned to ALIGN,
-        // which `T`'s alignment divides, and so is `start`. Every element is written before the slice is formed. The
-        // elements are never dropped, which is safe.
+        // SAFETY: `start..end` lies within the region, which `base` and `len` describe and whose
+        // borrow 'm this builder holds exclusively; no other slice covers these bytes, since `used`
+        // only grows. `base` is aligned to ALIGN, which `T`'s alignment divides, and so is `start`.
+        // Every element is written before the slice is formed. The elements are never dropped,
+        // which is safe.
         unsafe {
             let first = base.as_ptr().add(start).cast::<T>();
             for i in 0..n {
@@ -99,7 +104,8 @@ impl<'m> LayoutBuilder<'m> {
         }
     }
 
-    /// Leaves room for `n` values and does not write it. Dangling where only counting, or where there is no room.
+    /// Leaves room for `n` values and does not write it. Dangling where only counting, or where
+    /// there is no room.
     fn reserve<T>(&mut self, n: usize) -> NonNull<T> {
         const { assert!(align_of::<T>() <= ALIGN) };
         let start = self.used.checked_next_multiple_of(align_of::<T>());
@@ -110,7 +116,8 @@ impl<'m> LayoutBuilder<'m> {
         };
         self.used = end;
         match self.base {
-            // SAFETY: `start..end` lies within the region that starts at `base` and is `len` bytes long.
+            // SAFETY: `start..end` lies within the region that starts at `base` and is `len` bytes
+            // long.
             Some(base) if end <= self.len => unsafe { base.add(start).cast() },
             _ => NonNull::dangling(),
         }
@@ -122,7 +129,8 @@ impl<'m> LayoutBuilder<'m> {
     }
 }
 
-/// A place that names one of the blocks' words: what a lease goes by, without looking the block up again.
+/// A place that names one of the blocks' words: what a lease goes by, without looking the block up
+/// again.
 pub(crate) struct WordCell<'m>(AtomicPtr<AtomicU64>, PhantomData<&'m AtomicU64>);
 
 impl<'m> WordCell<'m> {
@@ -140,8 +148,9 @@ impl<'m> WordCell<'m> {
     /// The word.
     #[inline(always)]
     pub(crate) fn get(&self) -> &'m AtomicU64 {
-        // SAFETY: only `new` and `set` store here, each time a pointer made from a reference that is valid for 'm; what is
-        // behind it is an atomic, so a shared reference is enough for whatever is done with it.
+        // SAFETY: only `new` and `set` store here, each time a pointer made from a reference that
+        // is valid for 'm; what is behind it is an atomic, so a shared reference is enough for
+        // whatever is done with it.
         unsafe { &*self.0.load(Ordering::Relaxed) }
     }
 }
@@ -157,8 +166,8 @@ pub(crate) struct Blocks<'m> {
     region: PhantomData<&'m mut [MaybeUninit<u8>]>,
 }
 
-// SAFETY: it hands out shared references to `Line`, `Head` and `Links` only, which consist of atomics, and the memory
-// behind them is borrowed for 'm.
+// SAFETY: it hands out shared references to `Line`, `Head` and `Links` only, which consist of
+// atomics, and the memory behind them is borrowed for 'm.
 unsafe impl Sync for Blocks<'_> {}
 // SAFETY: as above; nothing in it belongs to a thread.
 unsafe impl Send for Blocks<'_> {}
@@ -200,7 +209,8 @@ impl<'m> Blocks<'m> {
         (raw < self.ready()).then_some(Index(raw))
     }
 
-    /// Sets up the next `n` blocks, or none where there is no room; returns the first. One caller at a time.
+    /// Sets up the next `n` blocks, or none where there is no room; returns the first. One caller
+    /// at a time.
     pub(crate) fn set_up(&self, n: u32, number: impl Fn(u32) -> u32) -> Option<u32> {
         let first = self.ready();
         if self.len - first < n {
@@ -208,8 +218,9 @@ impl<'m> Blocks<'m> {
         }
         for i in 0..n {
             let at = (first + i) as usize;
-            // SAFETY: `at` is below `len`, for which `take_blocks` reserved room in each of the three; nobody has a
-            // reference to what is at or above `ready`, and there is one caller at a time.
+            // SAFETY: `at` is below `len`, for which `take_blocks` reserved room in each of the
+            // three; nobody has a reference to what is at or above `ready`, and there is one caller
+            // at a time.
             unsafe {
                 self.lines.add(at).write(Line::new());
                 self.heads.add(at).write(Head::new(number(i)));
@@ -223,8 +234,8 @@ impl<'m> Blocks<'m> {
 
     #[inline(always)]
     pub(crate) fn line(&self, index: Index) -> &'m Line {
-        // SAFETY: an `Index` is below `ready`, so it was written and is never written as a whole again; the memory is
-        // borrowed for 'm.
+        // SAFETY: an `Index` is below `ready`, so it was written and is never written as a whole
+        // again; the memory is borrowed for 'm.
         unsafe { self.lines.add(index.0 as usize).as_ref() }
     }
 
@@ -257,7 +268,10 @@ mod tests {
         let a = layout.take(3, |i| i as u8);
         let b = layout.take(5, |i| i as u64 * 7);
         let c = layout.take(2, |i| [i as u32; 3]);
-        assert_eq!((a, b, c), (&[0u8, 1, 2][..], &[0u64, 7, 14, 21, 28][..], &[[0u32; 3], [1; 3]][..]));
+        assert_eq!(
+            (a, b, c),
+            (&[0u8, 1, 2][..], &[0u64, 7, 14, 21, 28][..], &[[0u32; 3], [1; 3]][..])
+        );
         assert_eq!(layout.used(), counting.used());
     }
 

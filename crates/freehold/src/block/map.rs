@@ -6,21 +6,25 @@
 //! ranges    where memory is, at frame granularity: looked at only for blocks with holes and for wrong frees
 //! ```
 //!
-//! A section without a slot is either no memory or memory of which nothing was ever allocated: all its blocks are whole,
-//! and only the zone's bitmap knows them. A section keeps its slot for good, so a lookup can never race with its reuse.
+//! A section without a slot is either no memory or memory of which nothing was ever allocated: all
+//! its blocks are whole, and only the zone's bitmap knows them. A section keeps its slot for good,
+//! so a lookup can never race with its reuse.
 
 use super::bits;
 use super::layout::{Blocks, Index};
 use super::tag::{ABSENT, HOLES};
 use super::words::{Head, Line, Links};
 use super::{FRAMES, NONE, WORDS};
-use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering, Plain, acquire_fence, release_fence};
+use crate::primitive::{
+    AtomicBool, AtomicU32, AtomicU64, Ordering, Plain, acquire_fence, release_fence,
+};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 
 /// A piece of memory, at frame granularity; spent entries are there to be used.
 ///
-/// Who changes one may be stopped between its two ends, and must not claim memory meanwhile that is not there: a spent entry
-/// starts and ends at 0, its end goes first, and a new one's start comes first.
+/// Who changes one may be stopped between its two ends, and must not claim memory meanwhile that is
+/// not there: a spent entry starts and ends at 0, its end goes first, and a new one's start comes
+/// first.
 pub(crate) struct MemoryRange {
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
@@ -56,7 +60,8 @@ pub(crate) struct FrameMap<'m> {
     pub(crate) first_section: u64,
     pub(crate) blocks: Blocks<'m>,
     pub(crate) ranges: &'m [MemoryRange],
-    /// Odd while the ranges change. Who has not found a frame in them looks again if it has changed.
+    /// Odd while the ranges change. Who has not found a frame in them looks again if it has
+    /// changed.
     pub(crate) ranges_version: AtomicU32,
     /// Somebody is setting a section up.
     pub(crate) setting_up: AtomicBool,
@@ -108,9 +113,9 @@ impl<'m> FrameMap<'m> {
         u64::from(self.head(index).number) << 9
     }
 
-    /// Sets up the section of that frame if it is not; `false` where there is no room for another one, or outside the
-    /// span. Writes some 7 KiB. While somebody else sets one up `wait` is called, and says whether to try again: who may
-    /// have interrupted that one must not.
+    /// Sets up the section of that frame if it is not; `false` where there is no room for another
+    /// one, or outside the span. Writes some 7 KiB. While somebody else sets one up `wait` is
+    /// called, and says whether to try again: who may have interrupted that one must not.
     pub(crate) fn set_up(&self, pfn: u64, wait: impl Fn() -> bool) -> bool {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
         if section >= self.sections.len() as u64 {
@@ -118,7 +123,11 @@ impl<'m> FrameMap<'m> {
         }
         let entry = &self.sections[section as usize];
         // Acquire / Release: an ordinary spin lock, never taken by a free.
-        while self.setting_up.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while self
+            .setting_up
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             if !wait() {
                 return entry.get() != NO_SLOT;
             }
@@ -158,20 +167,22 @@ impl<'m> FrameMap<'m> {
     /// The first frame from `pfn` on where there is memory.
     pub(crate) fn next_present(&self, pfn: u64) -> Option<u64> {
         self.looked_at(|| {
-            let behind = self.ranges.iter().filter(|r| pfn < r.end.get() && r.start.get() < r.end.get());
+            let behind =
+                self.ranges.iter().filter(|r| pfn < r.end.get() && r.start.get() < r.end.get());
             behind.map(|r| r.start.get().max(pfn)).min()
         })
     }
 
-    /// Looks at the ranges, again if they have changed meanwhile: a piece that moves from one entry to another may be missed
-    /// once. Who changes them does so for a few stores, so this ends; it gives up after some thousand looks, if that one was
-    /// stopped in the middle.
+    /// Looks at the ranges, again if they have changed meanwhile: a piece that moves from one entry
+    /// to another may be missed once. Who changes them does so for a few stores, so this ends; it
+    /// gives up after some thousand looks, if that one was stopped in the middle.
     pub(crate) fn looked_at<T>(&self, look: impl Fn() -> T) -> T {
         for _ in 0..LOOKS {
             // Acquire: the look comes after it.
             let before = self.ranges_version.load(Ordering::Acquire);
             let found = look();
-            // The look comes before what follows: whoever saw a change sees that the version has changed.
+            // The look comes before what follows: whoever saw a change sees that the version has
+            // changed.
             acquire_fence();
             if before % 2 == 0 && self.ranges_version.load(Ordering::Relaxed) == before {
                 return found;

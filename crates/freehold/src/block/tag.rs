@@ -48,7 +48,8 @@ pub(crate) const ZONE_GROUP: u16 = 0;
 /// The group number of a wholly free block in a CPU's hand.
 pub(crate) const IN_HAND: u16 = u16::MAX;
 
-/// Migratetypes that lists are kept for: all but [`Isolate`](crate::Migratetype::Isolate), which is a flag here.
+/// Migratetypes that lists are kept for: all but [`Isolate`](crate::Migratetype::Isolate), which is
+/// a flag here.
 pub(crate) const TYPES: usize = 5;
 /// The number of [`HighAtomic`](crate::Migratetype::HighAtomic).
 pub(crate) const HIGH_ATOMIC: usize = 3;
@@ -73,7 +74,12 @@ impl Tag {
 
 impl Tag {
     pub(crate) const fn new(state: u32, migratetype: usize, zone: u8, group: u16) -> Self {
-        Self(state | (migratetype as u32) << TYPE_SHIFT | (zone as u32) << ZONE_SHIFT | (group as u32) << GROUP_SHIFT)
+        Self(
+            state
+                | (migratetype as u32) << TYPE_SHIFT
+                | (zone as u32) << ZONE_SHIFT
+                | (group as u32) << GROUP_SHIFT,
+        )
     }
     #[inline(always)]
     pub(crate) const fn state(self) -> u32 {
@@ -134,21 +140,23 @@ impl TagCell {
 
     #[inline(always)]
     pub(crate) fn get(&self) -> Tag {
-        // SeqCst: a thief that has leased a word looks whether the block is still what it was; see `words::take_word`.
+        // SeqCst: a thief that has leased a word looks whether the block is still what it was; see
+        // `words::take_word`.
         Tag(self.0.load(Ordering::SeqCst))
     }
 
     /// For who may change it, see the table above.
     pub(crate) fn set(&self, tag: Tag) {
-        // Release: who sees the new state sees the words that go with it. Where it is a question of who was first
-        // (isolation against leases), `exchange` is used.
+        // Release: who sees the new state sees the words that go with it. Where it is a question of
+        // who was first (isolation against leases), `exchange` is used.
         self.0.store(tag.0, Ordering::Release);
     }
 
     /// The same for who has had the block to itself and announces it next.
     pub(crate) fn hand(&self, tag: Tag) {
-        // SeqCst: the class is read next. Whoever has just cleared that and then reads the tag must not miss this one while the
-        // announcer misses the cleared class: nobody would look at the block.
+        // SeqCst: the class is read next. Whoever has just cleared that and then reads the tag must
+        // not miss this one while the announcer misses the cleared class: nobody would look at the
+        // block.
         self.0.store(tag.0, Ordering::SeqCst);
     }
 

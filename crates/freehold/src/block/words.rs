@@ -1,4 +1,5 @@
-//! The words of a block, and the only two ways in which frames move between a word and somebody's hand.
+//! The words of a block, and the only two ways in which frames move between a word and somebody's
+//! hand.
 //!
 //! ```text
 //!            put: fetch_or, by anybody at any time
@@ -7,19 +8,20 @@
 //!            take: swap(0) by who has leased the word; compare-exchange by anybody, where nobody has
 //! ```
 //!
-//! A frame is in exactly one place: allocated, in its word, in the mask of the one CPU that leases the word, or in a block
-//! whose tag says that all of it is free. `fetch_or` shows whether a frame was in its word already: a double free changes
-//! nothing and is seen at once.
+//! A frame is in exactly one place: allocated, in its word, in the mask of the one CPU that leases
+//! the word, or in a block whose tag says that all of it is free. `fetch_or` shows whether a frame
+//! was in its word already: a double free changes nothing and is seen at once.
 //!
-//! **Leases.** `leases[w]` names the CPU whose hand the frames of word `w` may be in. It is set, by a compare-exchange,
-//! before the word is emptied, and cleared after the frames are back. [`EMPTY`] beside the name says that the hand had
-//! nothing left: anybody else may take the lease over.
+//! **Leases.** `leases[w]` names the CPU whose hand the frames of word `w` may be in. It is set, by
+//! a compare-exchange, before the word is emptied, and cleared after the frames are back. [`EMPTY`]
+//! beside the name says that the hand had nothing left: anybody else may take the lease over.
 //!
-//! **The class** says how large a free run the lists know of: 0 = none, `k` = of order `k - 1`. It may be too high, since
-//! frames are taken without telling, but when all is quiet it is not too low: a put that completes a larger run announces
-//! the block to its group. Of the zone's own blocks it says 0, whatever their lists know, so that every put announces
-//! them. Who lists a block first sets the class to 0 and then reads the words; who frees first sets the bit and then
-//! reads the class. Both are sequentially consistent, so one of them sees the other.
+//! **The class** says how large a free run the lists know of: 0 = none, `k` = of order `k - 1`. It
+//! may be too high, since frames are taken without telling, but when all is quiet it is not too
+//! low: a put that completes a larger run announces the block to its group. Of the zone's own
+//! blocks it says 0, whatever their lists know, so that every put announces them. Who lists a block
+//! first sets the class to 0 and then reads the words; who frees first sets the bit and then reads
+//! the class. Both are sequentially consistent, so one of them sees the other.
 
 use super::tag::TagCell;
 use super::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
@@ -72,9 +74,12 @@ impl Head {
     /// Where the protocol's cells are in it.
     pub(crate) fn cells() -> alloc::vec::Vec<(usize, crate::conformance::Cell)> {
         use crate::conformance::Cell;
-        let lease = |w: usize| (core::mem::offset_of!(Self, leases) + w * 2, Cell::Lease(0, w as u8));
-        let others =
-            [(core::mem::offset_of!(Self, tag), Cell::Tag(0)), (core::mem::offset_of!(Self, class), Cell::Class(0))];
+        let lease =
+            |w: usize| (core::mem::offset_of!(Self, leases) + w * 2, Cell::Lease(0, w as u8));
+        let others = [
+            (core::mem::offset_of!(Self, tag), Cell::Tag(0)),
+            (core::mem::offset_of!(Self, class), Cell::Class(0)),
+        ];
         (0..WORDS).map(lease).chain(others).collect()
     }
 }
@@ -101,20 +106,23 @@ impl Head {
         }
     }
 
-    /// Who leases a word: 0 for nobody, a CPU's number plus 1, with [`EMPTY`] where it has nothing in hand.
+    /// Who leases a word: 0 for nobody, a CPU's number plus 1, with [`EMPTY`] where it has nothing
+    /// in hand.
     #[inline(always)]
     pub(crate) fn lease(&self, w: usize) -> u16 {
-        // SeqCst: the lister's side of the class protocol reads it after it has set the class to 0. Acquire is part of
-        // it: what the leaseholder's hand shows was written before.
+        // SeqCst: the lister's side of the class protocol reads it after it has set the class to 0.
+        // Acquire is part of it: what the leaseholder's hand shows was written before.
         self.leases[w % WORDS].load(Ordering::SeqCst)
     }
 
     /// Changes who leases a word; `false` where it is not `from` any more.
     #[inline(always)]
     pub(crate) fn change_lease(&self, w: usize, from: u16, to: u16) -> bool {
-        // SeqCst: the tag is read after it; isolation changes the tag and then reads this. AcqRel is part of it: whoever
-        // had the word before is done with it.
-        self.leases[w % WORDS].compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        // SeqCst: the tag is read after it; isolation changes the tag and then reads this. AcqRel
+        // is part of it: whoever had the word before is done with it.
+        self.leases[w % WORDS]
+            .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// The leaseholder says that its hand is empty, or gives the lease up.
@@ -139,35 +147,42 @@ impl Head {
 
     /// Marks the block as announced; returns the class that it had.
     pub(crate) fn queue(&self) -> u8 {
-        // Relaxed: only that of two who announce it one gets it matters. The class was read between the put and this, as the
-        // module's documentation has it. A tag that is read too early names a former holder, who sends the block on, or says
-        // that there is nothing to tell, and is read once more after `begin_listing`.
+        // Relaxed: only that of two who announce it one gets it matters. The class was read between
+        // the put and this, as the module's documentation has it. A tag that is read too early
+        // names a former holder, who sends the block on, or says that there is nothing to tell, and
+        // is read once more after `begin_listing`.
         self.class.swap(CLASS_QUEUED, Ordering::Relaxed)
     }
 
-    /// The lister's first step for a block that may be in an inbox; `false` where it is, so that it is looked at once more.
+    /// The lister's first step for a block that may be in an inbox; `false` where it is, so that it
+    /// is looked at once more.
     pub(crate) fn begin_listing_unless_queued(&self) -> bool {
         let class = self.class();
         // SeqCst: the words are read next. Relaxed on failure: it was announced.
         class != CLASS_QUEUED
-            && self.class.compare_exchange(class, CLASS_NONE, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            && self
+                .class
+                .compare_exchange(class, CLASS_NONE, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
     }
 
-    /// The first step of who has just popped it from an inbox: from now on every put announces it again.
+    /// The first step of who has just popped it from an inbox: from now on every put announces it
+    /// again.
     pub(crate) fn begin_listing(&self) {
         // SeqCst: the words are read next.
         self.class.store(CLASS_NONE, Ordering::SeqCst);
     }
 
-    /// The lister's last step; `false` where a put has announced the block meanwhile, which leaves it announced.
+    /// The lister's last step; `false` where a put has announced the block meanwhile, which leaves
+    /// it announced.
     pub(crate) fn end_listing(&self, class: u8) -> bool {
-        // Relaxed: it hands nothing on, since lists and counts are the lock's. A put in between makes it fail, and of who reads
-        // an older class the put came before `begin_listing`.
+        // Relaxed: it hands nothing on, since lists and counts are the lock's. A put in between
+        // makes it fail, and of who reads an older class the put came before `begin_listing`.
         self.class.compare_exchange(CLASS_NONE, class, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether a put that left a word as `now` completed a run larger than the lists know of, and nobody has announced the
-    /// block yet. `bits` are the frames put.
+    /// Whether a put that left a word as `now` completed a run larger than the lists know of, and
+    /// nobody has announced the block yet. `bits` are the frames put.
     #[inline(always)]
     pub(crate) fn completes(&self, now: u64, bits: u64) -> bool {
         let class = self.class();
@@ -217,8 +232,8 @@ impl Line {
     pub(crate) fn put(&self, w: usize, bits: u64) -> Result<u64, u64> {
         let word = &self.0[w % WORDS];
         if bits & (bits - 1) == 0 {
-            // SeqCst: the class is read next; see the module's documentation. Release is part of it: what the freer did
-            // to the frames comes before their next owner's use.
+            // SeqCst: the class is read next; see the module's documentation. Release is part of
+            // it: what the freer did to the frames comes before their next owner's use.
             let old = word.fetch_or(bits, Ordering::SeqCst);
             return if old & bits == 0 { Ok(old | bits) } else { Err(old & bits) };
         }
@@ -246,8 +261,8 @@ impl Line {
         self.0[w % WORDS].compare_exchange(0, !0, Ordering::SeqCst, Ordering::Relaxed).map(|_| ())
     }
 
-    /// Puts frames that this CPU had in hand. Returns what the word is now, and which frames were there already: frees
-    /// that went wrong unseen, which leave the frame free once.
+    /// Puts frames that this CPU had in hand. Returns what the word is now, and which frames were
+    /// there already: frees that went wrong unseen, which leave the frame free once.
     #[inline]
     pub(crate) fn put_back(&self, w: usize, bits: u64) -> (u64, u64) {
         // SeqCst: as `put`.
@@ -258,7 +273,8 @@ impl Line {
     /// Takes all of a word: for who has just leased it, or has it leased.
     #[inline(always)]
     pub(crate) fn take_word(&self, w: usize) -> u64 {
-        // Acquire: pairs with the puts. SeqCst, since the tag is read next: see `words::Line::take_word`'s callers.
+        // Acquire: pairs with the puts. SeqCst, since the tag is read next: see
+        // `words::Line::take_word`'s callers.
         self.0[w % WORDS].swap(0, Ordering::SeqCst)
     }
 
@@ -275,7 +291,8 @@ impl Line {
         let mut old = self.word(w);
         while old & bits == bits {
             // Acquire: pairs with the puts.
-            match word.compare_exchange_weak(old, old & !bits, Ordering::Acquire, Ordering::Relaxed) {
+            match word.compare_exchange_weak(old, old & !bits, Ordering::Acquire, Ordering::Relaxed)
+            {
                 Ok(_) => return true,
                 Err(now) => old = now,
             }
@@ -297,15 +314,17 @@ impl Line {
         self.0[w % WORDS].fetch_and(!bits, Ordering::Relaxed) & bits
     }
 
-    /// Makes all frames of a word free, for who is about to split the block. Returns what was there: frees that went wrong
-    /// unseen.
+    /// Makes all frames of a word free, for who is about to split the block. Returns what was
+    /// there: frees that went wrong unseen.
     pub(crate) fn fill_word(&self, w: usize) -> u64 {
-        // Release: who takes frames of it sees that the block was whole. An exchange, since somebody who looked at the block
-        // when it was another one may put frames there at this moment.
+        // Release: who takes frames of it sees that the block was whole. An exchange, since
+        // somebody who looked at the block when it was another one may put frames there at this
+        // moment.
         self.0[w % WORDS].swap(!0, Ordering::SeqCst)
     }
 
-    /// Whether a block that is wholly free, or taken as a whole, has frames in its words: frees that went wrong unseen.
+    /// Whether a block that is wholly free, or taken as a whole, has frames in its words: frees
+    /// that went wrong unseen.
     #[inline(always)]
     pub(crate) fn has_strays(&self) -> bool {
         self.0.iter().fold(0, |any, word| any | word.get()) != 0
@@ -327,7 +346,10 @@ pub(crate) fn find_run(words: &[u64; WORDS], order: u32) -> Option<usize> {
         return Some(w * 64 + bits::runs(words[w], order).trailing_zeros() as usize);
     }
     let len = 1usize << (order - 6);
-    (0..WORDS).step_by(len).find(|&w| words[w..w + len].iter().all(|&word| word == !0)).map(|w| w * 64)
+    (0..WORDS)
+        .step_by(len)
+        .find(|&w| words[w..w + len].iter().all(|&word| word == !0))
+        .map(|w| w * 64)
 }
 
 /// The class of a block with these free frames.
@@ -364,5 +386,6 @@ pub(crate) fn count_of(words: &[u64; WORDS]) -> u32 {
 }
 
 // A lease names each CPU by its number plus 1.
-const _: () = assert!(MAX_CPUS < EMPTY - 1, "a number plus 1 is neither EMPTY nor all 15 bits below it");
+const _: () =
+    assert!(MAX_CPUS < EMPTY - 1, "a number plus 1 is neither EMPTY nor all 15 bits below it");
 const _: () = assert!(FRAMES == 512 && size_of::<Links>() <= 16 || cfg!(any(loom, shuttle)));

@@ -8,7 +8,8 @@
 //!
 //! A request fails only after all of these came to nothing on every zone it may use.
 //!
-//! Steps 1 to 3 of single frames, and what other orders have in their place, are in [`short`](super::short).
+//! Steps 1 to 3 of single frames, and what other orders have in their place, are in
+//! [`short`](super::short).
 
 use crate::block::tag::{CMA, SPLIT, Tag, ZONE_GROUP};
 use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
@@ -18,10 +19,12 @@ use crate::cpu::state::CpuState;
 use crate::primitive::{Count, Plain, SharedCount};
 use crate::transfer::refill::Want;
 use crate::zone::Zone;
-use crate::{AllocError, AllocFlags, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request};
+use crate::{
+    AllocError, AllocFlags, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request,
+};
 
-/// How often a request asks all CPUs for what they have in hand before it fails: what was on its way from one to another the
-/// first time is somewhere the second time.
+/// How often a request asks all CPUs for what they have in hand before it fails: what was on its
+/// way from one to another the first time is somewhere the second time.
 const RECALLS: usize = 2;
 
 /// How far a request has got.
@@ -40,16 +43,20 @@ pub(crate) enum Stage {
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// A single frame where the current lease has nothing: another lease, a hint, the next word of the block in use.
+    /// A single frame where the current lease has nothing: another lease, a hint, the next word of
+    /// the block in use.
     #[inline]
     fn frame_nearby(&self, migratetype: usize) -> Option<Pfn> {
-        let found = self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype));
-        let found = found.or_else(|| self.take_of_block_in_use_at_home(Want::plain(0, migratetype)))?;
+        let found =
+            self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype));
+        let found =
+            found.or_else(|| self.take_of_block_in_use_at_home(Want::plain(0, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][0].add(1);
         Some(found)
     }
 
-    /// A run of order 1 to 5 from another lease for runs, a hint, or the next word of the block in use.
+    /// A run of order 1 to 5 from another lease for runs, a hint, or the next word of the block in
+    /// use.
     #[inline]
     fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let found = self
@@ -60,8 +67,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(found)
     }
 
-    /// A request that any frames of ordinary blocks of its type will do for, after the current lease has been tried in vain.
-    /// Leaves the CPU. The request is put together here, so that callers need not keep it in memory.
+    /// A request that any frames of ordinary blocks of its type will do for, after the current
+    /// lease has been tried in vain. Leaves the CPU. The request is put together here, so that
+    /// callers need not keep it in memory.
     #[inline(never)]
     pub(crate) fn alloc_plain(
         self,
@@ -94,7 +102,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn alloc_slow(self, request: &Request) -> Result<Pfn, AllocError> {
         let result = self.alloc_checked(request);
         match result {
-            Ok(_) => self.cpu.counters.allocs[request.migratetype as usize][request.order.index()].add(1),
+            Ok(_) => {
+                self.cpu.counters.allocs[request.migratetype as usize][request.order.index()].add(1)
+            }
             Err(_) => self.cpu.counters.failed.add(1),
         }
         let fh = self.fh;
@@ -117,10 +127,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return self.alloc_limited(request, false);
         }
         if request.align > request.order {
-            // A larger chunk starts where the smaller one has to; the frames after it go back at once.
+            // A larger chunk starts where the smaller one has to; the frames after it go back at
+            // once.
             let larger = Request { order: request.align, align: Order::ZERO, ..*request };
             let pfn = match self.alloc_checked(&larger) {
-                Err(AllocError::NoMemory { .. } | AllocError::WouldBlock) => return self.alloc_limited(request, true),
+                Err(AllocError::NoMemory { .. } | AllocError::WouldBlock) => {
+                    return self.alloc_limited(request, true);
+                }
                 result => result?,
             };
             let rest = FrameRange {
@@ -144,7 +157,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Ok(pfn);
         }
         self.cpu.counters.slow.add(1);
-        // Stage by stage, over all zones before the next stage: a further zone is better than a last resort.
+        // Stage by stage, over all zones before the next stage: a further zone is better than a
+        // last resort.
         if let Some(pfn) = self.try_stages(request, &[Stage::Normal, Stage::Reserve]) {
             return Ok(pfn);
         }
@@ -179,7 +193,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     fn try_stages(&self, request: &Request, stages: &[Stage]) -> Option<Pfn> {
         stages.iter().find_map(|&stage| {
-            self.fh.zonelist(self.id.index(), request.node).find_map(|z| self.alloc_in_zone(z, request, stage))
+            self.fh
+                .zonelist(self.id.index(), request.node)
+                .find_map(|z| self.alloc_in_zone(z, request, stage))
         })
     }
 
@@ -188,19 +204,26 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if request.node.is_some() {
             return None;
         }
-        let (order, types) = (u32::from(request.order.get()), self.types(self.cpu.home_zone.get() as usize, request));
+        let (order, types) = (
+            u32::from(request.order.get()),
+            self.types(self.cpu.home_zone.get() as usize, request),
+        );
         if order == BLOCK_ORDER {
             return self.fh.kept_block(self.cpu, request.migratetype as usize);
         }
         types.into_iter().flatten().find_map(|migratetype| match order {
-            0 => self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype)),
-            1..6 => self.next_run(migratetype, order).or_else(|| self.fh.hinted_run(self.cpu, migratetype, order)),
+            0 => {
+                self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype))
+            }
+            1..6 => self
+                .next_run(migratetype, order)
+                .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order)),
             _ => None,
         })
     }
 
-    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's free frames are CMA)
-    /// or after it, where there is CMA and it will do.
+    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's
+    /// free frames are CMA) or after it, where there is CMA and it will do.
     fn types(&self, z: usize, request: &Request) -> [Option<usize>; 2] {
         let (own, zone) = (request.migratetype as usize, &self.fh.zones[z]);
         if !request.cma() || zone.cma_blocks.get() == 0 {
@@ -234,16 +257,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
     }
 
-    /// From a lease for runs of that type: from what is in hand, before any word that has nothing in hand is looked at. Such a
-    /// one takes what this CPU frees into it for as long as it is not let go.
+    /// From a lease for runs of that type: from what is in hand, before any word that has nothing
+    /// in hand is looked at. Such a one takes what this CPU frees into it for as long as it is not
+    /// let go.
     fn next_run(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let leases = &self.cpu.leases;
-        let ready = || bits::each(u64::from(leases.ready(Purpose::Runs, migratetype))).map(|slot| slot as usize);
+        let ready = || {
+            bits::each(u64::from(leases.ready(Purpose::Runs, migratetype)))
+                .map(|slot| slot as usize)
+        };
         let take = |slot| self.take_run(migratetype, slot, order);
-        ready()
-            .filter(|&slot| leases.slot(slot).mask() != 0)
-            .find_map(take)
-            .or_else(|| ready().filter(|&slot| leases.slot(slot).mask() == 0 && self.replenish(slot)).find_map(take))
+        ready().filter(|&slot| leases.slot(slot).mask() != 0).find_map(take).or_else(|| {
+            ready()
+                .filter(|&slot| leases.slot(slot).mask() == 0 && self.replenish(slot))
+                .find_map(take)
+        })
     }
 
     #[inline(always)]
@@ -262,14 +290,20 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Stage::Normal if order == BLOCK_ORDER => self.whole_block(z, request),
             Stage::Normal => {
                 let types = self.types(z, request);
-                types.into_iter().flatten().find_map(|migratetype| self.split_block(z, want(migratetype)))
+                types
+                    .into_iter()
+                    .flatten()
+                    .find_map(|migratetype| self.split_block(z, want(migratetype)))
             }
-            Stage::Reserve => self.types(z, request).into_iter().flatten().find_map(|migratetype| {
-                let held = self.fh.hold_collected(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
-                let pfn = held.take_in_zone(want(migratetype))?;
-                held.reserve_high_atomic(want(migratetype), pfn);
-                Some(pfn)
-            }),
+            Stage::Reserve => {
+                self.types(z, request).into_iter().flatten().find_map(|migratetype| {
+                    let held =
+                        self.fh.hold_collected(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
+                    let pfn = held.take_in_zone(want(migratetype))?;
+                    held.reserve_high_atomic(want(migratetype), pfn);
+                    Some(pfn)
+                })
+            }
             Stage::Fallback => {
                 let index = self.claim_fallback(z, want(own))?;
                 self.take_of(index, want(own)).or_else(|| self.split_block(z, want(own)))
@@ -278,7 +312,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Stage::LastResort if order == BLOCK_ORDER => {
                 // What is whole is only the zone's reserve: partly free blocks will do for that.
                 let zone = &self.fh.zones[z];
-                self.reserve_partly_free(zone, request.flags).then(|| self.kept_whole_block(zone, request)).flatten()
+                self.reserve_partly_free(zone, request.flags)
+                    .then(|| self.kept_whole_block(zone, request))
+                    .flatten()
             }
             Stage::LastResort => {
                 let held = self.fh.hold_for(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
@@ -319,7 +355,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A whole block that is one already: from the group, from the zone, from other groups.
     fn kept_whole_block(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
-        let (own_group, migratetype) = (zone.group_of(self.id.index()), request.migratetype as usize);
+        let (own_group, migratetype) =
+            (zone.group_of(self.id.index()), request.migratetype as usize);
         for from in [own_group, ZONE_GROUP].into_iter().chain(zone.other_groups(own_group)) {
             let other = from != own_group && from != ZONE_GROUP;
             if other && zone.stock(from).lists.wholes() == 0 && zone.stock(from).inbox.is_empty() {
@@ -327,7 +364,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             let Some(held) = self.fh.hold_collected(zone, from, request.flags) else { continue };
             let index = match from {
-                ZONE_GROUP if zone.allows(FRAMES as u64, request.flags, false) => held.take_whole(migratetype),
+                ZONE_GROUP if zone.allows(FRAMES as u64, request.flags, false) => {
+                    held.take_whole(migratetype)
+                }
                 ZONE_GROUP => None,
                 _ => held.take_kept_whole(),
             };
@@ -338,7 +377,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         None
     }
 
-    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run of any holder.
+    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run of
+    /// any holder.
     fn mix(&self, z: usize, want: Want) -> Option<u64> {
         let zone = &self.fh.zones[z];
         if want.order >= BLOCK_ORDER {
@@ -363,10 +403,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// An allocation that may not wait, while the CPU's state is not to be had: from blocks whose holder's lock is free. No
-    /// CPU counts it.
+    /// An allocation that may not wait, while the CPU's state is not to be had: from blocks whose
+    /// holder's lock is free. No CPU counts it.
     #[cold]
-    pub(crate) fn alloc_unseen(&self, cpu: crate::CpuId, request: &Request) -> Result<Pfn, AllocError> {
+    pub(crate) fn alloc_unseen(
+        &self,
+        cpu: crate::CpuId,
+        request: &Request,
+    ) -> Result<Pfn, AllocError> {
         let (order, kind) = (u32::from(request.order.get()), request.migratetype as usize);
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
@@ -382,9 +426,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             held.take_listed(kind, order)
         };
-        let found = self
-            .zonelist(cpu.index(), request.node)
-            .find_map(|z| from(z, self.zones[z].group_of(cpu.index())).or_else(|| from(z, ZONE_GROUP)));
+        let found = self.zonelist(cpu.index(), request.node).find_map(|z| {
+            from(z, self.zones[z].group_of(cpu.index())).or_else(|| from(z, ZONE_GROUP))
+        });
         let pfn = Pfn::new(found.ok_or(AllocError::WouldBlock)?);
         self.handed_out(pfn, request.order);
         Ok(pfn)
@@ -393,7 +437,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Whether a request that may take CMA frames has any to look at in its home zone.
     #[inline(always)]
     pub(crate) fn cma_matters(&self, cpu: &CpuState<'_>, flags: AllocFlags) -> bool {
-        flags.contains(AllocFlags::CMA) && self.zones[cpu.home_zone.get() as usize].cma_blocks.get() != 0
+        flags.contains(AllocFlags::CMA)
+            && self.zones[cpu.home_zone.get() as usize].cma_blocks.get() != 0
     }
 
     /// Tells the host's poison check about frames on their way out.

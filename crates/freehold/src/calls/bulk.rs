@@ -28,11 +28,16 @@ use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Fills `out`; see [`On::alloc_bulk`](crate::On::alloc_bulk). Leaves the CPU.
-    pub(crate) fn alloc_bulk(self, request: &Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+    pub(crate) fn alloc_bulk(
+        self,
+        request: &Request,
+        out: &mut [Pfn],
+    ) -> Result<usize, AllocError> {
         if request.order != Order::ZERO {
             return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
         }
-        // A CPU that has gone offline since it was looked at leases nothing: one frame at a time says so.
+        // A CPU that has gone offline since it was looked at leases nothing: one frame at a time
+        // says so.
         let plain = request.is_plain_frame() && self.cpu.online.get();
         let mut done = 0;
         let mut failure = None;
@@ -75,7 +80,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.left(request, Ok(done))
     }
 
-    fn left(self, request: &Request, result: Result<usize, AllocError>) -> Result<usize, AllocError> {
+    fn left(
+        self,
+        request: &Request,
+        result: Result<usize, AllocError>,
+    ) -> Result<usize, AllocError> {
         let fh = self.fh;
         drop(self);
         fh.tell_pressure_after(request);
@@ -107,15 +116,22 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let Some(index) = self.fh.map.index(in_use).filter(|_| out.len() >= 64) else { return 0 };
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         let tag = head.tag.get();
-        let fits = tag.holder() == self.cpu.home.get() && tag.migratetype() == migratetype && tag.is_plain_split();
+        let fits = tag.holder() == self.cpu.home.get()
+            && tag.migratetype() == migratetype
+            && tag.is_plain_split();
         if !fits {
             return 0;
         }
         let mut done = 0;
         for w in 0..WORDS {
             let word = line.word(w);
-            if word != 0 && !head.is_leased(w) && line.take_bits(w, word) && self.fh.still_open(index, w, word) {
-                done += write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
+            if word != 0
+                && !head.is_leased(w)
+                && line.take_bits(w, word)
+                && self.fh.still_open(index, w, word)
+            {
+                done +=
+                    write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
                 if out.len() - done < 64 {
                     break;
                 }
@@ -126,7 +142,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-/// Writes the frames of a word out, lowest first, as far as `out` goes; what is left, and how many were written.
+/// Writes the frames of a word out, lowest first, as far as `out` goes; what is left, and how many
+/// were written.
 #[inline]
 fn write_out(base: u64, mask: u64, out: &mut [Pfn]) -> (u64, usize) {
     if let (u64::MAX, Some(all)) = (mask, out.first_chunk_mut::<64>()) {
@@ -153,7 +170,11 @@ fn write_out(base: u64, mask: u64, out: &mut [Pfn]) -> (u64, usize) {
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Single frames in any order: neighbours in the slice that share a word go together.
-    pub(crate) fn free_frames(&self, inside: Option<&Inside<'_, 'm, P>>, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+    pub(crate) fn free_frames(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        frames: &[Pfn],
+    ) -> Result<(), BulkFreeError> {
         let mut at = 0;
         while at < frames.len() {
             let (mask, run) = same_word(&frames[at..]);
@@ -171,8 +192,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let all = inside.is_some_and(|inside| match run {
-                // Inlined: one call a frame made this dearer than single frees (134 instructions, 124).
-                1 if in_hand == InHand::Elsewhere => self.to_word(inside.cpu, frames[at].get(), 0, mask),
+                // Inlined: one call a frame made this dearer than single frees (134 instructions,
+                // 124).
+                1 if in_hand == InHand::Elsewhere => {
+                    self.to_word(inside.cpu, frames[at].get(), 0, mask)
+                }
                 64 if mask == !0 => self.words_to_block::<1>(inside.cpu, key * 64, 64),
                 _ => false,
             });
@@ -187,7 +211,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         return Err(BulkFreeError { freed: at + i, error });
                     }
                 }
-                // Somebody else's free was in the way for a moment: all of it is free now, but part not by us.
+                // Somebody else's free was in the way for a moment: all of it is free now, but part
+                // not by us.
                 return Err(BulkFreeError { freed: at + run, error });
             }
             at += run;
@@ -207,7 +232,12 @@ fn same_word(frames: &[Pfn]) -> (u64, usize) {
     }
     if let (0, Some(all)) = (first % 64, frames.first_chunk::<64>()) {
         // A whole word in order: no early exit, so that the compiler looks at several at a time.
-        if all.iter().enumerate().fold(0, |wrong, (i, pfn)| wrong | (pfn.get() ^ (first + i as u64))) == 0 {
+        if all
+            .iter()
+            .enumerate()
+            .fold(0, |wrong, (i, pfn)| wrong | (pfn.get() ^ (first + i as u64)))
+            == 0
+        {
             return (!0, 64);
         }
     }
@@ -243,7 +273,10 @@ mod tests {
         fh.cpu_offline(id).unwrap();
         let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
         let request = Request::new(Order::ZERO, Migratetype::Movable);
-        assert_eq!(inside.alloc_bulk(&request, &mut [Pfn::new(0); 128]), Err(AllocError::CpuOffline { cpu: id }));
+        assert_eq!(
+            inside.alloc_bulk(&request, &mut [Pfn::new(0); 128]),
+            Err(AllocError::CpuOffline { cpu: id })
+        );
         assert_eq!(fh.zone_stats(0).unwrap().free, 1 << 16);
         fh.validate().unwrap();
     }

@@ -9,7 +9,8 @@
 //! | `fetch_or`: none of them was set | they are free, once; a free by their leaseholder at this very moment is told late |
 //! | no larger run than the class says | the block's holder knows all it needs |
 //!
-//! No step waits: none takes a lock, and a compare-exchange fails only because another CPU's succeeded.
+//! No step waits: none takes a lock, and a compare-exchange fails only because another CPU's
+//! succeeded.
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
@@ -21,8 +22,8 @@ use crate::primitive::{Count, Plain, SharedCount};
 use crate::{FreeError, Freehold, Pfn, Platform};
 
 impl<P: Platform> Inside<'_, '_, P> {
-    /// A free into a word for which this CPU has a slot, and that could not go straight into the hand: the word may have been
-    /// let go, and taken over.
+    /// A free into a word for which this CPU has a slot, and that could not go straight into the
+    /// hand: the word may have been let go, and taken over.
     fn free_into_empty(
         &self,
         key: u64,
@@ -41,7 +42,8 @@ impl<P: Platform> Inside<'_, '_, P> {
             return Some(Err(self.fh.is_free(index, w, there)));
         }
         if frames == !0 || tag.group() == ZONE_GROUP {
-            // All of the word is not needed in hand; and what is free in a block of the zone's, the zone counts and keeps.
+            // All of the word is not needed in hand; and what is free in a block of the zone's, the
+            // zone counts and keeps.
             self.end_lease(slot);
             return None;
         }
@@ -56,10 +58,16 @@ impl<P: Platform> Inside<'_, '_, P> {
 
     /// A second free in a row into a word leases it, so that runs cost one exchange for 64 frames.
     fn free_and_lease(&self, index: Index, w: usize, tag: Tag, frames: u64) -> bool {
-        // Of a block that the zone holds what is free is the zone's to count, and to keep for its min mark.
-        let ordinary = tag.migratetype() != HIGH_ATOMIC && tag.group() != ZONE_GROUP && self.is_home(tag.zone());
+        // Of a block that the zone holds what is free is the zone's to count, and to keep for its
+        // min mark.
+        let ordinary = tag.migratetype() != HIGH_ATOMIC
+            && tag.group() != ZONE_GROUP
+            && self.is_home(tag.zone());
         let leasable = ordinary && self.cpu.leases.limit() != 0 && frames != !0;
-        if !leasable || self.fh.map.line(index).word(w) & frames != 0 || self.fh.map.head(index).is_leased(w) {
+        if !leasable
+            || self.fh.map.line(index).word(w) & frames != 0
+            || self.fh.map.head(index).is_leased(w)
+        {
             return false;
         }
         self.fh.poisoned_word(self.fh.map.base(index) / 64 + w as u64, frames);
@@ -68,7 +76,8 @@ impl<P: Platform> Inside<'_, '_, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Frees frames of one word, all or none; counts as so many frees. `inside` is the CPU, where its state was to be had.
+    /// Frees frames of one word, all or none; counts as so many frees. `inside` is the CPU, where
+    /// its state was to be had.
     ///
     /// # Errors
     ///
@@ -135,9 +144,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         counter.add(frees);
     }
 
-    /// A block that is not an ordinary split one: refuses the free, or makes the block ready for it; the tag then.
+    /// A block that is not an ordinary split one: refuses the free, or makes the block ready for
+    /// it; the tag then.
     #[cold]
-    fn look_closer(&self, index: Index, mut tag: Tag, w: usize, frames: u64) -> Result<Tag, FreeError> {
+    fn look_closer(
+        &self,
+        index: Index,
+        mut tag: Tag,
+        w: usize,
+        frames: u64,
+    ) -> Result<Tag, FreeError> {
         let head = self.map.head(index);
         loop {
             match tag.state() {
@@ -151,7 +167,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         self.report_these_strays(index, strays);
                         return Ok(tag.with_state(SPLIT));
                     }
-                    // Somebody was faster, and it may be listed by now: what it has is looked at once more.
+                    // Somebody was faster, and it may be listed by now: what it has is looked at
+                    // once more.
                     self.announce(index);
                     tag = head.tag.get();
                 }
@@ -168,7 +185,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Why a free of these frames of one word would be refused, as far as can be seen; changes nothing.
+    /// Why a free of these frames of one word would be refused, as far as can be seen; changes
+    /// nothing.
     ///
     /// # Errors
     ///

@@ -6,7 +6,8 @@
 //! | [`On`] | anyone: tests, replays, a host that pins now and then | one compare-exchange, and a heavy barrier where the CPU is owned |
 //! | the methods of [`Freehold`] | the CPU that the platform names | as [`On`] |
 //!
-//! A free enters only where that takes neither waiting nor a barrier; otherwise it goes straight into the block's word.
+//! A free enters only where that takes neither waiting nor a barrier; otherwise it goes straight
+//! into the block's word.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -17,8 +18,8 @@ use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::primitive::Plain;
 use crate::{
-    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform,
-    Request,
+    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Migratetype,
+    Order, Pfn, Platform, Request,
 };
 
 /// Calls on one CPU that anybody may make at any time. Made by [`Freehold::on`].
@@ -27,7 +28,8 @@ pub struct On<'a, 'm, P: Platform> {
     id: CpuId,
 }
 
-/// A CPU that the holder of this handle has for itself: until it is dropped nobody else can own it. Made by
+/// A CPU that the holder of this handle has for itself: until it is dropped nobody else can own it.
+/// Made by
 /// [`Freehold::own`]. May be sent to another thread but not used by two at once.
 pub struct Owned<'a, 'm, P: Platform> {
     fh: &'a Freehold<'m, P>,
@@ -47,7 +49,8 @@ macro_rules! calls {
         fn enter(&self, flags: AllocFlags) -> Result<Inside<'_, 'm, P>, AllocError> {
             let (state, owner) = self.state()?;
             if flags.contains(AllocFlags::NO_LOCK) {
-                return Inside::try_enter(self.fh, state, self.id, owner).ok_or(AllocError::WouldBlock);
+                return Inside::try_enter(self.fh, state, self.id, owner)
+                    .ok_or(AllocError::WouldBlock);
             }
             Ok(Inside::enter(self.fh, state, self.id, owner))
         }
@@ -56,18 +59,19 @@ macro_rules! calls {
         #[inline(always)]
         pub(crate) fn enter_to_free(&self) -> Result<Option<Inside<'_, 'm, P>>, FreeError> {
             match self.state() {
-                // It may have gone offline since it was looked at: it must not have anything in hand then.
-                Ok((state, owner)) => {
-                    Ok(Inside::try_enter(self.fh, state, self.id, owner).filter(|inside| inside.cpu.online.get()))
-                }
+                // It may have gone offline since it was looked at: it must not have anything in
+                // hand then.
+                Ok((state, owner)) => Ok(Inside::try_enter(self.fh, state, self.id, owner)
+                    .filter(|inside| inside.cpu.online.get())),
                 Err(_) => Err(FreeError::CpuOffline { cpu: self.id }),
             }
         }
 
         /// Allocates one chunk.
         ///
-        /// From what the CPU has in hand in some 25 instructions, for orders up to 5, and some 55 for order 9; otherwise the next word
-        /// or block, which takes its group's lock for a bounded amount of work; before failing, every CPU is asked.
+        /// From what the CPU has in hand in some 25 instructions, for orders up to 5, and some 55
+        /// for order 9; otherwise the next word or block, which takes its group's lock for a
+        /// bounded amount of work; before failing, every CPU is asked.
         ///
         /// # Errors
         ///
@@ -80,9 +84,11 @@ macro_rules! calls {
             let (state, owner) = self.state()?;
             self.get_in(state);
             let (kind, order) = (request.migratetype as usize, u32::from(request.order.get()));
-            let short = request.plain & Request::OR_CMA == 0 || !self.fh.cma_matters(state, request.flags);
+            let short =
+                request.plain & Request::OR_CMA == 0 || !self.fh.cma_matters(state, request.flags);
             let way = request.plain & !Request::OR_CMA;
-            // From the hand first, and out at once: each branch that is saved here is a fifteenth of the call.
+            // From the hand first, and out at once: each branch that is saved here is a fifteenth
+            // of the call.
             if short && order < 6 {
                 if let Some(pfn) = state.chunk_in_hand(request.order, kind) {
                     return Ok(self.left_with(state, pfn, request.order));
@@ -131,12 +137,15 @@ macro_rules! calls {
         /// See [`FreeError`]; nothing has changed then.
         #[inline(always)]
         pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-            let Ok((state, owner)) = self.state() else { return Err(FreeError::CpuOffline { cpu: self.id }) };
+            let Ok((state, owner)) = self.state() else {
+                return Err(FreeError::CpuOffline { cpu: self.id });
+            };
             if !Inside::<P>::try_get_in(state, owner) {
                 return free_unseen(self.fh, pfn, order);
             }
             let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
-            let in_hand = if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
+            let in_hand =
+                if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
             if in_hand == InHand::Yes {
                 self.get_out(state);
                 return Ok(());
@@ -157,23 +166,25 @@ macro_rules! calls {
             Inside::already(self.fh, state, self.id, owner).free_slow(pfn, order)
         }
 
-        /// Frees any range of frames that were allocated, whatever the allocations were. Never waits.
+        /// Frees any range of frames that were allocated, whatever the allocations were. Never
+        /// waits.
         ///
         /// # Errors
         ///
-        /// See [`FreeError`]; nothing has changed then, but where another call frees some of the same frames at the same
-        /// moment.
+        /// See [`FreeError`]; nothing has changed then, but where another call frees some of the
+        /// same frames at the same moment.
         pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
             let inside = self.enter_to_free()?;
             self.fh.free_checked_range(inside.as_ref(), range)
         }
 
-        /// Frees those frames of a range for which `last_reference` says so, in maximal runs; returns how many were
-        /// kept. Each frame is asked about once, in rising order.
+        /// Frees those frames of a range for which `last_reference` says so, in maximal runs;
+        /// returns how many were kept. Each frame is asked about once, in rising order.
         ///
         /// # Errors
         ///
-        /// See [`FreeError`], for the first run that cannot be freed; runs before it have been freed.
+        /// See [`FreeError`], for the first run that cannot be freed; runs before it have been
+        /// freed.
         pub fn free_range_with(
             &self,
             range: FrameRange,
@@ -200,7 +211,8 @@ macro_rules! calls {
             Ok(kept)
         }
 
-        /// Allocates single frames until `out` is full or memory is not; returns how many there are.
+        /// Allocates single frames until `out` is full or memory is not; returns how many there
+        /// are.
         ///
         /// Takes whole words of 64 frames from a block at a time. `request` must be of order 0.
         ///
@@ -212,12 +224,13 @@ macro_rules! calls {
             self.enter(request.flags)?.alloc_bulk(&request, out)
         }
 
-        /// Frees single frames, in any order, each run that shares a word with one step. Never waits.
+        /// Frees single frames, in any order, each run that shares a word with one step. Never
+        /// waits.
         ///
         /// # Errors
         ///
-        /// The first frame that cannot be freed, and how many before it in the slice have been freed; those behind it
-        /// have not.
+        /// The first frame that cannot be freed, and how many before it in the slice have been
+        /// freed; those behind it have not.
         #[inline]
         pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
             match self.enter_to_free() {
@@ -226,8 +239,9 @@ macro_rules! calls {
             }
         }
 
-        /// The periodic work of this CPU, about once a second: leases that were not used go back, what frees have
-        /// announced is looked at, and a CPU or group that allocated nothing since the last tick gives back everything.
+        /// The periodic work of this CPU, about once a second: leases that were not used go back,
+        /// what frees have announced is looked at, and a CPU or group that allocated nothing since
+        /// the last tick gives back everything.
         ///
         /// # Errors
         ///
@@ -240,7 +254,8 @@ macro_rules! calls {
             Ok(())
         }
 
-        /// Ends this CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
+        /// Ends this CPU's leases: for a CPU about to go idle. What it has freed is visible to
+        /// others without this.
         ///
         /// # Errors
         ///
@@ -326,9 +341,9 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         Inside::<P>::get_out(state, self.biased);
     }
 
-    /// A chunk of order 0 to 5 that the CPU has in hand, and nothing else: for doors that keep all the rest out of line, so that
-    /// nothing has to be saved for it. `None` says only that [`alloc`](Self::alloc) must be asked. Of the three types that
-    /// requests may name.
+    /// A chunk of order 0 to 5 that the CPU has in hand, and nothing else: for doors that keep all
+    /// the rest out of line, so that nothing has to be saved for it. `None` says only that
+    /// [`alloc`](Self::alloc) must be asked. Of the three types that requests may name.
     #[doc(hidden)]
     #[inline(always)]
     pub fn alloc_in_hand(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
@@ -351,11 +366,13 @@ impl<'m, P: Platform> Owned<'_, 'm, P> {
         Some(found)
     }
 
-    /// The same of a free, into a word that the CPU leases; the frames are still the caller's where it says no.
+    /// The same of a free, into a word that the CPU leases; the frames are still the caller's where
+    /// it says no.
     #[doc(hidden)]
     #[inline(always)]
     pub fn free_in_hand(&self, pfn: Pfn, order: Order) -> bool {
-        let (state, key, frames) = (self.state, pfn.get() / 64, bits::of_chunk(pfn.get(), u32::from(order.get())));
+        let (state, key, frames) =
+            (self.state, pfn.get() / 64, bits::of_chunk(pfn.get(), u32::from(order.get())));
         if frames == 0 {
             return false;
         }
@@ -399,15 +416,16 @@ macro_rules! on_current_cpu {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Calls made on that CPU, by whoever and from wherever. Whether it is online is checked by each call.
+    /// Calls made on that CPU, by whoever and from wherever. Whether it is online is checked by
+    /// each call.
     #[inline]
     #[must_use]
     pub fn on(&self, cpu: CpuId) -> On<'_, 'm, P> {
         On { fh: self, id: cpu }
     }
 
-    /// Takes a CPU for the handle's lifetime, so that its own calls need no read-modify-write on the way in, where the
-    /// platform has a heavy barrier.
+    /// Takes a CPU for the handle's lifetime, so that its own calls need no read-modify-write on
+    /// the way in, where the platform has a heavy barrier.
     ///
     /// # Errors
     ///

@@ -24,11 +24,14 @@ use crate::{AllocError, AllocFlags, Freehold, Pfn, Platform, Request};
 const SEARCH_WORDS: u32 = 12;
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// A run of `2^(order - 9)` whole blocks: from the zones; after fetching home all that is free if need be.
+    /// A run of `2^(order - 9)` whole blocks: from the zones; after fetching home all that is free
+    /// if need be.
     pub(crate) fn alloc_run_of_blocks(&self, request: &Request) -> Result<Pfn, AllocError> {
         let zones = || self.fh.zonelist(self.id.index(), request.node);
         for round in 0..2 {
-            if let Some(pfn) = zones().find_map(|z| self.fh.take_run_of_blocks(z, request, 0, u64::MAX)) {
+            if let Some(pfn) =
+                zones().find_map(|z| self.fh.take_run_of_blocks(z, request, 0, u64::MAX))
+            {
                 return Ok(pfn);
             }
             if request.flags.contains(AllocFlags::NO_LOCK) {
@@ -43,7 +46,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Brings every wholly free block that a CPU or a group has to its zone. The caller is inside no CPU's state.
+    /// Brings every wholly free block that a CPU or a group has to its zone. The caller is inside
+    /// no CPU's state.
     pub(crate) fn fetch_wholes(&self) {
         self.recall_and_collect();
         for zone in self.zones {
@@ -54,8 +58,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Takes a run of whole blocks of one zone, aligned as the request wants it, whose frames lie in `from..below`.
-    pub(crate) fn take_run_of_blocks(&self, z: usize, request: &Request, from: u64, below: u64) -> Option<Pfn> {
+    /// Takes a run of whole blocks of one zone, aligned as the request wants it, whose frames lie
+    /// in `from..below`.
+    pub(crate) fn take_run_of_blocks(
+        &self,
+        z: usize,
+        request: &Request,
+        from: u64,
+        below: u64,
+    ) -> Option<Pfn> {
         let zone = &self.zones[z];
         let order = u32::from(request.order.get()) - 9;
         let (len, frames) = (1u64 << order, request.order.frames());
@@ -76,7 +87,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // The bitmap starts at a multiple of the largest order.
                 Search::Found(first) if first % align != 0 => at = first.next_multiple_of(align),
                 // Who may not wait must not have to when the blocks are off the bitmap.
-                Search::Found(first) if !held.waits && (first..first + len).any(|bit| held.set_up(bit).is_none()) => {
+                Search::Found(first)
+                    if !held.waits
+                        && (first..first + len).any(|bit| held.set_up(bit).is_none()) =>
+                {
                     return None;
                 }
                 Search::Found(first) => {
@@ -105,8 +119,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // There was room for it when the memory was added.
         let Some(index) = self.map.locate_block(number) else { return };
         zone.make_present(self.map.head(index));
-        // No lock keeps others out here. As one that a CPU has in hand it is waited for until it is taken: a whole block of the
-        // zone's on no list would be taken for one that was freed just now, and one in use that is on a list would be unlisted.
+        // No lock keeps others out here. As one that a CPU has in hand it is waited for until it is
+        // taken: a whole block of the zone's on no list would be taken for one that was freed just
+        // now, and one in use that is on a list would be unlisted.
         let head = self.map.head(index);
         head.tag.set(head.tag.get().with_group(IN_HAND));
         // SeqCst: who sees it on no list sees that it is in a hand; and see `Held::accept`.

@@ -1,10 +1,12 @@
-//! Requests that only part of the frame number space will do for: devices with short addresses, and chunks that start at a
-//! multiple of more than their own size.
+//! Requests that only part of the frame number space will do for: devices with short addresses, and
+//! chunks that start at a multiple of more than their own size.
 //!
-//! The blocks within the limits are looked at one by one, without locks, and frames are taken straight from their words,
-//! whoever holds the block. What is the zone's own is taken under its lock, since its watermarks count it.
+//! The blocks within the limits are looked at one by one, without locks, and frames are taken
+//! straight from their words, whoever holds the block. What is the zone's own is taken under its
+//! lock, since its watermarks count it.
 //!
-//! Zone by zone, in each the kinds of block from best to worst, in each the blocks from the lowest on:
+//! Zone by zone, in each the kinds of block from best to worst, in each the blocks from the lowest
+//! on:
 //!
 //! | step | holds |
 //! |---|---|
@@ -48,9 +50,9 @@ impl Kind {
         match self {
             Self::Same | Self::Whole | Self::Other => true,
             Self::Cma => request.cma(),
-            Self::Reserve => {
-                request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::OOM | AllocFlags::HIGH_ATOMIC)
-            }
+            Self::Reserve => request
+                .flags
+                .intersects(AllocFlags::NON_BLOCK | AllocFlags::OOM | AllocFlags::HIGH_ATOMIC),
         }
     }
 
@@ -69,8 +71,13 @@ impl Kind {
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// Serves a request within its limits, of any order and alignment. `fetched`: all CPUs have just been asked.
-    pub(crate) fn alloc_limited(&self, request: &Request, mut fetched: bool) -> Result<Pfn, AllocError> {
+    /// Serves a request within its limits, of any order and alignment. `fetched`: all CPUs have
+    /// just been asked.
+    pub(crate) fn alloc_limited(
+        &self,
+        request: &Request,
+        mut fetched: bool,
+    ) -> Result<Pfn, AllocError> {
         let (from, below) = (request.from.get(), request.below.get());
         let fh = self.fh;
         let touches = |z: &usize| {
@@ -79,12 +86,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         };
         let many = request.order > Order::PAGEBLOCK;
         loop {
-            let found = fh.zonelist(self.id.index(), request.node).filter(touches).find_map(|z| match many {
-                true => fh.take_run_of_blocks(z, request, from, below),
-                false => {
-                    Kind::ALL.into_iter().filter(|kind| kind.is_for(request)).find_map(|k| fh.search(z, request, k))
-                }
-            });
+            let found =
+                fh.zonelist(self.id.index(), request.node).filter(touches).find_map(
+                    |z| match many {
+                        true => fh.take_run_of_blocks(z, request, from, below),
+                        false => Kind::ALL
+                            .into_iter()
+                            .filter(|kind| kind.is_for(request))
+                            .find_map(|k| fh.search(z, request, k)),
+                    },
+                );
             if let Some(pfn) = found {
                 return Ok(pfn);
             }
@@ -115,11 +126,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let zone = &self.zones[z];
         let first = zone.span.start.get().max(request.from.get()) >> 9;
         let end = zone.span.end.get().min(request.below.get()).div_ceil(FRAMES as u64);
-        // Whether the zone keeps its mark; its own blocks are not looked at otherwise. The reserve is there to be used.
+        // Whether the zone keeps its mark; its own blocks are not looked at otherwise. The reserve
+        // is there to be used.
         let own = kind == Kind::Reserve
-            || self
-                .hold_collected(zone, ZONE_GROUP, request.flags)
-                .is_some_and(|_| zone.leaves_mark(request.order.frames(), request.flags, kind == Kind::Cma));
+            || self.hold_collected(zone, ZONE_GROUP, request.flags).is_some_and(|_| {
+                zone.leaves_mark(request.order.frames(), request.flags, kind == Kind::Cma)
+            });
         if kind == Kind::Whole && own {
             if let Some(pfn) = self.search_bitmap(zone, request, first, end) {
                 return Some(pfn);
@@ -147,7 +159,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         None
     }
 
-    /// The frames of a block that lie within the limits, as offsets in it, and what a run has to start at a multiple of there.
+    /// The frames of a block that lie within the limits, as offsets in it, and what a run has to
+    /// start at a multiple of there.
     fn window(&self, index: Index, request: &Request) -> (usize, usize, usize) {
         let base = self.map.base(index);
         let offset = |pfn: Pfn| pfn.get().saturating_sub(base).min(FRAMES as u64) as usize;
@@ -170,15 +183,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The same where the zone has the block: what is left of it is counted anew.
-    fn take_from_zones_own(&self, zone: &'m Zone<'m>, index: Index, request: &Request, kind: Kind) -> Option<u64> {
+    fn take_from_zones_own(
+        &self,
+        zone: &'m Zone<'m>,
+        index: Index,
+        request: &Request,
+        kind: Kind,
+    ) -> Option<u64> {
         // A glance first: most have no such run.
         let (low, high, align) = self.window(index, request);
         self.run_within(index, u32::from(request.order.get()), align, low, high)?;
         let held = self.hold_for(zone, ZONE_GROUP, request.flags)?;
         let tag = self.map.head(index).tag.get();
-        let there = kind.is(tag, request) && tag.group() == ZONE_GROUP && tag.zone() == usize::from(zone.id);
-        let allowed =
-            kind == Kind::Reserve || zone.leaves_mark(request.order.frames(), request.flags, tag.migratetype() == CMA);
+        let there = kind.is(tag, request)
+            && tag.group() == ZONE_GROUP
+            && tag.zone() == usize::from(zone.id);
+        let allowed = kind == Kind::Reserve
+            || zone.leaves_mark(request.order.frames(), request.flags, tag.migratetype() == CMA);
         if !there || !allowed || !self.is_usable(index) {
             return None;
         }
@@ -188,7 +209,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// From a whole block in the zone's bitmap, which becomes a split one of the zone.
-    fn search_bitmap(&self, zone: &'m Zone<'m>, request: &Request, first: u64, end: u64) -> Option<Pfn> {
+    fn search_bitmap(
+        &self,
+        zone: &'m Zone<'m>,
+        request: &Request,
+        first: u64,
+        end: u64,
+    ) -> Option<Pfn> {
         let held = self.hold_for(zone, ZONE_GROUP, request.flags)?;
         if !zone.leaves_mark(request.order.frames(), request.flags, false) {
             return None;
@@ -203,7 +230,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             held.unlist(index);
             if u32::from(request.order.get()) == BLOCK_ORDER {
-                return Some(Pfn::new(self.take_block(index, request.migratetype as usize, ZONE_GROUP)));
+                return Some(Pfn::new(self.take_block(
+                    index,
+                    request.migratetype as usize,
+                    ZONE_GROUP,
+                )));
             }
             held.split(index, request.migratetype as usize);
             let pfn = self.claim_in_window(index, request);
@@ -223,7 +254,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let held = self.hold_for(zone, group, request.flags)?;
         let tag = self.map.head(index).tag.get();
         let listed = self.map.links(index).list.get() != NO_LIST;
-        // The zone's own come from its bitmap alone: on the list of those it may be on its way out as part of a run.
+        // The zone's own come from its bitmap alone: on the list of those it may be on its way out
+        // as part of a run.
         let of_a_group = tag.group() == held.group && held.group != ZONE_GROUP;
         if tag.state() != WHOLE || !of_a_group || !listed || tag.zone() != usize::from(zone.id) {
             return None;

@@ -1,4 +1,5 @@
-//! Freeing chunks and ranges: whole blocks by their tag, the rest by words; all of it is checked before anything changes.
+//! Freeing chunks and ranges: whole blocks by their tag, the rest by words; all of it is checked
+//! before anything changes.
 //!
 //! | a range | step | holds |
 //! |---|---|---|
@@ -62,8 +63,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return freed;
         }
         if let Some((key, frames)) = word_of(range) {
-            // A word's frames are freed all or none. Most ranges that are no chunk are a few frames of one.
-            let in_hand = inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames) == InHand::Yes);
+            // A word's frames are freed all or none. Most ranges that are no chunk are a few frames
+            // of one.
+            let in_hand =
+                inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames) == InHand::Yes);
             return if in_hand { Ok(()) } else { self.free_word(inside, key, frames, 1) };
         }
         self.free_pieces(inside, range)
@@ -71,15 +74,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// A range of several words.
     #[inline(never)]
-    fn free_pieces(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Result<(), FreeError> {
+    fn free_pieces(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        range: FrameRange,
+    ) -> Result<(), FreeError> {
         self.check_range(inside, range)?;
         self.commit_range(inside, range)
     }
 
-    /// A range that is a block in use as a whole: one exchange frees all of it, so nothing has to be checked before. `None`
-    /// for any other.
+    /// A range that is a block in use as a whole: one exchange frees all of it, so nothing has to
+    /// be checked before. `None` for any other.
     #[inline]
-    fn free_as_block(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Option<Result<(), FreeError>> {
+    fn free_as_block(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        range: FrameRange,
+    ) -> Option<Result<(), FreeError>> {
         if range.len() != FRAMES as u64 || !range.start.is_aligned(Order::PAGEBLOCK) {
             return None;
         }
@@ -100,11 +111,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    fn check_range(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Result<(), FreeError> {
+    fn check_range(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        range: FrameRange,
+    ) -> Result<(), FreeError> {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }
-        // Zones that touch are one stretch of memory to who frees: a run may have been put together across their edge.
+        // Zones that touch are one stretch of memory to who frees: a run may have been put together
+        // across their edge.
         let mut at = range.start;
         while at < range.end {
             at = match self.zones.iter().find(|z| z.span.contains(at)) {
@@ -126,9 +142,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Frees a range that has been checked. Of several calls that free the same frames at the same moment the first to
-    /// free a word wins it; the others stop there.
-    pub(crate) fn commit_range(&self, inside: Option<&Inside<'_, 'm, P>>, range: FrameRange) -> Result<(), FreeError> {
+    /// Frees a range that has been checked. Of several calls that free the same frames at the same
+    /// moment the first to free a word wins it; the others stop there.
+    pub(crate) fn commit_range(
+        &self,
+        inside: Option<&Inside<'_, 'm, P>>,
+        range: FrameRange,
+    ) -> Result<(), FreeError> {
         let mut freed = Ok(());
         let mut counted = false;
         for (base, offset, len) in pieces(range) {
@@ -154,7 +174,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         freed
     }
 
-    /// A block that is in use as a whole: it is whole again, in the CPU's hand if there is room, or its group's.
+    /// A block that is in use as a whole: it is whole again, in the CPU's hand if there is room, or
+    /// its group's.
     #[inline(always)]
     pub(crate) fn free_block(
         &self,
@@ -178,7 +199,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // Somebody else frees it, or a part of it, at this moment.
                 SPLIT => {
                     return (0..WORDS).try_for_each(|w| {
-                        self.free_word(inside, u64::from(head.number) * WORDS as u64 + w as u64, !0, 0)
+                        self.free_word(
+                            inside,
+                            u64::from(head.number) * WORDS as u64 + w as u64,
+                            !0,
+                            0,
+                        )
                     });
                 }
                 _ => return Err(FreeError::DoubleFree { pfn: Pfn::new(self.map.base(index)) }),

@@ -1,4 +1,5 @@
-//! The short ways: what a call does where its CPU has, or may leave, what it needs without any lock.
+//! The short ways: what a call does where its CPU has, or may leave, what it needs without any
+//! lock.
 //!
 //! | | alloc | free |
 //! |---|---|---|
@@ -7,7 +8,8 @@
 //! | 6 to 8 | whole words freed lately; those of the block in use | the words |
 //! | 9 | a block in hand | the hand |
 //!
-//! Each returns "no" for anything out of the ordinary, and nothing has changed then: the long way knows what to do.
+//! Each returns "no" for anything out of the ordinary, and nothing has changed then: the long way
+//! knows what to do.
 //!
 //! **A single frame, or a run, from the hand**, what holds at each step:
 //!
@@ -18,8 +20,8 @@
 //! | the word has none of them too | they were not freed twice unseen, so nobody else can come by them |
 //! | `mask` without it is stored | it is the caller's |
 //!
-//! Reading the word costs one load of a line that freers write; it is what makes a frame that two CPUs free at the same
-//! moment come out once.
+//! Reading the word costs one load of a line that freers write; it is what makes a frame that two
+//! CPUs free at the same moment come out once.
 //!
 //! **A free into the hand**:
 //!
@@ -50,7 +52,8 @@ pub(crate) enum InHand {
 }
 
 impl CpuState<'_> {
-    /// A single frame of that type from the current lease. The hottest code there is: see the table above.
+    /// A single frame of that type from the current lease. The hottest code there is: see the table
+    /// above.
     #[inline(always)]
     pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
         let lease = self.leases.current(Purpose::Frames, migratetype);
@@ -89,7 +92,8 @@ impl CpuState<'_> {
         }
     }
 
-    /// Frees frames of a word that this CPU has leased. Not where frames are poisoned first: the whole way does that.
+    /// Frees frames of a word that this CPU has leased. Not where frames are poisoned first: the
+    /// whole way does that.
     #[inline(always)]
     pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> InHand {
         let slot = Leases::slot_of(key);
@@ -109,7 +113,8 @@ impl CpuState<'_> {
         InHand::Yes
     }
 
-    /// Whether frames of a leased word that has nothing in hand may come into the hand. A whole word at once is not needed there.
+    /// Whether frames of a leased word that has nothing in hand may come into the hand. A whole
+    /// word at once is not needed there.
     #[inline(always)]
     fn may_keep(&self, slot: usize, frames: u64) -> bool {
         frames != !0 && self.leases.is_ready(slot)
@@ -123,8 +128,8 @@ impl CpuState<'_> {
     }
 }
 
-/// Whether a request of that type may be served by a hint to a block with that tag: not from one that the zone holds, which
-/// counts what is free there and keeps its min mark.
+/// Whether a request of that type may be served by a hint to a block with that tag: not from one
+/// that the zone holds, which counts what is free there and keeps its min mark.
 #[inline(always)]
 fn hint_may_serve(tag: Tag, migratetype: usize) -> bool {
     tag.is_plain_split_of(migratetype) && tag.group() != ZONE_GROUP
@@ -133,7 +138,14 @@ fn hint_may_serve(tag: Tag, migratetype: usize) -> bool {
 impl<P: Platform> Freehold<'_, P> {
     /// Leaves a hint to a chunk of the home zone that was just freed into its words.
     #[inline(always)]
-    pub(crate) fn leave_hint(&self, cpu: &CpuState<'_>, tag: Tag, index: Index, pfn: u64, order: u32) {
+    pub(crate) fn leave_hint(
+        &self,
+        cpu: &CpuState<'_>,
+        tag: Tag,
+        index: Index,
+        pfn: u64,
+        order: u32,
+    ) {
         if tag.zone() == cpu.home_zone.get() as usize {
             cpu.hints.push(tag.migratetype(), order, index.get(), (pfn % FRAMES as u64) as u32);
         }
@@ -153,13 +165,21 @@ impl<P: Platform> Freehold<'_, P> {
     /// The newest hint that holds: its frame is in its word still, and nobody leases that.
     #[inline(always)]
     pub(crate) fn hinted_frame(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        self.hinted(cpu, migratetype, 0, |index, w, frame| self.map.line(index).take_frame(w, frame))
+        self.hinted(cpu, migratetype, 0, |index, w, frame| {
+            self.map.line(index).take_frame(w, frame)
+        })
     }
 
-    /// A run of order 1 to 5 that this CPU has freed lately, and that is no half of a larger one: it fits exactly. What is
-    /// nearly free may become whole: a run of it is better left alone, unless most of the zone is whole.
+    /// A run of order 1 to 5 that this CPU has freed lately, and that is no half of a larger one:
+    /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
+    /// unless most of the zone is whole.
     #[inline(never)]
-    pub(crate) fn hinted_run(&self, cpu: &CpuState<'_>, migratetype: usize, order: u32) -> Option<Pfn> {
+    pub(crate) fn hinted_run(
+        &self,
+        cpu: &CpuState<'_>,
+        migratetype: usize,
+        order: u32,
+    ) -> Option<Pfn> {
         let most = self.most_beside(cpu);
         self.hinted(cpu, migratetype, order, |index, w, run| {
             let line = self.map.line(index);
@@ -171,22 +191,31 @@ impl<P: Platform> Freehold<'_, P> {
 
     /// The same of 1, 2 or 4 whole words.
     #[inline(always)]
-    fn hinted_words<const LEN: usize>(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
+    fn hinted_words<const LEN: usize>(
+        &self,
+        cpu: &CpuState<'_>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
         let most = self.most_beside(cpu);
         while let Some((raw, offset)) = cpu.hints.pop(migratetype, 6 + LEN.ilog2()) {
             let index = self.map.index(raw)?;
-            let (head, line, first) = (self.map.head(index), self.map.line(index), offset as usize / 64);
+            let (head, line, first) =
+                (self.map.head(index), self.map.line(index), offset as usize / 64);
             let buddy = first ^ LEN;
             let fits = (buddy..buddy + LEN).any(|w| line.word(w) != !0)
                 && self.map.links(index).count.get() <= most.saturating_add(64 * LEN as u16);
-            if fits && hint_may_serve(head.tag.get(), migratetype) && self.claim_words_at::<LEN>(index, first) {
+            if fits
+                && hint_may_serve(head.tag.get(), migratetype)
+                && self.claim_words_at::<LEN>(index, first)
+            {
                 return Some(Pfn::new(self.map.base(index) + u64::from(offset)));
             }
         }
         None
     }
 
-    /// Free frames that a block may have had when it was last looked at, for a run of it to be taken by a hint.
+    /// Free frames that a block may have had when it was last looked at, for a run of it to be
+    /// taken by a hint.
     #[inline(always)]
     fn most_beside(&self, cpu: &CpuState<'_>) -> u16 {
         let zone = &self.zones[cpu.home_zone.get() as usize];
@@ -224,7 +253,13 @@ impl<P: Platform> Freehold<'_, P> {
 
     /// An aligned run of order 1 to 5 straight into its word; `frames` are its bits.
     #[inline(never)]
-    pub(crate) fn run_to_word(&self, cpu: &CpuState<'_>, pfn: u64, order: u32, frames: u64) -> bool {
+    pub(crate) fn run_to_word(
+        &self,
+        cpu: &CpuState<'_>,
+        pfn: u64,
+        order: u32,
+        frames: u64,
+    ) -> bool {
         self.to_word(cpu, pfn, order, frames)
     }
 
@@ -251,7 +286,13 @@ impl<P: Platform> Freehold<'_, P> {
 
     /// 1, 2 or 4 whole words that this CPU has freed lately, or of the block in use.
     #[inline(never)]
-    pub(crate) fn words_at_hand(&self, cpu: &CpuState<'_>, id: CpuId, migratetype: usize, order: u32) -> Option<Pfn> {
+    pub(crate) fn words_at_hand(
+        &self,
+        cpu: &CpuState<'_>,
+        id: CpuId,
+        migratetype: usize,
+        order: u32,
+    ) -> Option<Pfn> {
         let found = match order {
             6 => self.words_nearby::<1>(cpu, id, migratetype),
             7 => self.words_nearby::<2>(cpu, id, migratetype),
@@ -262,7 +303,12 @@ impl<P: Platform> Freehold<'_, P> {
     }
 
     #[inline(always)]
-    fn words_nearby<const LEN: usize>(&self, cpu: &CpuState<'_>, id: CpuId, migratetype: usize) -> Option<Pfn> {
+    fn words_nearby<const LEN: usize>(
+        &self,
+        cpu: &CpuState<'_>,
+        id: CpuId,
+        migratetype: usize,
+    ) -> Option<Pfn> {
         if let Some(pfn) = self.hinted_words::<LEN>(cpu, migratetype) {
             return Some(pfn);
         }
@@ -270,7 +316,10 @@ impl<P: Platform> Freehold<'_, P> {
         let cursors = &self.cursors[id.index() * self.zones.len() + zone];
         let index = self.map.index(cursors.get(Purpose::Runs, migratetype))?;
         let tag = self.map.head(index).tag.get();
-        if !self.zones[zone].roomy.get() || tag.holder() != cpu.home.get() || !tag.is_plain_split_of(migratetype) {
+        if !self.zones[zone].roomy.get()
+            || tag.holder() != cpu.home.get()
+            || !tag.is_plain_split_of(migratetype)
+        {
             return None;
         }
         let offset = self.claim_words::<LEN>(index)?;
@@ -289,7 +338,12 @@ impl<P: Platform> Freehold<'_, P> {
 
     /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
     #[inline(always)]
-    pub(crate) fn words_to_block<const WORDS_OF_IT: usize>(&self, cpu: &CpuState<'_>, pfn: u64, frees: u64) -> bool {
+    pub(crate) fn words_to_block<const WORDS_OF_IT: usize>(
+        &self,
+        cpu: &CpuState<'_>,
+        pfn: u64,
+        frees: u64,
+    ) -> bool {
         let words = WORDS_OF_IT;
         let Some(index) = self.map.locate(pfn) else { return false };
         let (head, line) = (self.map.head(index), self.map.line(index));
@@ -300,7 +354,9 @@ impl<P: Platform> Freehold<'_, P> {
             return false;
         }
         // Of several calls that free the same words, who frees the first one has them all.
-        if (first..first + words).any(|w| line.word(w) != 0 || head.lease(w) != 0) || line.put_whole(first).is_err() {
+        if (first..first + words).any(|w| line.word(w) != 0 || head.lease(w) != 0)
+            || line.put_whole(first).is_err()
+        {
             return false;
         }
         for w in first + 1..first + words {

@@ -1,4 +1,5 @@
-//! The witness's lock. The crate's own would tell the witness of itself; the standard library's is not everywhere.
+//! The witness's lock. The crate's own would tell the witness of itself; the standard library's is
+//! not everywhere.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

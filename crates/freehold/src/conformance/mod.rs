@@ -1,9 +1,10 @@
-//! Feature `conformance`: every access to a cell of the protocol is told to a witness, in the one order in which they happen.
+//! Feature `conformance`: every access to a cell of the protocol is told to a witness, in the one
+//! order in which they happen.
 //!
-//! While somebody listens, each access takes one lock that is everybody's, is made, and is told before the lock is given
-//! back: the history is exact and linear. What is judged with it is the protocol, its steps and who makes them; what the
-//! orderings give is loom's part. Without the feature nothing of this is compiled; with it and without a witness an access costs
-//! a load more.
+//! While somebody listens, each access takes one lock that is everybody's, is made, and is told
+//! before the lock is given back: the history is exact and linear. What is judged with it is the
+//! protocol, its steps and who makes them; what the orderings give is loom's part. Without the
+//! feature nothing of this is compiled; with it and without a witness an access costs a load more.
 //!
 //! | file | what |
 //! |---|---|
@@ -53,7 +54,8 @@ pub const LOCKED: u64 = 1;
 /// In the same: nobody owns the CPU.
 pub const OWNERLESS: u64 = 2;
 
-/// What is accessed. Blocks are named by their index, holders by zone and group, of which 0 is the zone itself.
+/// What is accessed. Blocks are named by their index, holders by zone and group, of which 0 is the
+/// zone itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cell {
     /// A block's tag.
@@ -205,11 +207,15 @@ struct Witness {
     told: Told,
 }
 
-/// Who is told of a step; it says how often the thread that made it should let others go on before it does.
+/// Who is told of a step; it says how often the thread that made it should let others go on before
+/// it does.
 pub type Told = Box<dyn FnMut(&Step) -> u32 + Send>;
 
 /// An allocator that has a witness, until this is dropped.
-pub struct Witnessed<'a>(PhantomData<&'a ()>, #[expect(dead_code, reason = "held")] Guard<'static, ()>);
+pub struct Witnessed<'a>(
+    PhantomData<&'a ()>,
+    #[expect(dead_code, reason = "held")] Guard<'static, ()>,
+);
 
 impl Drop for Witnessed<'_> {
     fn drop(&mut self) {
@@ -220,8 +226,9 @@ impl Drop for Witnessed<'_> {
 }
 
 impl<P: Platform> Freehold<'_, P> {
-    /// Tells `told` of every access to this allocator's cells, beginning with what they are, until what this returns is dropped.
-    /// Nobody may be in a call now, no CPU may have anything in hand or an owner, nothing may be announced.
+    /// Tells `told` of every access to this allocator's cells, beginning with what they are, until
+    /// what this returns is dropped. Nobody may be in a call now, no CPU may have anything in hand
+    /// or an owner, nothing may be announced.
     #[must_use]
     pub fn witnessed(&self, mut told: Told) -> Witnessed<'_> {
         let one = ONE.lock();
@@ -245,7 +252,11 @@ impl<P: Platform> Freehold<'_, P> {
         };
         Shape {
             cpus: self.cpus.len() as u16,
-            zones: self.zones.iter().map(|z| (z.span, z.first_block, z.groups.len() as u16)).collect(),
+            zones: self
+                .zones
+                .iter()
+                .map(|z| (z.span, z.first_block, z.groups.len() as u16))
+                .collect(),
             memory: self.map.ranges.iter().map(piece).filter(|r| !r.is_empty()).collect(),
             sections: (self.map.first_section * SECTION_BLOCKS, SECTION_BLOCKS),
         }
@@ -254,9 +265,17 @@ impl<P: Platform> Freehold<'_, P> {
 
 /// Makes an access, and tells of it if somebody listens.
 #[inline]
-pub(crate) fn access<T>(at: usize, op: Op, with: u64, value: impl Fn() -> u64, act: impl FnOnce() -> (T, bool)) -> T {
+pub(crate) fn access<T>(
+    at: usize,
+    op: Op,
+    with: u64,
+    value: impl Fn() -> u64,
+    act: impl FnOnce() -> (T, bool),
+) -> T {
     // Relaxed: see `witnessed`.
-    let far = !ON.load(Ordering::Relaxed) || at < START.load(Ordering::Relaxed) || at >= END.load(Ordering::Relaxed);
+    let far = !ON.load(Ordering::Relaxed)
+        || at < START.load(Ordering::Relaxed)
+        || at >= END.load(Ordering::Relaxed);
     if far {
         return act().0;
     }

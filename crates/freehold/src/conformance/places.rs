@@ -22,14 +22,20 @@ struct Region {
     start: usize,
     end: usize,
     stride: usize,
-    /// For each byte of one of them which cell begins there, where one does; for cells of the first.
+    /// For each byte of one of them which cell begins there, where one does; for cells of the
+    /// first.
     cells: Box<[Option<Cell>]>,
     /// How a cell of the first becomes one of the n-th.
     shift: fn(Cell, usize) -> Cell,
 }
 
 impl Region {
-    fn new<T>(first: *const T, count: usize, cells: Vec<(usize, Cell)>, shift: fn(Cell, usize) -> Cell) -> Self {
+    fn new<T>(
+        first: *const T,
+        count: usize,
+        cells: Vec<(usize, Cell)>,
+        shift: fn(Cell, usize) -> Cell,
+    ) -> Self {
         let (start, stride) = (first.addr(), size_of::<T>());
         let mut table = vec![None; stride].into_boxed_slice();
         cells.into_iter().for_each(|(at, cell)| table[at] = Some(cell));
@@ -90,10 +96,18 @@ impl Places {
             Region::new::<Links>(
                 links,
                 blocks,
-                vec![(offset_of!(Links, list), Cell::List(0)), (offset_of!(Links, inbox_next), Cell::Next(0))],
+                vec![
+                    (offset_of!(Links, list), Cell::List(0)),
+                    (offset_of!(Links, inbox_next), Cell::Next(0)),
+                ],
                 nth,
             ),
-            Region::new(fh.map.sections.as_ptr(), fh.map.sections.len(), vec![(0, Cell::Section(0))], nth),
+            Region::new(
+                fh.map.sections.as_ptr(),
+                fh.map.sections.len(),
+                vec![(0, Cell::Section(0))],
+                nth,
+            ),
             Region::new(&raw const fh.hotplug, 1, vec![(0, Cell::Hotplug)], nth),
         ];
         if let Some(cpu) = fh.cpus.first() {
@@ -104,11 +118,15 @@ impl Places {
                 (intruder - start, Cell::Intruder(0)),
                 (address(&cpu.online) - start, Cell::Online(0)),
             ];
-            cells.extend((0..KEPT).map(|k| (address(&cpu.kept[k]) - start, Cell::Kept(0, k as u8))));
+            cells
+                .extend((0..KEPT).map(|k| (address(&cpu.kept[k]) - start, Cell::Kept(0, k as u8))));
             for slot in 0..SLOTS {
                 let (key, mask, at) = cpu.leases.slot(slot).addresses();
                 let slot = slot as u8;
-                cells.extend([(key - start, Cell::Key(0, slot)), (mask - start, Cell::Mask(0, slot))]);
+                cells.extend([
+                    (key - start, Cell::Key(0, slot)),
+                    (mask - start, Cell::Mask(0, slot)),
+                ]);
                 cells.push((at - start, Cell::At(0, slot)));
             }
             regions.push(Region::new(fh.cpus.as_ptr(), fh.cpus.len(), cells, nth));
@@ -121,7 +139,12 @@ impl Places {
                 regions.push(Region::new(zone.groups.as_ptr(), zone.groups.len(), cells, nth));
             }
             let words = zone.bitmap.words();
-            regions.push(Region::new(words.as_ptr(), words.len(), vec![(0, Cell::Bits(z, 0))], nth));
+            regions.push(Region::new(
+                words.as_ptr(),
+                words.len(),
+                vec![(0, Cell::Bits(z, 0))],
+                nth,
+            ));
         }
         Self(regions)
     }
@@ -135,7 +158,8 @@ impl Places {
     pub(super) fn cell(&self, at: usize) -> Option<Cell> {
         let region = self.0.iter().find(|region| region.start <= at && at < region.end)?;
         let offset = at - region.start;
-        region.cells[offset % region.stride].map(|cell| (region.shift)(cell, offset / region.stride))
+        region.cells[offset % region.stride]
+            .map(|cell| (region.shift)(cell, offset / region.stride))
     }
 }
 

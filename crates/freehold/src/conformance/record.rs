@@ -1,4 +1,5 @@
-//! A history as words of memory: what a machine without files writes down, to be judged where there is more room.
+//! A history as words of memory: what a machine without files writes down, to be judged where there
+//! is more room.
 //!
 //! ```text
 //! one event = five words   0: kind, who (from bit 16), how (from bit 8)   1: place   2, 3, 4: values
@@ -97,15 +98,21 @@ impl Record {
         let by = |who: u16| u64::from(who) << 16;
         match *self {
             Self::Machine(cpus, first, blocks) => [MACHINE | by(cpus), first, blocks, 0, 0],
-            Self::Zone(span, first, groups) => [ZONE | by(groups), first, span.start.get(), span.end.get(), 0],
+            Self::Zone(span, first, groups) => {
+                [ZONE | by(groups), first, span.start.get(), span.end.get(), 0]
+            }
             Self::Memory(range) => [MEMORY, 0, range.start.get(), range.end.get(), 0],
             Self::Step(who, Step { cell, op, with, old, new }) => {
                 let (kind, a, b) = place(cell);
                 let how = OPS.iter().position(|&one| one == op).unwrap_or_default() as u64;
                 [kind | how << 8 | by(who), u64::from(a) | u64::from(b) << 32, with, old, new]
             }
-            Self::Begin(who, frames) => [BEGIN | by(who), 0, frames.start.get(), frames.end.get(), 0],
-            Self::End(who, ok, got) => [END | u64::from(ok) << 8 | by(who), 0, got.start.get(), got.end.get(), 0],
+            Self::Begin(who, frames) => {
+                [BEGIN | by(who), 0, frames.start.get(), frames.end.get(), 0]
+            }
+            Self::End(who, ok, got) => {
+                [END | u64::from(ok) << 8 | by(who), 0, got.start.get(), got.end.get(), 0]
+            }
             Self::Quiet(who) => [QUIET | by(who), 0, 0, 0, 0],
         }
     }

@@ -7,18 +7,19 @@
 //!   intruder == 0 ?  in : back off   wait until busy == 0; in
 //! ```
 //!
-//! Either the owner's load sees the intruder, or the heavy barrier makes the owner's store visible to the intruder:
-//! both missing each other is what the pair of barriers excludes. The heavy barrier is the host's (`membarrier`, an
-//! inter-processor interrupt). Where there is none, or nobody owns the CPU for good, the intruders' word alone is an
-//! ordinary spin lock and everyone takes that.
+//! Either the owner's load sees the intruder, or the heavy barrier makes the owner's store visible
+//! to the intruder: both missing each other is what the pair of barriers excludes. The heavy
+//! barrier is the host's (`membarrier`, an inter-processor interrupt). Where there is none, or
+//! nobody owns the CPU for good, the intruders' word alone is an ordinary spin lock and everyone
+//! takes that.
 
 use crate::platform::Barrier;
 use crate::primitive::{AtomicU32, Ordering, Plain, light_barrier, rarely};
 
 /// In the intruders' word: one of them is inside.
 const LOCKED: u32 = 1;
-/// In the intruders' word: there is no owner that uses `busy`. One load tells an owner both that it is one and that
-/// nobody else is inside.
+/// In the intruders' word: there is no owner that uses `busy`. One load tells an owner both that it
+/// is one and that nobody else is inside.
 const OWNERLESS: u32 = 2;
 
 /// See the module's documentation.
@@ -41,14 +42,16 @@ impl Door {
         Self { busy: AtomicU32::new(0), intruder: AtomicU32::new(OWNERLESS) }
     }
 
-    /// The owner's entry; `false` where an intruder is inside or the lock is not biased. There is one owner, which cannot be inside already: its
-    /// handle is not to be shared, and an interrupt of its path comes as an intruder.
+    /// The owner's entry; `false` where an intruder is inside or the lock is not biased. There is
+    /// one owner, which cannot be inside already: its handle is not to be shared, and an interrupt
+    /// of its path comes as an intruder.
     #[inline(always)]
     pub(crate) fn try_enter_owner(&self) -> bool {
         debug_assert_eq!(self.busy.get(), 0, "the owner of a CPU is inside already");
         self.busy.set(1);
         light_barrier();
-        // Acquire: pairs with the intruder's release on leaving, so that the owner sees what it did.
+        // Acquire: pairs with the intruder's release on leaving, so that the owner sees what it
+        // did.
         if self.intruder.load(Ordering::Acquire) == 0 {
             return true;
         }
@@ -57,7 +60,8 @@ impl Door {
         false
     }
 
-    /// The owner's entry, waiting for intruders. Must not be called where the owner may have been interrupted inside.
+    /// The owner's entry, waiting for intruders. Must not be called where the owner may have been
+    /// interrupted inside.
     #[inline(always)]
     pub(crate) fn enter_owner(&self, barrier: &impl Barrier) {
         if !self.try_enter_owner() {
@@ -79,22 +83,30 @@ impl Door {
         self.busy.store(0, Ordering::Release);
     }
 
-    /// An intruder's first step, without waiting: keeps the owner and other intruders out from now on. `None` where
-    /// another intruder is there; otherwise whether the owner may still be inside, for which a heavy barrier and
+    /// An intruder's first step, without waiting: keeps the owner and other intruders out from now
+    /// on. `None` where another intruder is there; otherwise whether the owner may still be inside,
+    /// for which a heavy barrier and
     /// [`await_owner`](Self::await_owner) must follow.
     pub(crate) fn knock(&self) -> Option<bool> {
         // Relaxed: a guess, which the exchange checks.
         let free = self.intruder.get() & !LOCKED;
         // Acquire: pairs with the last intruder's release. Relaxed on failure: nothing was learnt.
-        let taken = self.intruder.compare_exchange(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        let taken = self.intruder.compare_exchange(
+            free,
+            free | LOCKED,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
         taken.is_ok().then_some(free & OWNERLESS == 0)
     }
 
-    /// Whether somebody is inside, as far as can be seen without a barrier. What such a one has done to others' memory before
-    /// an acquire fence of the caller's is not missed: whoever did it was inside, or has left and shows what it has.
+    /// Whether somebody is inside, as far as can be seen without a barrier. What such a one has
+    /// done to others' memory before an acquire fence of the caller's is not missed: whoever did it
+    /// was inside, or has left and shows what it has.
     pub(crate) fn is_occupied(&self) -> bool {
         // Acquire: pairs with `leave_owner` and `leave_intruder`.
-        self.busy.load(Ordering::Acquire) != 0 || self.intruder.load(Ordering::Acquire) & LOCKED != 0
+        self.busy.load(Ordering::Acquire) != 0
+            || self.intruder.load(Ordering::Acquire) & LOCKED != 0
     }
 
     /// Waits until the owner has left; after the heavy barrier.
@@ -105,7 +117,8 @@ impl Door {
         }
     }
 
-    /// An intruder's entry, waiting for others and for the owner, each of which leaves within a bounded number of steps.
+    /// An intruder's entry, waiting for others and for the owner, each of which leaves within a
+    /// bounded number of steps.
     #[inline]
     pub(crate) fn enter_intruder(&self, barrier: &impl Barrier) {
         loop {
@@ -120,12 +133,14 @@ impl Door {
         }
     }
 
-    /// The entry of who may not wait: only where nobody owns the CPU and nobody is inside. An owned CPU is not even asked,
-    /// which would take a heavy barrier.
+    /// The entry of who may not wait: only where nobody owns the CPU and nobody is inside. An owned
+    /// CPU is not even asked, which would take a heavy barrier.
     #[inline]
     pub(crate) fn try_enter_unowned(&self) -> bool {
         // Acquire: pairs with the last intruder's release. Relaxed on failure: nothing was learnt.
-        self.intruder.compare_exchange(OWNERLESS, OWNERLESS | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.intruder
+            .compare_exchange(OWNERLESS, OWNERLESS | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 
     #[inline(always)]
@@ -136,7 +151,11 @@ impl Door {
 
     /// Sets whether there is an owner. The caller is inside as an intruder.
     pub(crate) fn set_biased(&self, biased: bool) {
-        debug_assert_ne!(self.intruder.get() & LOCKED, 0, "the bias changes under the intruders' lock");
+        debug_assert_ne!(
+            self.intruder.get() & LOCKED,
+            0,
+            "the bias changes under the intruders' lock"
+        );
         self.intruder.set(if biased { LOCKED } else { LOCKED | OWNERLESS });
     }
 }

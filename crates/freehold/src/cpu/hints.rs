@@ -1,21 +1,25 @@
-//! Chunks that this CPU has freed lately into words that it does not lease: where to look first for one of that order and type.
+//! Chunks that this CPU has freed lately into words that it does not lease: where to look first for
+//! one of that order and type.
 //!
-//! Only hints: the frames are in their word, visible to everybody, and may be gone. Without them a random free and the next
-//! allocation would each lease a word for one frame or run, or look for whole words, the latter under its group's lock.
+//! Only hints: the frames are in their word, visible to everybody, and may be gone. Without them a
+//! random free and the next allocation would each lease a word for one frame or run, or look for
+//! whole words, the latter under its group's lock.
 //!
-//! Hints are left to any block of the home zone. One whose block the zone holds when it is looked at is passed over: the zone
-//! counts what is free there and keeps its min mark.
-//! (Hints into the own group's blocks alone cost an eighth to a quarter more holds of group locks in aging on 96 CPUs and more,
-//! and up to .025 of free memory as order 9.)
+//! Hints are left to any block of the home zone. One whose block the zone holds when it is looked
+//! at is passed over: the zone counts what is free there and keeps its min mark. (Hints into the
+//! own group's blocks alone cost an eighth to a quarter more holds of group locks in aging on 96
+//! CPUs and more, and up to .025 of free memory as order 9.)
 
 use crate::block::{FRAMES, NONE};
 use crate::primitive::{AtomicU32, AtomicU64, Plain};
 
-/// Hints kept of single frames, of the runs of each order and type, and of whole words; the oldest is forgotten. Powers of two.
+/// Hints kept of single frames, of the runs of each order and type, and of whole words; the oldest
+/// is forgotten. Powers of two.
 ///
-/// More make mixed orders cheaper, and cost contiguity: what is freed is taken again before the lists are asked which block fits
-/// best. Eight of each order and type take a sixth more instructions for mixed orders. 64 single frames of each type, where now
-/// those of another type are forgotten on the way, leave up to 5 % less of free memory in whole blocks after long aging.
+/// More make mixed orders cheaper, and cost contiguity: what is freed is taken again before the
+/// lists are asked which block fits best. Eight of each order and type take a sixth more
+/// instructions for mixed orders. 64 single frames of each type, where now those of another type
+/// are forgotten on the way, leave up to 5 % less of free memory in whole blocks after long aging.
 const FRAMES_KEPT: usize = 64;
 const RUNS_KEPT: usize = 16;
 const WORDS_KEPT: usize = 8;
@@ -35,8 +39,8 @@ pub(crate) struct Hints {
 
 /// The newest hints of one kind.
 struct Ring<const N: usize> {
-    /// The block's index and the frame within it, as one number. Behind the newest hint there are empty entries, or the
-    /// oldest one.
+    /// The block's index and the frame within it, as one number. Behind the newest hint there are
+    /// empty entries, or the oldest one.
     entries: [AtomicU64; N],
     /// The newest.
     top: AtomicU32,
@@ -82,11 +86,13 @@ impl Hints {
         }
     }
 
-    /// A chunk of order 0 to 8 in a block of that type, by its block's index and its place in the block.
+    /// A chunk of order 0 to 8 in a block of that type, by its block's index and its place in the
+    /// block.
     #[inline(always)]
     pub(crate) fn push(&self, migratetype: usize, order: u32, index: u32, offset: u32) {
         debug_assert!(index != NONE && offset < FRAMES as u32 && order < 9);
-        let (hint, kind) = (u64::from(index) * FRAMES as u64 + u64::from(offset), migratetype.min(TYPES - 1));
+        let (hint, kind) =
+            (u64::from(index) * FRAMES as u64 + u64::from(offset), migratetype.min(TYPES - 1));
         match order as usize {
             0 => self.frames.push(hint),
             order @ 1..6 => self.runs[kind][order - 1].push(hint),
@@ -122,14 +128,17 @@ mod tests {
     #[test]
     fn the_newest_come_out_first_and_the_oldest_are_forgotten() {
         let hints = Hints::new();
-        for (order, kept) in [(0, FRAMES_KEPT), (1, RUNS_KEPT), (5, RUNS_KEPT), (6, WORDS_KEPT), (8, WORDS_KEPT)] {
+        for (order, kept) in
+            [(0, FRAMES_KEPT), (1, RUNS_KEPT), (5, RUNS_KEPT), (6, WORDS_KEPT), (8, WORDS_KEPT)]
+        {
             assert_eq!(hints.pop(1, order), None);
             let kept = kept as u32;
             for n in 0..kept + 10 {
                 hints.push(1, order, n / 3, n % FRAMES as u32);
             }
             let all: Vec<_> = core::iter::from_fn(|| hints.pop(1, order)).collect();
-            let expected: Vec<_> = (10..kept + 10).rev().map(|n| (n / 3, n % FRAMES as u32)).collect();
+            let expected: Vec<_> =
+                (10..kept + 10).rev().map(|n| (n / 3, n % FRAMES as u32)).collect();
             assert_eq!(all, expected);
         }
     }
@@ -140,7 +149,9 @@ mod tests {
         let all = || (0..TYPES).flat_map(|kind| (1..9).map(move |order| (kind, order)));
         let offset = |kind: usize, order: u32| kind as u32 * 9 + order;
         all().for_each(|(kind, order)| hints.push(kind, order, NONE - 1, offset(kind, order)));
-        all().for_each(|(kind, order)| assert_eq!(hints.pop(kind, order), Some((NONE - 1, offset(kind, order)))));
+        all().for_each(|(kind, order)| {
+            assert_eq!(hints.pop(kind, order), Some((NONE - 1, offset(kind, order))))
+        });
         all().chain([(0, 0)]).for_each(|(kind, order)| hints.push(kind, order, 1, 2));
         hints.clear();
         all().chain([(0, 0)]).for_each(|(kind, order)| assert_eq!(hints.pop(kind, order), None));

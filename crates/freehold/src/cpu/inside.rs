@@ -6,7 +6,8 @@ use super::state::{CpuState, Cursors};
 use crate::primitive::Plain;
 use crate::{CpuId, Freehold, Platform};
 
-/// A CPU's state, entered. Left when dropped; may be left and entered again in between, to reach into other CPUs.
+/// A CPU's state, entered. Left when dropped; may be left and entered again in between, to reach
+/// into other CPUs.
 pub(crate) struct Inside<'a, 'm, P: Platform> {
     pub(crate) fh: &'a Freehold<'m, P>,
     pub(crate) cpu: &'m CpuState<'m>,
@@ -16,8 +17,8 @@ pub(crate) struct Inside<'a, 'm, P: Platform> {
 }
 
 impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
-    /// Gets in, waiting, without a guard: [`get_out`](Self::get_out) or [`already`](Self::already) must follow. Must not be
-    /// called where the caller may have interrupted the CPU's owner.
+    /// Gets in, waiting, without a guard: [`get_out`](Self::get_out) or [`already`](Self::already)
+    /// must follow. Must not be called where the caller may have interrupted the CPU's owner.
     #[inline(always)]
     pub(crate) fn get_in(fh: &Freehold<'m, P>, cpu: &CpuState<'m>, owner: bool) {
         if owner {
@@ -45,20 +46,35 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Enters, waiting. As [`get_in`](Self::get_in).
     #[inline]
-    pub(crate) fn enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId, owner: bool) -> Self {
+    pub(crate) fn enter(
+        fh: &'a Freehold<'m, P>,
+        cpu: &'m CpuState<'m>,
+        id: CpuId,
+        owner: bool,
+    ) -> Self {
         Self::get_in(fh, cpu, owner);
         Self::already(fh, cpu, id, owner)
     }
 
     /// Enters if that takes neither waiting nor a heavy barrier.
     #[inline]
-    pub(crate) fn try_enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId, owner: bool) -> Option<Self> {
+    pub(crate) fn try_enter(
+        fh: &'a Freehold<'m, P>,
+        cpu: &'m CpuState<'m>,
+        id: CpuId,
+        owner: bool,
+    ) -> Option<Self> {
         Self::try_get_in(cpu, owner).then(|| Self::already(fh, cpu, id, owner))
     }
 
     /// For who has got in already.
     #[inline(always)]
-    pub(crate) fn already(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, id: CpuId, owner: bool) -> Self {
+    pub(crate) fn already(
+        fh: &'a Freehold<'m, P>,
+        cpu: &'m CpuState<'m>,
+        id: CpuId,
+        owner: bool,
+    ) -> Self {
         Self { fh, cpu, id, owner, inside: Cell::new(true) }
     }
 

@@ -1,4 +1,5 @@
-//! The words that a CPU leases: a small table, found by the word's number, of what of each is in hand.
+//! The words that a CPU leases: a small table, found by the word's number, of what of each is in
+//! hand.
 //!
 //! ```text
 //! key = PFN / 64      slot = key % 16     (the eight words of a block never collide)
@@ -54,7 +55,8 @@ pub(crate) struct Lease<'m> {
     word: WordCell<'m>,
     at: AtomicU32,
     kind: AtomicU8,
-    /// How many kinds of request [`Leases::current`] has this slot for; of the slot never used it says nothing.
+    /// How many kinds of request [`Leases::current`] has this slot for; of the slot never used it
+    /// says nothing.
     named: AtomicU8,
 }
 
@@ -85,7 +87,8 @@ impl<'m> Lease<'m> {
     pub(crate) fn mask(&self) -> u64 {
         self.mask.get()
     }
-    /// Changes what is in hand; another CPU that looks for a double free may see it late, never wrong.
+    /// Changes what is in hand; another CPU that looks for a double free may see it late, never
+    /// wrong.
     #[inline(always)]
     pub(crate) fn set_mask(&self, mask: u64) {
         self.mask.set(mask);
@@ -108,9 +111,10 @@ impl<'m> Lease<'m> {
 
     /// What of that word is in this hand, as another CPU sees it.
     pub(crate) fn shown(&self, key: u64) -> u64 {
-        // Twice, since the slot may be given to another word between two reads, and back: what both looks show was in hand.
-        // Acquire: the mask is none from before that key, and the key read after it is none from before that mask. That last
-        // read is relaxed: nothing comes of it but one more look, which begins with the key.
+        // Twice, since the slot may be given to another word between two reads, and back: what both
+        // looks show was in hand. Acquire: the mask is none from before that key, and the key read
+        // after it is none from before that mask. That last read is relaxed: nothing comes of it
+        // but one more look, which begins with the key.
         let look = || {
             let before = self.key.load(Ordering::Acquire);
             let mask = self.mask.load(Ordering::Acquire);
@@ -135,7 +139,8 @@ pub(crate) struct Leases<'m> {
     slots: [Lease<'m>; PLACES],
     /// The slot that requests of a kind come to; `SLOTS` for none.
     current: [AtomicU32; KINDS],
-    /// Bit s: slot s may have frames in hand, by kind; its word is this CPU's, and no other may take it over.
+    /// Bit s: slot s may have frames in hand, by kind; its word is this CPU's, and no other may
+    /// take it over.
     ready: [AtomicU32; KINDS],
     /// Bit s: slot s is in use.
     held: AtomicU32,
@@ -230,7 +235,8 @@ impl<'m> Leases<'m> {
         lease.at.set(place.0 * 8 + place.1 as u32);
         lease.word.set(place.2);
         lease.kind.set(kind_of(kind.0, kind.1) as u8);
-        // Release: who finds the key does not find what the word that had the slot before had in hand.
+        // Release: who finds the key does not find what the word that had the slot before had in
+        // hand.
         lease.key.store(key, Ordering::Release);
         // Release: who sees frames in hand sees whose they are.
         lease.mask.store(mask, Ordering::Release);
@@ -243,8 +249,9 @@ impl<'m> Leases<'m> {
         self.set_empty(slot);
         let lease = &self.slots[slot];
         lease.mask.set(0);
-        // Relaxed: who no longer finds the key goes on to an exchange of the word. Either that comes after the frames were put
-        // back, and is refused, or before, and whoever puts them back tells of it.
+        // Relaxed: who no longer finds the key goes on to an exchange of the word. Either that
+        // comes after the frames were put back, and is refused, or before, and whoever puts them
+        // back tells of it.
         lease.key.set(NO_KEY);
         self.held.set(self.held.get() & !(1 << slot));
         if lease.named.get() != 0 {
@@ -299,8 +306,8 @@ impl<'m> Leases<'m> {
 mod tests {
     use super::*;
 
-    /// A word that has something again may be looked for by a request of another purpose, or of the type that its block has by
-    /// now: such a one names the slot, too.
+    /// A word that has something again may be looked for by a request of another purpose, or of the
+    /// type that its block has by now: such a one names the slot, too.
     #[test]
     fn a_slot_that_is_free_is_nobodys_current_one() {
         let word = AtomicU64::new(0);
@@ -321,14 +328,18 @@ mod loom_tests {
     use super::*;
     use crate::loom_tests::{model, spawn};
 
-    /// Between two reads of a look the slot is given to another word and back: what that word had in hand is not this one's.
+    /// Between two reads of a look the slot is given to another word and back: what that word had
+    /// in hand is not this one's.
     #[test]
     fn what_another_word_had_in_hand_is_not_shown() {
         model(|| {
-            let word: &'static AtomicU64 = std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
-            let leases: &'static Leases<'_> = std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
+            let word: &'static AtomicU64 =
+                std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
+            let leases: &'static Leases<'_> =
+                std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
             let (this, other) = (3, 3 + SLOTS as u64);
-            let open = |key: u64, mask| leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask);
+            let open =
+                |key: u64, mask| leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask);
             open(this, 0b01);
             let owner = spawn(move || {
                 for (key, mask) in [(other, 0b10), (this, 0b01)] {
@@ -336,19 +347,26 @@ mod loom_tests {
                     open(key, mask);
                 }
             });
-            assert!(!leases.slot(3).shows(this, 0b10), "a frame that is in use would not be taken back");
+            assert!(
+                !leases.slot(3).shows(this, 0b10),
+                "a frame that is in use would not be taken back"
+            );
             owner.join().unwrap();
         });
     }
 
-    /// What another word had in hand before the key was this one's is not shown with it, nor taken for what both looks saw.
+    /// What another word had in hand before the key was this one's is not shown with it, nor taken
+    /// for what both looks saw.
     #[test]
     fn what_another_word_had_in_hand_before_is_not_shown() {
         model(|| {
-            let word: &'static AtomicU64 = std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
-            let leases: &'static Leases<'_> = std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
+            let word: &'static AtomicU64 =
+                std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
+            let leases: &'static Leases<'_> =
+                std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
             let (this, other) = (3, 3 + SLOTS as u64);
-            let open = |key: u64, mask| leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask);
+            let open =
+                |key: u64, mask| leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask);
             open(other, 0b10);
             let owner = spawn(move || {
                 for (key, mask) in [(this, 0b01), (other, 0b10), (this, 0b01)] {
@@ -356,7 +374,10 @@ mod loom_tests {
                     open(key, mask);
                 }
             });
-            assert!(!leases.slot(3).shows(this, 0b10), "a frame that is in use would not be taken back");
+            assert!(
+                !leases.slot(3).shows(this, 0b10),
+                "a frame that is in use would not be taken back"
+            );
             owner.join().unwrap();
         });
     }

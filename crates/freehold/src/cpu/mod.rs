@@ -1,4 +1,5 @@
-//! What one CPU has: the words it leases, hints of what it freed lately, a whole block or two, and the door to it all.
+//! What one CPU has: the words it leases, hints of what it freed lately, a whole block or two, and
+//! the door to it all.
 //!
 //! | file | what |
 //! |---|---|

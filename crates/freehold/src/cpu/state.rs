@@ -25,15 +25,19 @@ pub(crate) struct CpuState<'m> {
     /// Somebody has taken it for good with `own`.
     pub(crate) owned: AtomicBool,
     pub(crate) online: AtomicBool,
-    /// The zone that this CPU's requests go to first, of those with memory. Changes with memory, under the door.
+    /// The zone that this CPU's requests go to first, of those with memory. Changes with memory,
+    /// under the door.
     pub(crate) home_zone: AtomicU32,
-    /// That zone and this CPU's group in it, as [`Tag::holder`](crate::block::tag::Tag::holder) has them.
+    /// That zone and this CPU's group in it, as [`Tag::holder`](crate::block::tag::Tag::holder) has
+    /// them.
     pub(crate) home: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
-    /// So many blocks more may be gone on to without a look at the lists; see [`in_use`](crate::transfer::in_use).
+    /// So many blocks more may be gone on to without a look at the lists; see
+    /// [`in_use`](crate::transfer::in_use).
     pub(crate) followed: AtomicU32,
-    /// So many frees more lease nothing: somebody was short of memory and has asked for what was in hand here.
+    /// So many frees more lease nothing: somebody was short of memory and has asked for what was in
+    /// hand here.
     pub(crate) after_recall: AtomicU32,
     pub(crate) leases: Leases<'m>,
     pub(crate) counters: CpuCounters,

@@ -1,11 +1,11 @@
 //! Blocks that frees have announced, waiting for their holder: a lock-free stack of blocks.
 //!
-//! Pushing is one compare-exchange and may be done in any context. Taking takes everything at once, so no node is ever
-//! removed from the middle and the ABA problem cannot arise. What a bounded look leaves over stays on a private chain
-//! (`rest`) that only the holder's lock protects.
+//! Pushing is one compare-exchange and may be done in any context. Taking takes everything at once,
+//! so no node is ever removed from the middle and the ABA problem cannot arise. What a bounded look
+//! leaves over stays on a private chain (`rest`) that only the holder's lock protects.
 //!
-//! A block is in at most one inbox: only who has changed its class to QUEUED pushes it, and the class leaves QUEUED only
-//! when it is popped.
+//! A block is in at most one inbox: only who has changed its class to QUEUED pushes it, and the
+//! class leaves QUEUED only when it is popped.
 
 use crate::block::NONE;
 use crate::block::layout::Index;
@@ -38,9 +38,15 @@ impl Inbox {
         let mut head = self.head.load(Ordering::Relaxed); // only a guess, which the exchange checks
         loop {
             map.links(index).inbox_next.set(head);
-            // Release: who takes the stack must see the link (and, through the links, those of earlier pushes, which
-            // the release sequence carries). Failure: relaxed, the loop looks again.
-            match self.head.compare_exchange_weak(head, index.get(), Ordering::Release, Ordering::Relaxed) {
+            // Release: who takes the stack must see the link (and, through the links, those of
+            // earlier pushes, which the release sequence carries). Failure: relaxed, the loop looks
+            // again.
+            match self.head.compare_exchange_weak(
+                head,
+                index.get(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return,
                 Err(now) => head = now,
             }

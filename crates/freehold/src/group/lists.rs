@@ -1,15 +1,17 @@
-//! The free lists of one holder: its partly free blocks by migratetype, largest free run and fullness.
+//! The free lists of one holder: its partly free blocks by migratetype, largest free run and
+//! fullness.
 //!
 //! ```text
 //! list = (migratetype, class, bucket)     class: see `block::words`     bucket: free frames / 64, 0 = the fullest
 //! WHOLE                                   wholly free blocks, of no type
 //! ```
 //!
-//! A request takes a block whose largest run is the smallest that will do, and of those the fullest: large runs stay, and
-//! what is nearly free becomes whole. (After long aging on 16 CPUs with 1 GiB, 70 % used, that leaves 87 % of free memory
-//! in whole blocks; the fullest first whatever its runs 59 %, the kernel's free lists 82 %.) Circular lists through the
-//! blocks' [`Links`](crate::block::words::Links), so that taking turns is moving the head. Every operation takes constant
-//! time. Under the holder's lock.
+//! A request takes a block whose largest run is the smallest that will do, and of those the
+//! fullest: large runs stay, and what is nearly free becomes whole. (After long aging on 16 CPUs
+//! with 1 GiB, 70 % used, that leaves 87 % of free memory in whole blocks; the fullest first
+//! whatever its runs 59 %, the kernel's free lists 82 %.) Circular lists through the blocks'
+//! [`Links`](crate::block::words::Links), so that taking turns is moving the head. Every operation
+//! takes constant time. Under the holder's lock.
 
 use crate::block::bits;
 use crate::block::layout::Index;
@@ -66,8 +68,8 @@ impl Lists {
         }
     }
 
-    /// Puts a block at the end of a list: what was freed into just now is used last, and may become whole meanwhile. A whole one
-    /// goes to the head.
+    /// Puts a block at the end of a list: what was freed into just now is used last, and may become
+    /// whole meanwhile. A whole one goes to the head.
     pub(crate) fn link(&self, map: &FrameMap<'_>, index: Index, list: u16) {
         let links = map.links(index);
         debug_assert_eq!(links.list.get(), NO_LIST);
@@ -128,12 +130,17 @@ impl Lists {
         let (class, bucket) = (list / BUCKETS, list % BUCKETS);
         let (migratetype, class) = (class / CLASSES, class % CLASSES);
         let (buckets, classes) = (&self.filled[migratetype][class], &self.classes[migratetype]);
-        buckets.set(if filled { buckets.get() | 1 << bucket } else { buckets.get() & !(1 << bucket) });
+        buckets.set(if filled {
+            buckets.get() | 1 << bucket
+        } else {
+            buckets.get() & !(1 << bucket)
+        });
         let bit = u16::from(buckets.get() != 0) << class;
         classes.set(classes.get() & !(1 << class) | bit);
     }
 
-    /// The lists that have a partly free block when it is their turn: the others, of some hundreds most, are not looked at.
+    /// The lists that have a partly free block when it is their turn: the others, of some hundreds
+    /// most, are not looked at.
     pub(crate) fn filled(&self) -> impl Iterator<Item = u16> + '_ {
         let of_class = |migratetype: usize, class: usize| {
             bits::each(u64::from(self.filled[migratetype][class].get()))
@@ -151,8 +158,8 @@ impl Lists {
         (index != NONE).then_some(index)
     }
 
-    /// The next block of that type to take a run of `class` from: of the smallest class that has one, the fullest, and
-    /// among those of a list the one at its head.
+    /// The next block of that type to take a run of `class` from: of the smallest class that has
+    /// one, the fullest, and among those of a list the one at its head.
     pub(crate) fn best(&self, map: &FrameMap<'_>, migratetype: usize, class: u8) -> Option<Index> {
         let classes = u32::from(self.classes[migratetype].get()) & (!0 << class);
         if classes == 0 {
@@ -164,7 +171,12 @@ impl Lists {
     }
 
     /// The emptiest one with such a run.
-    pub(crate) fn emptiest(&self, map: &FrameMap<'_>, migratetype: usize, class: u8) -> Option<Index> {
+    pub(crate) fn emptiest(
+        &self,
+        map: &FrameMap<'_>,
+        migratetype: usize,
+        class: u8,
+    ) -> Option<Index> {
         let filled = &self.filled[migratetype][usize::from(class)..];
         let (class, bucket) = (usize::from(class)..)
             .zip(filled)
@@ -173,7 +185,8 @@ impl Lists {
         map.index(self.first(list_of(migratetype, class, bucket))?)
     }
 
-    /// The block that is at the head of its list goes to the end of it: the next CPU gets another one.
+    /// The block that is at the head of its list goes to the end of it: the next CPU gets another
+    /// one.
     pub(crate) fn take_turn(&self, map: &FrameMap<'_>, index: Index) {
         let links = map.links(index);
         let head = &self.heads[usize::from(links.list.get()).min(PARTLY)];

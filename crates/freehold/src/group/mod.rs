@@ -7,9 +7,10 @@
 //!                inbox: blocks that frees have announced, pushed without the lock
 //! ```
 //!
-//! A block's frames are in its words, which every CPU may change at any time; what a stock says about them was true when
-//! the block was listed. The words decide. The lock is taken to choose the next block to lease words of, once for some
-//! hundred frames where memory is plenty, for ten where it is short; never by a free.
+//! A block's frames are in its words, which every CPU may change at any time; what a stock says
+//! about them was true when the block was listed. The words decide. The lock is taken to choose the
+//! next block to lease words of, once for some hundred frames where memory is plenty, for ten where
+//! it is short; never by a free.
 //!
 //! The zone has a stock too, of the partly free blocks that no group holds, under its own lock.
 
@@ -33,11 +34,15 @@ pub(crate) struct Stock {
 
 impl Stock {
     pub(crate) fn new() -> Self {
-        Self { lists: Lists::new(), inbox: Inbox::new(), free: core::array::from_fn(|_| AtomicU64::new(0)) }
+        Self {
+            lists: Lists::new(),
+            inbox: Inbox::new(),
+            free: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 
-    /// Free frames of that type in listed blocks when they were listed: what was freed since then is not added, what was taken
-    /// past the lists not subtracted.
+    /// Free frames of that type in listed blocks when they were listed: what was freed since then
+    /// is not added, what was taken past the lists not subtracted.
     pub(crate) fn free_of(&self, migratetype: usize) -> u64 {
         self.free[migratetype].get()
     }
@@ -71,6 +76,11 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new() -> Self {
-        Self { lock: Lock::new(), idle_ticks: AtomicU32::new(0), acquisitions: AtomicU64::new(0), stock: Stock::new() }
+        Self {
+            lock: Lock::new(),
+            idle_ticks: AtomicU32::new(0),
+            acquisitions: AtomicU64::new(0),
+            stock: Stock::new(),
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Looking in from outside: statistics, pageblocks one by one, and the walk that proves the invariants.
+//! Looking in from outside: statistics, pageblocks one by one, and the walk that proves the
+//! invariants.
 
 pub(crate) mod pageblocks;
 pub(crate) mod report;

@@ -24,18 +24,25 @@ pub struct PageblockState {
 }
 
 impl<P: Platform> Freehold<'_, P> {
-    /// The pageblocks of a zone that have memory, by rising address; none where there is no such zone.
+    /// The pageblocks of a zone that have memory, by rising address; none where there is no such
+    /// zone.
     ///
-    /// Takes no lock; time proportional to the zone. Exact while nothing runs: the free frames add up to
+    /// Takes no lock; time proportional to the zone. Exact while nothing runs: the free frames add
+    /// up to
     /// [`ZoneStats::free`](crate::ZoneStats::free).
     pub fn pageblocks(&self, zone: usize) -> impl Iterator<Item = PageblockState> + '_ {
         let numbers = self.zones.get(zone).map(|z| self.block_numbers(z));
         numbers.into_iter().flatten().filter_map(move |number| {
             let z = &self.zones[zone];
-            let found = self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));
+            let found =
+                self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));
             let (tag, free, frames) = match found.filter(|(_, tag)| tag.state() != ABSENT) {
                 Some((index, tag)) => {
-                    let frames = if tag.has(HOLES) { count_of(&self.map.present(index)) } else { FRAMES as u32 };
+                    let frames = if tag.has(HOLES) {
+                        count_of(&self.map.present(index))
+                    } else {
+                        FRAMES as u32
+                    };
                     (tag, count_of(&self.free_words(index, tag)), frames)
                 }
                 None if z.bitmap.contains(number - z.first_block) => {
@@ -47,7 +54,8 @@ impl<P: Platform> Freehold<'_, P> {
             if tag.zone() != zone {
                 return None;
             }
-            let migratetype = Migratetype::from_index(tag.migratetype()).filter(|_| !tag.has(ISOLATED));
+            let migratetype =
+                Migratetype::from_index(tag.migratetype()).filter(|_| !tag.has(ISOLATED));
             Some(PageblockState {
                 start: Pfn::new(number << 9),
                 holder: self.holder(tag),

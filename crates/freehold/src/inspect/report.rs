@@ -1,7 +1,9 @@
 //! Reading the statistics: counters as they are, and one walk over a zone's blocks.
 
 use crate::block::layout::Index;
-use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE, ZONE_GROUP};
+use crate::block::tag::{
+    ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE, ZONE_GROUP,
+};
 use crate::block::words::{CLASS_NONE, count_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::inspect::stats::{CpuStats, ZoneStats};
@@ -44,14 +46,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[must_use]
     pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
         let state = self.cpu_state(cpu)?;
-        let leased: u64 =
-            (0..crate::cpu::lease::SLOTS).map(|slot| u64::from(state.leases.slot(slot).mask().count_ones())).sum();
+        let leased: u64 = (0..crate::cpu::lease::SLOTS)
+            .map(|slot| u64::from(state.leases.slot(slot).mask().count_ones()))
+            .sum();
         let kept = state.kept.iter().filter(|kept| kept.get() != crate::block::NONE).count() as u64;
         Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
     }
 
-    /// The first CPU of the group that has the block of a frame; `None` where the zone has it, where it is in a CPU's hand,
-    /// or where there is no frame. Takes no lock.
+    /// The first CPU of the group that has the block of a frame; `None` where the zone has it,
+    /// where it is in a CPU's hand, or where there is no frame. Takes no lock.
     #[must_use]
     pub fn holder_of(&self, pfn: Pfn) -> Option<CpuId> {
         self.holder(self.map.head(self.map.locate(pfn.get())?).tag.get())
@@ -66,7 +69,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Some(CpuId::new(first as u16))
     }
 
-    /// How many blocks the group of a CPU has; the zones where `cpu` is `None`. Takes no lock; walks all blocks.
+    /// How many blocks the group of a CPU has; the zones where `cpu` is `None`. Takes no lock;
+    /// walks all blocks.
     #[must_use]
     pub fn blocks_held(&self, cpu: Option<CpuId>) -> u64 {
         let never_used: u64 = self.zones.iter().map(|zone| zone.whole_blocks.get()).sum();
@@ -119,16 +123,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
         totals
     }
 
-    /// Times a zone's lock was taken, and the steps done under it; `None` where there is no such zone. Takes no lock and
-    /// does not walk: to be compared before and after a call. Exact while nothing runs.
+    /// Times a zone's lock was taken, and the steps done under it; `None` where there is no such
+    /// zone. Takes no lock and does not walk: to be compared before and after a call. Exact while
+    /// nothing runs.
     #[must_use]
     pub fn zone_lock_counts(&self, zone: usize) -> Option<(u64, u64)> {
         let counters = &self.zones.get(zone)?.counters;
         Some((counters.acquisitions.get(), counters.work.get()))
     }
 
-    /// The state and history of a zone; `None` where there is no such zone. Takes no lock; walks all of its blocks that
-    /// were ever used, and the bitmap of the others. Exact while nothing runs.
+    /// The state and history of a zone; `None` where there is no such zone. Takes no lock; walks
+    /// all of its blocks that were ever used, and the bitmap of the others. Exact while nothing
+    /// runs.
     #[must_use]
     pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
         let z = self.zones.get(zone)?;
@@ -143,7 +149,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.each_block(z, |base, tag, words| {
             let free = u64::from(count_of(words));
             let isolated = tag.has(ISOLATED);
-            let migratetype = if isolated { Migratetype::Isolate as usize } else { tag.migratetype() };
+            let migratetype =
+                if isolated { Migratetype::Isolate as usize } else { tag.migratetype() };
             stats.blocks_by_type[migratetype] += 1;
             let leased = self.leased_in(base).min(free);
             match tag.group() {
@@ -152,7 +159,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         (stats.blocks_in_zone + 1, stats.free_in_zone + free - leased)
                 }
                 IN_HAND => {
-                    (stats.blocks_in_cpus, stats.free_in_cpus) = (stats.blocks_in_cpus + 1, stats.free_in_cpus + free)
+                    (stats.blocks_in_cpus, stats.free_in_cpus) =
+                        (stats.blocks_in_cpus + 1, stats.free_in_cpus + free)
                 }
                 _ => {
                     (stats.blocks_in_groups, stats.free_in_groups) =
@@ -210,16 +218,22 @@ impl<'m, P: Platform> Freehold<'m, P> {
         (0..WORDS).map(|w| u64::from(self.leased_frames(index, w).count_ones())).sum()
     }
 
-    /// Every block of a zone that has memory, by rising address: its first frame, its tag, its free frames wherever they
-    /// are. Blocks never used are found by the bitmap.
-    pub(crate) fn each_block(&self, zone: &'m Zone<'m>, mut see: impl FnMut(Pfn, Tag, &[u64; WORDS])) {
+    /// Every block of a zone that has memory, by rising address: its first frame, its tag, its free
+    /// frames wherever they are. Blocks never used are found by the bitmap.
+    pub(crate) fn each_block(
+        &self,
+        zone: &'m Zone<'m>,
+        mut see: impl FnMut(Pfn, Tag, &[u64; WORDS]),
+    ) {
         for number in self.block_numbers(zone) {
-            let found = self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));
+            let found =
+                self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));
             let (tag, words) = match found {
                 Some((index, tag)) if tag.state() != ABSENT => (tag, self.free_words(index, tag)),
-                _ if zone.bitmap.contains(number - zone.first_block) => {
-                    (Tag::new(WHOLE, Migratetype::Movable as usize, zone.id, ZONE_GROUP), [!0; WORDS])
-                }
+                _ if zone.bitmap.contains(number - zone.first_block) => (
+                    Tag::new(WHOLE, Migratetype::Movable as usize, zone.id, ZONE_GROUP),
+                    [!0; WORDS],
+                ),
                 _ => continue,
             };
             if tag.zone() == usize::from(zone.id) {
@@ -228,8 +242,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// The numbers of the blocks of a zone that are set up or in its bitmap, rising: where neither is, a span may be as large
-    /// as the number space and takes no longer.
+    /// The numbers of the blocks of a zone that are set up or in its bitmap, rising: where neither
+    /// is, a span may be as large as the number space and takes no longer.
     pub(crate) fn block_numbers(&self, zone: &'m Zone<'m>) -> impl Iterator<Item = u64> + '_ {
         let (mut next, end) = (zone.span.start.get() >> 9, zone.span.end.get() >> 9);
         core::iter::from_fn(move || {
@@ -248,7 +262,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub(crate) fn free_words(&self, index: Index, tag: Tag) -> [u64; WORDS] {
         match tag.state() {
             WHOLE => [!0; WORDS],
-            SPLIT => core::array::from_fn(|w| self.map.line(index).word(w) | self.leased_frames(index, w)),
+            SPLIT => core::array::from_fn(|w| {
+                self.map.line(index).word(w) | self.leased_frames(index, w)
+            }),
             _ => [0; WORDS],
         }
     }

@@ -1,5 +1,5 @@
-//! What CPUs and zones have counted, read without a lock: single values are exact at the moment of reading, sums are exact
-//! while nothing runs.
+//! What CPUs and zones have counted, read without a lock: single values are exact at the moment of
+//! reading, sums are exact while nothing runs.
 
 use crate::cpu::counters::CpuCounters;
 use crate::primitive::Plain;
@@ -29,8 +29,8 @@ impl CpuCounters {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuStats {
-    /// Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each frame of a bulk
-    /// allocation counts as one of order 0.
+    /// Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each
+    /// frame of a bulk allocation counts as one of order 0.
     pub allocs: [[u64; ORDERS]; 3],
     /// Frees (calls, or frames of bulk calls) into blocks of this CPU's group, and into its hand.
     pub local_frees: u64,
@@ -51,7 +51,8 @@ pub struct CpuStats {
     pub drains: u64,
     /// Free frames given back.
     pub drained_frames: u64,
-    /// Times it asked all other CPUs for what they had in hand, since it could not be served otherwise.
+    /// Times it asked all other CPUs for what they had in hand, since it could not be served
+    /// otherwise.
     pub recalls: u64,
 }
 
@@ -95,13 +96,15 @@ pub struct ZoneStats {
     pub free_blocks: u64,
     /// Blocks by largest free order: index 0 = nothing free, k = order k - 1.
     pub blocks_by_largest_order: [u64; 11],
-    /// The fewest naturally aligned chunks that the free frames form, by order up to 18, wherever they are held.
+    /// The fewest naturally aligned chunks that the free frames form, by order up to 18, wherever
+    /// they are held.
     pub free_chunks: [u64; ORDERS],
     /// Times the zone lock was taken.
     pub lock_acquisitions: u64,
     /// Times the locks of its groups were taken.
     pub group_lock_acquisitions: u64,
-    /// Steps of work done under it: list links and unlinks, bitmap words, blocks moved, lists looked at.
+    /// Steps of work done under it: list links and unlinks, bitmap words, blocks moved, lists
+    /// looked at.
     pub lock_work: u64,
     /// The most steps in one hold.
     pub lock_work_max: u64,
@@ -116,14 +119,16 @@ pub struct ZoneStats {
 }
 
 impl ZoneStats {
-    /// The share of free memory that cannot serve a request of `order`, in thousandths: the unusable-free-space index
-    /// (Gorman and Whitcroft, 2006). 0 when all of it can, or when nothing is free.
+    /// The share of free memory that cannot serve a request of `order`, in thousandths: the
+    /// unusable-free-space index (Gorman and Whitcroft, 2006). 0 when all of it can, or when
+    /// nothing is free.
     #[must_use]
     pub fn unusable_permille(&self, order: Order) -> u64 {
         if self.free == 0 {
             return 0;
         }
-        let usable: u64 = self.free_chunks.iter().enumerate().skip(order.index()).map(|(o, n)| n << o).sum();
+        let usable: u64 =
+            self.free_chunks.iter().enumerate().skip(order.index()).map(|(o, n)| n << o).sum();
         self.free.saturating_sub(usable) * 1000 / self.free
     }
 

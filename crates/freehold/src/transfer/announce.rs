@@ -1,8 +1,9 @@
 //! Putting frames into a block's words, and telling its holder where that matters.
 //!
-//! Most puts into a group's block tell nobody: the bit is in the word, and the lists know of a run as large already. One that
-//! completes a larger run pushes the block into the inbox of its group, at most once until somebody has looked. Of a block that
-//! the zone holds the first put does, whatever it completes: what is free there counts for the watermarks.
+//! Most puts into a group's block tell nobody: the bit is in the word, and the lists know of a run
+//! as large already. One that completes a larger run pushes the block into the inbox of its group,
+//! at most once until somebody has looked. Of a block that the zone holds the first put does,
+//! whatever it completes: what is free there counts for the watermarks.
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, WHOLE};
@@ -20,7 +21,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.announce_completed(index, now, now);
     }
 
-    /// A word is `now`, after `bits` of it became takeable: announces the block if its holder does not know of such a run.
+    /// A word is `now`, after `bits` of it became takeable: announces the block if its holder does
+    /// not know of such a run.
     #[inline(always)]
     pub(crate) fn announce_completed(&self, index: Index, now: u64, bits: u64) {
         let head = self.map.head(index);
@@ -40,8 +42,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if tag.group() != IN_HAND && matches!(tag.state(), SPLIT | WHOLE) {
                 return self.zones[tag.zone()].stock(tag.group()).inbox.push(&self.map, index);
             }
-            // Taken, absent or in a CPU's hand: nothing of it is to be told. Unless that has changed just now, and whoever
-            // changed it has found it marked.
+            // Taken, absent or in a CPU's hand: nothing of it is to be told. Unless that has
+            // changed just now, and whoever changed it has found it marked.
             head.begin_listing();
             if head.tag.get() == tag {
                 return;
@@ -62,11 +64,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for bit in bits::each(strays) {
             // Relaxed: a statistic.
             self.late_double_frees.fetch_add(1, Ordering::Relaxed);
-            self.platform.late_double_free(Pfn::new(self.map.base(index) + w as u64 * 64 + u64::from(bit)));
+            self.platform
+                .late_double_free(Pfn::new(self.map.base(index) + w as u64 * 64 + u64::from(bit)));
         }
     }
 
-    /// Empties the words of a block all of which is free, or taken: what is in them are frees that went wrong unseen.
+    /// Empties the words of a block all of which is free, or taken: what is in them are frees that
+    /// went wrong unseen.
     #[inline(always)]
     pub(crate) fn report_strays(&self, index: Index) {
         if self.map.line(index).has_strays() {
@@ -74,13 +78,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// What is in the words of a block that is in use as a whole, for who is about to make it a split one.
+    /// What is in the words of a block that is in use as a whole, for who is about to make it a
+    /// split one.
     pub(crate) fn strays(&self, index: Index) -> [u64; WORDS] {
         core::array::from_fn(|w| self.map.line(index).word(w))
     }
 
-    /// Takes just these frames out of the words again. For who has made the block a split one: what was there before that
-    /// cannot have been a right free, what came after may be.
+    /// Takes just these frames out of the words again. For who has made the block a split one: what
+    /// was there before that cannot have been a right free, what came after may be.
     pub(crate) fn report_these_strays(&self, index: Index, strays: [u64; WORDS]) {
         for (w, strays) in strays.into_iter().enumerate().filter(|(_, strays)| *strays != 0) {
             let taken = self.map.line(index).take_stray_bits(w, strays);

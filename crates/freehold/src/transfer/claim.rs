@@ -1,5 +1,6 @@
-//! Frames taken straight from a block's words, past the leases: runs of a word and more, requests within address limits,
-//! single frames near the watermarks, and CPUs that may lease nothing because there is too little memory. And whole blocks.
+//! Frames taken straight from a block's words, past the leases: runs of a word and more, requests
+//! within address limits, single frames near the watermarks, and CPUs that may lease nothing
+//! because there is too little memory. And whole blocks.
 
 use crate::block::layout::Index;
 use crate::block::tag::{FRESH, SPLIT, TAKEN, WHOLE};
@@ -8,9 +9,10 @@ use crate::block::{FRAMES, WORDS, bits};
 use crate::{Freehold, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
-    /// Whether frames just taken out of a word may be handed out; otherwise they are put back. They may where the block is
-    /// a split one and nobody leases the word. Who looked before taking them may have been away for long: the hand of a lease
-    /// that ends shows its frames for some steps after they are in the word again, and a free of them would be refused.
+    /// Whether frames just taken out of a word may be handed out; otherwise they are put back. They
+    /// may where the block is a split one and nobody leases the word. Who looked before taking them
+    /// may have been away for long: the hand of a lease that ends shows its frames for some steps
+    /// after they are in the word again, and a free of them would be refused.
     #[inline(always)]
     pub(crate) fn still_open(&self, index: Index, w: usize, frames: u64) -> bool {
         let head = self.map.head(index);
@@ -77,14 +79,16 @@ impl<P: Platform> Freehold<'_, P> {
         if all != !0 || (first..first + LEN).any(|w| head.is_leased(w)) {
             return false;
         }
-        let lost = (first..first + LEN).find(|&w| !(line.take_whole(w) && self.still_open(index, w, !0)));
+        let lost =
+            (first..first + LEN).find(|&w| !(line.take_whole(w) && self.still_open(index, w, !0)));
         if let Some(lost) = lost {
             (first..lost).for_each(|w| self.put_back(index, w, !0));
         }
         lost.is_none()
     }
 
-    /// The same for a run that starts at a multiple of `align` and whose frames lie in `low..high` of the block.
+    /// The same for a run that starts at a multiple of `align` and whose frames lie in `low..high`
+    /// of the block.
     pub(crate) fn claim_within(
         &self,
         index: Index,
@@ -97,11 +101,19 @@ impl<P: Platform> Freehold<'_, P> {
         if (low, high, align) == (0, FRAMES, len) {
             return self.claim(index, order);
         }
-        self.runs_within(index, len, align, low, high).find(|&start| self.claim_at(index, start, len))
+        self.runs_within(index, len, align, low, high)
+            .find(|&start| self.claim_at(index, start, len))
     }
 
     /// Where there is such a run, by a glance.
-    pub(crate) fn run_within(&self, index: Index, order: u32, align: usize, low: usize, high: usize) -> Option<usize> {
+    pub(crate) fn run_within(
+        &self,
+        index: Index,
+        order: u32,
+        align: usize,
+        low: usize,
+        high: usize,
+    ) -> Option<usize> {
         self.runs_within(index, 1 << order, align, low, high).next()
     }
 
@@ -115,7 +127,9 @@ impl<P: Platform> Freehold<'_, P> {
     ) -> impl Iterator<Item = usize> + use<P> {
         let words = self.open_words(index);
         let is_free = move |start: usize| bits::spans(start, len).all(|(w, m)| words[w] & m == m);
-        (low.next_multiple_of(align)..high).step_by(align).filter(move |&start| start + len <= high && is_free(start))
+        (low.next_multiple_of(align)..high)
+            .step_by(align)
+            .filter(move |&start| start + len <= high && is_free(start))
     }
 
     /// Takes exactly these frames; all or none.
@@ -139,7 +153,8 @@ impl<P: Platform> Freehold<'_, P> {
         debug_assert_eq!(head.tag.get().state(), WHOLE);
         self.report_strays(index);
         let tag = head.tag.get();
-        let tag = if tag.migratetype() == migratetype { tag } else { self.retyped(index, migratetype) };
+        let tag =
+            if tag.migratetype() == migratetype { tag } else { self.retyped(index, migratetype) };
         head.tag.set(tag.with_state(TAKEN).with_group(group).with_flag(FRESH, false));
         self.map.base(index)
     }

@@ -5,7 +5,8 @@ use crate::block::{FRAMES, WORDS, bits, pieces};
 use crate::primitive::Plain;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
-/// Times that a range's users are asked to move before it is given up (Linux retries migration five times).
+/// Times that a range's users are asked to move before it is given up (Linux retries migration five
+/// times).
 const MIGRATE_ROUNDS: u32 = 5;
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -33,7 +34,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let mut at = range.start.get();
             while at < range.end.get() {
                 // Pieces of memory do not overlap.
-                let mut ends = self.map.ranges.iter().filter(|r| r.start.get() <= at).map(|r| r.end.get());
+                let mut ends =
+                    self.map.ranges.iter().filter(|r| r.start.get() <= at).map(|r| r.end.get());
                 match ends.find(|&end| at < end) {
                     None => return Some(Pfn::new(at)),
                     Some(end) => at = end,
@@ -45,10 +47,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Allocates exactly these frames, moving their users away (`alloc_contig_range`).
     ///
-    /// Every pageblock that the range touches is isolated, whoever holds it. `migrate` is then called, with no lock
-    /// held, for each run of frames in use: it moves their contents elsewhere and frees them (on any CPU), and returns
-    /// whether trying was of use. Frames of the blocks outside the range are not touched. The allocation is of type
-    /// `migratetype` only in name: blocks keep the type they have.
+    /// Every pageblock that the range touches is isolated, whoever holds it. `migrate` is then
+    /// called, with no lock held, for each run of frames in use: it moves their contents elsewhere
+    /// and frees them (on any CPU), and returns whether trying was of use. Frames of the blocks
+    /// outside the range are not touched. The allocation is of type `migratetype` only in name:
+    /// blocks keep the type they have.
     ///
     /// Takes time proportional to the range, times the rounds of migration (5 at most).
     ///
@@ -118,11 +121,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Finds and allocates `count` frames in a row that start at a multiple of `2^align` frames and lie within
-    /// `limits`: any number, in any zone (those of node 0 first).
+    /// Finds and allocates `count` frames in a row that start at a multiple of `2^align` frames and
+    /// lie within `limits`: any number, in any zone (those of node 0 first).
     ///
-    /// First where nothing has to be moved; then where only movable and CMA blocks are in the way. Looks at each candidate
-    /// once and tries at most 32 of them, so it may fail where a longer search would not.
+    /// First where nothing has to be moved; then where only movable and CMA blocks are in the way.
+    /// Looks at each candidate once and tries at most 32 of them, so it may fail where a longer
+    /// search would not.
     ///
     /// # Errors
     ///
@@ -136,12 +140,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         mut migrate: impl FnMut(FrameRange) -> bool,
     ) -> Result<FrameRange, AllocError> {
         match self.alloc_contig_free(count, align, limits) {
-            Err(AllocError::NoMemory { .. }) => self.find_contig(count, align, limits, Some(&mut migrate)),
+            Err(AllocError::NoMemory { .. }) => {
+                self.find_contig(count, align, limits, Some(&mut migrate))
+            }
             found => found,
         }
     }
 
-    /// The same among free frames alone: for who can move nothing. Blocks with frames in use are left as they are.
+    /// The same among free frames alone: for who can move nothing. Blocks with frames in use are
+    /// left as they are.
     ///
     /// # Errors
     ///
@@ -179,7 +186,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
                 match self.obstacle(range, moving) {
                     Some(behind) => {
-                        // Nothing that contains the obstacle can work, nor anything in a hole behind it.
+                        // Nothing that contains the obstacle can work, nor anything in a hole
+                        // behind it.
                         let Some(there) = self.map.next_present(behind) else { break };
                         start = there.next_multiple_of(step);
                         continue;
@@ -194,11 +202,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 start = next;
             }
         }
-        Err(AllocError::NoMemory { order: crate::Order::fitting(count).unwrap_or(crate::Order::MAX) })
+        Err(AllocError::NoMemory {
+            order: crate::Order::fitting(count).unwrap_or(crate::Order::MAX),
+        })
     }
 
-    /// Where the next range could start after one that cannot be allocated, by a glance without locks: behind the last of its
-    /// frames that do not exist or are isolated, are in use, or where `moving` are in use in a block whose frames cannot be moved.
+    /// Where the next range could start after one that cannot be allocated, by a glance without
+    /// locks: behind the last of its frames that do not exist or are isolated, are in use, or where
+    /// `moving` are in use in a block whose frames cannot be moved.
     fn obstacle(&self, range: FrameRange, moving: bool) -> Option<u64> {
         let mut number = (range.end.get() - 1) >> 9;
         loop {
@@ -215,11 +226,22 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// The same for the part `start..end` of one block. What is known of the block's other frames is put to use: up to its end
-    /// no range of `count` frames starts before the one that is returned.
-    fn obstacle_in(&self, number: u64, start: u64, end: u64, moving: bool, count: u64) -> Option<u64> {
+    /// The same for the part `start..end` of one block. What is known of the block's other frames
+    /// is put to use: up to its end no range of `count` frames starts before the one that is
+    /// returned.
+    fn obstacle_in(
+        &self,
+        number: u64,
+        start: u64,
+        end: u64,
+        moving: bool,
+        count: u64,
+    ) -> Option<u64> {
         let base = number << 9;
-        let there = self.map.locate_block(number).filter(|&index| self.map.head(index).tag.get().state() != ABSENT);
+        let there = self
+            .map
+            .locate_block(number)
+            .filter(|&index| self.map.head(index).tag.get().state() != ABSENT);
         let Some(index) = there else {
             // Never used: there if the ranges say so.
             return (start..end).rev().find(|&pfn| !self.map.is_present(pfn)).map(|last| last + 1);
@@ -228,7 +250,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if tag.has(ISOLATED) {
             return Some(end);
         }
-        let movable = tag.migratetype() == Migratetype::Movable as usize || tag.migratetype() == CMA;
+        let movable =
+            tag.migratetype() == Migratetype::Movable as usize || tag.migratetype() == CMA;
         if tag.state() == WHOLE || moving && movable && !tag.has(HOLES) {
             return None;
         }
@@ -238,19 +261,22 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if moving && movable { !present[w] } else { !free | !present[w] }
         };
         let here = bits::spans((start - base) as usize, (end - start) as usize);
-        let last = here.filter_map(|(w, m)| bits::last(bad(w) & m).map(|bit| w * 64 + bit as usize)).last()?;
+        let last = here
+            .filter_map(|(w, m)| bits::last(bad(w) & m).map(|bit| w * 64 + bit as usize))
+            .last()?;
         Some(base + next_start(&core::array::from_fn(bad), last, count) as u64)
     }
 }
 
-/// The first frame behind the one at `last` of a block from which there are `count` frames that are not `bad`, or all up to the
-/// block's end.
+/// The first frame behind the one at `last` of a block from which there are `count` frames that are
+/// not `bad`, or all up to the block's end.
 fn next_start(bad: &[u64; WORDS], last: usize, count: u64) -> usize {
     let mut obstacle = last;
     if count >= FRAMES as u64 {
         // None lies between obstacles of one block.
         let words = bad.iter().enumerate().rev();
-        let mut lasts = words.filter_map(|(w, &word)| bits::last(word).map(|bit| w * 64 + bit as usize));
+        let mut lasts =
+            words.filter_map(|(w, &word)| bits::last(word).map(|bit| w * 64 + bit as usize));
         obstacle = lasts.next().map_or(last, |of_block| of_block.max(last));
     }
     loop {
@@ -276,11 +302,18 @@ mod tests {
                 [word, word & word << 9 & word >> 3, 0, !0][word as usize % 4]
             });
             let is_bad = |frame: usize| bad[frame / 64] >> (frame % 64) & 1 != 0;
-            let (last, count) = (round * 7 % FRAMES, [1 + round as u64 % 130, 511, 512, 600][round % 4]);
-            let fits = |&start: &usize| (start..FRAMES.min(start + count as usize)).all(|frame| !is_bad(frame));
+            let (last, count) =
+                (round * 7 % FRAMES, [1 + round as u64 % 130, 511, 512, 600][round % 4]);
+            let fits = |&start: &usize| {
+                (start..FRAMES.min(start + count as usize)).all(|frame| !is_bad(frame))
+            };
             let expected = (last + 1..=FRAMES).find(fits).unwrap();
             if is_bad(last) {
-                assert_eq!(next_start(&bad, last, count), expected, "{bad:x?} from {last} for {count}");
+                assert_eq!(
+                    next_start(&bad, last, count),
+                    expected,
+                    "{bad:x?} from {last} for {count}"
+                );
             }
         }
     }

@@ -25,7 +25,8 @@ const BATCH: u32 = 8;
 const RESERVES: u32 = 8;
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// Puts everything in hand back: leases, whole blocks, the places where the next words would come from.
+    /// Puts everything in hand back: leases, whole blocks, the places where the next words would
+    /// come from.
     pub(crate) fn give_back_all(&self) {
         self.end_leases(0);
         self.give_back_kept();
@@ -51,14 +52,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// The periodic work; see [`On::tick`](crate::On::tick).
     pub(crate) fn tick(&self) {
         let cpu = self.cpu;
-        let allocs = cpu.counters.allocs.iter().flatten().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
+        let allocs =
+            cpu.counters.allocs.iter().flatten().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
         let idle = allocs == cpu.allocs_at_tick.get();
         cpu.allocs_at_tick.set(allocs);
         if idle {
             self.give_back_all();
         } else {
             // What single frames and runs come from now stays.
-            let in_use = |keep: u32, slot: u32| if slot < SLOTS as u32 { keep | 1 << slot } else { keep };
+            let in_use =
+                |keep: u32, slot: u32| if slot < SLOTS as u32 { keep | 1 << slot } else { keep };
             self.end_leases(cpu.leases.currents().fold(0, in_use));
         }
         for z in 0..self.fh.zones.len() {
@@ -66,9 +69,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
     }
 
-    /// Where a zone has whole blocks that its min mark keeps from being handed out, groups' partly free blocks become that
-    /// reserve: the emptiest, which are the fewest. What groups hold does not count for the mark, since nothing keeps them from
-    /// handing it out. Whether a whole block may be handed out now.
+    /// Where a zone has whole blocks that its min mark keeps from being handed out, groups' partly
+    /// free blocks become that reserve: the emptiest, which are the fewest. What groups hold does
+    /// not count for the mark, since nothing keeps them from handing it out. Whether a whole block
+    /// may be handed out now.
     pub(crate) fn reserve_partly_free(&self, zone: &'m Zone<'m>, flags: AllocFlags) -> bool {
         if flags.contains(AllocFlags::NO_LOCK) || zone.whole_blocks.get() == 0 {
             return false;
@@ -83,7 +87,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let Some(&group) = groups.peek() else { break };
             let held = self.fh.hold(zone, group);
             let types = [Migratetype::Movable, Migratetype::Reclaimable, Migratetype::Unmovable];
-            let Some(index) = types.into_iter().find_map(|kind| held.pick(kind as usize, 0, true)) else {
+            let Some(index) = types.into_iter().find_map(|kind| held.pick(kind as usize, 0, true))
+            else {
                 groups.next();
                 continue;
             };
@@ -98,7 +103,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let fh = self.fh;
         let own_group = zone.group_of(self.id.index());
         let group = &zone.groups[usize::from(own_group) - 1];
-        let cpus = zone.cpus_of(own_group, fh.cpus.len()).filter(|&cpu| fh.cpus[cpu].online.get()).count() as u32;
+        let cpus =
+            zone.cpus_of(own_group, fh.cpus.len()).filter(|&cpu| fh.cpus[cpu].online.get()).count()
+                as u32;
         // Relaxed, and lost updates do not matter: a preference.
         let ticks = if idle { group.idle_ticks.get().saturating_add(1) } else { 0 };
         group.idle_ticks.set(ticks);
@@ -156,7 +163,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Gives everything free that CPUs and groups have to the zones, and finishes what frees have announced.
+    /// Gives everything free that CPUs and groups have to the zones, and finishes what frees have
+    /// announced.
     ///
     /// Each CPU's state is entered in turn. Takes time proportional to the blocks held.
     pub fn drain_all(&self) {

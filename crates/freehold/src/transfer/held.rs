@@ -68,11 +68,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
             Some(number) => zone.groups[number].lock.try_lock(),
             None => zone.lock.try_lock(),
         };
-        taken.then(|| Held { fh: self, zone, group, steps: Cell::new(0), waits: false, counted: Cell::new(true) })
+        taken.then(|| Held {
+            fh: self,
+            zone,
+            group,
+            steps: Cell::new(0),
+            waits: false,
+            counted: Cell::new(true),
+        })
     }
 
     /// Takes it, or only tries to where the request may not wait.
-    pub(crate) fn hold_for(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
+    pub(crate) fn hold_for(
+        &self,
+        zone: &'m Zone<'m>,
+        group: u16,
+        flags: AllocFlags,
+    ) -> Option<Held<'_, 'm, P>> {
         if flags.contains(AllocFlags::NO_LOCK) {
             return self.try_hold(zone, group);
         }
@@ -80,7 +92,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The same after everything that was announced has been looked at, a few blocks a hold.
-    pub(crate) fn hold_collected(&self, zone: &'m Zone<'m>, group: u16, flags: AllocFlags) -> Option<Held<'_, 'm, P>> {
+    pub(crate) fn hold_collected(
+        &self,
+        zone: &'m Zone<'m>,
+        group: u16,
+        flags: AllocFlags,
+    ) -> Option<Held<'_, 'm, P>> {
         loop {
             let held = self.hold_for(zone, group, flags)?;
             if !held.collect(COLLECT) || flags.contains(AllocFlags::NO_LOCK) {
@@ -89,7 +106,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Takes the lock of whoever has the block now. `None` where it is no memory, or in a CPU's hand.
+    /// Takes the lock of whoever has the block now. `None` where it is no memory, or in a CPU's
+    /// hand.
     pub(crate) fn hold_of(&self, index: Index) -> Option<Held<'_, 'm, P>> {
         loop {
             let tag = self.map.head(index).tag.get();
@@ -106,13 +124,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
 }
 
 impl<P: Platform> Freehold<'_, P> {
-    /// A whole block that nobody else can reach is a split one of that type and group, and its frames can be had.
+    /// A whole block that nobody else can reach is a split one of that type and group, and its
+    /// frames can be had.
     pub(crate) fn fill(&self, index: Index, migratetype: usize, group: u16) {
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = self.retyped(index, migratetype).with_state(SPLIT).with_flag(FRESH, false);
-        // The words first: a free is refused until they are full. Between a tag that says split and a word that is still empty
-        // a wrong free would count, and its frame could be handed out twice. Whoever takes a frame by a hint meanwhile looks
-        // at the tag afterwards, and puts it back.
+        // The words first: a free is refused until they are full. Between a tag that says split and
+        // a word that is still empty a wrong free would count, and its frame could be handed out
+        // twice. Whoever takes a frame by a hint meanwhile looks at the tag afterwards, and puts it
+        // back.
         for w in 0..WORDS {
             self.report_late(index, w, line.fill_word(w));
         }
@@ -132,7 +152,8 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         self.steps.set(self.steps.get() + n);
     }
 
-    /// The words of a block as a lister reads them: what is leased does not count, since nobody else may take it.
+    /// The words of a block as a lister reads them: what is leased does not count, since nobody
+    /// else may take it.
     pub(crate) fn words(&self, index: Index) -> [u64; WORDS] {
         self.step(1);
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
@@ -160,7 +181,8 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         }
     }
 
-    /// Looks at a split block of this holder and puts it where it belongs; a wholly free one becomes whole.
+    /// Looks at a split block of this holder and puts it where it belongs; a wholly free one
+    /// becomes whole.
     pub(crate) fn file(&self, index: Index) {
         let (map, head) = (&self.fh.map, self.fh.map.head(index));
         self.unlist(index);
@@ -191,17 +213,21 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         }
     }
 
-    /// The class that a block's lists tell the world. Of the zone's own blocks none: the next free into one announces it, as what
-    /// they have counts for the watermarks.
+    /// The class that a block's lists tell the world. Of the zone's own blocks none: the next free
+    /// into one announces it, as what they have counts for the watermarks.
     fn known(&self, class: u8) -> u8 {
         if self.group == ZONE_GROUP { CLASS_NONE } else { class }
     }
 
-    /// The same for a block that was handed over before this lock was taken: a free may have announced it and somebody else
-    /// filed it meanwhile, and a third one may have taken it further.
+    /// The same for a block that was handed over before this lock was taken: a free may have
+    /// announced it and somebody else filed it meanwhile, and a third one may have taken it
+    /// further.
     pub(crate) fn file_if_ours(&self, index: Index) {
         let tag = self.fh.map.head(index).tag.get();
-        if tag.state() == SPLIT && tag.group() == self.group && tag.zone() == usize::from(self.zone.id) {
+        if tag.state() == SPLIT
+            && tag.group() == self.group
+            && tag.zone() == usize::from(self.zone.id)
+        {
             self.file(index);
         }
     }
@@ -211,8 +237,8 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         self.stock().lists.whole(&self.fh.map).inspect(|&index| self.unlist(index))
     }
 
-    /// Makes a split block whole, if no word of it is leased and all are full. `false` where that is not so; nothing has
-    /// changed then.
+    /// Makes a split block whole, if no word of it is leased and all are full. `false` where that
+    /// is not so; nothing has changed then.
     fn retire(&self, index: Index) -> bool {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         self.step(1);
@@ -243,13 +269,15 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         }
     }
 
-    /// Makes a whole block that this holder has, on no list, a split one of that type, and lists it.
+    /// Makes a whole block that this holder has, on no list, a split one of that type, and lists
+    /// it.
     pub(crate) fn split(&self, index: Index, migratetype: usize) {
         self.fh.fill(index, migratetype, self.group);
         self.file_split(index);
     }
 
-    /// Lists a block that was split just now: all of it is free, and whoever holds it wants it split.
+    /// Lists a block that was split just now: all of it is free, and whoever holds it wants it
+    /// split.
     fn file_split(&self, index: Index) {
         let (map, head) = (&self.fh.map, self.fh.map.head(index));
         let migratetype = head.tag.get().migratetype();
@@ -282,7 +310,8 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
     fn accept(&self, index: Index) {
         let head = self.fh.map.head(index);
         let tag = head.tag.get();
-        let mine = tag.group() == self.group && core::ptr::eq(&self.fh.zones[tag.zone()], self.zone);
+        let mine =
+            tag.group() == self.group && core::ptr::eq(&self.fh.zones[tag.zone()], self.zone);
         if tag.state() != ABSENT && tag.group() != IN_HAND && !mine {
             // It has changed hands meanwhile; it stays marked.
             self.fh.zones[tag.zone()].stock(tag.group()).inbox.push(&self.fh.map, index);
@@ -290,28 +319,38 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
         }
         // From here on it may be announced again; what the tag says is read after that.
         head.begin_listing();
-        // The list before the tag: who takes a run of blocks without a lock writes them the other way round. SeqCst: and after
-        // the class, which is read by who frees that run and finds it marked.
+        // The list before the tag: who takes a run of blocks without a lock writes them the other
+        // way round. SeqCst: and after the class, which is read by who frees that run and finds it
+        // marked.
         let unlisted = self.fh.map.links(index).list.load(Ordering::SeqCst) == NO_LIST;
         let tag = head.tag.get();
         match tag.state() {
             SPLIT if tag.group() == self.group => self.file(index),
             WHOLE if tag.group() == self.group && unlisted => self.place_whole(index),
             // It was freed just now, by somebody who found it marked.
-            SPLIT | WHOLE if tag.group() != IN_HAND && tag.group() != self.group => self.fh.announce(index),
+            SPLIT | WHOLE if tag.group() != IN_HAND && tag.group() != self.group => {
+                self.fh.announce(index)
+            }
             _ => {}
         }
     }
 
-    /// The next block of that type with a free run of `order`, by the lists and by its words; it stays listed.
+    /// The next block of that type with a free run of `order`, by the lists and by its words; it
+    /// stays listed.
     pub(crate) fn pick(&self, migratetype: usize, order: u32, emptiest: bool) -> Option<Index> {
         let mut looks = u32::MAX;
         self.pick_within(migratetype, order, emptiest, &mut looks)
     }
 
-    /// The same, given up when so many blocks were looked at. For holds that must be short, where somebody looks again who has
-    /// collected what was announced.
-    pub(crate) fn pick_within(&self, migratetype: usize, order: u32, emptiest: bool, looks: &mut u32) -> Option<Index> {
+    /// The same, given up when so many blocks were looked at. For holds that must be short, where
+    /// somebody looks again who has collected what was announced.
+    pub(crate) fn pick_within(
+        &self,
+        migratetype: usize,
+        order: u32,
+        emptiest: bool,
+        looks: &mut u32,
+    ) -> Option<Index> {
         let lists = &self.stock().lists;
         while *looks != 0 {
             *looks -= 1;
@@ -323,22 +362,26 @@ impl<'m, P: Platform> Held<'_, 'm, P> {
             let index = found?;
             self.step(1);
             let words = self.words(index);
-            let whole = migratetype < HIGH_ATOMIC && words.iter().fold(!0, |all, word| all & word) == !0;
+            let whole =
+                migratetype < HIGH_ATOMIC && words.iter().fold(!0, |all, word| all & word) == !0;
             if !whole && crate::block::words::find_run(&words, order).is_some() {
-                // Where memory is plenty each CPU has a block of its own in use, so that they do not share a line of words;
-                // where it is not, sharing one leaves more of the others to become whole.
+                // Where memory is plenty each CPU has a block of its own in use, so that they do
+                // not share a line of words; where it is not, sharing one leaves more of the others
+                // to become whole.
                 if self.zone.spread.get() {
                     lists.take_turn(&self.fh.map, index);
                 }
                 return Some(index);
             }
-            // Less than the list says, or more: it moves to where it belongs, so that it is looked at in vain once only.
+            // Less than the list says, or more: it moves to where it belongs, so that it is looked
+            // at in vain once only.
             self.file(index);
         }
         None
     }
 
-    /// Has a block of this holder, on no list, belong to another one from now on; that one must file it.
+    /// Has a block of this holder, on no list, belong to another one from now on; that one must
+    /// file it.
     pub(crate) fn hand_over(&self, index: Index, group: u16) {
         let head = self.fh.map.head(index);
         head.tag.set(head.tag.get().with_group(group));
@@ -374,7 +417,9 @@ mod tests {
     #[test]
     fn a_block_that_does_not_become_whole_keeps_its_words() {
         let fh = machine(1, 1024);
-        let request = Request::new(Order::ZERO, Migratetype::Movable).from(Pfn::new(200)).below(Pfn::new(201));
+        let request = Request::new(Order::ZERO, Migratetype::Movable)
+            .from(Pfn::new(200))
+            .below(Pfn::new(201));
         let pfn = fh.on(CpuId::new(0)).alloc(request).unwrap();
         let (index, _) = place(&fh, pfn);
         let group = fh.map.head(index).tag.get().group();

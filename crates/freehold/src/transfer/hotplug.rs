@@ -33,13 +33,14 @@ pub enum HotplugError {
         /// The first of them.
         pfn: Pfn,
     },
-    /// Memory is removed by whole pageblocks: the range must start and end at one, or at the end of a piece of memory.
+    /// Memory is removed by whole pageblocks: the range must start and end at one, or at the end of
+    /// a piece of memory.
     Misaligned {
         /// The end of the range that does not.
         pfn: Pfn,
     },
-    /// A frame is in use, or its block is being isolated by somebody else: when memory goes, or comes beside other memory of the
-    /// same pageblock.
+    /// A frame is in use, or its block is being isolated by somebody else: when memory goes, or
+    /// comes beside other memory of the same pageblock.
     Busy {
         /// The first such frame.
         pfn: Pfn,
@@ -55,9 +56,15 @@ impl fmt::Display for HotplugError {
             Self::OutOfZone { pfn } => write!(f, "no zone's span covers {pfn}"),
             Self::Present { pfn } => write!(f, "{pfn} is there already"),
             Self::Absent { pfn } => write!(f, "{pfn} is not there"),
-            Self::Misaligned { pfn } => write!(f, "memory is removed by whole pageblocks; {pfn} is inside one"),
-            Self::Busy { pfn } => write!(f, "{pfn} is in use, or its pageblock is being isolated; try again"),
-            Self::NoRoom => f.write_str("no room: set ZoneConfig::spare_sections and Config::extra_ranges higher"),
+            Self::Misaligned { pfn } => {
+                write!(f, "memory is removed by whole pageblocks; {pfn} is inside one")
+            }
+            Self::Busy { pfn } => {
+                write!(f, "{pfn} is in use, or its pageblock is being isolated; try again")
+            }
+            Self::NoRoom => f.write_str(
+                "no room: set ZoneConfig::spare_sections and Config::extra_ranges higher",
+            ),
         }
     }
 }
@@ -95,8 +102,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// A CPU goes offline: its leases end, and what it keeps goes to its group; with the last CPU of a group all that the
-    /// group has goes to the zone. Frees into its blocks may go on meanwhile.
+    /// A CPU goes offline: its leases end, and what it keeps goes to its group; with the last CPU
+    /// of a group all that the group has goes to the zone. Frees into its blocks may go on
+    /// meanwhile.
     ///
     /// # Errors
     ///
@@ -129,7 +137,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Blocks of a group without CPUs that have nothing free are the zone's from now on, so that it is told of frees.
+    /// Blocks of a group without CPUs that have nothing free are the zone's from now on, so that it
+    /// is told of frees.
     fn leave_to_zone(&self, zone: &'m Zone<'m>, group: u16) {
         for index in self.map.all() {
             let tag = &self.map.head(index).tag;
@@ -139,7 +148,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             };
             while ours(tag.get()) {
                 let held = self.hold(zone, group);
-                // Once more under the lock: somebody may have taken it over, and listed it elsewhere.
+                // Once more under the lock: somebody may have taken it over, and listed it
+                // elsewhere.
                 let now = tag.get();
                 if !ours(now) {
                     break;
@@ -162,8 +172,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.cpu_state(cpu).is_some_and(|state| state.online.get())
     }
 
-    /// Adds memory to the zone whose span covers it; all of it is free at once. Watermarks that follow the kernel's
-    /// formulae are computed again.
+    /// Adds memory to the zone whose span covers it; all of it is free at once. Watermarks that
+    /// follow the kernel's formulae are computed again.
     ///
     /// # Errors
     ///
@@ -199,9 +209,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.compute_limits();
     }
 
-    /// Isolates the blocks that a range of new memory shares with memory that is there: until its frames are in their words
-    /// nobody takes any of them.
-    fn isolate_ends(&self, range: FrameRange) -> Result<[Option<Isolated<'_, 'm, P>>; 2], HotplugError> {
+    /// Isolates the blocks that a range of new memory shares with memory that is there: until its
+    /// frames are in their words nobody takes any of them.
+    fn isolate_ends(
+        &self,
+        range: FrameRange,
+    ) -> Result<[Option<Isolated<'_, 'm, P>>; 2], HotplugError> {
         let ends = [range.start, Pfn::new(range.end.get() - 1)].map(Pfn::pageblock);
         let shared = |block: Pfn| {
             let head = self.map.locate(block.get()).map(|index| self.map.head(index));
@@ -274,8 +287,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Enters every CPU once. A hint, and whatever else takes frames past the leases, looks at the tag and then takes the frame:
-    /// who looked before a block was isolated is out of its CPU's state afterwards.
+    /// Enters every CPU once. A hint, and whatever else takes frames past the leases, looks at the
+    /// tag and then takes the frame: who looked before a block was isolated is out of its CPU's
+    /// state afterwards.
     fn pass_all_doors(&self) {
         self.recall_where(None, |_| true);
     }
@@ -326,8 +340,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[must_use]
     pub fn largest_possible_order(&self, zone: usize) -> Option<Order> {
         let span = self.zones.get(zone)?.span;
-        let within =
-            |r: &&crate::block::map::MemoryRange| span.contains(Pfn::new(r.start.get())) && r.start.get() < r.end.get();
+        let within = |r: &&crate::block::map::MemoryRange| {
+            span.contains(Pfn::new(r.start.get())) && r.start.get() < r.end.get()
+        };
         let orders = self.map.ranges.iter().filter(within).flat_map(|r| {
             let range = FrameRange { start: Pfn::new(r.start.get()), end: Pfn::new(r.end.get()) };
             range.chunks(Order::MAX).map(|(_, order)| order)

@@ -1,8 +1,8 @@
 //! Isolation: blocks from which nothing is allocated while they are emptied.
 //!
-//! An isolated block is split, the zone's, on no list, and its frames do not count as free. It is taken from whoever has
-//! it; frames freed into it go to its words as ever, and stay there. Its migratetype stays what it was, so that undoing an
-//! isolation loses nothing.
+//! An isolated block is split, the zone's, on no list, and its frames do not count as free. It is
+//! taken from whoever has it; frames freed into it go to its words as ever, and stay there. Its
+//! migratetype stays what it was, so that undoing an isolation loses nothing.
 //!
 //! ```text
 //! 1 recall: no CPU keeps the block as a whole (only where it is whole; for all blocks of a range together)
@@ -20,7 +20,8 @@ use crate::primitive::{Ordering, Plain};
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Isolates one block, but for the leases that there are; `false` where it is isolated already, or is no memory.
+    /// Isolates one block, but for the leases that there are; `false` where it is isolated already,
+    /// or is no memory.
     fn isolate_block(&self, number: u64) -> bool {
         let Some(index) = self.set_up_block(number) else { return false };
         let head = self.map.head(index);
@@ -30,20 +31,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return false;
             }
             if tag.group() == IN_HAND {
-                self.recall_where(None, |cpu| cpu.kept.iter().any(|kept| kept.get() == index.get()));
+                self.recall_where(None, |cpu| {
+                    cpu.kept.iter().any(|kept| kept.get() == index.get())
+                });
                 self.platform.relax();
                 continue;
             }
             let Some(held) = self.hold_of(index) else { continue };
-            // Freed and announced: maybe in the inbox of who had it before, who may not look for long. A block of the bitmap may
-            // be on its way out, as part of a run, without a lock: so the list is read before the tag. Acquire: pairs with
-            // `take_found`.
+            // Freed and announced: maybe in the inbox of who had it before, who may not look for
+            // long. A block of the bitmap may be on its way out, as part of a run, without a lock:
+            // so the list is read before the tag. Acquire: pairs with `take_found`.
             let takeable = match self.map.links(index).list.load(Ordering::Acquire) {
                 NO_LIST => head.class() == CLASS_QUEUED,
                 IN_BITMAP => held.zone.bitmap.contains(held.zone.bit(head.number)),
                 _ => true,
             };
-            // Others may have isolated it before this had the lock, and a block in use, or on its way, changes hands without it.
+            // Others may have isolated it before this had the lock, and a block in use, or on its
+            // way, changes hands without it.
             let group = held.group;
             let lost = |tag: Tag| tag.has(ISOLATED) || tag.group() != group;
             let tag = head.tag.get();
@@ -65,7 +69,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 SPLIT => held.unlist(index),
                 _ => {}
             }
-            // A block in use becomes a split one, by an exchange, since it may be freed at this moment, and be anybody's then.
+            // A block in use becomes a split one, by an exchange, since it may be freed at this
+            // moment, and be anybody's then.
             let tag = head.tag.get();
             if lost(tag) {
                 continue;
@@ -84,7 +89,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A block of that number, its metadata set up where it is memory.
     pub(crate) fn set_up_block(&self, number: u64) -> Option<Index> {
         let zone = self.zones.iter().find(|zone| zone.span.contains(Pfn::new(number << 9)))?;
-        let there = self.map.locate_block(number).filter(|&index| self.map.head(index).tag.get().state() != ABSENT);
+        let there = self
+            .map
+            .locate_block(number)
+            .filter(|&index| self.map.head(index).tag.get().state() != ABSENT);
         if there.is_none() {
             let held = self.hold(zone, ZONE_GROUP);
             let bit = number - zone.first_block;
@@ -101,16 +109,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.map.index(raw).is_some_and(|index| blocks.contains(&self.map.base(index)))
     }
 
-    /// Has CPUs give back the blocks of a range that they keep as wholes: one heavy barrier for all of them. `isolate_block` takes
-    /// one for each that it comes to; left to do for it is what another CPU takes meanwhile.
+    /// Has CPUs give back the blocks of a range that they keep as wholes: one heavy barrier for all
+    /// of them. `isolate_block` takes one for each that it comes to; left to do for it is what
+    /// another CPU takes meanwhile.
     fn end_keeping(&self, range: FrameRange) {
         let is_kept = |index: Index| self.map.head(index).tag.get().group() == IN_HAND;
         if Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)).any(is_kept) {
-            self.recall_where(None, |cpu| cpu.kept.iter().any(|kept| self.touches(range, kept.get())));
+            self.recall_where(None, |cpu| {
+                cpu.kept.iter().any(|kept| self.touches(range, kept.get()))
+            });
         }
     }
 
-    /// Ends every lease of the isolated blocks that a range touches. The caller is inside no CPU's state.
+    /// Ends every lease of the isolated blocks that a range touches. The caller is inside no CPU's
+    /// state.
     fn end_leases(&self, range: FrameRange) {
         self.recall_where(None, |cpu| {
             (0..SLOTS).any(|slot| {
@@ -118,11 +130,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 lease.key() != crate::cpu::lease::NO_KEY && self.touches(range, lease.place().0)
             })
         });
-        // Whoever has leased a word without having opened a slot yet is inside its door for a few more steps.
+        // Whoever has leased a word without having opened a slot yet is inside its door for a few
+        // more steps.
         for index in Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)) {
             for w in 0..WORDS {
                 loop {
-                    // Read once: its CPU may say meanwhile that it has nothing in hand, and has a slot for the word still.
+                    // Read once: its CPU may say meanwhile that it has nothing in hand, and has a
+                    // slot for the word still.
                     let lease = usize::from(self.map.head(index).lease(w) & !EMPTY);
                     if lease == 0 {
                         break;
@@ -149,17 +163,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
         range.start.get() >> 9..range.end.get().div_ceil(FRAMES as u64)
     }
 
-    /// Isolates every block that a range touches, or none. They are ordinary again when what it returns is dropped, be
-    /// it by a panic.
-    pub(crate) fn isolate_range(&self, range: FrameRange) -> Result<Isolated<'_, 'm, P>, AllocError> {
-        let mut isolated = Isolated { fh: self, range: FrameRange { start: range.start, end: range.start } };
+    /// Isolates every block that a range touches, or none. They are ordinary again when what it
+    /// returns is dropped, be it by a panic.
+    pub(crate) fn isolate_range(
+        &self,
+        range: FrameRange,
+    ) -> Result<Isolated<'_, 'm, P>, AllocError> {
+        let mut isolated =
+            Isolated { fh: self, range: FrameRange { start: range.start, end: range.start } };
         // One block is as well asked for by itself.
         if Self::blocks_of(range).nth(1).is_some() {
             self.end_keeping(range);
         }
         for number in Self::blocks_of(range) {
             if !self.isolate_block(number) {
-                return Err(AllocError::Busy { pfn: Pfn::new((number << 9).max(range.start.get())) });
+                return Err(AllocError::Busy {
+                    pfn: Pfn::new((number << 9).max(range.start.get())),
+                });
             }
             isolated.range.end = Pfn::new((number + 1) << 9);
         }
@@ -174,8 +194,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let offset = (pfn % FRAMES as u64) as usize;
             Some(self.map.line(index).word(offset / 64) >> (offset % 64) & 1 == 1)
         };
-        let start = (range.start.get()..range.end.get()).find(|&pfn| is_free(pfn) == Some(false))?;
-        let end = (start..range.end.get()).find(|&pfn| is_free(pfn) != Some(false)).unwrap_or(range.end.get());
+        let start =
+            (range.start.get()..range.end.get()).find(|&pfn| is_free(pfn) == Some(false))?;
+        let end = (start..range.end.get())
+            .find(|&pfn| is_free(pfn) != Some(false))
+            .unwrap_or(range.end.get());
         Some(FrameRange { start: Pfn::new(start), end: Pfn::new(end) })
     }
 }

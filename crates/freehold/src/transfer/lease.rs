@@ -23,14 +23,23 @@ use crate::transfer::refill::Want;
 use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// Leases word `w` of a block whose tag was `tag`; returns the slot, where there is at least a frame in hand.
-    /// `freed` are frames of that word that this CPU is freeing: they go into the hand.
+    /// Leases word `w` of a block whose tag was `tag`; returns the slot, where there is at least a
+    /// frame in hand. `freed` are frames of that word that this CPU is freeing: they go into the
+    /// hand.
     ///
     /// # Errors
     ///
-    /// `None` where somebody else has the word, or it has nothing, or the block is not what it was; nothing is freed then.
+    /// `None` where somebody else has the word, or it has nothing, or the block is not what it was;
+    /// nothing is freed then.
     #[inline(always)]
-    pub(crate) fn lease(&self, index: Index, w: usize, tag: Tag, purpose: Purpose, freed: u64) -> Option<usize> {
+    pub(crate) fn lease(
+        &self,
+        index: Index,
+        w: usize,
+        tag: Tag,
+        purpose: Purpose,
+        freed: u64,
+    ) -> Option<usize> {
         let (fh, leases) = (self.fh, &self.cpu.leases);
         let (head, line) = (fh.map.head(index), fh.map.line(index));
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
@@ -48,8 +57,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let got = line.take_word(w);
         if head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
-            // Whole, elsewhere, of another type or isolated by now; or nothing there; or what is freed was free.
-            // The frames before the lease, as in `end_lease`: nobody takes any of them until all are back.
+            // Whole, elsewhere, of another type or isolated by now; or nothing there; or what is
+            // freed was free. The frames before the lease, as in `end_lease`: nobody takes any of
+            // them until all are back.
             let (_, strays) = line.put_back(w, got);
             fh.report_late(index, w, strays);
             head.set_lease(w, 0);
@@ -57,11 +67,18 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             fh.announce_completed(index, now, now);
             return None;
         }
-        leases.open(slot, key, (index.get(), w, line.cell(w)), (purpose, tag.migratetype()), got | freed);
+        leases.open(
+            slot,
+            key,
+            (index.get(), w, line.cell(w)),
+            (purpose, tag.migratetype()),
+            got | freed,
+        );
         Some(slot)
     }
 
-    /// A word that this CPU has a slot for already: what others freed into it comes into the hand as well.
+    /// A word that this CPU has a slot for already: what others freed into it comes into the hand
+    /// as well.
     pub(crate) fn revive(&self, slot: usize, index: Index, w: usize) -> Option<usize> {
         if !self.claim_slot(slot, index, w) {
             return None;
@@ -75,7 +92,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         (lease.mask() != 0).then_some(slot)
     }
 
-    /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed, which had nothing in hand.
+    /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,
+    /// which had nothing in hand.
     pub(crate) fn claim_slot(&self, slot: usize, index: Index, w: usize) -> bool {
         let (head, me) = (self.fh.map.head(index), self.lease_name());
         let ours = head.lease(w) == me || head.change_lease(w, me | EMPTY, me);
@@ -87,7 +105,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         ours
     }
 
-    /// Makes sure that `slot` is free and that one more lease is not one too many; `false` where no lease is allowed.
+    /// Makes sure that `slot` is free and that one more lease is not one too many; `false` where no
+    /// lease is allowed.
     fn make_room(&self, slot: usize) -> bool {
         let leases = &self.cpu.leases;
         if leases.limit() == 0 {
@@ -136,8 +155,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
     }
 
-    /// A slot has nothing in hand: takes what others have freed into the word, or lets anybody take the word over.
-    /// Whether there is something in hand now.
+    /// A slot has nothing in hand: takes what others have freed into the word, or lets anybody take
+    /// the word over. Whether there is something in hand now.
     pub(crate) fn replenish(&self, slot: usize) -> bool {
         let fh = self.fh;
         let lease = self.cpu.leases.slot(slot);
@@ -157,16 +176,18 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         false
     }
 
-    /// A run out of a split block of that type: by leasing a word that has it, or straight from the words.
+    /// A run out of a split block of that type: by leasing a word that has it, or straight from the
+    /// words.
     pub(crate) fn take_of(&self, index: Index, want: Want) -> Option<u64> {
         let head = self.fh.map.head(index);
         let tag = head.tag.get();
         if tag.state() != SPLIT || tag.has(ISOLATED) {
             return None;
         }
-        // Leases are for ordinary blocks of the home zone: a free into one need not look whether the frame exists, and an
-        // allocation from one need not look where it is.
-        let leasable = tag.is_plain_split() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
+        // Leases are for ordinary blocks of the home zone: a free into one need not look whether
+        // the frame exists, and an allocation from one need not look where it is.
+        let leasable =
+            tag.is_plain_split() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
         if want.order >= 6 || !leasable || self.cpu.leases.limit() == 0 {
             let offset = self.fh.claim(index, want.order)?;
             return Some(self.fh.map.base(index) + offset as u64);
@@ -176,7 +197,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let w = self.best_word(index, want)?;
             let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
             let Some(pfn) = self.take(slot, want.order) else { continue };
-            // Where it had the word for something else, with nothing left in hand, the next request finds its own.
+            // Where it had the word for something else, with nothing left in hand, the next request
+            // finds its own.
             if self.cpu.leases.slot(slot).serves(want.purpose(), want.migratetype) {
                 self.cpu.leases.set_current(want.purpose(), want.migratetype, slot);
             }
@@ -185,8 +207,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         None
     }
 
-    /// The word of a block to lease: one that has the run, that nobody leases, and whose own largest run is the smallest, so
-    /// that larger ones stay. Among equals, CPUs that share a block begin at different words.
+    /// The word of a block to lease: one that has the run, that nobody leases, and whose own
+    /// largest run is the smallest, so that larger ones stay. Among equals, CPUs that share a block
+    /// begin at different words.
     fn best_word(&self, index: Index, want: Want) -> Option<usize> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         let lanes = bits::LANES[want.order as usize];
@@ -255,7 +278,9 @@ impl<P: Platform> Freehold<'_, P> {
             return false;
         }
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
-        self.cpus.get(usize::from(lease) - 1).is_some_and(|cpu| cpu.leases.slot(Leases::slot_of(key)).shows(key, bits))
+        self.cpus
+            .get(usize::from(lease) - 1)
+            .is_some_and(|cpu| cpu.leases.slot(Leases::slot_of(key)).shows(key, bits))
     }
 
     /// The frames of a word that are in some CPU's hand, as far as that can be seen.
@@ -277,8 +302,8 @@ mod tests {
     use crate::testing::{machine, place};
     use crate::{CpuId, Migratetype, Order, Request};
 
-    /// Has CPU 0 lease a word, and let go of it if `flush`; then CPU 1 tries, and frees frame `freed` of it. Who leases the word
-    /// afterwards, and what it has.
+    /// Has CPU 0 lease a word, and let go of it if `flush`; then CPU 1 tries, and frees frame
+    /// `freed` of it. Who leases the word afterwards, and what it has.
     fn after_another_has_tried(flush: bool, freed: u64) -> (u16, u64) {
         let fh = machine(2, 1 << 16);
         let first = fh.on(CpuId::new(0));

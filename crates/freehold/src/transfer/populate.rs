@@ -1,7 +1,7 @@
 //! Memory becomes the zone's.
 //!
-//! Whole blocks are bits in the zone's bitmap, and nothing else is written: their metadata is set up when the first of
-//! their section is used. Blocks with holes and CMA blocks are set up at once.
+//! Whole blocks are bits in the zone's bitmap, and nothing else is written: their metadata is set
+//! up when the first of their section is used. Blocks with holes and CMA blocks are set up at once.
 
 use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, Tag, ZONE_GROUP};
@@ -12,14 +12,21 @@ use crate::zone::Zone;
 use crate::{FrameRange, Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Makes a piece of memory free and the zone's. It must not be present yet. Under the hotplug lock, or before
-    /// anyone else knows this allocator. `false` where a section or a range slot is missing; nothing has changed then.
-    pub(crate) fn populate(&self, zone: &'m Zone<'m>, range: FrameRange, cma: &[FrameRange]) -> bool {
+    /// Makes a piece of memory free and the zone's. It must not be present yet. Under the hotplug
+    /// lock, or before anyone else knows this allocator. `false` where a section or a range slot is
+    /// missing; nothing has changed then.
+    pub(crate) fn populate(
+        &self,
+        zone: &'m Zone<'m>,
+        range: FrameRange,
+        cma: &[FrameRange],
+    ) -> bool {
         let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
         let sections = || (first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS);
         // Room for every section, whether it is set up now or when it is used.
         let planned = self.planned_sections();
-        let has_room = |s: u64| self.has_memory(s) || self.map.locate_block(s * SECTION_BLOCKS).is_some();
+        let has_room =
+            |s: u64| self.has_memory(s) || self.map.locate_block(s * SECTION_BLOCKS).is_some();
         let missing = sections().filter(|&s| !has_room(s)).count() as u64;
         let room = u64::from(self.map.blocks.len()) / SECTION_BLOCKS;
         if planned + missing > room || !self.note_range(zone, range) {
@@ -32,7 +39,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let is_cma = cma.iter().any(|r| r.contains(Pfn::new(base)));
             if whole && !is_cma {
                 // As many as there are in a row.
-                let next_cma = cma.iter().map(|r| r.start.get() >> 9).filter(|&at| at > number).min();
+                let next_cma =
+                    cma.iter().map(|r| r.start.get() >> 9).filter(|&at| at > number).min();
                 let end = (range.end.get() >> 9).min(next_cma.unwrap_or(u64::MAX));
                 self.populate_wholes(zone, number, end);
                 number = end;
@@ -40,7 +48,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             let start = range.start.get().max(base);
             let end = range.end.get().min(base + FRAMES as u64);
-            self.populate_block(zone, number, ((start - base) as usize, (end - start) as usize), is_cma);
+            self.populate_block(
+                zone,
+                number,
+                ((start - base) as usize, (end - start) as usize),
+                is_cma,
+            );
             number += 1;
         }
         true
@@ -49,13 +62,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Sections that have memory, set up or not.
     fn planned_sections(&self) -> u64 {
         let ranges = || self.map.ranges.iter().filter(|r| !r.is_spent());
-        let sections = |r: &MemoryRange| (r.start.get() >> SECTION_SHIFT, (r.end.get() - 1) >> SECTION_SHIFT);
+        let sections =
+            |r: &MemoryRange| (r.start.get() >> SECTION_SHIFT, (r.end.get() - 1) >> SECTION_SHIFT);
         let mut planned = 0;
         for (i, range) in ranges().enumerate() {
             let (first, last) = sections(range);
             planned += last - first + 1;
             // Ranges do not overlap, so only their ends can be counted already.
-            let counted = |s: u64| ranges().take(i).any(|r| (sections(r).0..=sections(r).1).contains(&s));
+            let counted =
+                |s: u64| ranges().take(i).any(|r| (sections(r).0..=sections(r).1).contains(&s));
             planned -= u64::from(counted(first));
             planned -= u64::from(last != first && counted(last));
         }
@@ -125,10 +140,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // Frees of memory that went while they were under way.
             self.report_strays(index);
         }
-        // Two pieces of memory meet in one block: it is isolated, or nobody knows this allocator yet.
+        // Two pieces of memory meet in one block: it is isolated, or nobody knows this allocator
+        // yet.
         debug_assert!(tag.state() == SPLIT && tag.group() == ZONE_GROUP);
-        // The words before the tag, which says that they tell: a wrong free in between would count, and its frame could be
-        // handed out twice.
+        // The words before the tag, which says that they tell: a wrong free in between would count,
+        // and its frame could be handed out twice.
         for (w, m) in bits::spans(span.0, span.1) {
             let (_, strays) = self.map.line(index).put_back(w, m);
             self.report_late(index, w, strays);
@@ -149,7 +165,8 @@ mod tests {
     use std::io::Write;
     use std::vec::Vec;
 
-    /// However much memory there is, a block's metadata is written when the first of its section is used.
+    /// However much memory there is, a block's metadata is written when the first of its section is
+    /// used.
     #[test]
     fn what_is_not_used_is_not_set_up() {
         const GIB: u64 = 1 << 18;
@@ -159,18 +176,28 @@ mod tests {
             let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
             let zones = [ZoneConfig::new(&memory)];
             let config = Config::new(2, &zones);
-            // The metadata of 64 TiB is more than 32 bits can address; and a machine may have no addresses for it.
+            // The metadata of 64 TiB is more than 32 bits can address; and a machine may have no
+            // addresses for it.
             let size = Freehold::<SingleCpu>::metadata_size(&config);
             assert!(size.is_ok() || size_of::<usize>() == 4);
             let mut region: Vec<u8> = Vec::new();
-            let Some(size) = size.ok().filter(|&size| region.try_reserve_exact(size).is_ok()) else {
-                let _ = writeln!(std::io::stderr(), "SKIPPED: no room for the metadata of {frames} frames");
+            let Some(size) = size.ok().filter(|&size| region.try_reserve_exact(size).is_ok())
+            else {
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "SKIPPED: no room for the metadata of {frames} frames"
+                );
                 continue;
             };
-            let fh = Freehold::new(&config, &mut region.spare_capacity_mut()[..size], SingleCpu).unwrap();
+            let fh = Freehold::new(&config, &mut region.spare_capacity_mut()[..size], SingleCpu)
+                .unwrap();
             assert_eq!((fh.map.blocks.ready(), fh.zones[0].managed.get()), (0, frames));
             let pfn = fh.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
-            assert_eq!(u64::from(fh.map.blocks.ready()), SECTION_BLOCKS, "one section of {frames} frames");
+            assert_eq!(
+                u64::from(fh.map.blocks.ready()),
+                SECTION_BLOCKS,
+                "one section of {frames} frames"
+            );
             fh.free(pfn, Order::ZERO).unwrap();
         }
     }

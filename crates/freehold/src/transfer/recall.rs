@@ -1,4 +1,5 @@
-//! Every CPU's leases end, so that whoever needs the memory finds it: before a request fails, before a range is isolated.
+//! Every CPU's leases end, so that whoever needs the memory finds it: before a request fails,
+//! before a range is isolated.
 //!
 //! ```text
 //! a look at each CPU; knock at those that have something   (its owner stays out from now on, or is inside still)
@@ -6,8 +7,8 @@
 //! for each of these: wait until its owner has left, end its leases, let it in again
 //! ```
 //!
-//! The look is at each CPU and not at each group: whether a CPU is inside its state at this moment, on its way with frames that
-//! are in no slot yet, is nowhere but in its door.
+//! The look is at each CPU and not at each group: whether a CPU is inside its state at this moment,
+//! on its way with frames that are in no slot yet, is nowhere but in its door.
 
 use crate::block::NONE;
 use crate::cpu::inside::Inside;
@@ -16,18 +17,19 @@ use crate::primitive::{Plain, acquire_fence};
 use crate::transfer::refill::COLLECT;
 use crate::{CpuId, Freehold, Platform};
 
-/// Frees of a CPU that was asked which lease nothing: otherwise the next one takes in hand again what has just come back, before
-/// the asker has looked.
+/// Frees of a CPU that was asked which lease nothing: otherwise the next one takes in hand again
+/// what has just come back, before the asker has looked.
 const AFTER_RECALL: u32 = 64;
 /// No CPU has that number.
 const NOBODY: u32 = u32::MAX;
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Ends the leases of all CPUs but `but`, and takes the whole blocks that they keep, as far as a glance shows that
-    /// there are any; returns how many CPUs were asked. Costs one heavy barrier, or none. The caller is inside no CPU's
-    /// state and holds no lock.
+    /// Ends the leases of all CPUs but `but`, and takes the whole blocks that they keep, as far as
+    /// a glance shows that there are any; returns how many CPUs were asked. Costs one heavy
+    /// barrier, or none. The caller is inside no CPU's state and holds no lock.
     pub(crate) fn recall(&self, but: Option<CpuId>) -> u32 {
-        // Acquire: whoever has taken what we have looked for in vain was inside its CPU's state then.
+        // Acquire: whoever has taken what we have looked for in vain was inside its CPU's state
+        // then.
         acquire_fence();
         self.recall_where(but, |cpu| {
             // Who is inside may have taken frames that are in no slot yet.
@@ -37,8 +39,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The same for the CPUs that `wanted` picks.
-    pub(crate) fn recall_where(&self, but: Option<CpuId>, wanted: impl Fn(&CpuState<'m>) -> bool) -> u32 {
-        let others = (0..self.cpus.len()).filter(|&number| but.is_none_or(|but| but.index() != number));
+    pub(crate) fn recall_where(
+        &self,
+        but: Option<CpuId>,
+        wanted: impl Fn(&CpuState<'m>) -> bool,
+    ) -> u32 {
+        let others =
+            (0..self.cpus.len()).filter(|&number| but.is_none_or(|but| but.index() != number));
         self.recall_these(others.filter(|&number| wanted(&self.cpus[number])))
     }
 
@@ -83,8 +90,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.collect_everywhere();
     }
 
-    /// Has every holder look at what was announced to it. A block that has changed hands since it was announced waits with
-    /// its former holder, who sends it on: so everybody looks twice.
+    /// Has every holder look at what was announced to it. A block that has changed hands since it
+    /// was announced waits with its former holder, who sends it on: so everybody looks twice.
     pub(crate) fn collect_everywhere(&self) {
         for zone in self.zones.iter().chain(self.zones) {
             for group in 0..=zone.groups.len() as u16 {

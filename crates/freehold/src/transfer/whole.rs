@@ -14,7 +14,8 @@ impl<P: Platform> Freehold<'_, P> {
         true
     }
 
-    /// Sets up the section of the whole block that will probably be taken next, so that it is not done under the lock.
+    /// Sets up the section of the whole block that will probably be taken next, so that it is not
+    /// done under the lock.
     pub(crate) fn prepare_whole(&self, zone: &Zone<'_>, flags: AllocFlags) {
         if flags.contains(AllocFlags::NO_LOCK) {
             return;
@@ -29,10 +30,12 @@ impl<P: Platform> Freehold<'_, P> {
 }
 
 impl<P: Platform> Held<'_, '_, P> {
-    /// Takes a whole block out of the zone's bitmap, for a group to have or to be taken; its tag says that the zone has it.
+    /// Takes a whole block out of the zone's bitmap, for a group to have or to be taken; its tag
+    /// says that the zone has it.
     ///
-    /// The lowest, so that high memory stays in one piece. Requests that cannot be moved away later look at those 1 GiB
-    /// regions first that have such blocks already, so that the others can be had as one.
+    /// The lowest, so that high memory stays in one piece. Requests that cannot be moved away later
+    /// look at those 1 GiB regions first that have such blocks already, so that the others can be
+    /// had as one.
     pub(crate) fn take_whole(&self, migratetype: usize) -> Option<Index> {
         let confined = migratetype != crate::Migratetype::Movable as usize;
         if confined && self.zone.by_region.get() {
@@ -57,7 +60,8 @@ impl<P: Platform> Held<'_, '_, P> {
         Some(index)
     }
 
-    /// Makes sure that the metadata of a block in the bitmap is there. `None` only where this may not wait and had to.
+    /// Makes sure that the metadata of a block in the bitmap is there. `None` only where this may
+    /// not wait and had to.
     pub(crate) fn set_up(&self, bit: u64) -> Option<Index> {
         let number = self.zone.first_block + bit;
         let map = &self.fh.map;
@@ -79,19 +83,23 @@ mod tests {
     use crate::testing::machine;
     use crate::{AllocFlags, CpuId, Migratetype, Order, Request};
 
-    /// A request with NO_LOCK may have interrupted whoever sets a section up: it comes back, and takes nothing.
+    /// A request with NO_LOCK may have interrupted whoever sets a section up: it comes back, and
+    /// takes nothing.
     #[test]
     fn who_may_not_wait_does_not_wait_for_a_section() {
         let fh = machine(1, 1 << 18);
         let cpu = fh.on(CpuId::new(0));
         fh.map.setting_up.store(true, crate::primitive::Ordering::Relaxed);
         for order in [0, 3, 7, 9, 11] {
-            let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable).flags(AllocFlags::NO_LOCK);
+            let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+                .flags(AllocFlags::NO_LOCK);
             cpu.alloc(request).unwrap_err();
         }
         fh.map.setting_up.store(false, crate::primitive::Ordering::Relaxed);
         fh.validate().unwrap();
-        let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable).flags(AllocFlags::NO_LOCK)).unwrap();
+        let pfn = cpu
+            .alloc(Request::new(Order::ZERO, Migratetype::Movable).flags(AllocFlags::NO_LOCK))
+            .unwrap();
         cpu.free(pfn, Order::ZERO).unwrap();
         fh.validate().unwrap();
     }

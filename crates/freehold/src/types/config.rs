@@ -9,7 +9,8 @@ use crate::{FrameRange, NodeId, Order, PAGEBLOCK_FRAMES, Pfn};
 /// The machine to manage. Slices are read by [`Freehold::new`](crate::Freehold::new) only.
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'c> {
-    /// How many CPUs there can be (numbered from 0). All are offline at first but those named in `online`.
+    /// How many CPUs there can be (numbered from 0). All are offline at first but those named in
+    /// `online`.
     pub cpus: u16,
     /// How many of them, from CPU 0 on, are online at once.
     pub online: u16,
@@ -21,9 +22,10 @@ pub struct Config<'c> {
     pub extra_ranges: u16,
     /// CPUs that hold blocks together: those that share a cache. `None`: as many as
     /// [`Platform::cpus_per_cache`](crate::Platform::cpus_per_cache) tells, or 16 where it tells nothing (caches are shared by 8
-    /// to 32 CPUs); and in each zone more where groups would have less than 64 blocks. `Some(n)`: `n`, whatever the platform
-    /// tells and however few blocks there are. With `Some(1)` each CPU has blocks of its own, as the pcp-buddy proposal has it,
-    /// which costs contiguity where CPUs are many.
+    /// to 32 CPUs); and in each zone more where groups would have less than 64 blocks. `Some(n)`:
+    /// `n`, whatever the platform tells and however few blocks there are. With `Some(1)` each CPU
+    /// has blocks of its own, as the pcp-buddy proposal has it, which costs contiguity where CPUs
+    /// are many.
     pub group: Option<u16>,
 }
 
@@ -32,7 +34,8 @@ pub struct Config<'c> {
 pub struct ZoneConfig<'c> {
     /// The node.
     pub node: NodeId,
-    /// Where its memory may lie, now and after hotplug. Both ends pageblock-aligned; zones must not overlap.
+    /// Where its memory may lie, now and after hotplug. Both ends pageblock-aligned; zones must not
+    /// overlap.
     pub span: FrameRange,
     /// The memory there is at first: pieces within the span that do not overlap, of any alignment.
     pub memory: &'c [FrameRange],
@@ -47,8 +50,9 @@ pub struct ZoneConfig<'c> {
 /// Below how many free frames a zone serves whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Watermarks {
-    /// The kernel's formulae over all zones: `min_free_kbytes = clamp(sqrt(16 * KiB managed), 128, 262144)`, each zone
-    /// its share; `gap = max(min / 4, managed / 1000)`; `low = min + gap`; `high = low + gap`. Linux 7.3.
+    /// The kernel's formulae over all zones:
+    /// `min_free_kbytes = clamp(sqrt(16 * KiB managed), 128, 262144)`, each zone its share;
+    /// `gap = max(min / 4, managed / 1000)`; `low = min + gap`; `high = low + gap`. Linux 7.3.
     Kernel,
     /// These numbers of frames, in rising order.
     Frames {
@@ -80,7 +84,8 @@ pub enum ConfigError {
         /// The number given.
         zones: usize,
     },
-    /// A zone's span or CMA piece does not start and end at a pageblock, is empty, or ends above PFN 2^40.
+    /// A zone's span or CMA piece does not start and end at a pageblock, is empty, or ends above
+    /// PFN 2^40.
     Span {
         /// The piece.
         range: FrameRange,
@@ -104,8 +109,8 @@ pub enum ConfigError {
     },
     /// Watermarks must rise from min to high.
     Watermarks,
-    /// More than 2^29 pageblocks of metadata, spare sections included: 1 PiB of memory in frames of 4 KiB. On 32-bit targets,
-    /// more metadata than can be addressed.
+    /// More than 2^29 pageblocks of metadata, spare sections included: 1 PiB of memory in frames of
+    /// 4 KiB. On 32-bit targets, more metadata than can be addressed.
     TooLarge {
         /// Sections of 64 pageblocks.
         sections: u64,
@@ -115,17 +120,27 @@ pub enum ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cpus { cpus } => write!(f, "{cpus} CPUs: there must be 1 to 32766, and at most as many online"),
+            Self::Cpus { cpus } => {
+                write!(f, "{cpus} CPUs: there must be 1 to 32766, and at most as many online")
+            }
             Self::Zones { zones } => write!(f, "{zones} zones: there must be 1 to 64"),
-            Self::Span { range } => write!(f, "{range} must be pageblock-aligned, not empty and below PFN 2^40"),
+            Self::Span { range } => {
+                write!(f, "{range} must be pageblock-aligned, not empty and below PFN 2^40")
+            }
             Self::OutsideZone { range } => write!(f, "{range} is empty or outside its zone's span"),
             Self::Overlap { pfn } => write!(f, "two pieces of memory or two zones share {pfn}"),
             Self::TooSmall { given, needed } => {
-                write!(f, "{needed} bytes of metadata are needed, {given} were given; ask Freehold::metadata_size")
+                write!(
+                    f,
+                    "{needed} bytes of metadata are needed, {given} were given; ask Freehold::metadata_size"
+                )
             }
             Self::Watermarks => f.write_str("watermarks must rise: min <= low <= high"),
             Self::TooLarge { sections: sections @ ..=MAX_SECTIONS } => {
-                write!(f, "the metadata of {sections} sections of 64 pageblocks is more than this target can address")
+                write!(
+                    f,
+                    "the metadata of {sections} sections of 64 pageblocks is more than this target can address"
+                )
             }
             Self::TooLarge { sections } => {
                 write!(
@@ -140,14 +155,15 @@ impl fmt::Display for ConfigError {
 impl core::error::Error for ConfigError {}
 
 impl<'c> ZoneConfig<'c> {
-    /// A zone of node 0 without CMA or room for hotplug, with the kernel's watermarks, whose span is just what its
-    /// memory needs.
+    /// A zone of node 0 without CMA or room for hotplug, with the kernel's watermarks, whose span
+    /// is just what its memory needs.
     #[must_use]
     pub fn new(memory: &'c [FrameRange]) -> Self {
         let start = memory.iter().map(|r| r.start).min().unwrap_or_default().pageblock();
         let end = memory.iter().map(|r| r.end).max().unwrap_or_default();
         // At the end of the number space there is no such multiple: the check refuses that span.
-        let end = Pfn::new(end.get().checked_next_multiple_of(PAGEBLOCK_FRAMES).unwrap_or(u64::MAX));
+        let end =
+            Pfn::new(end.get().checked_next_multiple_of(PAGEBLOCK_FRAMES).unwrap_or(u64::MAX));
         Self {
             node: NodeId::new(0),
             span: FrameRange { start, end },
@@ -175,14 +191,16 @@ impl<'c> Config<'c> {
     pub(crate) fn group_size(&self, zone: &ZoneConfig<'_>, per_cache: Option<u16>) -> u16 {
         /// CPUs that usually share a cache.
         const USUAL: u64 = 16;
-        /// Blocks that a group should have: below that, what each CPU begins costs the others too much.
+        /// Blocks that a group should have: below that, what each CPU begins costs the others too
+        /// much.
         const BLOCKS: u64 = 64;
         let cpus = u64::from(self.cpus);
         let blocks = zone.memory.iter().map(FrameRange::len).sum::<u64>() / PAGEBLOCK_FRAMES;
         let groups = |caches: u64| caches.min(blocks / BLOCKS).max(1);
         let size = match (self.group, per_cache) {
             (Some(group), _) => u64::from(group),
-            // Whole caches, since a group that ended within one would share its blocks' lines with the next group.
+            // Whole caches, since a group that ended within one would share its blocks' lines with
+            // the next group.
             (None, Some(per_cache)) => {
                 let per_cache = u64::from(per_cache.max(1));
                 let caches = cpus.div_ceil(per_cache);
@@ -213,7 +231,9 @@ impl<'c> Config<'c> {
             }
             for other in &self.zones[..i] {
                 if overlap(&zone.span, &other.span) {
-                    return Err(ConfigError::Overlap { pfn: zone.span.start.max(other.span.start) });
+                    return Err(ConfigError::Overlap {
+                        pfn: zone.span.start.max(other.span.start),
+                    });
                 }
             }
             for (j, range) in zone.memory.iter().enumerate() {
@@ -252,10 +272,14 @@ impl<'c> Config<'c> {
             for (i, range) in zone.memory.iter().enumerate() {
                 let (first, last) = (section(range.start), section(Pfn::new(range.end.get() - 1)));
                 slots += last - first + 1;
-                // Pieces do not overlap, so only their first and last sections can be counted already.
+                // Pieces do not overlap, so only their first and last sections can be counted
+                // already.
                 let counted = |s: u64| {
-                    let earlier = self.zones[..z].iter().flat_map(|z| z.memory).chain(&zone.memory[..i]);
-                    earlier.clone().any(|r| section(r.start) <= s && s <= section(Pfn::new(r.end.get() - 1)))
+                    let earlier =
+                        self.zones[..z].iter().flat_map(|z| z.memory).chain(&zone.memory[..i]);
+                    earlier
+                        .clone()
+                        .any(|r| section(r.start) <= s && s <= section(Pfn::new(r.end.get() - 1)))
                 };
                 slots -= u64::from(counted(first));
                 slots -= u64::from(last != first && counted(last));
@@ -267,7 +291,8 @@ impl<'c> Config<'c> {
     /// The first section of the whole span, and how many there are.
     pub(crate) fn section_span(&self) -> (u64, u64) {
         let first = self.zones.iter().map(|z| section(z.span.start)).min().unwrap_or(0);
-        let last = self.zones.iter().map(|z| section(Pfn::new(z.span.end.get() - 1))).max().unwrap_or(0);
+        let last =
+            self.zones.iter().map(|z| section(Pfn::new(z.span.end.get() - 1))).max().unwrap_or(0);
         (first, last - first + 1)
     }
 
@@ -295,7 +320,11 @@ mod tests {
     fn a_group_is_as_many_cpus_as_share_a_cache() {
         assert_eq!(size(128, 1 << 16, None, Some(8)), 8);
         assert_eq!(size(128, 1 << 16, None, Some(64)), 64);
-        assert_eq!(size(24, 1 << 16, None, Some(16)), 16, "the second group is smaller: a cache ends there");
+        assert_eq!(
+            size(24, 1 << 16, None, Some(16)),
+            16,
+            "the second group is smaller: a cache ends there"
+        );
         assert_eq!(size(4, 1 << 16, None, Some(64)), 4, "one group on a small machine");
     }
 

@@ -37,7 +37,8 @@ pub enum AllocError {
         /// The first frame still in use.
         pfn: Pfn,
     },
-    /// The request may not wait, and what it found without waiting would not do: a lock was held, or memory is in other hands.
+    /// The request may not wait, and what it found without waiting would not do: a lock was held,
+    /// or memory is in other hands.
     WouldBlock,
     /// There is no such CPU, or it is offline.
     CpuOffline {
@@ -54,13 +55,22 @@ pub enum AllocError {
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoMemory { order } => write!(f, "out of memory: no free chunk of {order} that the request may use"),
-            Self::OrderTooLarge { order, max } => write!(f, "{order} is too large: the largest is {max}"),
+            Self::NoMemory { order } => {
+                write!(f, "out of memory: no free chunk of {order} that the request may use")
+            }
+            Self::OrderTooLarge { order, max } => {
+                write!(f, "{order} is too large: the largest is {max}")
+            }
             Self::BadMigratetype { migratetype } => {
-                write!(f, "{migratetype} is a state of a pageblock; ask for Unmovable, Movable or Reclaimable")
+                write!(
+                    f,
+                    "{migratetype} is a state of a pageblock; ask for Unmovable, Movable or Reclaimable"
+                )
             }
             Self::ZeroLength => f.write_str("a range of no frames was asked for"),
-            Self::BadRange { pfn } => write!(f, "the range leaves its zone or covers a hole at {pfn}"),
+            Self::BadRange { pfn } => {
+                write!(f, "the range leaves its zone or covers a hole at {pfn}")
+            }
             Self::Busy { pfn } => write!(f, "{pfn} is still in use; try again"),
             Self::WouldBlock => f.write_str("a lock was held and the request may not wait for it"),
             Self::CpuOffline { cpu } => write!(f, "{cpu} does not exist or is offline"),
@@ -148,13 +158,20 @@ impl fmt::Display for FreeError {
                 write!(f, "{pfn} was allocated with {allocated} but freed with {freed}")
             }
             Self::InsideAllocation { pfn, head } => {
-                write!(f, "{pfn} lies inside the allocation that starts at {head}; split that first")
+                write!(
+                    f,
+                    "{pfn} lies inside the allocation that starts at {head}; split that first"
+                )
             }
             Self::OutOfZone { pfn } => write!(f, "no zone has {pfn}"),
             Self::Hole { pfn } => write!(f, "{pfn} lies in a hole: there is no memory there"),
             Self::PastEnd { pfn } => write!(f, "the range ends behind its zone, at {pfn}"),
-            Self::Misaligned { pfn, order } => write!(f, "a chunk of {order} cannot start at {pfn}"),
-            Self::OrderTooLarge { order, max } => write!(f, "{order} is too large: the largest is {max}"),
+            Self::Misaligned { pfn, order } => {
+                write!(f, "a chunk of {order} cannot start at {pfn}")
+            }
+            Self::OrderTooLarge { order, max } => {
+                write!(f, "{order} is too large: the largest is {max}")
+            }
             Self::ZeroLength => f.write_str("a range of no frames"),
             Self::CpuOffline { cpu } => write!(f, "{cpu} does not exist or is offline"),
         }

@@ -1,20 +1,23 @@
 //! What a request allows the allocator to do.
 
 bitflags::bitflags! {
-    /// How far a request may go, and where it is made from. Empty is an ordinary request that may wait.
+    /// How far a request may go, and where it is made from. Empty is an ordinary request that may
+    /// wait.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct AllocFlags: u16 {
-        /// The caller may not wait (atomic context): a further quarter of the min watermark may be used, and
-        /// HIGHATOMIC blocks as a last resort.
+        /// The caller may not wait (atomic context): a further quarter of the min watermark may be
+        /// used, and HIGHATOMIC blocks as a last resort.
         const NON_BLOCK = 1 << 0;
         /// The caller is important (`__GFP_HIGH`): half of the min watermark may be used.
         const MIN_RESERVE = 1 << 1;
         /// A high-order request that may not wait: HIGHATOMIC blocks first.
         const HIGH_ATOMIC = 1 << 2;
-        /// The request is the way out of an out-of-memory condition: half of what is left may be used.
+        /// The request is the way out of an out-of-memory condition: half of what is left may be
+        /// used.
         const OOM = 1 << 3;
-        /// The caller may already hold any lock (NMI): locks are only tried, never waited for. Such a request looks at a few
-        /// of the blocks that frees have announced; behind many of them it may be refused once beside free frames.
+        /// The caller may already hold any lock (NMI): locks are only tried, never waited for. Such
+        /// a request looks at a few of the blocks that frees have announced; behind many of them it
+        /// may be refused once beside free frames.
         const NO_LOCK = 1 << 4;
         /// Prefer failing a zone to mixing migratetypes within a pageblock.
         const NO_FRAGMENT = 1 << 5;

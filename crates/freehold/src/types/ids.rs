@@ -7,8 +7,8 @@ pub(crate) const MAX_CPUS: u16 = (1 << 15) - 2;
 
 /// A CPU, counted from 0.
 ///
-/// A number of its own, because the kernel's designs store `cpu + 1` in places where 0 means "nobody" and mixing
-/// the two up is the classic mistake.
+/// A number of its own, because the kernel's designs store `cpu + 1` in places where 0 means
+/// "nobody" and mixing the two up is the classic mistake.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct CpuId(u16);

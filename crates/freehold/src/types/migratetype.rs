@@ -4,8 +4,8 @@ use core::fmt;
 
 /// The kind of allocation that a pageblock serves, so that what cannot move is kept together.
 ///
-/// The numbers are the kernel's (x86-64 with CMA and isolation). The first three are the types a request may name and
-/// that per-CPU lists are kept for; the others are states of a pageblock.
+/// The numbers are the kernel's (x86-64 with CMA and isolation). The first three are the types a
+/// request may name and that per-CPU lists are kept for; the others are states of a pageblock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Migratetype {
@@ -25,8 +25,14 @@ pub enum Migratetype {
 
 impl Migratetype {
     /// Every type, in the order of its number.
-    pub const ALL: [Self; 6] =
-        [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate];
+    pub const ALL: [Self; 6] = [
+        Self::Unmovable,
+        Self::Movable,
+        Self::Reclaimable,
+        Self::HighAtomic,
+        Self::Cma,
+        Self::Isolate,
+    ];
 
     /// The types that a request may name, for each of which a CPU keeps its own lists.
     pub const PCP: [Self; 3] = [Self::Unmovable, Self::Movable, Self::Reclaimable];
@@ -45,16 +51,19 @@ impl Migratetype {
         self as usize
     }
 
-    /// Whether whole pageblocks of this type may merge with blocks of another such type into a larger chunk.
+    /// Whether whole pageblocks of this type may merge with blocks of another such type into a
+    /// larger chunk.
     ///
-    /// True of the three ordinary types only: a merged HIGHATOMIC, CMA or isolated block would lose its purpose.
+    /// True of the three ordinary types only: a merged HIGHATOMIC, CMA or isolated block would lose
+    /// its purpose.
     #[inline]
     #[must_use]
     pub const fn is_mergeable(self) -> bool {
         (self as u8) < Self::HighAtomic as u8
     }
 
-    /// The types to take from when this one has nothing left, best first; empty for types that never take.
+    /// The types to take from when this one has nothing left, best first; empty for types that
+    /// never take.
     ///
     /// Linux 6.12 and later, table `fallbacks`.
     #[inline]

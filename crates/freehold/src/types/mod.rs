@@ -1,4 +1,5 @@
-//! The words of the interface: which frames, how many, of what kind, on which CPU, in which machine, and what went wrong.
+//! The words of the interface: which frames, how many, of what kind, on which CPU, in which
+//! machine, and what went wrong.
 
 pub(crate) mod config;
 pub(crate) mod error;

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// The base-2 logarithm of a number of frames: order 0 is one frame, order 9 a pageblock of 2 MiB, order 18 is 1 GiB.
+/// The base-2 logarithm of a number of frames: order 0 is one frame, order 9 a pageblock of 2 MiB,
+/// order 18 is 1 GiB.
 ///
 /// Always at most [`Order::MAX`], so shifting by it can never overflow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -15,7 +16,8 @@ pub const ORDERS: usize = Order::MAX.index() + 1;
 impl Order {
     /// One frame.
     pub const ZERO: Self = Self(0);
-    /// The largest order that Linux serves cheaply from its per-CPU lists (`PAGE_ALLOC_COSTLY_ORDER`).
+    /// The largest order that Linux serves cheaply from its per-CPU lists
+    /// (`PAGE_ALLOC_COSTLY_ORDER`).
     pub const COSTLY: Self = Self(3);
     /// A pageblock.
     pub const PAGEBLOCK: Self = Self(9);

@@ -55,7 +55,8 @@ impl Pfn {
         Self(self.0 & !(PAGEBLOCK_FRAMES - 1))
     }
 
-    /// The start of the other half of the next larger chunk: the frame number with bit `order` flipped.
+    /// The start of the other half of the next larger chunk: the frame number with bit `order`
+    /// flipped.
     #[inline]
     #[must_use]
     pub const fn buddy(self, order: Order) -> Self {
@@ -127,12 +128,12 @@ impl FrameRange {
         self.start.get() <= pfn.get() && pfn.get() < self.end.get()
     }
 
-    /// The largest naturally aligned chunks, none above `max`, that together are exactly this range, in rising order
-    /// of frame number.
+    /// The largest naturally aligned chunks, none above `max`, that together are exactly this
+    /// range, in rising order of frame number.
     ///
-    /// This is the decomposition of the thread "Free contiguous order-0 pages efficiently": each chunk is as large as
-    /// the alignment of its start and the frames still left allow. At most `2 * max` chunks besides those of order
-    /// `max` itself.
+    /// This is the decomposition of the thread "Free contiguous order-0 pages efficiently": each
+    /// chunk is as large as the alignment of its start and the frames still left allow. At most
+    /// `2 * max` chunks besides those of order `max` itself.
     ///
     /// ```
     /// use freehold::{FrameRange, Order, Pfn};
@@ -179,7 +180,11 @@ mod tests {
                     at += order.frames();
                     // One order more would be misaligned, too long, or above the bound.
                     let larger = order.up().unwrap();
-                    assert!(order.get() == 5 || !pfn.is_aligned(larger) || pfn.get() + larger.frames() > start + len);
+                    assert!(
+                        order.get() == 5
+                            || !pfn.is_aligned(larger)
+                            || pfn.get() + larger.frames() > start + len
+                    );
                 }
                 assert_eq!(at, start + len);
             }

@@ -33,8 +33,8 @@ impl Request {
     pub(crate) const PLAIN_RUN: u8 = 1;
     /// Any whole block.
     pub(crate) const PLAIN_BLOCK: u8 = 2;
-    /// Added to the above: CMA frames will do too, which makes a difference only where there are any, and for movable
-    /// requests.
+    /// Added to the above: CMA frames will do too, which makes a difference only where there are
+    /// any, and for movable requests.
     pub(crate) const OR_CMA: u8 = 4;
     /// There is more to it.
     pub(crate) const SPECIAL: u8 = u8::MAX;
@@ -74,8 +74,8 @@ impl Request {
         self
     }
 
-    /// The chunk has to start at a multiple of `2^align` frames, where that is more than its own order asks for. The frames
-    /// after it need not be free.
+    /// The chunk has to start at a multiple of `2^align` frames, where that is more than its own
+    /// order asks for. The frames after it need not be free.
     #[must_use]
     pub const fn align(mut self, align: Order) -> Self {
         self.plain = Self::SPECIAL;

@@ -1,4 +1,5 @@
-//! The zone's wholly free blocks: one bit each, so that 1 GiB (512 blocks in a row) is found as eight full words.
+//! The zone's wholly free blocks: one bit each, so that 1 GiB (512 blocks in a row) is found as
+//! eight full words.
 //!
 //! ```text
 //! words   bit b = block (base + b) is wholly free and in the zone's hand       1 bit a block
@@ -6,8 +7,8 @@
 //! any2    bit v = any[v] is not 0                                              1 bit 64 words
 //! ```
 //!
-//! The next set bit is found in three steps for up to 512 GiB; above that, one step more for each further 512 GiB.
-//! Used under the zone lock only.
+//! The next set bit is found in three steps for up to 512 GiB; above that, one step more for each
+//! further 512 GiB. Used under the zone lock only.
 
 use crate::block::bits;
 use crate::primitive::{AtomicU64, Plain};
@@ -143,9 +144,16 @@ impl<'m> WholeBitmap<'m> {
         (rest != 0).then(|| first as u64 * 64 + u64::from(rest.trailing_zeros()))
     }
 
-    /// An aligned run of `2^order` whole blocks (orders 0 to 9) within the bits `from..to`, looking at no more than
-    /// `budget` words. `from` need not be aligned. Adds the steps taken to `steps`.
-    pub(crate) fn find(&self, order: u32, from: u64, to: u64, budget: u32, steps: &mut u32) -> Search {
+    /// An aligned run of `2^order` whole blocks (orders 0 to 9) within the bits `from..to`, looking
+    /// at no more than `budget` words. `from` need not be aligned. Adds the steps taken to `steps`.
+    pub(crate) fn find(
+        &self,
+        order: u32,
+        from: u64,
+        to: u64,
+        budget: u32,
+        steps: &mut u32,
+    ) -> Search {
         let len = 1u64 << order;
         let to = to.min(self.words.len() as u64 * 64);
         let mut at = from;
@@ -155,7 +163,8 @@ impl<'m> WholeBitmap<'m> {
             *steps += taken;
             let Some(bit) = bit.filter(|&bit| bit < to) else { return Search::None };
             // The run that contains this bit, or the next one where that starts too early.
-            let start = if bit & !(len - 1) >= from { bit & !(len - 1) } else { (bit | (len - 1)) + 1 };
+            let start =
+                if bit & !(len - 1) >= from { bit & !(len - 1) } else { (bit | (len - 1)) + 1 };
             if order < 6 {
                 let w = (bit / 64) as usize;
                 let mut word = self.words[w].get() & (!0 << (bit % 64));
@@ -175,7 +184,8 @@ impl<'m> WholeBitmap<'m> {
                 }
                 let words = (len / 64) as usize;
                 let first = (start / 64) as usize;
-                let full = (first..first + words).take_while(|&w| self.words[w].get() == !0).count();
+                let full =
+                    (first..first + words).take_while(|&w| self.words[w].get() == !0).count();
                 *steps += full as u32 + 1;
                 left = left.saturating_sub(full as u32 + 1);
                 if full == words {

@@ -2,8 +2,8 @@
 
 use crate::primitive::{AtomicU64, Count, Plain};
 
-/// Buckets of the histogram of work per hold: bucket b counts holds of `2^(b-1)` to `2^b - 1` steps, bucket 0 those
-/// of none.
+/// Buckets of the histogram of work per hold: bucket b counts holds of `2^(b-1)` to `2^b - 1`
+/// steps, bucket 0 those of none.
 pub const WORK_BUCKETS: usize = 20;
 
 /// See the module's documentation.

@@ -1,4 +1,5 @@
-//! A zone: memory of one node with its own lock, watermarks, groups, and the blocks that no group holds.
+//! A zone: memory of one node with its own lock, watermarks, groups, and the blocks that no group
+//! holds.
 //!
 //! ```text
 //! bitmap    wholly free blocks of the three ordinary migratetypes, one bit each: their type means nothing until used
@@ -7,7 +8,8 @@
 //! (nowhere) full blocks, taken ones, and isolated ones
 //! ```
 //!
-//! Every operation on one block takes a constant number of steps; callers bound how many blocks they move in one hold.
+//! Every operation on one block takes a constant number of steps; callers bound how many blocks
+//! they move in one hold.
 
 pub(crate) mod bitmap;
 pub(crate) mod counters;
@@ -31,12 +33,14 @@ pub(crate) struct Zone<'m> {
     pub(crate) id: u8,
     pub(crate) node: NodeId,
     pub(crate) span: FrameRange,
-    /// The number of the block that bit 0 of the bitmap stands for: the span's start rounded down to 1 GiB.
+    /// The number of the block that bit 0 of the bitmap stands for: the span's start rounded down
+    /// to 1 GiB.
     pub(crate) first_block: u64,
     pub(crate) bitmap: WholeBitmap<'m>,
     /// How many bits are set in it.
     pub(crate) whole_blocks: AtomicU64,
-    /// For each 1 GiB of the span, blocks that went to unmovable or reclaimable requests and have not come back.
+    /// For each 1 GiB of the span, blocks that went to unmovable or reclaimable requests and have
+    /// not come back.
     pub(crate) tainted: &'m [AtomicU32],
     pub(crate) stock: Stock,
     pub(crate) groups: &'m [Group],
@@ -46,9 +50,11 @@ pub(crate) struct Zone<'m> {
     pub(crate) keep: AtomicU32,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
-    /// A block with at most so many free frames is one to fill: runs that were freed lately are taken from it again.
+    /// A block with at most so many free frames is one to fill: runs that were freed lately are
+    /// taken from it again.
     pub(crate) nearly_full: AtomicU16,
-    /// Requests that cannot be moved away look at which 1 GiB a block lies in: the machine is large.
+    /// Requests that cannot be moved away look at which 1 GiB a block lies in: the machine is
+    /// large.
     pub(crate) by_region: AtomicBool,
     /// Most of it is whole blocks.
     pub(crate) roomy: AtomicBool,
@@ -78,7 +84,13 @@ pub(crate) struct ZoneParts<'m> {
 }
 
 impl<'m> Zone<'m> {
-    pub(crate) fn new(id: u8, node: NodeId, span: FrameRange, group_size: u16, parts: ZoneParts<'m>) -> Self {
+    pub(crate) fn new(
+        id: u8,
+        node: NodeId,
+        span: FrameRange,
+        group_size: u16,
+        parts: ZoneParts<'m>,
+    ) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
             lock: Lock::new(),
@@ -163,7 +175,8 @@ impl<'m> Zone<'m> {
         self.bitmap.remove((bit / 64) as usize, 1 << (bit % 64))
     }
 
-    /// Notes whether most of the zone is whole blocks. Written only where that changes, since every CPU reads it.
+    /// Notes whether most of the zone is whole blocks. Written only where that changes, since every
+    /// CPU reads it.
     pub(crate) fn update_roomy(&self) {
         let roomy = self.whole_blocks.get() * 2 > self.blocks();
         if self.roomy.get() != roomy {
@@ -185,7 +198,8 @@ impl<'m> Zone<'m> {
     }
 }
 
-/// The first bit of a zone's bitmap: 1 GiB-aligned, so that runs of any order are aligned in the bitmap too.
+/// The first bit of a zone's bitmap: 1 GiB-aligned, so that runs of any order are aligned in the
+/// bitmap too.
 pub(crate) fn first_block(span: FrameRange) -> u64 {
     (span.start.get() >> 18) << 9
 }

@@ -1,7 +1,8 @@
 //! Below how many free frames a zone serves whom, and when the host hears of it.
 //!
-//! The frames that count are those in the zone's own hand: what groups and CPUs have is small, and is used before anybody
-//! asks the zone. The pressure level counts the groups' as well, since they are free memory.
+//! The frames that count are those in the zone's own hand: what groups and CPUs have is small, and
+//! is used before anybody asks the zone. The pressure level counts the groups' as well, since they
+//! are free memory.
 
 use super::Zone;
 use crate::AllocFlags;
@@ -14,8 +15,8 @@ impl Zone<'_> {
         self.whole_blocks.get() * 512 + self.stock.free()
     }
 
-    /// Frames of this zone that a request may count on: free ones, less those of HIGHATOMIC blocks unless it may use
-    /// reserves, and of CMA blocks unless those will do.
+    /// Frames of this zone that a request may count on: free ones, less those of HIGHATOMIC blocks
+    /// unless it may use reserves, and of CMA blocks unless those will do.
     pub(crate) fn usable(&self, flags: AllocFlags, cma: bool) -> u64 {
         let mut usable = self.free();
         if !flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM | AllocFlags::NON_BLOCK) {
@@ -27,8 +28,8 @@ impl Zone<'_> {
         usable
     }
 
-    /// The min watermark as far as the request's flags lower it (Linux 7.3): MIN_RESERVE takes half off, NON_BLOCK a
-    /// further quarter, OOM half of what is left, NO_WATERMARKS all.
+    /// The min watermark as far as the request's flags lower it (Linux 7.3): MIN_RESERVE takes half
+    /// off, NON_BLOCK a further quarter, OOM half of what is left, NO_WATERMARKS all.
     pub(crate) fn min_mark(&self, flags: AllocFlags) -> Option<u64> {
         if flags.contains(AllocFlags::NO_WATERMARKS) {
             return None;
@@ -55,18 +56,21 @@ impl Zone<'_> {
         }
     }
 
-    /// The same where HIGHATOMIC frames do not count, whatever the flags: for who does not take any.
+    /// The same where HIGHATOMIC frames do not count, whatever the flags: for who does not take
+    /// any.
     pub(crate) fn leaves_mark(&self, frames: u64, flags: AllocFlags, cma: bool) -> bool {
         let usable = self.usable(AllocFlags::empty(), cma);
         usable >= frames && usable - frames >= self.min_mark(flags).unwrap_or(0)
     }
 
-    /// Whether over half of the zone's own free frames are CMA frames: such requests take those first.
+    /// Whether over half of the zone's own free frames are CMA frames: such requests take those
+    /// first.
     pub(crate) fn cma_comes_first(&self) -> bool {
         self.stock.free_of(CMA) > self.free() / 2
     }
 
-    /// Compares the free frames with the marks; a change is told later, without locks. Under the zone's lock.
+    /// Compares the free frames with the marks; a change is told later, without locks. Under the
+    /// zone's lock.
     pub(crate) fn update_level(&self) {
         let mut free = self.free();
         if free <= self.high.get() {
@@ -79,7 +83,8 @@ impl Zone<'_> {
         } else if free > self.high.get() || self.high.get() == 0 {
             0
         } else {
-            // Between low and high: whatever was last told stays true, except that below-min is over.
+            // Between low and high: whatever was last told stays true, except that below-min is
+            // over.
             self.level.get().min(1)
         };
         if level != self.level.get() {

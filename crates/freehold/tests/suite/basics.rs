@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use freehold::{
-    AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Request,
-    SingleCpu, Watermarks, ZoneConfig,
+    AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order,
+    Pfn, Request, SingleCpu, Watermarks, ZoneConfig,
 };
 use std::collections::HashSet;
 
@@ -93,7 +93,10 @@ fn a_range_over_the_edge_of_zones_that_touch_is_freed_whole() {
     let pieces = [range(512, 1024), range(1536, 512), range(4096, 512)];
     let zones: Vec<_> = pieces
         .iter()
-        .map(|piece| ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(std::slice::from_ref(piece)) })
+        .map(|piece| ZoneConfig {
+            watermarks: Watermarks::None,
+            ..ZoneConfig::new(std::slice::from_ref(piece))
+        })
         .collect();
     let fh = build(&Config::new(2, &zones), &SingleCpu);
     let on = fh.on(cpu(0));
@@ -128,15 +131,26 @@ fn each_wrong_free_has_its_own_error_and_changes_nothing() {
         assert_eq!(free(0, 0), Err(FreeError::OutOfZone { pfn: Pfn::new(0) }));
         assert_eq!(free(1 << 30, 0), Err(FreeError::OutOfZone { pfn: Pfn::new(1 << 30) }));
         assert_eq!(free(u64::MAX, 0), Err(FreeError::OutOfZone { pfn: Pfn::new(u64::MAX) }));
-        assert_eq!(free(3512, 0), Err(FreeError::Hole { pfn: Pfn::new(3512) }), "behind the first piece");
-        assert_eq!(free(5000, 0), Err(FreeError::Hole { pfn: Pfn::new(5000) }), "in a block without memory");
+        assert_eq!(
+            free(3512, 0),
+            Err(FreeError::Hole { pfn: Pfn::new(3512) }),
+            "behind the first piece"
+        );
+        assert_eq!(
+            free(5000, 0),
+            Err(FreeError::Hole { pfn: Pfn::new(5000) }),
+            "in a block without memory"
+        );
         assert_eq!(
             free(pfn.get() + 1, 1),
             Err(FreeError::Misaligned { pfn: Pfn::new(pfn.get() + 1), order: order(1) })
         );
         assert_eq!(free(9000, 0), Err(FreeError::NeverAllocated { pfn: Pfn::new(9000) }));
         // Something of its block is in use: there a free frame is a free frame.
-        assert_eq!(free(pfn.get() + 4, 0), Err(FreeError::DoubleFree { pfn: Pfn::new(pfn.get() + 4) }));
+        assert_eq!(
+            free(pfn.get() + 4, 0),
+            Err(FreeError::DoubleFree { pfn: Pfn::new(pfn.get() + 4) })
+        );
         assert_eq!(on.free_range(range(pfn.get(), 0)), Err(FreeError::ZeroLength));
         let error = on.free_range(range(12000, 1000)).unwrap_err();
         assert_eq!(error, FreeError::PastEnd { pfn: Pfn::new(12288) });
@@ -151,7 +165,10 @@ fn each_wrong_free_has_its_own_error_and_changes_nothing() {
         let whole = fh.on(cpu(c)).free(pfn, order(2));
         assert_eq!(whole, Err(FreeError::DoubleFree { pfn: Pfn::new(pfn.get() + 2) }));
     }
-    assert_eq!(fh.on(cpu(9)).free(pfn, Order::ZERO), Err(FreeError::CpuOffline { cpu: CpuId::new(9) }));
+    assert_eq!(
+        fh.on(cpu(9)).free(pfn, Order::ZERO),
+        Err(FreeError::CpuOffline { cpu: CpuId::new(9) })
+    );
     assert_eq!(fh.on(cpu(9)).alloc(movable(0)), Err(AllocError::CpuOffline { cpu: CpuId::new(9) }));
     on.free_range(range(pfn.get(), 2)).unwrap();
     on.free(Pfn::new(pfn.get() + 3), Order::ZERO).unwrap();
@@ -258,11 +275,20 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     assert_eq!(F::metadata_size(&Config::new(0, &[zone])), Err(ConfigError::Cpus { cpus: 0 }));
     assert_eq!(F::metadata_size(&Config::new(1, &[])), Err(ConfigError::Zones { zones: 0 }));
     let both = [zone, zone];
-    assert_eq!(F::metadata_size(&Config::new(1, &both)), Err(ConfigError::Overlap { pfn: Pfn::new(512) }));
+    assert_eq!(
+        F::metadata_size(&Config::new(1, &both)),
+        Err(ConfigError::Overlap { pfn: Pfn::new(512) })
+    );
     let odd = ZoneConfig { span: range(5, 512), ..zone };
-    assert_eq!(F::metadata_size(&Config::new(1, &[odd])), Err(ConfigError::Span { range: range(5, 512) }));
+    assert_eq!(
+        F::metadata_size(&Config::new(1, &[odd])),
+        Err(ConfigError::Span { range: range(5, 512) })
+    );
     let outside = ZoneConfig { span: range(512, 512), ..zone };
-    assert!(matches!(F::metadata_size(&Config::new(1, &[outside])), Err(ConfigError::OutsideZone { .. })));
+    assert!(matches!(
+        F::metadata_size(&Config::new(1, &[outside])),
+        Err(ConfigError::OutsideZone { .. })
+    ));
     let small = [std::mem::MaybeUninit::uninit(); 100];
     let result = Freehold::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), &SingleCpu);
     assert!(matches!(result.err(), Some(ConfigError::TooSmall { .. })));

@@ -1,8 +1,9 @@
-//! The corpus that the fuzzer has found (`fuzz/corpus/operations`), and random byte strings, as histories of calls.
+//! The corpus that the fuzzer has found (`fuzz/corpus/operations`), and random byte strings, as
+//! histories of calls.
 //!
-//! `cargo +nightly fuzz run operations` in this crate's directory looks for more; what it finds is replayed here from
-//! then on, on machines without a fuzzer too. One file: `FREEHOLD_HISTORY=1 FREEHOLD_HISTORY_FILE=path cargo test -p
-//! freehold --test suite -- one_file --nocapture`.
+//! `cargo +nightly fuzz run operations` in this crate's directory looks for more; what it finds is
+//! replayed here from then on, on machines without a fuzzer too. One file:
+//! `FREEHOLD_HISTORY=1 FREEHOLD_HISTORY_FILE=path cargo test -p freehold --test suite -- one_file --nocapture`.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,11 +15,13 @@ use proptest::prelude::*;
 fn what_the_fuzzer_found_stays_found() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/operations");
     let Ok(entries) = std::fs::read_dir(&corpus) else {
-        // The packaged crate comes without it. Not `eprintln!`, which the test harness swallows when the test passes.
+        // The packaged crate comes without it. Not `eprintln!`, which the test harness swallows
+        // when the test passes.
         let _ = writeln!(std::io::stderr(), "SKIPPED: no corpus in {}", corpus.display());
         return;
     };
-    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect();
+    let mut files: Vec<_> =
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect();
     files.sort();
     assert!(!files.is_empty(), "{} is empty", corpus.display());
     for path in files {
@@ -37,7 +40,8 @@ fn one_file() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Machines that nobody would build: edges anywhere, zones of a block, holes of a frame, groups of one.
+    /// Machines that nobody would build: edges anywhere, zones of a block, holes of a frame, groups
+    /// of one.
     #[test]
     fn any_machine_keeps_every_promise(history in prop::collection::vec(any::<u8>(), 9..900)) {
         History([&[250], &history[1..]].concat()).check();

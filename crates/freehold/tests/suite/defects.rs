@@ -1,4 +1,5 @@
-//! What an audit of an earlier core found, each as a history on the real functions: none of it can happen again.
+//! What an audit of an earlier core found, each as a history on the real functions: none of it can
+//! happen again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -6,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, Order, Pfn, Platform, Request, SingleCpu,
-    Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, Order, Pfn, Platform,
+    Request, SingleCpu, Watermarks, ZoneConfig,
 };
 
-/// Counts what it is asked for, and does something in the middle of a heavy barrier: what other CPUs do just then.
+/// Counts what it is asked for, and does something in the middle of a heavy barrier: what other
+/// CPUs do just then.
 struct Hook {
     barriers: AtomicU64,
     waits: AtomicU64,
@@ -55,7 +57,11 @@ fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
     ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
 }
 
-fn hooked(cpus: u16, mib: u64, then: fn(&Alloc<'static>)) -> (&'static Alloc<'static>, &'static Hook) {
+fn hooked(
+    cpus: u16,
+    mib: u64,
+    then: fn(&Alloc<'static>),
+) -> (&'static Alloc<'static>, &'static Hook) {
     hooked_in_groups(cpus, None, mib, then)
 }
 
@@ -138,7 +144,8 @@ fn an_offline_cpu_has_nothing_in_hand_whoever_frees_through_it() {
                 while !done.load(Ordering::Relaxed) {
                     n += 1;
                     let o = if n % 4 == 0 { Order::ZERO } else { Order::PAGEBLOCK };
-                    let frames: Vec<Pfn> = (0..2).filter_map(|_| here.alloc(movable(o.get())).ok()).collect();
+                    let frames: Vec<Pfn> =
+                        (0..2).filter_map(|_| here.alloc(movable(o.get())).ok()).collect();
                     for pfn in frames {
                         if there.free(pfn, o).is_err() {
                             here.free(pfn, o).unwrap();
@@ -174,7 +181,10 @@ fn who_may_not_wait_asks_no_owner_for_a_barrier() {
     // Straight from a block whose holder's lock is free.
     let pfn = fh.on(cpu(0)).alloc(no_lock).unwrap();
     fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap();
-    assert_eq!(fh.on(cpu(0)).alloc_bulk(no_lock, &mut [Pfn::default(); 4]), Err(AllocError::WouldBlock));
+    assert_eq!(
+        fh.on(cpu(0)).alloc_bulk(no_lock, &mut [Pfn::default(); 4]),
+        Err(AllocError::WouldBlock)
+    );
     assert_eq!(hook.barriers(), before);
     drop(owner);
     assert_all_free(fh);
@@ -187,14 +197,20 @@ fn nobody_who_may_not_wait_waits_at_a_door_that_is_taken() {
         let no_lock = movable(0).flags(AllocFlags::NO_LOCK);
         for c in [0, 1] {
             assert_eq!(fh.on(cpu(c)).alloc(no_lock), Err(AllocError::WouldBlock));
-            assert_eq!(fh.on(cpu(c)).alloc_bulk(no_lock, &mut [Pfn::default(); 4]), Err(AllocError::WouldBlock));
+            assert_eq!(
+                fh.on(cpu(c)).alloc_bulk(no_lock, &mut [Pfn::default(); 4]),
+                Err(AllocError::WouldBlock)
+            );
         }
         let first = Pfn::new(BLOCK_OF_FREES.load(Ordering::Relaxed));
         let at = |n: u64| Pfn::new(first.get() + n);
         fh.on(cpu(1)).free(first, Order::ZERO).unwrap();
         fh.on(cpu(1)).free_bulk(&[at(1), at(2)]).unwrap();
         fh.on(cpu(1)).free_range(range(at(3).get(), 509)).unwrap();
-        assert_eq!(fh.on(cpu(0)).free(first, Order::ZERO), Err(FreeError::DoubleFree { pfn: first }));
+        assert_eq!(
+            fh.on(cpu(0)).free(first, Order::ZERO),
+            Err(FreeError::DoubleFree { pfn: first })
+        );
     });
     static BLOCK_OF_FREES: AtomicU64 = AtomicU64::new(0);
     let owner = fh.own(cpu(0)).unwrap();
@@ -207,15 +223,16 @@ fn nobody_who_may_not_wait_waits_at_a_door_that_is_taken() {
     assert_all_free(fh);
 }
 
-/// A free is visible where it is made: in whatever order two CPUs free frames of one word, the second free of one is seen
-/// by both, and no frame is handed out twice.
+/// A free is visible where it is made: in whatever order two CPUs free frames of one word, the
+/// second free of one is seen by both, and no frame is handed out twice.
 #[test]
 fn a_frame_freed_by_another_cpu_is_not_freed_again() {
     for before in 0..6u64 {
         let (fh, _) = hooked(2, 16, |_| ());
         let (a, b) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
         let frames: Vec<Pfn> = (0..64).map(|_| a.alloc(movable(0)).unwrap()).collect();
-        // The leaseholder frees some of them, or none: its hand is full, empty, or the lease has ended.
+        // The leaseholder frees some of them, or none: its hand is full, empty, or the lease has
+        // ended.
         (0..before).for_each(|n| a.free(frames[n as usize], Order::ZERO).unwrap());
         for &pfn in &frames[10..14] {
             b.free(pfn, Order::ZERO).unwrap();
@@ -229,7 +246,10 @@ fn a_frame_freed_by_another_cpu_is_not_freed_again() {
         }
         let mut out: Vec<u64> = (0..1000).map(|_| a.alloc(movable(0)).unwrap().get()).collect();
         out.extend((0..1000).map(|_| b.alloc(movable(0)).unwrap().get()));
-        let in_use = frames.iter().enumerate().filter(|&(n, _)| n as u64 >= before && !(10..14).contains(&n));
+        let in_use = frames
+            .iter()
+            .enumerate()
+            .filter(|&(n, _)| n as u64 >= before && !(10..14).contains(&n));
         out.extend(in_use.map(|(_, pfn)| pfn.get()));
         out.sort_unstable();
         assert!(out.windows(2).all(|pair| pair[0] != pair[1]), "a frame was handed out twice");
@@ -237,7 +257,8 @@ fn a_frame_freed_by_another_cpu_is_not_freed_again() {
     }
 }
 
-/// No bit of a frame's number is used for anything else. On 32-bit targets an index must not lose its upper half either.
+/// No bit of a frame's number is used for anything else. On 32-bit targets an index must not lose
+/// its upper half either.
 #[test]
 fn a_number_that_is_not_the_frames_is_not_taken_for_it() {
     let (fh, _) = hooked(2, 16, |_| ());
@@ -251,19 +272,26 @@ fn a_number_that_is_not_the_frames_is_not_taken_for_it() {
     let again = owner.alloc(movable(0)).unwrap();
     for shift in 24..64 {
         for pfn in [frames[0], again, frames[599], block] {
-            for wrong in [pfn.get() | 1 << shift, pfn.get().wrapping_sub(1 << shift), !pfn.get()].map(Pfn::new) {
+            for wrong in [pfn.get() | 1 << shift, pfn.get().wrapping_sub(1 << shift), !pfn.get()]
+                .map(Pfn::new)
+            {
                 let out = Err(FreeError::OutOfZone { pfn: wrong });
                 assert_eq!(owner.free(wrong, Order::ZERO), out);
                 assert_eq!(fh.on(cpu(1)).free(wrong, Order::ZERO), out);
                 assert!(owner.free(wrong, Order::PAGEBLOCK).is_err());
                 assert!(owner.free_bulk(&[wrong]).is_err());
-                assert!(FrameRange::new(wrong, 1).is_none_or(|range| owner.free_range(range).is_err()));
+                assert!(
+                    FrameRange::new(wrong, 1).is_none_or(|range| owner.free_range(range).is_err())
+                );
                 assert_eq!((fh.zone_of(wrong), fh.holder_of(wrong)), (None, None));
             }
         }
     }
     owner.free(again, Order::ZERO).unwrap();
-    frames.iter().filter(|&&pfn| pfn != frames[5]).for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
+    frames
+        .iter()
+        .filter(|&&pfn| pfn != frames[5])
+        .for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
     owner.free(block, Order::PAGEBLOCK).unwrap();
     drop(owner);
     assert_all_free(fh);
@@ -303,8 +331,9 @@ fn the_count_of_high_atomic_blocks_goes_with_their_memory() {
 fn a_migration_that_panics_leaves_nothing_isolated_and_nothing_locked() {
     let fh = machine(1, 64);
     let pfn = fh.alloc(movable(0)).unwrap();
-    let result =
-        catch_unwind(AssertUnwindSafe(|| fh.alloc_contig_range(range(512, 512 * 20), |_| panic!("the user's"))));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        fh.alloc_contig_range(range(512, 512 * 20), |_| panic!("the user's"))
+    }));
     assert!(result.is_err());
     fh.free(pfn, Order::ZERO).unwrap();
     fh.validate().unwrap();
@@ -342,7 +371,8 @@ fn whole_cma_blocks_serve_order_9_wherever_they_are() {
             let pfn = fh.on(cpu(c)).alloc(request(0)).unwrap();
             fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap();
         }
-        let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(request(9)).ok()).collect();
+        let blocks: Vec<Pfn> =
+            std::iter::from_fn(|| fh.on(cpu(0)).alloc(request(9)).ok()).collect();
         assert_eq!(blocks.len(), 64);
         blocks.into_iter().for_each(|pfn| fh.on(cpu(1)).free(pfn, Order::PAGEBLOCK).unwrap());
         assert_all_free(&fh);
@@ -357,7 +387,8 @@ impl<F: Fn()> Drop for OnDrop<F> {
     }
 }
 
-/// What a look finds in hands may be more than an earlier look found in all: the frames moved in between.
+/// What a look finds in hands may be more than an earlier look found in all: the frames moved in
+/// between.
 #[test]
 fn counters_read_while_an_owner_works_are_never_absurd() {
     let memory = [range(512, 64 * MIB)];
@@ -379,7 +410,11 @@ fn counters_read_while_an_owner_works_are_never_absurd() {
         while reads.fetch_add(1, Ordering::Relaxed) < enough {
             let stats = fh.cpu_stats(cpu(0)).unwrap();
             let absurd = 1 << 60;
-            assert!(stats.local_frees < absurd && stats.remote_frees < absurd && stats.total_allocs() < absurd);
+            assert!(
+                stats.local_frees < absurd
+                    && stats.remote_frees < absurd
+                    && stats.total_allocs() < absurd
+            );
             if reads.load(Ordering::Relaxed) % 64 == 0 {
                 assert!(fh.totals().cpus.local_frees < absurd);
                 assert!(fh.zone_stats(0).unwrap().free <= 64 * MIB);
@@ -389,8 +424,8 @@ fn counters_read_while_an_owner_works_are_never_absurd() {
     assert_all_free(&fh);
 }
 
-/// Frames of a block with holes are freed while the memory before it comes and goes, so that the note of where it is
-/// becomes part of another one and its own again.
+/// Frames of a block with holes are freed while the memory before it comes and goes, so that the
+/// note of where it is becomes part of another one and its own again.
 #[test]
 fn a_right_free_is_no_hole_while_memory_comes_and_goes_beside_it() {
     let memory = [range(512, 3 * 512), range(6 * 512, 512 + 100)];
@@ -405,8 +440,11 @@ fn a_right_free_is_no_hole_while_memory_comes_and_goes_beside_it() {
         let freer = scope.spawn(move || {
             let on = fh.on(cpu(1));
             while !done.load(Ordering::Relaxed) {
-                (holey.start.get()..holey.end.get()).for_each(|pfn| on.free(Pfn::new(pfn), Order::ZERO).unwrap());
-                let request = Request::new(Order::ZERO, Migratetype::Movable).from(holey.start).below(holey.end);
+                (holey.start.get()..holey.end.get())
+                    .for_each(|pfn| on.free(Pfn::new(pfn), Order::ZERO).unwrap());
+                let request = Request::new(Order::ZERO, Migratetype::Movable)
+                    .from(holey.start)
+                    .below(holey.end);
                 (0..holey.len()).for_each(|_| assert!(on.alloc(request).is_ok()));
             }
         });
@@ -442,8 +480,9 @@ fn all_memory_of_a_section_goes_and_comes_back() {
     assert_all_free(&fh);
 }
 
-/// A block that is in the inbox of who had it before, allocated and freed as a whole meanwhile: nobody needs to look there for
-/// it to be isolated. Isolation waited for that look, for ever where no other CPU did anything.
+/// A block that is in the inbox of who had it before, allocated and freed as a whole meanwhile:
+/// nobody needs to look there for it to be isolated. Isolation waited for that look, for ever where
+/// no other CPU did anything.
 #[test]
 fn a_whole_block_in_the_inbox_of_another_group_is_isolated_at_once() {
     let (fh, hook) = hooked_in_groups(2, Some(1), 32, |_| {});
@@ -455,10 +494,15 @@ fn a_whole_block_in_the_inbox_of_another_group_is_isolated_at_once() {
     fh.on(cpu(1)).free_range(range(block.get(), 512)).unwrap();
     // An isolation that fails leaves it whole, the zone's, and in that inbox still.
     let with_the_next = range(block.get(), 513);
-    assert!(matches!(fh.alloc_contig_range(with_the_next, |_| false), Err(AllocError::Busy { .. })));
+    assert!(matches!(
+        fh.alloc_contig_range(with_the_next, |_| false),
+        Err(AllocError::Busy { .. })
+    ));
     // The second CPU has it whole, and frees it while it keeps as many as it may.
     assert_eq!(fh.on(cpu(1)).alloc(movable(9)), Ok(block));
-    keep.into_iter().chain([block]).for_each(|pfn| fh.on(cpu(1)).free(pfn, Order::PAGEBLOCK).unwrap());
+    keep.into_iter()
+        .chain([block])
+        .for_each(|pfn| fh.on(cpu(1)).free(pfn, Order::PAGEBLOCK).unwrap());
     fh.validate().unwrap();
     fh.alloc_contig_range(range(block.get(), 512), |_| false).unwrap();
     assert_eq!(hook.waits(), 0);

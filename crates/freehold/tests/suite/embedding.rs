@@ -1,13 +1,13 @@
-//! What a kernel meets that embeds the allocator: zones without memory, marks and address limits together, interrupts, address
-//! spaces that are mostly holes, alignment beyond the size.
+//! What a kernel meets that embeds the allocator: zones without memory, marks and address limits
+//! together, interrupts, address spaces that are mostly holes, alignment beyond the size.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, ConfigError, CpuId, FrameRange, Order, Pfn, Platform, Pressure, PressureLevel,
-    SingleCpu, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, ConfigError, CpuId, FrameRange, Order, Pfn, Platform, Pressure,
+    PressureLevel, SingleCpu, Watermarks, ZoneConfig,
 };
 
 fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
@@ -18,7 +18,8 @@ fn frames(fh: &Alloc<'_>, request: freehold::Request) -> Vec<Pfn> {
     std::iter::from_fn(|| fh.alloc(request).ok()).collect()
 }
 
-/// Requests within limits took frames of the zone's own blocks without telling it: its mark was kept by none of them.
+/// Requests within limits took frames of the zone's own blocks without telling it: its mark was
+/// kept by none of them.
 #[test]
 fn limited_requests_keep_the_min_mark_too() {
     let memory = [range(0, 1024)];
@@ -81,7 +82,8 @@ fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
     assert_eq!(fh.alloc(movable(10)), Ok(Pfn::new(2 * 512)));
 }
 
-/// Nobody holds a lock and nobody has anything in hand: whatever is free will do for an interrupt handler.
+/// Nobody holds a lock and nobody has anything in hand: whatever is free will do for an interrupt
+/// handler.
 #[test]
 fn who_may_not_wait_gets_what_takes_no_waiting() {
     let memory = [range(0, 1024)];
@@ -103,7 +105,8 @@ fn who_may_not_wait_gets_what_takes_no_waiting() {
 fn a_zone_without_memory_is_not_in_the_way() {
     let memory = [range(0, 64 * MIB)];
     let later = ZoneConfig { span: range(64 * MIB, 64 * MIB), spare_sections: 1, ..plain(&[]) };
-    let fh = build(&Config { extra_ranges: 1, ..Config::new(2, &[plain(&memory), later]) }, &SingleCpu);
+    let fh =
+        build(&Config { extra_ranges: 1, ..Config::new(2, &[plain(&memory), later]) }, &SingleCpu);
     let before: Vec<Pfn> = (0..2000).map(|_| fh.alloc(movable(0)).unwrap()).collect();
     let totals = fh.totals();
     assert!(totals.lock_acquisitions < 50 && totals.group_lock_acquisitions < 50, "{totals:?}");
@@ -131,7 +134,10 @@ fn a_full_zone_is_not_locked_by_each_request() {
     (0..100).for_each(|_| assert_eq!(fh.zone_of(fh.alloc(movable(0)).unwrap()), Some(0)));
     let after = fh.totals();
     let locks = after.lock_acquisitions - before.lock_acquisitions;
-    assert!(locks + after.group_lock_acquisitions - before.group_lock_acquisitions < 10, "{before:?} {after:?}");
+    assert!(
+        locks + after.group_lock_acquisitions - before.group_lock_acquisitions < 10,
+        "{before:?} {after:?}"
+    );
 }
 
 #[derive(Default)]
@@ -187,7 +193,9 @@ fn metadata_that_cannot_be_addressed_is_refused() {
     match size {
         Ok(size) => assert!(size_of::<usize>() == 8 && size as u64 > 112 << 25),
         Err(error) => {
-            assert!(size_of::<usize>() == 4 && error == ConfigError::TooLarge { sections: 1 << 19 });
+            assert!(
+                size_of::<usize>() == 4 && error == ConfigError::TooLarge { sections: 1 << 19 }
+            );
             assert!(error.to_string().contains("more than this target can address"));
         }
     }
@@ -206,7 +214,11 @@ fn metadata_takes_what_the_page_for_kernels_says() {
     let per_group = (size(64, 64, 1) - size(64, 64, 64)) / 63;
     let per_cpu = (size(64, 128, 128) - size(64, 64, 64)) / 64;
     let rounded = [per_gib, per_group, per_cpu].map(|bytes| (bytes + 512) / 1024);
-    assert_eq!(rounded, [56, 2, 5], "KiB: {per_gib} bytes a GiB, {per_group} a group, {per_cpu} a CPU");
+    assert_eq!(
+        rounded,
+        [56, 2, 5],
+        "KiB: {per_gib} bytes a GiB, {per_group} a group, {per_cpu} a CPU"
+    );
 }
 
 #[test]
@@ -226,7 +238,8 @@ impl Platform for Cached {
     }
 }
 
-/// CPUs that share a cache hold blocks together; the configuration may say otherwise, and a small machine has one group.
+/// CPUs that share a cache hold blocks together; the configuration may say otherwise, and a small
+/// machine has one group.
 #[test]
 fn groups_are_the_caches_that_the_platform_tells_of() {
     fn holder(mib: u64, group: Option<u16>) -> Option<u16> {
@@ -236,7 +249,11 @@ fn groups_are_the_caches_that_the_platform_tells_of() {
         fh.validate().unwrap();
         fh.holder_of(pfn).map(CpuId::get)
     }
-    assert_eq!(holder(1024, None), Some(12), "who tells nothing has groups of up to 16, of one size");
+    assert_eq!(
+        holder(1024, None),
+        Some(12),
+        "who tells nothing has groups of up to 16, of one size"
+    );
     CPUS_PER_CACHE.set(Cached::cpus_per_cache());
     assert_eq!(holder(1024, None), Some(16));
     assert_eq!(holder(1024, Some(3)), Some(15));

@@ -1,12 +1,13 @@
-//! Zones, nodes, watermarks, reserves, CMA, limits, isolation, contiguous ranges, hotplug, pressure.
+//! Zones, nodes, watermarks, reserves, CMA, limits, isolation, contiguous ranges, hotplug,
+//! pressure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, HotplugError, Migratetype, NodeId, Order, Pfn, Platform, Pressure,
-    PressureLevel, SingleCpu, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, HotplugError, Migratetype, NodeId, Order, Pfn,
+    Platform, Pressure, PressureLevel, SingleCpu, Watermarks, ZoneConfig,
 };
 
 fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
@@ -20,7 +21,8 @@ fn exhaust(fh: &Alloc<'_>, c: u16, request: freehold::Request) -> Vec<Pfn> {
 
 #[test]
 fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
-    let (low, high, far) = ([range(512, 4 * MIB)], [range(1 << 20, 64 * MIB)], [range(1 << 30, 32 * MIB)]);
+    let (low, high, far) =
+        ([range(512, 4 * MIB)], [range(1 << 20, 64 * MIB)], [range(1 << 30, 32 * MIB)]);
     let far = ZoneConfig { node: NodeId::new(1), ..plain(&far) };
     let zones = [plain(&low), plain(&high), far];
     let nodes = [NodeId::new(0), NodeId::new(1)];
@@ -78,7 +80,8 @@ fn address_limits_are_kept_whoever_holds_the_memory() {
 fn watermarks_hold_back_and_flags_reach_below() {
     let memory = [range(0, 64 * MIB)];
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh = build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &SingleCpu);
+    let fh =
+        build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &SingleCpu);
     let mut taken = exhaust(&fh, 0, movable(0)).len() as u64;
     assert_eq!(64 * MIB - taken, 800, "ordinary requests stop at min");
     let mut expect = |flags: AllocFlags, left: u64| {
@@ -122,7 +125,10 @@ fn pressure_is_told_when_marks_are_crossed() {
     fh.on(cpu(1)).free_bulk(&all).unwrap();
     fh.drain_all();
     let last = *host.0.lock().unwrap().last().unwrap();
-    assert_eq!((last.level, last.watermarks, last.zone), (PressureLevel::None, [800, 1600, 2400], 0));
+    assert_eq!(
+        (last.level, last.watermarks, last.zone),
+        (PressureLevel::None, [800, 1600, 2400], 0)
+    );
     assert_all_free(&fh);
 }
 
@@ -134,7 +140,8 @@ fn pressure_is_not_told_by_who_may_not_wait() {
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
     let fh = build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &host);
     let told = || host.0.lock().unwrap().len();
-    let mut frames = exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK));
+    let mut frames =
+        exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK));
     let mut some = [Pfn::new(0); 64];
     let request = movable(0).flags(AllocFlags::NO_LOCK);
     assert!(fh.on(cpu(0)).alloc_bulk(request, &mut some).is_err());
@@ -164,9 +171,12 @@ impl Platform for Slow {
 fn the_last_pressure_that_is_told_is_true() {
     let memory = [range(0, 64 * MIB)];
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let slow: &'static Slow = Box::leak(Box::new(Slow(Mutex::default(), OnceLock::new(), AtomicBool::new(false))));
-    let fh: &'static Alloc<'static> =
-        Box::leak(Box::new(build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), slow)));
+    let slow: &'static Slow =
+        Box::leak(Box::new(Slow(Mutex::default(), OnceLock::new(), AtomicBool::new(false))));
+    let fh: &'static Alloc<'static> = Box::leak(Box::new(build(
+        &Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]),
+        slow,
+    )));
     slow.1.set(fh).ok().unwrap();
     let none = movable(9).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK);
     while fh.on(cpu(0)).alloc(none).is_ok() {}
@@ -181,10 +191,12 @@ fn high_atomic_blocks_are_reserved_under_pressure_used_and_given_up() {
     // 1 % must be a block at least: 256 MiB.
     let memory = [range(0, 256 * MIB)];
     let marks = Watermarks::Frames { min: 2000, low: 4000, high: 6000 };
-    let fh = build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &SingleCpu);
+    let fh =
+        build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &SingleCpu);
     let on = fh.on(cpu(0));
     let mut all = exhaust(&fh, 0, unmovable(0));
-    let atomic = unmovable(3).flags(AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
+    let atomic = unmovable(3)
+        .flags(AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
     let first = on.alloc(atomic).unwrap();
     let stats = fh.zone_stats(0).unwrap();
     assert_eq!(stats.blocks_by_type[Migratetype::HighAtomic.index()], 1);
@@ -236,10 +248,14 @@ fn types_mix_only_when_nothing_else_is_left() {
     assert_eq!(movables.len() as u64, 64 * MIB - 1);
     let own_type = movables.iter().filter(|p| p.pageblock() != one.pageblock()).count() as u64;
     assert_eq!(own_type, 63 * MIB - MIB, "blocks of its own before the unmovable one");
-    // The rest of the unmovable block: more than half of it was free, so it was claimed, not mixed into.
+    // The rest of the unmovable block: more than half of it was free, so it was claimed, not mixed
+    // into.
     let stats = fh.zone_stats(0).unwrap();
     assert!(stats.fallbacks > 0);
-    assert!(movables.iter().position(|p| p.pageblock() == one.pageblock()).unwrap() >= own_type as usize);
+    assert!(
+        movables.iter().position(|p| p.pageblock() == one.pageblock()).unwrap()
+            >= own_type as usize
+    );
     fh.validate().unwrap();
 }
 
@@ -284,12 +300,19 @@ fn a_range_is_allocated_wherever_its_blocks_are_held() {
     fh.free_range(target).unwrap();
     used.iter().for_each(|&p| fh.on(cpu(0)).free(p, Order::ZERO).unwrap());
     assert_all_free(&fh);
-    assert_eq!(fh.alloc_contig_range(range(0, 10), |_| true), Err(AllocError::BadRange { pfn: Pfn::new(0) }));
+    assert_eq!(
+        fh.alloc_contig_range(range(0, 10), |_| true),
+        Err(AllocError::BadRange { pfn: Pfn::new(0) })
+    );
     assert_eq!(fh.alloc_contig_range(range(600, 0), |_| true), Err(AllocError::ZeroLength));
-    assert!(matches!(fh.alloc_contig_range(range(600, 1 << 30), |_| true), Err(AllocError::BadRange { .. })));
+    assert!(matches!(
+        fh.alloc_contig_range(range(600, 1 << 30), |_| true),
+        Err(AllocError::BadRange { .. })
+    ));
 }
 
-/// Blocks in use that nobody can empty are not taken from who holds them, which isolating them does.
+/// Blocks in use that nobody can empty are not taken from who holds them, which isolating them
+/// does.
 #[test]
 fn a_search_that_moves_nothing_leaves_blocks_in_use_alone() {
     let fh = machine(2, 32);
@@ -297,7 +320,8 @@ fn a_search_that_moves_nothing_leaves_blocks_in_use_alone() {
     let used: Vec<Pfn> = (0..13 * 512).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap()).collect();
     used.iter().step_by(2).for_each(|&pfn| fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap());
     let holders = || fh.pageblocks(0).map(|block| (block.start, block.holder)).collect::<Vec<_>>();
-    let (everywhere, before) = (FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) }, holders());
+    let (everywhere, before) =
+        (FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) }, holders());
     let found = fh.alloc_contig_free(8 * 512, Order::ZERO, everywhere);
     assert!(matches!(found, Err(AllocError::NoMemory { .. })), "{found:?}");
     assert_eq!(holders(), before);
@@ -313,7 +337,8 @@ fn a_search_that_moves_nothing_leaves_blocks_in_use_alone() {
 #[test]
 fn a_contiguous_range_of_any_length_is_found() {
     let fh = machine(2, 256);
-    let pinned: Vec<Pfn> = (0..20).map(|i| fh.on(cpu(i % 2)).alloc(unmovable(9)).unwrap()).step_by(2).collect();
+    let pinned: Vec<Pfn> =
+        (0..20).map(|i| fh.on(cpu(i % 2)).alloc(unmovable(9)).unwrap()).step_by(2).collect();
     for (count, align) in [(1, 0), (3, 5), (513, 0), (700, 9), (5000, 10), (20_000, 0)] {
         let everywhere = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
         let found = fh.alloc_contig(count, order(align), everywhere, |_| false).unwrap();
@@ -334,7 +359,10 @@ fn a_contiguous_range_of_any_length_is_found() {
 #[test]
 fn cpus_come_and_go_and_nothing_is_lost() {
     let memory = [range(512, 128 * MIB)];
-    let fh = build(&Config { online: 2, group: Some(1), ..Config::new(4, &[plain(&memory)]) }, &SingleCpu);
+    let fh = build(
+        &Config { online: 2, group: Some(1), ..Config::new(4, &[plain(&memory)]) },
+        &SingleCpu,
+    );
     assert_eq!(fh.on(cpu(3)).alloc(movable(0)), Err(AllocError::CpuOffline { cpu: cpu(3) }));
     fh.cpu_online(cpu(3)).unwrap();
     let mine: Vec<Pfn> = (0..3000).map(|_| fh.on(cpu(3)).alloc(movable(0)).unwrap()).collect();
@@ -367,8 +395,14 @@ fn memory_comes_and_goes() {
     let more = range(1 << 18, 40 * MIB + 100);
     fh.add_memory(more).unwrap();
     assert_eq!(fh.zone_stats(0).unwrap().managed, 104 * MIB + 100);
-    assert_eq!(fh.add_memory(range((1 << 18) + 5, 10)), Err(HotplugError::Present { pfn: Pfn::new((1 << 18) + 5) }));
-    assert_eq!(fh.add_memory(range(1 << 30, 10)), Err(HotplugError::OutOfZone { pfn: Pfn::new(1 << 30) }));
+    assert_eq!(
+        fh.add_memory(range((1 << 18) + 5, 10)),
+        Err(HotplugError::Present { pfn: Pfn::new((1 << 18) + 5) })
+    );
+    assert_eq!(
+        fh.add_memory(range(1 << 30, 10)),
+        Err(HotplugError::OutOfZone { pfn: Pfn::new(1 << 30) })
+    );
     // A piece that meets the first in the middle of a block.
     fh.add_memory(range((1 << 18) + 40 * MIB + 100, 412)).unwrap();
     fh.validate().unwrap();
@@ -378,12 +412,18 @@ fn memory_comes_and_goes() {
     assert!(matches!(fh.remove_memory(more), Err(HotplugError::Busy { .. })));
     fh.validate().unwrap();
     fh.on(cpu(1)).free_bulk(&all).unwrap();
-    assert_eq!(fh.remove_memory(range(1 << 18, 600)), Err(HotplugError::Misaligned { pfn: Pfn::new((1 << 18) + 600) }));
+    assert_eq!(
+        fh.remove_memory(range(1 << 18, 600)),
+        Err(HotplugError::Misaligned { pfn: Pfn::new((1 << 18) + 600) })
+    );
     // The middle of it, then the rest.
     fh.remove_memory(range((1 << 18) + 1024, 512)).unwrap();
     fh.validate().unwrap();
     assert_eq!(fh.zone_stats(0).unwrap().managed, 104 * MIB);
-    assert_eq!(fh.remove_memory(more), Err(HotplugError::Absent { pfn: Pfn::new((1 << 18) + 1024) }));
+    assert_eq!(
+        fh.remove_memory(more),
+        Err(HotplugError::Absent { pfn: Pfn::new((1 << 18) + 1024) })
+    );
     assert_eq!(
         fh.on(cpu(0)).free(Pfn::new((1 << 18) + 1030), Order::ZERO),
         Err(freehold::FreeError::Hole { pfn: Pfn::new((1 << 18) + 1030) })

@@ -5,26 +5,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::common::*;
 use freehold::{Config, Migratetype, Pfn, Platform, Request, SingleCpu, Watermarks, ZoneConfig};
 
-/// Blocks that one group's CPU had whole and freed are there for the CPUs of all other groups, in every order.
+/// Blocks that one group's CPU had whole and freed are there for the CPUs of all other groups, in
+/// every order.
 #[test]
 fn whole_blocks_that_another_group_keeps_are_found_before_a_request_fails() {
-    for (group, o) in [(None, 0), (Some(1), 0), (Some(1), 3), (Some(1), 6), (Some(1), 8), (Some(1), 9)] {
+    for (group, o) in
+        [(None, 0), (Some(1), 0), (Some(1), 3), (Some(1), 6), (Some(1), 8), (Some(1), 9)]
+    {
         let memory = [range(512, 64 * MIB)];
         let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
         let fh = build(&Config { group, ..Config::new(3, &[zone]) }, &SingleCpu);
-        let all = |c: u16, o: u8| -> Vec<Pfn> { std::iter::from_fn(|| fh.on(cpu(c)).alloc(movable(o)).ok()).collect() };
+        let all = |c: u16, o: u8| -> Vec<Pfn> {
+            std::iter::from_fn(|| fh.on(cpu(c)).alloc(movable(o)).ok()).collect()
+        };
         let blocks = all(0, 9);
         assert_eq!(blocks.len() as u64, 64 * MIB / 512);
         blocks.iter().for_each(|&pfn| fh.on(cpu(0)).free(pfn, order(9)).unwrap());
         let chunks = all(1, o);
-        assert_eq!((chunks.len() as u64) << o, 64 * MIB, "order {o} failed although memory was free, group {group:?}");
+        assert_eq!(
+            (chunks.len() as u64) << o,
+            64 * MIB,
+            "order {o} failed although memory was free, group {group:?}"
+        );
         chunks.iter().for_each(|&pfn| fh.on(cpu(2)).free(pfn, order(o)).unwrap());
         assert_all_free(&fh);
     }
 }
 
-/// The zone keeps its min mark in a partly free block, where a group has one, and hands out its last whole block: on a machine
-/// of eight blocks one that is spared is an eighth of memory.
+/// The zone keeps its min mark in a partly free block, where a group has one, and hands out its
+/// last whole block: on a machine of eight blocks one that is spared is an eighth of memory.
 #[test]
 fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
     let memory = [range(512, 16 * MIB)];
@@ -34,20 +43,25 @@ fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
         let min = fh.zone_stats(0).unwrap().watermarks[0];
         assert!((1..511).contains(&min));
         let frame = fh.on(cpu(1)).alloc(movable(0)).unwrap();
-        let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
+        let blocks: Vec<Pfn> =
+            std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
         assert_eq!(blocks.len(), 7, "a group has 511 free frames beside them, group {group:?}");
         // The mark is kept: by what is left of the partly free block.
-        let frames: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect();
+        let frames: Vec<Pfn> =
+            std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect();
         assert_eq!(frames.len() as u64, 511 - min, "group {group:?}");
         fh.validate().unwrap();
         blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, order(9)).unwrap());
-        frames.into_iter().chain([frame]).for_each(|pfn| fh.on(cpu(0)).free(pfn, order(0)).unwrap());
+        frames
+            .into_iter()
+            .chain([frame])
+            .for_each(|pfn| fh.on(cpu(0)).free(pfn, order(0)).unwrap());
         assert_all_free(&fh);
     }
 }
 
-/// CPU 0 allocates, CPU 1 frees what it is given: how many of 64 `rounds` allocations failed, although there was a free frame
-/// in a pool of 64 at each of them.
+/// CPU 0 allocates, CPU 1 frees what it is given: how many of 64 `rounds` allocations failed,
+/// although there was a free frame in a pool of 64 at each of them.
 fn failures(host: &'static dyn Platform, rounds: u64) -> u64 {
     let memory = [range(512, 512)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
@@ -91,8 +105,8 @@ fn failures(host: &'static dyn Platform, rounds: u64) -> u64 {
     failed
 }
 
-/// What another CPU has in hand, or is just taking in hand, is found before a request fails. (Not always: it may have it again
-/// each time it was asked.)
+/// What another CPU has in hand, or is just taking in hand, is found before a request fails. (Not
+/// always: it may have it again each time it was asked.)
 #[test]
 fn a_request_does_not_fail_beside_a_cpu_that_frees() {
     for failed in [failures(Membarrier::new(), 300), failures(&SingleCpu, 300)] {

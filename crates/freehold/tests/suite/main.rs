@@ -1,8 +1,9 @@
 //! The allocator from outside: everything that uses only its public interface, on simulated memory.
 //!
-//! One program and not one for each file: each program more compiles and links the allocator once more, in every build that
-//! runs these tests (plain, poisoned, under sanitizers, on 32 bits), which took longer than the tests themselves. One file's
-//! tests: `cargo test -p freehold --test suite misuse::`.
+//! One program and not one for each file: each program more compiles and links the allocator once
+//! more, in every build that runs these tests (plain, poisoned, under sanitizers, on 32 bits),
+//! which took longer than the tests themselves. One file's tests:
+//! `cargo test -p freehold --test suite misuse::`.
 
 mod byte_history;
 mod common;

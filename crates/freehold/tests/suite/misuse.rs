@@ -1,8 +1,9 @@
-//! Frees that go wrong at the same moment: several CPUs free the same frames, and each thinks they are its own.
+//! Frees that go wrong at the same moment: several CPUs free the same frames, and each thinks they
+//! are its own.
 //!
-//! Nobody can say who is right, but: of the frees of one frame all but one are refused, or told to the host as late double
-//! frees; the frame is free once, is handed out once, and everything comes home. `FREEHOLD_SECONDS` sets for how long each
-//! test goes on.
+//! Nobody can say who is right, but: of the frees of one frame all but one are refused, or told to
+//! the host as late double frees; the frame is free once, is handed out once, and everything comes
+//! home. `FREEHOLD_SECONDS` sets for how long each test goes on.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use freehold::{Config, Order, Owned, Pfn, Watermarks, ZoneConfig};
 
 const BASE: u64 = 512;
 
-/// How many rounds a race has: as many as the time asked for has room for, or some thousands, which take an idle machine a part
-/// of a second, and at most a second of others.
+/// How many rounds a race has: as many as the time asked for has room for, or some thousands, which
+/// take an idle machine a part of a second, and at most a second of others.
 fn rounds() -> (u32, Duration) {
     match std::env::var("FREEHOLD_SECONDS").ok().and_then(|seconds| seconds.parse().ok()) {
         Some(asked) => (u32::MAX - 1, Duration::from_secs(asked)),
@@ -21,8 +22,9 @@ fn rounds() -> (u32, Duration) {
     }
 }
 
-/// So many there are at least, however long they take: a machine that does other work beside takes a hundred times as long as
-/// an idle one, as three threads on two cores wait for each other's turns.
+/// So many there are at least, however long they take: a machine that does other work beside takes
+/// a hundred times as long as an idle one, as three threads on two cores wait for each other's
+/// turns.
 const LEAST_ROUNDS: u32 = 200;
 
 /// What the threads of a round do to `frames` frames from `first` on.
@@ -76,7 +78,8 @@ impl Meeting {
 
     /// One thread's part; returns when it has freed.
     fn free(&self, me: u32, owned: &Owned<'_, '_, Any<'_>>) {
-        let (first, frames) = (self.first.load(Ordering::Relaxed), self.frames.load(Ordering::Relaxed));
+        let (first, frames) =
+            (self.first.load(Ordering::Relaxed), self.frames.load(Ordering::Relaxed));
         let round = self.round.load(Ordering::Relaxed);
         let order = frames.is_power_of_two().then(|| order(frames.trailing_zeros() as u8));
         let won = if self.parts.load(Ordering::Relaxed) == 1 && me > 0 {
@@ -84,7 +87,9 @@ impl Meeting {
             u64::from(owned.free(pfn, Order::ZERO).is_ok())
         } else {
             match (round / 3 + me) % 3 {
-                0 if order.is_some() => frames * u64::from(owned.free(Pfn::new(first), order.unwrap()).is_ok()),
+                0 if order.is_some() => {
+                    frames * u64::from(owned.free(Pfn::new(first), order.unwrap()).is_ok())
+                }
                 1 if frames <= 64 => {
                     let list: Vec<Pfn> = (first..first + frames).map(Pfn::new).collect();
                     match owned.free_bulk(&list) {
@@ -100,9 +105,15 @@ impl Meeting {
     }
 }
 
-/// Makes `threads` threads free the same thing, round by round. `exact`: what they free is freed by one step, so that the
-/// counts must agree; otherwise a call that is refused may have freed a part of it.
-fn race(threads: u32, mib: u64, exact: bool, prepare: impl Fn(&Owned<'_, 'static, Any<'static>>, u32) -> Task) {
+/// Makes `threads` threads free the same thing, round by round. `exact`: what they free is freed by
+/// one step, so that the counts must agree; otherwise a call that is refused may have freed a part
+/// of it.
+fn race(
+    threads: u32,
+    mib: u64,
+    exact: bool,
+    prepare: impl Fn(&Owned<'_, 'static, Any<'static>>, u32) -> Task,
+) {
     let memory = [range(BASE, mib * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let fh = build(&Config::new(threads as u16, &[zone]), Membarrier::new());
@@ -155,7 +166,12 @@ fn race(threads: u32, mib: u64, exact: bool, prepare: impl Fn(&Owned<'_, 'static
                 }
             }
             if round % 8 == 0 || round == last {
-                check_round(fh, &owned, (exact, given, meeting.won.load(Ordering::Relaxed)), round % 512 == 0);
+                check_round(
+                    fh,
+                    &owned,
+                    (exact, given, meeting.won.load(Ordering::Relaxed)),
+                    round % 512 == 0,
+                );
                 if round >= LEAST_ROUNDS && begun.elapsed() > time {
                     break;
                 }
@@ -179,7 +195,11 @@ fn check_round(
     let mut out = vec![Pfn::default(); 1200];
     let got = owned.alloc_bulk(movable(0), &mut out).unwrap();
     let mut sorted: Vec<u64> = out[..got].iter().map(|pfn| pfn.get()).collect();
-    sorted.extend((0..fh.cpu_count()).filter_map(|c| fh.on(cpu(c as u16)).alloc(movable(0)).ok()).map(|pfn| pfn.get()));
+    sorted.extend(
+        (0..fh.cpu_count())
+            .filter_map(|c| fh.on(cpu(c as u16)).alloc(movable(0)).ok())
+            .map(|pfn| pfn.get()),
+    );
     sorted.sort_unstable();
     assert!(sorted.windows(2).all(|pair| pair[0] != pair[1]), "a frame was handed out twice");
     let list: Vec<Pfn> = sorted.into_iter().map(Pfn::new).collect();
@@ -188,7 +208,11 @@ fn check_round(
     let stats = fh.zone_stats(0).unwrap();
     assert_eq!(stats.free, stats.managed, "frames were lost");
     if exact {
-        assert_eq!(won - fh.totals().late_double_frees, given, "frames freed, but for those told late");
+        assert_eq!(
+            won - fh.totals().late_double_frees,
+            given,
+            "frames freed, but for those told late"
+        );
     }
     if thoroughly {
         fh.validate().unwrap();
@@ -196,7 +220,11 @@ fn check_round(
 }
 
 fn chunk(o: u8) -> impl Fn(&Owned<'_, 'static, Any<'static>>, u32) -> Task {
-    move |owned, _| Task { first: owned.alloc(movable(o)).unwrap().get(), frames: 1 << o, how: How::Mixed }
+    move |owned, _| Task {
+        first: owned.alloc(movable(o)).unwrap().get(),
+        frames: 1 << o,
+        how: How::Mixed,
+    }
 }
 
 /// Memory in which CPUs lease many words, and so little that they lease one each.
@@ -276,7 +304,8 @@ fn two_and_three_free_the_same_range() {
     race(3, 64, false, some);
 }
 
-/// Right frees: the frames of a block that was taken whole, by two CPUs at the same moment. None is lost.
+/// Right frees: the frames of a block that was taken whole, by two CPUs at the same moment. None is
+/// lost.
 #[test]
 fn two_free_their_halves_of_a_block() {
     let memory = [range(BASE, 64 * MIB)];

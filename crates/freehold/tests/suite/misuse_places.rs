@@ -1,11 +1,16 @@
-//! A free frame is refused wherever it is: each place that it can be in, through each door and each call.
+//! A free frame is refused wherever it is: each place that it can be in, through each door and each
+//! call.
 //!
-//! One thread arranges the place, so that what is said is always the same; `misuse.rs` has the races.
+//! One thread arranges the place, so that what is said is always the same; `misuse.rs` has the
+//! races.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
-use freehold::{Config, FrameRange, FreeError, HotplugError, Order, Owned, Pfn, Platform, Watermarks, ZoneConfig};
+use freehold::{
+    Config, FrameRange, FreeError, HotplugError, Order, Owned, Pfn, Platform, Watermarks,
+    ZoneConfig,
+};
 
 /// A host whose heavy barrier does nothing: one thread has seen all that it did itself.
 struct Alone {
@@ -35,13 +40,21 @@ fn alone(mib: u64) -> &'static Alloc<'static> {
 }
 
 /// These frames cannot be freed, by no door and no call; `owner` is the owner of CPU 0.
-fn refused(fh: &Alloc<'static>, owner: Option<&Owned<'_, 'static, Any<'static>>>, frames: FrameRange, at: &str) {
+fn refused(
+    fh: &Alloc<'static>,
+    owner: Option<&Owned<'_, 'static, Any<'static>>>,
+    frames: FrameRange,
+    at: &str,
+) {
     let is_double = |result: Result<(), FreeError>, call: &str| match result {
-        Err(FreeError::DoubleFree { pfn }) => assert!(frames.contains(pfn), "{at}: {call} names {pfn}"),
+        Err(FreeError::DoubleFree { pfn }) => {
+            assert!(frames.contains(pfn), "{at}: {call} names {pfn}")
+        }
         other => panic!("{at}: {call} said {other:?}"),
     };
     let (first, last) = (frames.start, Pfn::new(frames.end.get() - 1));
-    let order = Order::fitting(frames.len()).filter(|o| o.frames() == frames.len() && first.is_aligned(*o));
+    let order =
+        Order::fitting(frames.len()).filter(|o| o.frames() == frames.len() && first.is_aligned(*o));
     for pfn in [first, last] {
         if let Some(owner) = owner {
             is_double(owner.free(pfn, Order::ZERO), "the owner's free");
@@ -101,7 +114,8 @@ fn a_free_frame_is_refused_in_every_place() {
 fn a_free_block_is_refused_in_every_place() {
     let fh = alone(64);
     let owner = fh.own(cpu(0)).unwrap();
-    let blocks: Vec<FrameRange> = (0..6).map(|_| range(owner.alloc(movable(9)).unwrap().get(), 512)).collect();
+    let blocks: Vec<FrameRange> =
+        (0..6).map(|_| range(owner.alloc(movable(9)).unwrap().get(), 512)).collect();
     let at = |n: usize, at: &str| refused(fh, Some(&owner), blocks[n], at);
 
     owner.free(blocks[0].start, order(9)).unwrap();
@@ -117,7 +131,12 @@ fn a_free_block_is_refused_in_every_place() {
     at(3, "freed by another group");
     // In two halves: the words tell.
     owner.free(blocks[4].start, order(8)).unwrap();
-    refused(fh, Some(&owner), range(blocks[4].start.get(), 256), "in its words, the other half in use");
+    refused(
+        fh,
+        Some(&owner),
+        range(blocks[4].start.get(), 256),
+        "in its words, the other half in use",
+    );
     owner.free(Pfn::new(blocks[4].start.get() + 256), order(8)).unwrap();
     at(4, "all of it in its words, on its way to be whole");
     fh.drain_all();
@@ -184,7 +203,8 @@ fn frames_of_memory_that_went_are_holes() {
     assert_all_free(fh);
 }
 
-/// A host that does something in the middle of a recall: every CPU has been knocked at, none has given back yet.
+/// A host that does something in the middle of a recall: every CPU has been knocked at, none has
+/// given back yet.
 struct DuringRecall {
     then: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
     late: AtomicU64,
@@ -207,8 +227,10 @@ impl Platform for DuringRecall {
 
 #[test]
 fn a_free_frame_is_refused_while_its_cpu_is_recalled() {
-    let host: &'static DuringRecall =
-        Box::leak(Box::new(DuringRecall { then: std::sync::Mutex::new(None), late: AtomicU64::new(0) }));
+    let host: &'static DuringRecall = Box::leak(Box::new(DuringRecall {
+        then: std::sync::Mutex::new(None),
+        late: AtomicU64::new(0),
+    }));
     let memory = [range(512, 16 * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let fh: &'static Alloc<'static> = Box::leak(Box::new(build(&Config::new(3, &[zone]), host)));
@@ -223,18 +245,28 @@ fn a_free_frame_is_refused_while_its_cpu_is_recalled() {
         for c in 0..3 {
             let on = fh.on(cpu(c));
             assert_eq!(on.free(in_hand, Order::ZERO), Err(FreeError::DoubleFree { pfn: in_hand }));
-            assert_eq!(on.free_range(range(in_hand.get(), 1)), Err(FreeError::DoubleFree { pfn: in_hand }));
+            assert_eq!(
+                on.free_range(range(in_hand.get(), 1)),
+                Err(FreeError::DoubleFree { pfn: in_hand })
+            );
             assert!(matches!(on.free(block, order(9)), Err(FreeError::DoubleFree { .. })));
         }
         // A right free at this moment, and once more.
         fh.on(cpu(1)).free(in_use, Order::ZERO).unwrap();
-        assert_eq!(fh.on(cpu(0)).free(in_use, Order::ZERO), Err(FreeError::DoubleFree { pfn: in_use }));
+        assert_eq!(
+            fh.on(cpu(0)).free(in_use, Order::ZERO),
+            Err(FreeError::DoubleFree { pfn: in_use })
+        );
         looked.store(true, Ordering::Relaxed);
     }));
     fh.drain_all();
     assert!(looked.load(Ordering::Relaxed), "nobody was recalled");
     for pfn in [in_hand, in_use] {
-        assert_eq!(owner.free(pfn, Order::ZERO), Err(FreeError::DoubleFree { pfn }), "after the recall");
+        assert_eq!(
+            owner.free(pfn, Order::ZERO),
+            Err(FreeError::DoubleFree { pfn }),
+            "after the recall"
+        );
     }
     let rest = frames.iter().filter(|&&pfn| pfn != in_hand && pfn != in_use);
     rest.for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
@@ -243,10 +275,11 @@ fn a_free_frame_is_refused_while_its_cpu_is_recalled() {
     assert_all_free(fh);
 }
 
-/// Free frames are freed once more while their words go to their owner's hand and come back. Each time that is refused, or
-/// accepted and told late; afterwards each frame is there once. Nothing is allocated meanwhile, since a free of a frame that
-/// somebody else has by then is a right one; and a frame of each block stays in use, since in a block that is just
-/// becoming whole a wrong free cannot be seen.
+/// Free frames are freed once more while their words go to their owner's hand and come back. Each
+/// time that is refused, or accepted and told late; afterwards each frame is there once. Nothing is
+/// allocated meanwhile, since a free of a frame that somebody else has by then is a right one; and
+/// a frame of each block stays in use, since in a block that is just becoming whole a wrong free
+/// cannot be seen.
 #[test]
 fn free_frames_freed_while_their_words_come_and_go_are_neither_lost_nor_doubled() {
     let memory = [range(512, 32 * MIB)];
@@ -297,7 +330,8 @@ fn free_frames_freed_while_their_words_come_and_go_are_neither_lost_nor_doubled(
     eprintln!("of {tried} wrong frees {accepted} were accepted, {late} told late");
     assert_eq!(accepted, late, "each wrong free that was accepted is told");
     // All of it once.
-    let mut all: Vec<u64> = std::iter::from_fn(|| owner.alloc(movable(0)).ok()).map(|pfn| pfn.get()).collect();
+    let mut all: Vec<u64> =
+        std::iter::from_fn(|| owner.alloc(movable(0)).ok()).map(|pfn| pfn.get()).collect();
     let in_use = blocks.iter().flat_map(|&block| (block..block + 8).chain([block + 9]));
     all.sort_unstable();
     assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "a frame was handed out twice");
@@ -314,7 +348,9 @@ fn no_word_of_a_block_that_became_whole_is_leased() {
     let fh = machine(2, 4);
     let first = fh.on(cpu(0)).alloc(movable(0)).unwrap();
     let chunks = [8, 7, 6].map(|o| (fh.on(cpu(0)).alloc(movable(o)).unwrap(), o));
-    (1..64).for_each(|_| assert_eq!(fh.on(cpu(0)).alloc(movable(0)).unwrap().pageblock(), first.pageblock()));
+    (1..64).for_each(|_| {
+        assert_eq!(fh.on(cpu(0)).alloc(movable(0)).unwrap().pageblock(), first.pageblock())
+    });
     // From the other block; the first one's word is let go.
     let more = fh.on(cpu(0)).alloc(movable(0)).unwrap();
     assert_ne!(more.pageblock(), first.pageblock());

@@ -1,16 +1,17 @@
 //! The owners' fast paths against a model of the frames, with exact counts.
 //!
-//! Other histories check after every call by entering every CPU. Here all CPUs have owners that live on, the walk over all
-//! invariants is one of the random steps, and what is compared after every step is read without entering: the free
-//! frames, and the counts of allocations and frees. The steps are rows, bulks and pairs: what leases are made and ended by.
+//! Other histories check after every call by entering every CPU. Here all CPUs have owners that
+//! live on, the walk over all invariants is one of the random steps, and what is compared after
+//! every step is read without entering: the free frames, and the counts of allocations and frees.
+//! The steps are rows, bulks and pairs: what leases are made and ended by.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, NodeId, Order, Owned, Pfn, Platform, Request,
-    Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, NodeId, Order, Owned, Pfn,
+    Platform, Request, Watermarks, ZoneConfig,
 };
 use proptest::prelude::*;
 
@@ -84,8 +85,8 @@ enum Step {
         hold: u8,
         n: u8,
     },
-    /// Single frames from there on, each `stride` frames behind the last one, to and fro between `lanes` such rows that
-    /// are `apart` words apart.
+    /// Single frames from there on, each `stride` frames behind the last one, to and fro between
+    /// `lanes` such rows that are `apart` words apart.
     FreeRow {
         on: On,
         spot: Spot,
@@ -229,7 +230,8 @@ impl<'a> Player<'a> {
         let end = spans.iter().map(|span| span.end.get()).max().unwrap() as usize;
         let mut frames = vec![Frame::Absent; end];
         for piece in zones.iter().flat_map(|zone| zone.memory) {
-            frames[piece.start.get() as usize..piece.end.get() as usize].fill(Frame::NeverAllocated);
+            frames[piece.start.get() as usize..piece.end.get() as usize]
+                .fill(Frame::NeverAllocated);
         }
         Self {
             fh,
@@ -248,7 +250,11 @@ impl<'a> Player<'a> {
     }
 
     fn frame(&self, pfn: u64) -> Frame {
-        usize::try_from(pfn).ok().and_then(|at| self.frames.get(at)).copied().unwrap_or(Frame::Absent)
+        usize::try_from(pfn)
+            .ok()
+            .and_then(|at| self.frames.get(at))
+            .copied()
+            .unwrap_or(Frame::Absent)
     }
 
     fn block_of(&self, pfn: u64) -> impl Iterator<Item = Frame> {
@@ -280,7 +286,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Those frames were freed on that CPU, which counts it as so many frees; nobody does where its door was not to be had.
+    /// Those frames were freed on that CPU, which counts it as so many frees; nobody does where its
+    /// door was not to be had.
     fn gave(&mut self, on: On, pfns: impl Iterator<Item = u64>, frees: u64) {
         for f in pfns {
             assert!(self.is_used(f), "frame {f:#x} was {:?}", self.frame(f));
@@ -296,7 +303,9 @@ impl<'a> Player<'a> {
     }
 
     fn pfn(&self, spot: Spot) -> u64 {
-        let of = |list: &VecDeque<u64>, n: u8| list.get(usize::from(n) % list.len().max(1)).copied().unwrap_or(512);
+        let of = |list: &VecDeque<u64>, n: u8| {
+            list.get(usize::from(n) % list.len().max(1)).copied().unwrap_or(512)
+        };
         match spot {
             Spot::Taken(n) => of(&self.taken, n),
             Spot::Freed(n) => of(&self.freed, n),
@@ -327,7 +336,8 @@ impl<'a> Player<'a> {
     }
 
     fn alloc(&mut self, on: On, kind: u8, order: u8, flags: AllocFlags) -> Option<u64> {
-        let request = Request::new(Order::new(order).unwrap(), Migratetype::PCP[usize::from(kind)]).flags(flags);
+        let request = Request::new(Order::new(order).unwrap(), Migratetype::PCP[usize::from(kind)])
+            .flags(flags);
         match through!(self, on, alloc(request)) {
             Ok(pfn) => {
                 assert!(pfn.is_aligned(request_order(order)), "{pfn} for order {order}");
@@ -353,7 +363,8 @@ impl<'a> Player<'a> {
     }
 
     fn free_one(&mut self, on: On, pfn: u64) {
-        through!(self, on, free(Pfn::new(pfn), Order::ZERO)).unwrap_or_else(|e| panic!("{pfn:#x} in use: {e}"));
+        through!(self, on, free(Pfn::new(pfn), Order::ZERO))
+            .unwrap_or_else(|e| panic!("{pfn:#x} in use: {e}"));
         self.gave(on, std::iter::once(pfn), 1);
     }
 
@@ -379,16 +390,23 @@ impl<'a> Player<'a> {
         match error {
             FreeError::Misaligned { pfn, order } => pfn.get() == start && !pfn.is_aligned(order),
             FreeError::OutOfZone { pfn } => inside(pfn) && zone(pfn).is_none(),
-            FreeError::PastEnd { pfn } => inside(pfn) && zone(pfn).is_none() && zone(Pfn::new(start)).is_some(),
-            FreeError::Hole { pfn } => inside(pfn) && self.frame(pfn.get()) == Frame::Absent && zone(pfn).is_some(),
-            // A whole block of which nothing was ever handed out, or a frame of one that has been begun.
+            FreeError::PastEnd { pfn } => {
+                inside(pfn) && zone(pfn).is_none() && zone(Pfn::new(start)).is_some()
+            }
+            FreeError::Hole { pfn } => {
+                inside(pfn) && self.frame(pfn.get()) == Frame::Absent && zone(pfn).is_some()
+            }
+            // A whole block of which nothing was ever handed out, or a frame of one that has been
+            // begun.
             FreeError::NeverAllocated { pfn } => {
                 inside(pfn) && self.block_of(pfn.get()).all(|f| f == Frame::NeverAllocated)
             }
             FreeError::DoubleFree { pfn } => {
                 let begun = self.split_at_first.iter().any(|range| range.contains(pfn))
                     || self.block_of(pfn.get()).any(|f| f != Frame::NeverAllocated);
-                inside(pfn) && matches!(self.frame(pfn.get()), Frame::Free | Frame::NeverAllocated) && begun
+                inside(pfn)
+                    && matches!(self.frame(pfn.get()), Frame::Free | Frame::NeverAllocated)
+                    && begun
             }
             _ => false,
         }
@@ -397,7 +415,9 @@ impl<'a> Player<'a> {
     fn wrong(&mut self, on: On, spot: Spot, how: How) {
         let pfn = self.pfn(spot);
         let (start, len, result) = match how {
-            How::Singly if !self.is_used(pfn) => (pfn, 1, through!(self, on, free(Pfn::new(pfn), Order::ZERO))),
+            How::Singly if !self.is_used(pfn) => {
+                (pfn, 1, through!(self, on, free(Pfn::new(pfn), Order::ZERO)))
+            }
             How::Order(order) => {
                 let order = request_order(order);
                 // Now and then one that is not aligned.
@@ -409,7 +429,10 @@ impl<'a> Player<'a> {
                 (start, order.frames(), through!(self, on, free(Pfn::new(start), order)))
             }
             How::Range(len) => {
-                let range = FrameRange { start: Pfn::new(pfn), end: Pfn::new(pfn.saturating_add(u64::from(len))) };
+                let range = FrameRange {
+                    start: Pfn::new(pfn),
+                    end: Pfn::new(pfn.saturating_add(u64::from(len))),
+                };
                 if range.is_empty() || self.culprit(pfn..range.end.get()).is_none() {
                     return;
                 }
@@ -439,8 +462,10 @@ impl<'a> Player<'a> {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Alloc { on, kind, order, n, no_lock } => {
-                // Through another door than the owner's it may be served past the CPU, which then does not count it.
-                let flags = if no_lock && on.owner { AllocFlags::NO_LOCK } else { AllocFlags::empty() };
+                // Through another door than the owner's it may be served past the CPU, which then
+                // does not count it.
+                let flags =
+                    if no_lock && on.owner { AllocFlags::NO_LOCK } else { AllocFlags::empty() };
                 let n = if order == 0 { n } else { n % 4 + 1 };
                 for _ in 0..n {
                     self.alloc(on, kind, order, flags);
@@ -451,7 +476,11 @@ impl<'a> Player<'a> {
                 let request = Request::new(Order::ZERO, Migratetype::PCP[usize::from(kind)]);
                 let got = through!(self, on, alloc_bulk(request, &mut out)).unwrap_or(0);
                 out[..got].iter().for_each(|pfn| self.took(Some(on), kind, 0, pfn.get(), 1));
-                assert!(got == out.len() || self.reserves || self.free == 0, "{got} of {n}, {} free", self.free);
+                assert!(
+                    got == out.len() || self.reserves || self.free == 0,
+                    "{got} of {n}, {} free",
+                    self.free
+                );
             }
             Step::Pairs { on, freer, kind, order, hold, n } => {
                 let mut held = VecDeque::new();
@@ -460,7 +489,11 @@ impl<'a> Player<'a> {
                         held.extend(self.alloc(on, kind, order, AllocFlags::empty()));
                     }
                     let Some(pfn) = held.pop_front() else { break };
-                    if order == 0 { self.free_one(freer, pfn) } else { self.free_block(freer, pfn, false) }
+                    if order == 0 {
+                        self.free_one(freer, pfn)
+                    } else {
+                        self.free_block(freer, pfn, false)
+                    }
                 }
             }
             Step::FreeRow { on, spot, stride, n, lanes, apart, down } => {
@@ -492,15 +525,23 @@ impl<'a> Player<'a> {
 
     /// All that can be read without entering.
     fn check(&self) {
-        let free: u64 = (0..self.fh.zone_count()).map(|z| self.fh.zone_stats(z).unwrap().free).sum();
+        let free: u64 =
+            (0..self.fh.zone_count()).map(|z| self.fh.zone_stats(z).unwrap().free).sum();
         assert_eq!(free, self.free, "frames free");
         for (c, counted) in self.counted.iter().enumerate() {
             let stats = self.fh.cpu_stats(cpu(c as u16)).unwrap();
             for (kind, expected) in counted.allocs.iter().enumerate() {
-                assert_eq!(&stats.allocs[kind][..11], expected, "allocations of type {kind} by CPU {c}");
+                assert_eq!(
+                    &stats.allocs[kind][..11],
+                    expected,
+                    "allocations of type {kind} by CPU {c}"
+                );
             }
             assert_eq!(stats.local_frees + stats.remote_frees, counted.frees, "frees by CPU {c}");
-            assert!(self.fh.cpu_holdings(cpu(c as u16)).unwrap().0 <= self.free, "CPU {c} holds more than is free");
+            assert!(
+                self.fh.cpu_holdings(cpu(c as u16)).unwrap().0 <= self.free,
+                "CPU {c} holds more than is free"
+            );
         }
         assert_eq!(self.fh.totals().unattributed_frees, self.unattributed);
         assert_eq!(self.host.late.load(Ordering::Relaxed), 0, "late double frees");
@@ -539,7 +580,8 @@ fn nothing_back<'a>(memory: &'a [FrameRange]) -> ZoneConfig<'a> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// CPUs whose share of memory is hardly more than a block: they give back all the time, and memory runs out.
+    /// CPUs whose share of memory is hardly more than a block: they give back all the time, and
+    /// memory runs out.
     #[test]
     fn owners_of_little_memory(steps in prop::collection::vec(steps(), 1..120)) {
         let memory = [range(512, 26 * 512)];
@@ -553,7 +595,8 @@ proptest! {
         play(&[nothing_back(&memory)], &[], true, &steps);
     }
 
-    /// Zones of two nodes with CMA, watermarks and a hole: CPUs that hold blocks of a zone they do not go to first.
+    /// Zones of two nodes with CMA, watermarks and a hole: CPUs that hold blocks of a zone they do
+    /// not go to first.
     #[test]
     fn owners_on_two_nodes(steps in prop::collection::vec(steps(), 1..120)) {
         let (low, high) = ([range(512, 40 * 512)], [range(41 * 512, 30 * 512 + 100), range(72 * 512, 20 * 512)]);
@@ -600,8 +643,8 @@ fn holes_are_no_frames_to_any_owner() {
     player.finish();
 }
 
-/// What doors of other languages try first is the same as what a call does: the same frames, no more than are in hand, and
-/// nothing where the call would have refused.
+/// What doors of other languages try first is the same as what a call does: the same frames, no
+/// more than are in hand, and nothing where the call would have refused.
 #[test]
 #[cfg_attr(feature = "debug-poison", ignore = "frees that poison frames take the whole way")]
 fn the_first_half_of_a_call_is_what_the_call_would_have_done() {

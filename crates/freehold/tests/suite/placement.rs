@@ -1,5 +1,5 @@
-//! Where allocations go, so that large runs and whole blocks stay: best fit among partly free blocks, other groups' blocks
-//! before whole ones.
+//! Where allocations go, so that large runs and whole blocks stay: best fit among partly free
+//! blocks, other groups' blocks before whole ones.
 
 use crate::common::*;
 use freehold::{Config, FrameRange, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
@@ -37,11 +37,16 @@ fn a_single_frame_comes_from_the_block_with_the_smallest_runs() {
         let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
         assert!((small..small + 512).contains(&pfn), "{pfn} breaks the run of order 7");
     }
-    assert_eq!(fh.on(cpu(0)).alloc(movable(7)).unwrap().get(), large, "the run of order 7 is still there");
+    assert_eq!(
+        fh.on(cpu(0)).alloc(movable(7)).unwrap().get(),
+        large,
+        "the run of order 7 is still there"
+    );
     fh.validate().unwrap();
 }
 
-/// The whole block stays while another group has a block's worth of free frames in partly free ones.
+/// The whole block stays while another group has a block's worth of free frames in partly free
+/// ones.
 #[test]
 fn a_group_takes_partly_free_blocks_of_another_one_before_it_splits_a_whole_one() {
     let fh = grouped(2, 256, 1);
@@ -64,7 +69,8 @@ fn a_group_takes_partly_free_blocks_of_another_one_before_it_splits_a_whole_one(
     fh.validate().unwrap();
 }
 
-/// While most of the zone is whole a CPU keeps to its block; later each word comes from the block that fits best.
+/// While most of the zone is whole a CPU keeps to its block; later each word comes from the block
+/// that fits best.
 #[test]
 fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
     let fh = grouped(1, 64, 1);
@@ -80,21 +86,28 @@ fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
     // From now on a fuller one has a word, too.
     fh.on(cpu(0)).free_range(word(fewer)).unwrap();
     let next: Vec<u64> = (0..127).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
-    assert!(next[..63].iter().all(|pfn| (more..more + 512).contains(pfn)), "the rest of the word in hand");
-    assert!(next[63..].iter().all(|pfn| (fewer..fewer + 64).contains(pfn)), "then the fuller block");
+    assert!(
+        next[..63].iter().all(|pfn| (more..more + 512).contains(pfn)),
+        "the rest of the word in hand"
+    );
+    assert!(
+        next[63..].iter().all(|pfn| (fewer..fewer + 64).contains(pfn)),
+        "then the fuller block"
+    );
     assert_eq!(frames.len() as u64, 64 * MIB);
     fh.validate().unwrap();
 }
 
-/// A run that was freed lately is taken again without a look for a block, but not out of a larger one. (With `debug-poison` runs
-/// are freed the long way, which leaves no hint.)
+/// A run that was freed lately is taken again without a look for a block, but not out of a larger
+/// one. (With `debug-poison` runs are freed the long way, which leaves no hint.)
 #[test]
 #[cfg(not(feature = "debug-poison"))]
 fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
     for order in 1..=5u8 {
         let (fh, len) = (grouped(1, 256, 1), 1 << order);
         fill(&fh);
-        let free = |start: u64| fh.on(cpu(0)).free(Pfn::new(start), Order::new(order).unwrap()).unwrap();
+        let free =
+            |start: u64| fh.on(cpu(0)).free(Pfn::new(start), Order::new(order).unwrap()).unwrap();
         let alloc = || fh.on(cpu(0)).alloc(movable(order)).unwrap().get();
         let refills = || fh.cpu_stats(cpu(0)).unwrap().refills;
         // In words of their own, so that none is leased for a second free in a row.
@@ -121,7 +134,8 @@ fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
     }
 }
 
-/// What is listed behind the block in use is as good a choice: a look under the lock is for several blocks with a frame each.
+/// What is listed behind the block in use is as good a choice: a look under the lock is for several
+/// blocks with a frame each.
 #[test]
 fn blocks_with_a_frame_each_take_a_lock_for_four_of_them() {
     let fh = grouped(2, 64, 2);
@@ -132,7 +146,8 @@ fn blocks_with_a_frame_each_take_a_lock_for_four_of_them() {
     fh.on(cpu(0)).tick().unwrap();
     let locks = || fh.totals().group_lock_acquisitions;
     let before = locks();
-    let mut got: Vec<u64> = freed.iter().map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
+    let mut got: Vec<u64> =
+        freed.iter().map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
     got.sort_unstable();
     assert_eq!(got, freed);
     assert!(locks() - before <= 4, "{} locks for 16 frames", locks() - before);
@@ -153,23 +168,28 @@ fn of_blocks_alike_the_one_freed_into_first_is_used_first() {
     fh.validate().unwrap();
 }
 
-/// A block of the group that is mostly free may become whole, if one that no group holds is fuller, and only then. Where memory
-/// is plenty one with a large run is spared too.
+/// A block of the group that is mostly free may become whole, if one that no group holds is fuller,
+/// and only then. Where memory is plenty one with a large run is spared too.
 #[test]
 fn a_fuller_block_of_the_zone_goes_before_one_that_is_mostly_free() {
-    let little = [(10, 400, true), (200, 400, true), (450, 400, false), (10, 200, false)].map(|case| (64, case));
+    let little = [(10, 400, true), (200, 400, true), (450, 400, false), (10, 200, false)]
+        .map(|case| (64, case));
     for (mib, (zones, own, from_zone)) in little.into_iter().chain([(512, (10, 200, true))]) {
         let fh = grouped(2, mib, 1);
         fill(&fh);
         let (nobodys, groups) = (512 * 5, 512 * 9);
-        let free = |start: u64, frames: u64| fh.on(cpu(1)).free_range(range(start, frames)).unwrap();
+        let free =
+            |start: u64, frames: u64| fh.on(cpu(1)).free_range(range(start, frames)).unwrap();
         free(nobodys, zones);
         fh.drain_all();
         free(groups, own);
         fh.on(cpu(0)).tick().unwrap();
         let got = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
         let start = if from_zone { nobodys } else { groups };
-        assert!((start..start + 512).contains(&got), "{got}: {zones} free in the zone's, {own} in the group's");
+        assert!(
+            (start..start + 512).contains(&got),
+            "{got}: {zones} free in the zone's, {own} in the group's"
+        );
         fh.validate().unwrap();
     }
 }
@@ -188,8 +208,8 @@ fn after_a_flush_the_fullest_block_comes_first() {
     fh.validate().unwrap();
 }
 
-/// The 1 GiB region in which an unmovable block is taken, after one was taken in the second of the highest zone's and all else was
-/// freed: of zones of so many GiB each, one above the other.
+/// The 1 GiB region in which an unmovable block is taken, after one was taken in the second of the
+/// highest zone's and all else was freed: of zones of so many GiB each, one above the other.
 fn region_of_the_next_unmovable_block(zones: &[u64]) -> u64 {
     const GIB: u64 = 1 << 18;
     let mut start = 0;
@@ -216,8 +236,9 @@ fn region_of_the_next_unmovable_block(zones: &[u64]) -> u64 {
     region(here.alloc(unmovable(9)).unwrap())
 }
 
-/// On machines of more than 8 GiB requests that cannot be moved away keep to 1 GiB regions that have such blocks already, however
-/// small the zone is; on smaller machines they take the lowest block.
+/// On machines of more than 8 GiB requests that cannot be moved away keep to 1 GiB regions that
+/// have such blocks already, however small the zone is; on smaller machines they take the lowest
+/// block.
 #[test]
 fn on_a_large_machine_unmovable_blocks_keep_to_their_regions_in_each_zone() {
     assert_eq!(region_of_the_next_unmovable_block(&[9]), 1);

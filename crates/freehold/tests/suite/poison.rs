@@ -1,4 +1,5 @@
-//! Feature `debug-poison`: every frame is poisoned when it is freed, and checked when it is handed out.
+//! Feature `debug-poison`: every frame is poisoned when it is freed, and checked when it is handed
+//! out.
 
 use std::sync::Mutex;
 
@@ -20,7 +21,10 @@ impl Platform for Host {
         let mut memory = self.0.lock().unwrap();
         for pfn in frames.start.get()..frames.end.get() {
             // Whoever gets it writes to it.
-            assert!(std::mem::replace(&mut memory[pfn as usize], false), "{pfn:#x} was written to while free");
+            assert!(
+                std::mem::replace(&mut memory[pfn as usize], false),
+                "{pfn:#x} was written to while free"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Promises about work and shape, in exact counts: bounded holds of the zone lock, warm reuse, whole blocks.
+//! Promises about work and shape, in exact counts: bounded holds of the zone lock, warm reuse,
+//! whole blocks.
 
 use std::collections::HashSet;
 use std::collections::VecDeque;
@@ -6,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocFlags, Config, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Threads, Watermarks, ZoneConfig,
+    AllocFlags, Config, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Threads,
+    Watermarks, ZoneConfig,
 };
 
 /// The longest hold of a zone lock, in steps, whatever is done.
@@ -61,8 +63,11 @@ fn the_frames_freed_last_are_used_first() {
     let owned = fh.own(cpu(0)).unwrap();
     for on_owned in [true, false] {
         let on = fh.on(cpu(0));
-        let alloc = || if on_owned { owned.alloc(movable(0)) } else { on.alloc(movable(0)) }.unwrap();
-        let free = |p| if on_owned { owned.free(p, Order::ZERO) } else { on.free(p, Order::ZERO) }.unwrap();
+        let alloc =
+            || if on_owned { owned.alloc(movable(0)) } else { on.alloc(movable(0)) }.unwrap();
+        let free = |p| {
+            if on_owned { owned.free(p, Order::ZERO) } else { on.free(p, Order::ZERO) }.unwrap()
+        };
         let mut flight: VecDeque<Pfn> = (0..64).map(|_| alloc()).collect();
         let mut distinct: HashSet<Pfn> = flight.iter().copied().collect();
         for _ in 0..200_000 {
@@ -77,8 +82,8 @@ fn the_frames_freed_last_are_used_first() {
     }
 }
 
-/// Chunks of each order, held in numbers and exchanged at random, by requests of one type and of three in turn: what was freed
-/// last is taken again without a look under a lock.
+/// Chunks of each order, held in numbers and exchanged at random, by requests of one type and of
+/// three in turn: what was freed last is taken again without a look under a lock.
 #[test]
 #[cfg_attr(feature = "debug-poison", ignore = "frees that poison leave no hints of runs")]
 fn chunks_of_every_order_freed_lately_are_found_without_a_lock() {
@@ -104,20 +109,26 @@ fn chunks_of_every_order_freed_lately_are_found_without_a_lock() {
     }
 }
 
-/// A request that the min mark refuses does not look at all the blocks that the zone has; and a single frame freed into any of
-/// them counts at once.
+/// A request that the min mark refuses does not look at all the blocks that the zone has; and a
+/// single frame freed into any of them counts at once.
 #[test]
 fn a_refused_request_costs_the_same_however_many_blocks_the_zone_has() {
     let memory = [range(512, 1024 * MIB)];
     let (blocks, left) = (1024 * MIB / 512, 8);
-    let watermarks = Watermarks::Frames { min: blocks * left, low: blocks * left, high: blocks * left };
-    let fh = build(&Config::new(1, &[ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }]), &SingleCpu);
+    let watermarks =
+        Watermarks::Frames { min: blocks * left, low: blocks * left, high: blocks * left };
+    let fh = build(
+        &Config::new(1, &[ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }]),
+        &SingleCpu,
+    );
     let on = fh.on(cpu(0));
     let all = movable(0).flags(AllocFlags::NO_WATERMARKS);
     let frames: Vec<Pfn> = std::iter::from_fn(|| on.alloc(all).ok()).collect();
     assert_eq!(frames.len() as u64, 1024 * MIB);
-    // A few frames of each block are free, no two of them side by side, and the zone has all the blocks.
-    let (free, mut used): (Vec<Pfn>, Vec<Pfn>) = frames.into_iter().partition(|pfn| pfn.get() % (512 / left) == 0);
+    // A few frames of each block are free, no two of them side by side, and the zone has all the
+    // blocks.
+    let (free, mut used): (Vec<Pfn>, Vec<Pfn>) =
+        frames.into_iter().partition(|pfn| pfn.get() % (512 / left) == 0);
     free.iter().for_each(|&pfn| on.free(pfn, Order::ZERO).unwrap());
     fh.drain_all();
     let before = fh.zone_stats(0).unwrap().lock_work;
@@ -139,7 +150,8 @@ fn a_refused_request_costs_the_same_however_many_blocks_the_zone_has() {
     assert_all_free(&fh);
 }
 
-/// All of 256 blocks is in use as chunks of that order, and the zone's: the group that had them went offline.
+/// All of 256 blocks is in use as chunks of that order, and the zone's: the group that had them
+/// went offline.
 fn all_used_and_the_zones(order: u8, min: u64) -> (Alloc<'static>, Vec<Pfn>) {
     let memory = [range(512, 256 * 512)];
     let watermarks = Watermarks::Frames { min, low: min, high: min };
@@ -173,7 +185,11 @@ fn what_is_freed_into_the_zones_blocks_stays_above_its_min_mark() {
             // Somebody looks at what was announced, so that it is counted.
             on.tick().unwrap();
             let served = on.alloc(movable(o));
-            assert!(served.is_err() || free() >= min, "order {o}: {served:?} of the reserve, {} are left", free());
+            assert!(
+                served.is_err() || free() >= min,
+                "order {o}: {served:?} of the reserve, {} are left",
+                free()
+            );
         }
         let reserve = free().min(min);
         while on.alloc(unmovable(0)).is_ok() {}
@@ -182,7 +198,8 @@ fn what_is_freed_into_the_zones_blocks_stays_above_its_min_mark() {
     }
 }
 
-/// A second free in a row into a word leases it, and what is in hand is handed out without a look at the mark: not of the zone's.
+/// A second free in a row into a word leases it, and what is in hand is handed out without a look
+/// at the mark: not of the zone's.
 #[test]
 fn frees_in_a_row_into_the_zones_blocks_leave_its_reserve() {
     let min = 16 * 512;
@@ -224,14 +241,15 @@ fn no_hold_is_long_where_many_blocks_of_the_zone_are_freed_into() {
     }
 }
 
-/// Blocks that the zone's lists show as partly free, and that are whole by now: a request that fetches from the zone
-/// looks at a few of them only.
+/// Blocks that the zone's lists show as partly free, and that are whole by now: a request that
+/// fetches from the zone looks at a few of them only.
 #[test]
 fn no_hold_is_long_where_listed_blocks_have_become_whole() {
     let (fh, frames) = all_used_and_the_zones(0, 0);
     let on = fh.on(cpu(0));
     let free = |pfn: &Pfn| on.free(*pfn, Order::ZERO).unwrap();
-    // One word of each comes back: 64 are listed as partly free, and then each becomes whole without the zone's lock.
+    // One word of each comes back: 64 are listed as partly free, and then each becomes whole
+    // without the zone's lock.
     let blocks = || frames.chunks(512).take(64);
     blocks().for_each(|block| block[..64].iter().for_each(free));
     on.flush().unwrap();
@@ -254,9 +272,9 @@ enum Punch {
     Scattered,
 }
 
-/// The case of a large folio split and then punched out, raised in the contiguous-free proposal. Three CPUs allocate and
-/// free as fast as they can all the while; after every round, and not only when they have stopped, the very block is
-/// there to be had as one, without a drain or a tick.
+/// The case of a large folio split and then punched out, raised in the contiguous-free proposal.
+/// Three CPUs allocate and free as fast as they can all the while; after every round, and not only
+/// when they have stopped, the very block is there to be had as one, without a drain or a tick.
 #[test]
 fn a_split_block_comes_back_whole_while_others_allocate() {
     const OTHERS: u16 = 3;
@@ -272,7 +290,8 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
         let memory = [range(512, 512 * MIB)];
         let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
         // CPU 0 has the block, CPU 1 may free it, the others are in the way.
-        let fh = build(&Config { group: Some(1), ..Config::new(2 + OTHERS, &zones) }, Membarrier::new());
+        let fh =
+            build(&Config { group: Some(1), ..Config::new(2 + OTHERS, &zones) }, Membarrier::new());
         let stop = AtomicBool::new(false);
         let busy = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -316,7 +335,9 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
                     Punch::Range => freer.free_range(FrameRange::new(block, 512).unwrap()).unwrap(),
                     Punch::FrameByFrame | Punch::Scattered => {
                         if punch == Punch::Scattered {
-                            (1..512).rev().for_each(|i| frames.swap(i, random(&mut seed) as usize % (i + 1)));
+                            (1..512)
+                                .rev()
+                                .for_each(|i| frames.swap(i, random(&mut seed) as usize % (i + 1)));
                         }
                         for (i, &pfn) in frames.iter().enumerate() {
                             freer.free(pfn, Order::ZERO).unwrap();
@@ -331,7 +352,11 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
                 freer.flush().unwrap();
                 let there = movable(9).from(block).below(Pfn::new(block.get() + 512));
                 let again = fh.on(cpu(0)).alloc(there);
-                assert_eq!(again, Ok(block), "round {round}, {punch:?}, freed by another CPU: {remote}");
+                assert_eq!(
+                    again,
+                    Ok(block),
+                    "round {round}, {punch:?}, freed by another CPU: {remote}"
+                );
                 let again = block;
                 fh.on(cpu(0)).free(again, Order::PAGEBLOCK).unwrap();
             }
@@ -350,8 +375,9 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The same with all memory in use by others when the block is freed, so that whoever allocates must take it: what was
-/// freed by one call is taken as one block or in the frames of one, and when all is free every block is whole.
+/// The same with all memory in use by others when the block is freed, so that whoever allocates
+/// must take it: what was freed by one call is taken as one block or in the frames of one, and when
+/// all is free every block is whole.
 #[test]
 fn a_split_block_is_whole_again_after_others_ran_out_of_memory() {
     for by_range in [true, false] {
@@ -361,17 +387,21 @@ fn a_split_block_is_whole_again_after_others_ran_out_of_memory() {
             for c in 1..4 {
                 let fh = &fh;
                 scope.spawn(move || {
-                    let mine: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(c)).alloc(movable(0)).ok()).collect();
+                    let mine: Vec<Pfn> =
+                        std::iter::from_fn(|| fh.on(cpu(c)).alloc(movable(0)).ok()).collect();
                     mine.into_iter().for_each(|p| fh.on(cpu(c)).free(p, Order::ZERO).unwrap());
                 });
             }
             if by_range {
                 fh.on(cpu(0)).free_range(FrameRange::new(block, 512).unwrap()).unwrap();
             } else {
-                (0..512).for_each(|i| fh.on(cpu(0)).free(Pfn::new(block.get() + i), Order::ZERO).unwrap());
+                (0..512).for_each(|i| {
+                    fh.on(cpu(0)).free(Pfn::new(block.get() + i), Order::ZERO).unwrap()
+                });
             }
         });
-        // No drain, no tick: every block is there to be had as one, whoever took its frames in between.
+        // No drain, no tick: every block is there to be had as one, whoever took its frames in
+        // between.
         let again: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
         assert!(again.contains(&block));
         assert_eq!(again.len() as u64, 64 * MIB / 512);
@@ -391,7 +421,8 @@ fn half_of_a_random_live_set_freed_leaves_what_it_must() {
     let fh = machine(2, 512);
     let mut frames = vec![Pfn::default(); 512 * MIB as usize];
     assert_eq!(fh.on(cpu(0)).alloc_bulk(movable(0), &mut frames), Ok(frames.len()));
-    // Every second block entirely, in random order and from both CPUs: exactly those are whole again.
+    // Every second block entirely, in random order and from both CPUs: exactly those are whole
+    // again.
     let mut seed = 5;
     let mut half: Vec<Pfn> = frames.iter().copied().filter(|p| p.get() / 512 % 2 == 0).collect();
     (1..half.len()).rev().for_each(|i| half.swap(i, random(&mut seed) as usize % (i + 1)));
@@ -420,8 +451,8 @@ fn one_gigabyte_comes_back_from_any_pieces() {
     fh.validate().unwrap();
 }
 
-/// A word is this CPU's for as long as nobody may take it over: what is freed into it comes into the hand, though there is
-/// nothing in hand just now. Frames to be poisoned go the long way.
+/// A word is this CPU's for as long as nobody may take it over: what is freed into it comes into
+/// the hand, though there is nothing in hand just now. Frames to be poisoned go the long way.
 #[test]
 #[cfg(not(feature = "debug-poison"))]
 fn a_chunk_that_is_exchanged_stays_in_the_leased_words() {

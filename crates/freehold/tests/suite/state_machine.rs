@@ -1,12 +1,13 @@
-//! Long random histories, wrong calls included, against the simplest model there is: the set of frames in use.
+//! Long random histories, wrong calls included, against the simplest model there is: the set of
+//! frames in use.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, Order, Pfn, Platform, Request, Watermarks,
-    ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, Order, Pfn, Platform,
+    Request, Watermarks, ZoneConfig,
 };
 use proptest::prelude::*;
 
@@ -141,8 +142,13 @@ impl Model {
 
     fn remove(&mut self, start: u64, len: u64) {
         let end = start + len;
-        let inside: Vec<(u64, u64)> =
-            self.used.range(..end).rev().take_while(|(s, l)| *s + *l > start).map(|(s, l)| (*s, *l)).collect();
+        let inside: Vec<(u64, u64)> = self
+            .used
+            .range(..end)
+            .rev()
+            .take_while(|(s, l)| *s + *l > start)
+            .map(|(s, l)| (*s, *l))
+            .collect();
         for (s, l) in inside {
             self.used.remove(&s);
             if s < start {
@@ -177,7 +183,8 @@ fn run(fh: &Alloc<'_>, managed: u64, reserve: u64, ops: Vec<Op>) {
         match op.clone() {
             Op::Alloc { cpu: c, order: o, migratetype, align, flags } => {
                 let flags = AllocFlags::from_bits_truncate(flags) - AllocFlags::NO_LOCK;
-                let mut request = Request::new(order(o), Migratetype::PCP[migratetype]).flags(flags);
+                let mut request =
+                    Request::new(order(o), Migratetype::PCP[migratetype]).flags(flags);
                 if align == 2 {
                     request = request.align(order(o.min(8) + 1));
                 }
@@ -190,7 +197,10 @@ fn run(fh: &Alloc<'_>, managed: u64, reserve: u64, ops: Vec<Op>) {
                     Err(AllocError::NoMemory { .. }) => {
                         // Order 0 fails only where nothing is free beyond the reserves.
                         let free = managed - model.total();
-                        assert!(o > 0 || align == 2 || free <= reserve, "{free} frames free but {op:?} failed");
+                        assert!(
+                            o > 0 || align == 2 || free <= reserve,
+                            "{free} frames free but {op:?} failed"
+                        );
                     }
                     Err(error) => panic!("{op:?}: {error}"),
                 }
@@ -250,9 +260,14 @@ fn run(fh: &Alloc<'_>, managed: u64, reserve: u64, ops: Vec<Op>) {
             Op::Drain => fh.drain_all(),
             Op::Limited { cpu: c, order: o, from, len } => {
                 let (from, below) = (Pfn::new(from), Pfn::new(from + len));
-                let request = Request::new(order(o), Migratetype::Unmovable).from(from).below(below);
+                let request =
+                    Request::new(order(o), Migratetype::Unmovable).from(from).below(below);
                 if let Ok(pfn) = fh.on(cpu(c)).alloc(request) {
-                    assert!(pfn.is_aligned(order(o)) && pfn >= from && pfn.get() + (1 << o) <= below.get());
+                    assert!(
+                        pfn.is_aligned(order(o))
+                            && pfn >= from
+                            && pfn.get() + (1 << o) <= below.get()
+                    );
                     model.add(pfn.get(), 1 << o);
                 }
             }
@@ -263,7 +278,9 @@ fn run(fh: &Alloc<'_>, managed: u64, reserve: u64, ops: Vec<Op>) {
                         return false;
                     }
                     for pfn in used.start.get()..used.end.get() {
-                        let Ok(new) = fh.on(cpu(1)).alloc(Request::new(Order::ZERO, Migratetype::Movable)) else {
+                        let Ok(new) =
+                            fh.on(cpu(1)).alloc(Request::new(Order::ZERO, Migratetype::Movable))
+                        else {
                             return false;
                         };
                         assert!(!target.contains(new));
@@ -293,7 +310,8 @@ fn run(fh: &Alloc<'_>, managed: u64, reserve: u64, ops: Vec<Op>) {
                 }
             }
             Op::NoLock { cpu: c, order: o } => {
-                let request = Request::new(order(o), Migratetype::Movable).flags(AllocFlags::NO_LOCK);
+                let request =
+                    Request::new(order(o), Migratetype::Movable).flags(AllocFlags::NO_LOCK);
                 if let Ok(pfn) = fh.on(cpu(c)).alloc(request) {
                     model.add(pfn.get(), 1 << o);
                 }
@@ -330,8 +348,9 @@ fn run(fh: &Alloc<'_>, managed: u64, reserve: u64, ops: Vec<Op>) {
     assert_eq!(fh.totals().late_double_frees, 0);
 }
 
-/// One thread, with the biased paths or without: there is nobody whose stores a heavy barrier would have to wait for, and nobody
-/// to wait for at all. A call may ask another CPU for a block and look again, but not for ever.
+/// One thread, with the biased paths or without: there is nobody whose stores a heavy barrier would
+/// have to wait for, and nobody to wait for at all. A call may ask another CPU for a block and look
+/// again, but not for ever.
 struct OneThread {
     barrier: bool,
     waits: AtomicU32,
@@ -348,7 +367,10 @@ impl Platform for OneThread {
         self.barrier
     }
     fn relax(&self) {
-        assert!(self.waits.fetch_add(1, Ordering::Relaxed) < 10_000, "a call waits, with nobody else there");
+        assert!(
+            self.waits.fetch_add(1, Ordering::Relaxed) < 10_000,
+            "a call waits, with nobody else there"
+        );
     }
 }
 
@@ -365,7 +387,8 @@ proptest! {
         run(&fh, 24 * 8 * MIB, 0, ops);
     }
 
-    /// A zone so small that CPUs hold nothing and are served from the zone's own blocks, with holes.
+    /// A zone so small that CPUs hold nothing and are served from the zone's own blocks, with
+    /// holes.
     #[test]
     fn a_small_holey_zone_does_too(ops in prop::collection::vec(ops(), 1..250), group in 1..=CPUS) {
         let memory = [range(700, 3000), range(4100, 1000), range(8192, 2048)];

@@ -4,7 +4,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::common::*;
-use freehold::{AllocFlags, Config, FreeError, Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig};
+use freehold::{
+    AllocFlags, Config, FreeError, Migratetype, Order, Pfn, Platform, Request, Watermarks,
+    ZoneConfig,
+};
 
 const BASE: u64 = 512;
 
@@ -29,7 +32,10 @@ impl Stamps {
     fn take(&self, pfn: Pfn, frames: u64, me: u32) {
         for f in pfn.get()..pfn.get() + frames {
             let before = self.0[(f - BASE) as usize].swap(me, Ordering::Relaxed);
-            assert_eq!(before, 0, "frame {f:#x} of thread {before} was handed to thread {me} as well");
+            assert_eq!(
+                before, 0,
+                "frame {f:#x} of thread {before} was handed to thread {me} as well"
+            );
         }
     }
     fn give(&self, pfn: Pfn, frames: u64) {
@@ -40,7 +46,14 @@ impl Stamps {
     }
 }
 
-fn worker(fh: &Alloc<'_>, me: u16, threads: u16, steps: u32, stamps: &Stamps, pool: &Mutex<Vec<(Pfn, u64)>>) {
+fn worker(
+    fh: &Alloc<'_>,
+    me: u16,
+    threads: u16,
+    steps: u32,
+    stamps: &Stamps,
+    pool: &Mutex<Vec<(Pfn, u64)>>,
+) {
     let mut random = Random(0x9e37_79b9 + u64::from(me) * 7919);
     let mut held: Vec<(Pfn, u64)> = Vec::new();
     let owned = fh.own(cpu(me)).unwrap();
@@ -66,7 +79,11 @@ fn worker(fh: &Alloc<'_>, me: u16, threads: u16, steps: u32, stamps: &Stamps, po
             45..70 if !held.is_empty() => {
                 let (pfn, frames) = held.swap_remove(random.below(held.len() as u64) as usize);
                 // In pieces now and then.
-                let first = if frames > 1 && random.below(3) == 0 { 1 + random.below(frames - 1) } else { frames };
+                let first = if frames > 1 && random.below(3) == 0 {
+                    1 + random.below(frames - 1)
+                } else {
+                    frames
+                };
                 stamps.give(pfn, frames);
                 owned.free_range(range(pfn.get(), first)).unwrap();
                 if first < frames {
@@ -133,8 +150,9 @@ fn stress(host: &dyn Platform, group: Option<u16>, threads: u16, steps: u32, mib
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (fh, stamps, pool, done) = (&fh, &stamps, &pool, &done);
-        let workers: Vec<_> =
-            (0..threads).map(|me| scope.spawn(move || worker(fh, me, threads, steps, stamps, pool))).collect();
+        let workers: Vec<_> = (0..threads)
+            .map(|me| scope.spawn(move || worker(fh, me, threads, steps, stamps, pool)))
+            .collect();
         // Statistics may be read at any time.
         scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
@@ -181,7 +199,8 @@ fn sixteen_cpus_never_share_a_frame() {
     stress(Membarrier::new(), Some(1), 16, if cfg!(miri) { 10 } else { 1_500 }, 512);
 }
 
-/// Threads that name CPUs at random while CPUs go and come back, ranges are isolated and memory is removed and added.
+/// Threads that name CPUs at random while CPUs go and come back, ranges are isolated and memory is
+/// removed and added.
 #[test]
 fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
     const CPUS: u16 = 6;
@@ -203,9 +222,10 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
                         let on = fh.on(cpu(random.below(u64::from(CPUS)) as u16));
                         if random.below(2) == 0 {
                             let o = [0, 0, 0, 1, 3, 9, 10][random.below(7) as usize];
-                            if let Ok(pfn) =
-                                on.alloc(Request::new(order(o), Migratetype::PCP[random.below(3) as usize]))
-                            {
+                            if let Ok(pfn) = on.alloc(Request::new(
+                                order(o),
+                                Migratetype::PCP[random.below(3) as usize],
+                            )) {
                                 stamps.take(pfn, 1 << o, me + 1);
                                 pool.lock().unwrap().push((pfn, 1 << o));
                             }
@@ -262,7 +282,9 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
         plugger.join().unwrap()
     });
     assert!(offline > 0, "no CPU ever went");
-    eprintln!("{offline} CPUs went, {ranges} ranges were allocated, {removed} pieces of memory were removed");
+    eprintln!(
+        "{offline} CPUs went, {ranges} ranges were allocated, {removed} pieces of memory were removed"
+    );
     for (pfn, n) in pool.into_inner().unwrap() {
         stamps.give(pfn, n);
         fh.on(cpu(0)).free_range(range(pfn.get(), n)).unwrap();
@@ -272,16 +294,18 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
     assert_eq!(fh.totals().late_double_frees, 0);
 }
 
-/// Frees frames through a CPU, in one of several ways; through CPU 0, which stays, where that one has gone.
+/// Frees frames through a CPU, in one of several ways; through CPU 0, which stays, where that one
+/// has gone.
 fn give_by(fh: &Alloc<'_>, c: u16, (pfn, n): (Pfn, u64), how: u64) {
-    let chunk = range(pfn.get(), n).chunks(Order::MAX).next().filter(|(_, order)| order.frames() == n);
+    let chunk =
+        range(pfn.get(), n).chunks(Order::MAX).next().filter(|(_, order)| order.frames() == n);
     for on in [fh.on(cpu(c)), fh.on(cpu(0))] {
         let gone = Err(FreeError::CpuOffline { cpu: on.cpu() });
         let result = match (how, chunk) {
             (0, Some((pfn, order))) => on.free(pfn, order),
-            (1, _) if n <= 64 => {
-                on.free_bulk(&(pfn.get()..pfn.get() + n).map(Pfn::new).collect::<Vec<_>>()).map_err(|e| e.error)
-            }
+            (1, _) if n <= 64 => on
+                .free_bulk(&(pfn.get()..pfn.get() + n).map(Pfn::new).collect::<Vec<_>>())
+                .map_err(|e| e.error),
             _ => on.free_range(range(pfn.get(), n)),
         };
         if result != gone {
@@ -292,7 +316,13 @@ fn give_by(fh: &Alloc<'_>, c: u16, (pfn, n): (Pfn, u64), how: u64) {
 }
 
 /// One step of a thread that uses any CPU and every call; `held` is what it has in use.
-fn anything(fh: &Alloc<'_>, random: &mut Random, (me, cpus): (u32, u16), stamps: &Stamps, held: &mut Vec<(Pfn, u64)>) {
+fn anything(
+    fh: &Alloc<'_>,
+    random: &mut Random,
+    (me, cpus): (u32, u16),
+    stamps: &Stamps,
+    held: &mut Vec<(Pfn, u64)>,
+) {
     let c = random.below(u64::from(cpus)) as u16;
     let (on, kind) = (fh.on(cpu(c)), Migratetype::PCP[random.below(3) as usize]);
     let request = |o: u64| Request::new(order(o as u8), kind);
@@ -314,10 +344,14 @@ fn anything(fh: &Alloc<'_>, random: &mut Random, (me, cpus): (u32, u16), stamps:
         }
         46..48 => {
             let target = range(BASE + random.below(20_000), 1 + random.below(700));
-            got.extend(fh.alloc_contig_range(target, |_| false).map(|()| (target.start, target.len())));
+            got.extend(
+                fh.alloc_contig_range(target, |_| false).map(|()| (target.start, target.len())),
+            );
         }
         // All there is: other CPUs' leases are recalled, and blocks of other types broken into.
-        48 => got.extend(std::iter::from_fn(|| on.alloc(request(3)).ok()).take(5000).map(|pfn| (pfn, 8))),
+        48 => got.extend(
+            std::iter::from_fn(|| on.alloc(request(3)).ok()).take(5000).map(|pfn| (pfn, 8)),
+        ),
         49 => {
             let o = random.below(10);
             got.extend(on.alloc(request(o).flags(AllocFlags::NO_LOCK)).map(|pfn| (pfn, 1 << o)));
@@ -365,7 +399,8 @@ fn plug(fh: &Alloc<'_>, cpus: u16, frames: u64, done: &AtomicBool) {
     }
 }
 
-/// More threads than cores and than CPUs, every call, everything coming and going, for each size of group.
+/// More threads than cores and than CPUs, every call, everything coming and going, for each size of
+/// group.
 #[test]
 fn every_call_at_once_loses_nothing_whatever_the_groups() {
     const CPUS: u16 = 5;
@@ -375,7 +410,10 @@ fn every_call_at_once_loses_nothing_whatever_the_groups() {
         let memory = [range(BASE, frames)];
         let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
         let zones = [zone];
-        let fh = build(&Config { extra_ranges: 2, group, ..Config::new(CPUS, &zones) }, Membarrier::new());
+        let fh = build(
+            &Config { extra_ranges: 2, group, ..Config::new(CPUS, &zones) },
+            Membarrier::new(),
+        );
         let stamps = Stamps((0..frames).map(|_| AtomicU32::new(0)).collect());
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -384,7 +422,8 @@ fn every_call_at_once_loses_nothing_whatever_the_groups() {
                 .map(|me| {
                     scope.spawn(move || {
                         let (mut random, mut held) = (Random(77 * u64::from(me)), Vec::new());
-                        (0..steps).for_each(|_| anything(fh, &mut random, (me, CPUS), stamps, &mut held));
+                        (0..steps)
+                            .for_each(|_| anything(fh, &mut random, (me, CPUS), stamps, &mut held));
                         for chunk in held {
                             stamps.give(chunk.0, chunk.1);
                             give_by(fh, 0, chunk, 2);

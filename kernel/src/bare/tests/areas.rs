@@ -32,7 +32,9 @@ fn fill_and_compare(machine: &Bare, area: Vpn, pages: u64) -> Result<(), Failure
             let vpn = Vpn::new(at.get() + k as u64);
             let word = (vpn.get() - area.get()) as usize % 512;
             // Relaxed: this CPU wrote it.
-            wrong += u64::from(words(freehold::Pfn::new(pfn))[word].load(Ordering::Relaxed) != mark(vpn));
+            wrong += u64::from(
+                words(freehold::Pfn::new(pfn))[word].load(Ordering::Relaxed) != mark(vpn),
+            );
             seen += 1;
         }
     });
@@ -48,7 +50,11 @@ pub(super) fn areas(machine: &Bare) -> Result<(), Failure> {
         for round in 0..3 {
             let mut mine = [None; 6];
             for (slot, pages) in mine.iter_mut().zip([1, 4, 17, 100, 512, 700]) {
-                let area = succeeds(machine, "no area", kernel_areas().vmalloc(frames, Layout::pages(pages)))?;
+                let area = succeeds(
+                    machine,
+                    "no area",
+                    kernel_areas().vmalloc(frames, Layout::pages(pages)),
+                )?;
                 fill_and_compare(machine, area, pages)?;
                 *slot = Some((area, pages));
             }
@@ -63,7 +69,8 @@ pub(super) fn areas(machine: &Bare) -> Result<(), Failure> {
                 }
                 // A part first, now and then.
                 if round == 1 && pages > 4 {
-                    let part = VpnRange { start: Vpn::new(area.get() + 1), end: Vpn::new(area.get() + 3) };
+                    let part =
+                        VpnRange { start: Vpn::new(area.get() + 1), end: Vpn::new(area.get() + 3) };
                     succeeds(machine, "a part", kernel_areas().unmap_part(frames, area, part))?;
                     // SAFETY: as above.
                     let gone = unsafe { probe_read(address(part.start)) }.is_err();
@@ -90,11 +97,15 @@ pub(super) fn huge(machine: &Bare) -> Result<(), Failure> {
     const PAGES: u64 = 2 * PAGEBLOCK_FRAMES;
     let frames = cpu::frames();
     // Relaxed, here and below: statistics.
-    let counters = || [&mmu::COUNTERS.huge, &mmu::COUNTERS.splits].map(|counter| counter.load(Ordering::Relaxed));
+    let counters = || {
+        [&mmu::COUNTERS.huge, &mmu::COUNTERS.splits].map(|counter| counter.load(Ordering::Relaxed))
+    };
     let before = counters();
     for round in 0..4 {
-        // Ordinary pages first, so that in the second round a table stands where a 2 MiB entry is to be.
-        let small = succeeds(machine, "no area", kernel_areas().vmalloc(frames, Layout::pages(PAGES)))?;
+        // Ordinary pages first, so that in the second round a table stands where a 2 MiB entry is
+        // to be.
+        let small =
+            succeeds(machine, "no area", kernel_areas().vmalloc(frames, Layout::pages(PAGES)))?;
         fill_and_compare(machine, small, PAGES)?;
         succeeds(machine, "the area cannot be freed", kernel_areas().vfree(frames, small))?;
         let layout = Layout::pages(PAGES).huge(true);
@@ -119,7 +130,11 @@ pub(super) fn huge(machine: &Bare) -> Result<(), Failure> {
         succeeds(machine, "the area cannot be freed", kernel_areas().vfree(frames, area))?;
     }
     let after = counters();
-    machine.print(format_args!("    {} entries of 2 MiB, {} split", after[0] - before[0], after[1] - before[1]));
+    machine.print(format_args!(
+        "    {} entries of 2 MiB, {} split",
+        after[0] - before[0],
+        after[1] - before[1]
+    ));
     at_least("entries of 2 MiB", after[0] - before[0], 8)?;
     same("entries split", after[1] - before[1], 2)?;
     debug_assert_eq!(FRAME_SIZE * PAGEBLOCK_FRAMES, 2 << 20);

@@ -1,7 +1,9 @@
-//! Copy on write: two address spaces that show the same frames until one of them writes, as after a `fork`.
+//! Copy on write: two address spaces that show the same frames until one of them writes, as after a
+//! `fork`.
 //!
-//! The first space's pages are writable and cached, dirty, by every CPU; sharing must take the right to write away from
-//! all of them before it returns, or a write through an old translation would be seen in both.
+//! The first space's pages are writable and cached, dirty, by every CPU; sharing must take the
+//! right to write away from all of them before it returns, or a write through an old translation
+//! would be seen in both.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,11 +28,19 @@ fn copy(from: Pfn, to: Pfn) {
     }
 }
 
-/// Writes as a program does, with a handler that resolves write faults; says what the last one came to.
-fn write(machine: &Bare, space: SpaceId, i: u64, value: u64) -> Result<Option<WriteFault>, Failure> {
+/// Writes as a program does, with a handler that resolves write faults; says what the last one came
+/// to.
+fn write(
+    machine: &Bare,
+    space: SpaceId,
+    i: u64,
+    value: u64,
+) -> Result<Option<WriteFault>, Failure> {
     let mut resolved = None;
-    // SAFETY: where the spaces have their folios there are only folios' frames, which are used as shared words.
-    while let Err(fault) = unsafe { probe_write(freehold_kernel::paging::address(page(i)), value) } {
+    // SAFETY: where the spaces have their folios there are only folios' frames, which are used as
+    // shared words.
+    while let Err(fault) = unsafe { probe_write(freehold_kernel::paging::address(page(i)), value) }
+    {
         same("a write fault on a page that is there", fault.code & 0b11, 0b11)?;
         let done = vm().write_fault(cpu::frames(), space, page(i), copy);
         resolved = Some(succeeds(machine, "a write fault cannot be resolved", done)?);
@@ -39,7 +49,11 @@ fn write(machine: &Bare, space: SpaceId, i: u64, value: u64) -> Result<Option<Wr
 }
 
 fn holds_in(machine: &Bare, space: SpaceId, i: u64, expected: u64) -> Result<(), Failure> {
-    same("what a page holds", succeeds(machine, "a page", read(space, page(i)))?.0.unwrap_or(0), expected)
+    same(
+        "what a page holds",
+        succeeds(machine, "a page", read(space, page(i)))?.0.unwrap_or(0),
+        expected,
+    )
 }
 
 pub(super) fn on_write(machine: &Bare) -> Result<(), Failure> {
@@ -56,7 +70,11 @@ pub(super) fn on_write(machine: &Bare) -> Result<(), Failure> {
                 if member.cpu == 0 {
                     for i in (0..PAGES).step_by(16) {
                         let order = Order::new(4).unwrap_or(Order::ZERO);
-                        succeeds(machine, "no folio", vm().map_new(frames, SPACE, page(i), order, Access::ReadWrite))?;
+                        succeeds(
+                            machine,
+                            "no folio",
+                            vm().map_new(frames, SPACE, page(i), order, Access::ReadWrite),
+                        )?;
                     }
                 }
                 member.meet()?;
@@ -76,7 +94,9 @@ pub(super) fn on_write(machine: &Bare) -> Result<(), Failure> {
                     match write(machine, SPACE, i, 1000 + i)? {
                         // Relaxed: statistics.
                         Some(WriteFault::Copied(_)) => drop(copied.fetch_add(1, Ordering::Relaxed)),
-                        other => return same("a shared page is copied", u64::from(other.is_some()), 2),
+                        other => {
+                            return same("a shared page is copied", u64::from(other.is_some()), 2);
+                        }
                     }
                 }
                 member.meet()?;
@@ -89,7 +109,13 @@ pub(super) fn on_write(machine: &Bare) -> Result<(), Failure> {
                 for i in mine {
                     match write(machine, OTHER, i, 2000 + i)? {
                         Some(WriteFault::Reused(_)) => drop(reused.fetch_add(1, Ordering::Relaxed)),
-                        other => return same("a page of one's own is reused", u64::from(other.is_some()), 2),
+                        other => {
+                            return same(
+                                "a page of one's own is reused",
+                                u64::from(other.is_some()),
+                                2,
+                            );
+                        }
                     }
                 }
                 member.meet()?;

@@ -19,10 +19,11 @@ fn must_fault(at: u64, result: Result<(), PageFault>, present: bool) -> Result<(
 fn of_one_cpu(machine: &Bare) -> Result<(), Failure> {
     const PAGES: u64 = 5;
     let frames = cpu::frames();
-    // SAFETY: only called below, for areas of this very test, addresses where nothing may be, and the kernel's text,
-    // which nobody writes.
+    // SAFETY: only called below, for areas of this very test, addresses where nothing may be, and
+    // the kernel's text, which nobody writes.
     let read = |at| unsafe { probe_read(at) }.map(|_| ());
-    // SAFETY: as above; the text is not to be written to, and if it is after all, that is what this is to find out.
+    // SAFETY: as above; the text is not to be written to, and if it is after all, that is what this
+    // is to find out.
     let write = |at| unsafe { probe_write(at, 42) };
 
     for null in [0, 8, FRAME_SIZE - 8] {

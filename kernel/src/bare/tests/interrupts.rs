@@ -12,8 +12,8 @@ use crate::{apic, cpu, memory, timer};
 global_asm!(
     r#"
     .text
-// Fills the 128 bytes below the stack pointer and all 16 XMM registers, waits until the word at %rdi has reached %rsi,
-// and returns how many of them have changed.
+// Fills the 128 bytes below the stack pointer and all 16 XMM registers, waits until the word at
+// %rdi has reached %rsi, and returns how many of them have changed.
     .balign 16
 hold_red_zone:
     xorl %ecx, %ecx
@@ -61,7 +61,8 @@ pub(super) fn preserved(machine: &Bare) -> Result<(), Failure> {
         let ticks = &cpu::this().timer_ticks;
         // Relaxed: this CPU's own.
         let until = ticks.load(Ordering::Relaxed) + INTERRUPTS;
-        // SAFETY: reads the counter, and writes nothing but the red zone and registers that a call may change.
+        // SAFETY: reads the counter, and writes nothing but the red zone and registers that a call
+        // may change.
         let wrong = unsafe { hold_red_zone(ticks, until) };
         same("words of the red zone and XMM registers changed by interrupts", u64::from(wrong), 0)
     })
@@ -86,10 +87,15 @@ pub(super) fn allocator(machine: &Bare) -> Result<(), Failure> {
                 let request = Request::new(order, Migratetype::Unmovable);
                 let pfn = succeeds(machine, "no chunk", member.frames.alloc(request))?;
                 let single = Request::new(Order::ZERO, Migratetype::Unmovable);
-                let got = succeeds(machine, "no frames", member.frames.alloc_bulk(single, &mut some))?;
+                let got =
+                    succeeds(machine, "no frames", member.frames.alloc_bulk(single, &mut some))?;
                 succeeds(machine, "a chunk cannot be freed", member.frames.free(pfn, order))?;
                 for pfn in &some[..got] {
-                    succeeds(machine, "a frame cannot be freed", member.frames.free(*pfn, Order::ZERO))?;
+                    succeeds(
+                        machine,
+                        "a frame cannot be freed",
+                        member.frames.free(*pfn, Order::ZERO),
+                    )?;
                 }
                 pairs += 1;
             }
@@ -105,13 +111,18 @@ pub(super) fn allocator(machine: &Bare) -> Result<(), Failure> {
         for slot in &cpu::this().interrupt_frames {
             let pfn = slot.swap(0, Ordering::Relaxed);
             if pfn != 0 {
-                succeeds(machine, "a handler's frame", member.frames.free(Pfn::new(pfn), Order::ZERO))?;
+                succeeds(
+                    machine,
+                    "a handler's frame",
+                    member.frames.free(Pfn::new(pfn), Order::ZERO),
+                )?;
             }
         }
         Ok(())
     });
     timer::ALLOCATES.store(false, Ordering::Relaxed);
-    let [allocated, refused, freed, wrong] = counters.map(|counter| counter.load(Ordering::Relaxed));
+    let [allocated, refused, freed, wrong] =
+        counters.map(|counter| counter.load(Ordering::Relaxed));
     machine.print(format_args!(
         "    in handlers: {allocated} frames allocated, {refused} requests refused rather than wait, {freed} freed"
     ));
@@ -135,8 +146,13 @@ pub(super) fn ticks(machine: &Bare) -> Result<(), Failure> {
         }
         Ok(())
     })?;
-    let holdings: u64 =
-        (0..cpus).filter_map(|i| memory::freehold().cpu_holdings(freehold::CpuId::new(i as u16))).map(|h| h.0).sum();
-    machine.print(format_args!("    {} ticks; CPUs hold {holdings} frames", all().sum::<u64>() - before));
+    let holdings: u64 = (0..cpus)
+        .filter_map(|i| memory::freehold().cpu_holdings(freehold::CpuId::new(i as u16)))
+        .map(|h| h.0)
+        .sum();
+    machine.print(format_args!(
+        "    {} ticks; CPUs hold {holdings} frames",
+        all().sum::<u64>() - before
+    ));
     at_least("ticks", all().sum::<u64>() - before, cpus as u64)
 }

@@ -18,7 +18,10 @@ pub(super) const SPACE: SpaceId = SpaceId::new(0);
 pub(super) const ALL: VpnRange = VpnRange { start: page(0), end: page(PAGES) };
 
 /// Runs `f` with an address space that pages may be mapped in anywhere; afterwards there is none.
-pub(super) fn with_space(machine: &Bare, f: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+pub(super) fn with_space(
+    machine: &Bare,
+    f: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
     spaces::make(SPACE);
     let vma = Vma { access: Access::ReadWrite, droppable: false };
     succeeds(machine, "no VMA", vm().add_vma(SPACE, ALL, vma))?;
@@ -31,7 +34,8 @@ pub(super) fn with_space(machine: &Bare, f: impl FnOnce() -> Result<(), Failure>
 
 /// A read as a program does it.
 fn can_read(i: u64) -> bool {
-    // SAFETY: where the spaces have their folios there are only folios' frames, which are used as shared words.
+    // SAFETY: where the spaces have their folios there are only folios' frames, which are used as
+    // shared words.
     unsafe { probe_read(address(page(i))) }.is_ok()
 }
 
@@ -43,7 +47,8 @@ fn try_write(i: u64) -> Result<(), PageFault> {
 
 fn entry(i: u64) -> Entry {
     // Acquire: after the access that this CPU has just made.
-    let bits = tables::walk(spaces::root(SPACE), page(i), 1).map_or(0, |slot| slot.load(Ordering::Acquire));
+    let bits = tables::walk(spaces::root(SPACE), page(i), 1)
+        .map_or(0, |slot| slot.load(Ordering::Acquire));
     from_hardware(bits)
 }
 
@@ -60,8 +65,8 @@ pub(super) fn bits(machine: &Bare) -> Result<(), Failure> {
             holds("it can be written", try_write(0).is_ok())?;
             holds("writing sets dirty", entry(0).only(Entry::HARDWARE) == Entry::HARDWARE)?;
             holds("and of that page only", entry(1).only(Entry::HARDWARE) == Entry::NONE)?;
-            // Cleared and flushed: the next write must look at the entry again and set the bit again, though a moment
-            // ago the translation was cached as dirty.
+            // Cleared and flushed: the next write must look at the entry again and set the bit
+            // again, though a moment ago the translation was cached as dirty.
             let advised = succeeds(machine, "madvise_free", vm().madvise_free(frames, SPACE, ALL))?;
             same("pages advised", advised, 16)?;
             holds("advice makes it clean", entry(0).only(Entry::HARDWARE) == Entry::NONE)?;
@@ -71,10 +76,16 @@ pub(super) fn bits(machine: &Bare) -> Result<(), Failure> {
             let range = VpnRange { start: page(0), end: page(16) };
             succeeds(machine, "protect", vm().protect(SPACE, range, Access::Read))?;
             let fault = try_write(1);
-            holds("a write to a read-only page faults", fault.is_err_and(|f| !f.not_present() && f.is_write()))?;
+            holds(
+                "a write to a read-only page faults",
+                fault.is_err_and(|f| !f.not_present() && f.is_write()),
+            )?;
             holds("and is not dirty", !entry(1).is_dirty())?;
             let refused = vm().pin(frames, SPACE, page(1), true);
-            holds("nor can it be pinned for writing", refused == Err(VmError::Fault(Fault::WriteProtected)))?;
+            holds(
+                "nor can it be pinned for writing",
+                refused == Err(VmError::Fault(Fault::WriteProtected)),
+            )?;
             succeeds(machine, "protect", vm().protect(SPACE, range, Access::ReadWrite))
         })
     })
@@ -98,8 +109,8 @@ pub(crate) struct Cost {
     pub(crate) nanoseconds: u64,
 }
 
-/// 64 folios of 64 KiB, written to, made lazyfree, every `redirty`th written to again by another CPU, reclaimed. Checks
-/// what stays.
+/// 64 folios of 64 KiB, written to, made lazyfree, every `redirty`th written to again by another
+/// CPU, reclaimed. Checks what stays.
 pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<Cost, Failure> {
     let mut cost = Err(Failure { what: "reclaim did not get there", found: 0, expected: 1 });
     let last = cpu::count() - 1;
@@ -117,10 +128,15 @@ pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<C
                     }
                 }
                 member.meet()?;
-                // Every CPU writes to its share, and reads all, so that all have cached translations.
+                // Every CPU writes to its share, and reads all, so that all have cached
+                // translations.
                 for i in 0..FOLIOS * FOLIO_PAGES {
                     if i as usize % (last + 1) == member.cpu {
-                        succeeds(machine, "a page cannot be written", write(SPACE, page(i), i + 1))?;
+                        succeeds(
+                            machine,
+                            "a page cannot be written",
+                            write(SPACE, page(i), i + 1),
+                        )?;
                     }
                 }
                 member.meet()?;
@@ -130,15 +146,24 @@ pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<C
                 }
                 member.meet()?;
                 if member.cpu == 0 {
-                    let advised = succeeds(machine, "madvise_free", vm().madvise_free(frames, SPACE, ALL))?;
+                    let advised =
+                        succeeds(machine, "madvise_free", vm().madvise_free(frames, SPACE, ALL))?;
                     same("pages advised", advised, FOLIOS * FOLIO_PAGES)?;
                 }
                 member.meet()?;
                 if member.cpu == last && redirty > 0 {
                     for folio in (0..FOLIOS).step_by(redirty as usize) {
                         let i = folio * FOLIO_PAGES + REDIRTIED;
-                        let (faults, _) = succeeds(machine, "a page cannot be written", write(SPACE, page(i), !i))?;
-                        same("a lazyfree page is written to without a fault", u64::from(faults), 0)?;
+                        let (faults, _) = succeeds(
+                            machine,
+                            "a page cannot be written",
+                            write(SPACE, page(i), !i),
+                        )?;
+                        same(
+                            "a lazyfree page is written to without a fault",
+                            u64::from(faults),
+                            0,
+                        )?;
                     }
                 }
                 member.meet()?;
@@ -169,19 +194,29 @@ pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<C
                 for folio in 0..FOLIOS {
                     let kept = redirty > 0 && folio % redirty == 0;
                     for i in folio * FOLIO_PAGES..(folio + 1) * FOLIO_PAGES {
-                        let found = succeeds(machine, "a page cannot be read", read(SPACE, page(i)))?.0;
-                        // Page by page, those before the one that was written to have been dropped, as they may be,
-                        // by the time it is found.
-                        let kept = kept && (path == UnmapPath::Batched || i % FOLIO_PAGES >= REDIRTIED);
+                        let found =
+                            succeeds(machine, "a page cannot be read", read(SPACE, page(i)))?.0;
+                        // Page by page, those before the one that was written to have been dropped,
+                        // as they may be, by the time it is found.
+                        let kept =
+                            kept && (path == UnmapPath::Batched || i % FOLIO_PAGES >= REDIRTIED);
                         let expected = if i % FOLIO_PAGES == REDIRTIED { !i } else { i + 1 };
                         same("a page is there", u64::from(found.is_some()), u64::from(kept))?;
-                        same("what a page holds", found.unwrap_or(0), if kept { expected } else { 0 })?;
+                        same(
+                            "what a page holds",
+                            found.unwrap_or(0),
+                            if kept { expected } else { 0 },
+                        )?;
                     }
                 }
                 Ok(())
             })
         })?;
-        cost = cell.with(|cost| cost.take()).ok_or(Failure { what: "no figures", found: 0, expected: 1 });
+        cost = cell.with(|cost| cost.take()).ok_or(Failure {
+            what: "no figures",
+            found: 0,
+            expected: 1,
+        });
         Ok(())
     })?;
     cost

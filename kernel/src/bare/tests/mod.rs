@@ -1,4 +1,5 @@
-//! What can only be tested on a machine of one's own: interrupts, page faults, translations, dirty bits.
+//! What can only be tested on a machine of one's own: interrupts, page faults, translations, dirty
+//! bits.
 
 mod areas;
 mod copy;
@@ -15,7 +16,10 @@ use crate::machine::Bare;
 /// All of them.
 pub(crate) fn tests() -> [Test<Bare>; 13] {
     [
-        Test { name: "interrupts leave the red zone and the registers alone", run: interrupts::preserved },
+        Test {
+            name: "interrupts leave the red zone and the registers alone",
+            run: interrupts::preserved,
+        },
         Test { name: "the allocator in interrupt handlers", run: interrupts::allocator },
         Test { name: "the timer drives the allocator's periodic work", run: interrupts::ticks },
         Test { name: "guard pages, null pointers and rights fault", run: faults::faults },

@@ -8,11 +8,12 @@
 //!   pageout(everything)                     started still s, and r == s?  then it must be there
 //! ```
 //!
-//! Each writer keeps to a quarter of its pages for a while, so that reclaim finds some folios that were written to and
-//! some that were not.
+//! Each writer keeps to a quarter of its pages for a while, so that reclaim finds some folios that
+//! were written to and some that were not.
 //!
-//! A write that falls into a `madvise_free` may go; one that began after it had returned must stay until the next one,
-//! however reclaim is just then taking the page's entry away and looking at its dirty bit.
+//! A write that falls into a `madvise_free` may go; one that began after it had returned must stay
+//! until the next one, however reclaim is just then taking the page's entry away and looking at its
+//! dirty bit.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -36,7 +37,8 @@ pub(super) fn race(machine: &Bare) -> Result<(), Failure> {
     }
     let (started, returned) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
-    let (writes, certain, faults, made) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (writes, certain, faults, made) =
+        (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let (before, sent) = (vm().stats(), calls::snapshot());
     let mut freed = 0;
     let total = crate::once::Lock::new(0);
@@ -59,19 +61,26 @@ pub(super) fn race(machine: &Bare) -> Result<(), Failure> {
                     let quarter = returned.load(Ordering::Relaxed) / 4 % 4;
                     let vpn = page(first + quarter * (PAGES_EACH / 4) + numbers % (PAGES_EACH / 4));
                     let value = (member.cpu as u64) << 48 | sequence;
-                    // SeqCst, here and in the reclaimer: the write comes after the one and the look after the other.
+                    // SeqCst, here and in the reclaimer: the write comes after the one and the look
+                    // after the other.
                     let (s, r) = (started.load(Ordering::SeqCst), returned.load(Ordering::SeqCst));
-                    let (f, m) = succeeds(machine, "a page cannot be written", write(SPACE, vpn, value))?;
+                    let (f, m) =
+                        succeeds(machine, "a page cannot be written", write(SPACE, vpn, value))?;
                     // Some time for reclaim to come by.
                     (0..numbers >> 32 & 7).for_each(|_| cpu::pause());
-                    let (found, more) = succeeds(machine, "a page cannot be read", read(SPACE, vpn))?;
+                    let (found, more) =
+                        succeeds(machine, "a page cannot be read", read(SPACE, vpn))?;
                     // Relaxed, here and below: statistics.
                     writes.fetch_add(1, Ordering::Relaxed);
                     faults.fetch_add(u64::from(f + more), Ordering::Relaxed);
                     made.fetch_add(u64::from(m), Ordering::Relaxed);
                     if r == s && started.load(Ordering::SeqCst) == s {
                         certain.fetch_add(1, Ordering::Relaxed);
-                        same("a write after madvise_free has returned is lost", found.unwrap_or(0), value)?;
+                        same(
+                            "a write after madvise_free has returned is lost",
+                            found.unwrap_or(0),
+                            value,
+                        )?;
                     }
                     calls::poll();
                 }
@@ -109,7 +118,8 @@ fn reclaimer(
     let pages = (cpu::count() as u64 - 1) * PAGES_EACH;
     let all = VpnRange { start: page(0), end: page(pages) };
     for round in 0..ROUNDS {
-        // Folios of 16 pages again where all 16 are free; single pages that writers have made stay among them.
+        // Folios of 16 pages again where all 16 are free; single pages that writers have made stay
+        // among them.
         if round % 8 == 0 {
             let order = Order::new(FOLIO_ORDER).unwrap_or(Order::ZERO);
             for i in (0..pages).step_by(1 << FOLIO_ORDER) {
@@ -122,7 +132,8 @@ fn reclaimer(
         let advised = vm().madvise_free(frames, SPACE, all);
         returned.fetch_add(1, Ordering::SeqCst);
         succeeds(machine, "madvise_free", advised)?;
-        // Time for writes that are certain to stay; under an emulator that runs one CPU after the other, their turn.
+        // Time for writes that are certain to stay; under an emulator that runs one CPU after the
+        // other, their turn.
         (0..20 * round % 97).for_each(|_| cpu::pause());
         let got = succeeds(machine, "reclaim", vm().madvise_pageout(frames, SPACE, all))?;
         total.with(|total| *total += got);

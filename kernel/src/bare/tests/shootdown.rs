@@ -1,6 +1,7 @@
 //! Translations that other CPUs have cached.
 //!
-//! The machinery is used directly here, not through areas: entries are changed, nothing is flushed, and only then.
+//! The machinery is used directly here, not through areas: entries are changed, nothing is flushed,
+//! and only then.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,7 +41,8 @@ fn show(machine: &Bare, pfn: Pfn) -> Result<(), Failure> {
     succeeds(machine, "a page cannot be mapped", mapped)
 }
 
-/// One changes an entry; the others have the old translation, until the flush, and not an access longer.
+/// One changes an entry; the others have the old translation, until the flush, and not an access
+/// longer.
 pub(super) fn stale(machine: &Bare) -> Result<(), Failure> {
     const ROUNDS: u64 = 30;
     let before = calls::snapshot();
@@ -61,7 +63,8 @@ pub(super) fn stale(machine: &Bare) -> Result<(), Failure> {
             }
             member.meet()?;
             if member.cpu != 0 {
-                // The processor may have forgotten it by itself; if it has not, it is the old frame that shows.
+                // The processor may have forgotten it by itself; if it has not, it is the old frame
+                // that shows.
                 if let Some(value) = read() {
                     same("a stale translation", value, round)?;
                     // Relaxed: statistics.
@@ -76,7 +79,11 @@ pub(super) fn stale(machine: &Bare) -> Result<(), Failure> {
             holds("a page that was unmapped and flushed faults", read().is_none())?;
             member.meet()?;
             if let Some(pfn) = mine {
-                succeeds(machine, "the frame cannot be freed", cpu::frames().free(pfn, Order::ZERO))?;
+                succeeds(
+                    machine,
+                    "the frame cannot be freed",
+                    cpu::frames().free(pfn, Order::ZERO),
+                )?;
             }
         }
         Ok(())
@@ -104,8 +111,8 @@ fn tidy_up() {
     Hardware.flush(&[GONE]);
 }
 
-/// One changes the page all the time and gives the old frame to somebody else after each flush; the others read all the
-/// time. None may ever read what was put into a frame after it was flushed.
+/// One changes the page all the time and gives the old frame to somebody else after each flush; the
+/// others read all the time. None may ever read what was put into a frame after it was flushed.
 pub(super) fn racing(machine: &Bare) -> Result<(), Failure> {
     const ROUNDS: u64 = 300;
     const POISON: u64 = u64::MAX;
@@ -125,7 +132,11 @@ pub(super) fn racing(machine: &Bare) -> Result<(), Failure> {
                     flushed.store(round, Ordering::Release);
                     // Whoever still had a translation would read this.
                     words(pfn)[0].store(POISON, Ordering::Relaxed);
-                    succeeds(machine, "the frame cannot be freed", cpu::frames().free(pfn, Order::ZERO))?;
+                    succeeds(
+                        machine,
+                        "the frame cannot be freed",
+                        cpu::frames().free(pfn, Order::ZERO),
+                    )?;
                 }
                 Ok(())
             };
@@ -180,7 +191,8 @@ pub(super) fn targets(machine: &Bare) -> Result<(), Failure> {
                     let pfn = frame(machine, 0)?;
                     let run = FrameRange { start: pfn, end: Pfn::new(pfn.get() + 1) };
                     for _ in 0..ROUNDS {
-                        let mapped = Hardware.map(space, page.start, run, Access::ReadWrite, Order::ZERO);
+                        let mapped =
+                            Hardware.map(space, page.start, run, Access::ReadWrite, Order::ZERO);
                         succeeds(machine, "a page cannot be mapped", mapped)?;
                         // SAFETY: this test's own frame.
                         let written = unsafe { probe_write(address(page.start), 1) };
@@ -188,7 +200,11 @@ pub(super) fn targets(machine: &Bare) -> Result<(), Failure> {
                         Hardware.unmap(space, page);
                         Hardware.flush(&[flush]);
                     }
-                    succeeds(machine, "the frame cannot be freed", cpu::frames().free(pfn, Order::ZERO))?;
+                    succeeds(
+                        machine,
+                        "the frame cannot be freed",
+                        cpu::frames().free(pfn, Order::ZERO),
+                    )?;
                 }
                 member.meet()
             };
@@ -196,10 +212,12 @@ pub(super) fn targets(machine: &Bare) -> Result<(), Failure> {
         });
         let after = calls::snapshot();
         let expected = ROUNDS * (users as u64 - 1);
-        result =
-            result.and(ran).and_then(|()| same("interrupts", after.shootdown_calls - before.shootdown_calls, expected));
+        result = result.and(ran).and_then(|()| {
+            same("interrupts", after.shootdown_calls - before.shootdown_calls, expected)
+        });
     }
     spaces::destroy(space);
-    machine.print(format_args!("    {ROUNDS} flushes of a space that 1 to {cpus} CPUs have loaded"));
+    machine
+        .print(format_args!("    {ROUNDS} flushes of a space that 1 to {cpus} CPUs have loaded"));
     result
 }

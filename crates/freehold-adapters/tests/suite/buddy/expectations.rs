@@ -1,5 +1,5 @@
-// What users of buddy_system_allocator's frame allocators count on: its own tests of them, said anew and compiled twice. The
-// line before this is included says which allocator it is.
+// What users of buddy_system_allocator's frame allocators count on: its own tests of them, said
+// anew and compiled twice. The line before this is included says which allocator it is.
 
 use std::alloc::Layout;
 
@@ -116,7 +116,10 @@ fn a_place_that_is_taken() {
 #[test]
 fn a_place_that_is_not_aligned() {
     let mut frames = with::<32>(0..16);
-    assert_eq!((frames.alloc_at(3, 4), frames.alloc_at(1, 2), frames.alloc_at(1, 1)), (None, None, Some(1)));
+    assert_eq!(
+        (frames.alloc_at(3, 4), frames.alloc_at(1, 2), frames.alloc_at(1, 1)),
+        (None, None, Some(1))
+    );
 }
 
 #[test]

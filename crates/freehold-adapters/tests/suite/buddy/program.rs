@@ -1,9 +1,11 @@
-// A program over a frame allocator, compiled twice: the one line before it is included says which allocator it is.
+// A program over a frame allocator, compiled twice: the one line before it is included says which
+// allocator it is.
 
 use std::alloc::Layout;
 use std::collections::BTreeMap;
 
-/// What a run can be told apart by: the two allocators may hand out other frames, but as many, as often.
+/// What a run can be told apart by: the two allocators may hand out other frames, but as many, as
+/// often.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) allocated: u64,
@@ -27,7 +29,8 @@ pub(crate) fn random(seed: u64, start: usize, end: usize, steps: u32) -> Outcome
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) % below
     };
-    // Little of the memory at a time, so that neither allocator runs into its own fragmentation, where they may differ.
+    // Little of the memory at a time, so that neither allocator runs into its own fragmentation,
+    // where they may differ.
     let total = end - start;
     let mut used = 0;
     for _ in 0..steps {
@@ -35,7 +38,11 @@ pub(crate) fn random(seed: u64, start: usize, end: usize, steps: u32) -> Outcome
             let count = 1 << next(6);
             let layout = Layout::from_size_align(1 << next(4), 1 << next(5)).unwrap();
             let (taken, size, align) = match next(3) {
-                0 => (frames.alloc_aligned(layout), layout.size().max(layout.align()), layout.align()),
+                0 => (
+                    frames.alloc_aligned(layout),
+                    layout.size().max(layout.align()),
+                    layout.align(),
+                ),
                 _ => (frames.alloc(count), count, count),
             };
             let Some(first) = taken else {
@@ -139,8 +146,8 @@ pub(crate) fn ends() -> Vec<Option<usize>> {
     seen
 }
 
-/// An allocation of four frames of which three are given back, with somebody on the fourth: how often is that handed out
-/// to somebody else?
+/// An allocation of four frames of which three are given back, with somebody on the fourth: how
+/// often is that handed out to somebody else?
 pub(crate) fn the_fourth_frame() -> usize {
     let mut frames = FrameAllocator::<33>::new();
     frames.add_frame(0x100, 0x104);

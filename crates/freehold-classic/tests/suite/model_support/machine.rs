@@ -49,7 +49,11 @@ pub(crate) fn machine(design: Design, shape: usize) -> Config {
             ];
             vec![holey]
         }
-        4 => vec![zone("DMA", 0x777, 1), zone("DMA32", 0x1000 - 33, 100), zone("Normal", base + 5, 700)],
+        4 => vec![
+            zone("DMA", 0x777, 1),
+            zone("DMA32", 0x1000 - 33, 100),
+            zone("Normal", base + 5, 700),
+        ],
         5 => {
             let mut low = zone("DMA32", 0x8000, 6 * BLOCK);
             low.cma = vec![range(0x8000 + 2 * BLOCK, BLOCK)];

@@ -1,14 +1,17 @@
 //! What the allocator must look like from outside: a set of chunks in use, and nothing else.
 //!
-//! The model knows no lists, no CPUs' shares and no watermarks. It says for every call which error it must give, or
-//! that it may succeed; when it does, the model checks that what was handed out was free, and takes it over.
+//! The model knows no lists, no CPUs' shares and no watermarks. It says for every call which error
+//! it must give, or that it may succeed; when it does, the model checks that what was handed out
+//! was free, and takes it over.
 
 pub(crate) mod machine;
 pub(crate) mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use freehold::{AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{
+    AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
+};
 use freehold_classic::{Classic, Config, ZoneConfig};
 
 /// A chunk in use.
@@ -59,7 +62,11 @@ impl Model {
 
     /// The zone of a frame, or why there is none.
     pub(crate) fn zone_of(&self, pfn: Pfn) -> Result<usize, FreeError> {
-        let zone = self.zones.iter().position(|zone| zone.range.contains(pfn)).ok_or(FreeError::OutOfZone { pfn })?;
+        let zone = self
+            .zones
+            .iter()
+            .position(|zone| zone.range.contains(pfn))
+            .ok_or(FreeError::OutOfZone { pfn })?;
         if self.zones[zone].holes.iter().any(|hole| hole.contains(pfn)) {
             return Err(FreeError::Hole { pfn });
         }
@@ -68,7 +75,8 @@ impl Model {
 
     /// Where the memory that a zone begins ends: zones side by side are one piece.
     pub(crate) fn memory_end(&self, zone: usize) -> Pfn {
-        let beside = self.zones[zone..].windows(2).take_while(|two| two[0].range.end == two[1].range.start);
+        let beside =
+            self.zones[zone..].windows(2).take_while(|two| two[0].range.end == two[1].range.start);
         self.zones[zone + beside.count()].range.end
     }
 
@@ -81,7 +89,8 @@ impl Model {
     /// The chunks in use that touch `range`.
     pub(crate) fn chunks_in(&self, range: FrameRange) -> Vec<(Pfn, Chunk)> {
         let mut found: Vec<_> = self.chunk_of(range.start).into_iter().collect();
-        let rest = self.live.range(range.start.get() + 1..range.end.get().max(range.start.get() + 1));
+        let rest =
+            self.live.range(range.start.get() + 1..range.end.get().max(range.start.get() + 1));
         found.extend(rest.map(|(&pfn, &chunk)| (Pfn::new(pfn), chunk)));
         found
     }
@@ -126,9 +135,15 @@ impl Model {
         let mut gone: Vec<FrameRange> = Vec::new();
         for &(pfn, order) in chunks {
             let result = self.exact(pfn, order);
-            // A chunk whose only reference an earlier element has dropped is gone for this one already.
+            // A chunk whose only reference an earlier element has dropped is gone for this one
+            // already.
             let is_gone = gone.iter().any(|range| range.contains(pfn));
-            if is_gone && !matches!(result, Err(FreeError::OrderTooLarge { .. } | FreeError::Misaligned { .. })) {
+            if is_gone
+                && !matches!(
+                    result,
+                    Err(FreeError::OrderTooLarge { .. } | FreeError::Misaligned { .. })
+                )
+            {
                 return Err(FreeError::DoubleFree { pfn });
             }
             let chunk = result?;
@@ -165,7 +180,8 @@ impl Model {
         let zone = self.zone_of(pfn).unwrap_or_else(|error| panic!("handed out: {error}"));
         let config = &self.zones[zone];
         assert!(range.end <= config.range.end, "{range} leaves zone {}", config.name);
-        let hole = config.holes.iter().find(|hole| hole.start < range.end && range.start < hole.end);
+        let hole =
+            config.holes.iter().find(|hole| hole.start < range.end && range.start < hole.end);
         assert!(hole.is_none(), "{range} covers the hole {hole:?}");
         let overlap = self.chunks_in(range);
         assert!(overlap.is_empty(), "{range} overlaps {overlap:?}");
@@ -185,12 +201,14 @@ impl Model {
         range.start.get() / PAGEBLOCK_FRAMES..=(range.end.get() - 1) / PAGEBLOCK_FRAMES
     }
 
-    /// The zone that a range lies in, or what a range call must say. Holes inside are not looked for.
+    /// The zone that a range lies in, or what a range call must say. Holes inside are not looked
+    /// for.
     pub(crate) fn range_zone(&self, range: FrameRange) -> Result<usize, AllocError> {
         if range.is_empty() {
             return Err(AllocError::ZeroLength);
         }
-        let zone = self.zone_of(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
+        let zone =
+            self.zone_of(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
         let end = self.zones[zone].range.end;
         if range.end > end { Err(AllocError::BadRange { pfn: end }) } else { Ok(zone) }
     }
@@ -199,7 +217,10 @@ impl Model {
     pub(crate) fn pinned(&self, zone: usize, range: FrameRange) -> bool {
         Self::blocks(range).any(|block| self.isolated.contains(&(zone, block)))
             || self.aside.range(range.start.get()..range.end.get()).next().is_some()
-            || self.chunks_in(range).iter().any(|(_, chunk)| chunk.migratetype != Migratetype::Movable)
+            || self
+                .chunks_in(range)
+                .iter()
+                .any(|(_, chunk)| chunk.migratetype != Migratetype::Movable)
     }
 
     /// The allocator agrees with itself and with the model.
@@ -212,7 +233,11 @@ impl Model {
     pub(crate) fn check_sums(&self, classic: &Classic) {
         let map = classic.memory_map();
         assert_eq!(map.managed, self.managed());
-        assert_eq!(map.managed - map.free, self.in_use() + self.aside.len() as u64, "frames were lost or doubled");
+        assert_eq!(
+            map.managed - map.free,
+            self.in_use() + self.aside.len() as u64,
+            "frames were lost or doubled"
+        );
     }
 
     /// Everything has been freed and drained: every block without a bad frame must be whole.
@@ -224,14 +249,20 @@ impl Model {
         let mut whole = 0;
         for zone in &self.zones {
             for block in Self::blocks(zone.range) {
-                let range = FrameRange::new(Pfn::new(block * PAGEBLOCK_FRAMES), PAGEBLOCK_FRAMES).unwrap();
+                let range =
+                    FrameRange::new(Pfn::new(block * PAGEBLOCK_FRAMES), PAGEBLOCK_FRAMES).unwrap();
                 let inside = zone.range.start <= range.start && range.end <= zone.range.end;
-                let hole = zone.holes.iter().any(|hole| hole.start < range.end && range.start < hole.end);
+                let hole =
+                    zone.holes.iter().any(|hole| hole.start < range.end && range.start < hole.end);
                 let bad = self.aside.range(range.start.get()..range.end.get()).next().is_some();
                 whole += u64::from(inside && !hole && !bad);
             }
         }
         assert_eq!(map.free_blocks, whole);
-        assert_eq!(map.zone_chunks[9] + 2 * map.zone_chunks[10], whole, "a free block is in pieces");
+        assert_eq!(
+            map.zone_chunks[9] + 2 * map.zone_chunks[10],
+            whole,
+            "a free block is in pieces"
+        );
     }
 }

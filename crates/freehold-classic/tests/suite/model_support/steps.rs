@@ -147,7 +147,11 @@ impl Model {
             }
             Target::Ever(n, order) => {
                 let nth = usize::from(n) % self.ever.len().max(1);
-                let pfn = self.ever.iter().nth(nth).map_or(anywhere(0, u64::from(n)), |&pfn| Pfn::new(pfn));
+                let pfn = self
+                    .ever
+                    .iter()
+                    .nth(nth)
+                    .map_or(anywhere(0, u64::from(n)), |&pfn| Pfn::new(pfn));
                 (pfn, any_order(order))
             }
             Target::Anywhere(zone, offset, order) => {
@@ -169,7 +173,8 @@ impl Model {
 
     fn range(&self, target: Target, length: u16) -> FrameRange {
         let (pfn, _) = self.aim(target);
-        FrameRange::new(pfn, u64::from(length)).unwrap_or(FrameRange { start: pfn, end: Pfn::new(u64::MAX) })
+        FrameRange::new(pfn, u64::from(length))
+            .unwrap_or(FrameRange { start: pfn, end: Pfn::new(u64::MAX) })
     }
 
     fn offline(&self, cpu: CpuId) -> Option<FreeError> {
@@ -180,11 +185,15 @@ impl Model {
     pub(crate) fn apply(&mut self, classic: &Classic, on: Switches, step: &Step) {
         let before = format!("{:?}", classic.memory_map());
         // A call that must fail must also leave everything as it was.
-        let unchanged = || assert_eq!(format!("{:?}", classic.memory_map()), before, "{step:?} changed something");
+        let unchanged = || {
+            assert_eq!(format!("{:?}", classic.memory_map()), before, "{step:?} changed something")
+        };
         match step {
             &Step::Alloc { cpu: number, order, migratetype, flags } => {
-                let (cpu, order, migratetype) = (cpu(number), any_order(order), any_type(migratetype));
-                let request = Request::new(order, migratetype).with(AllocFlags::from_bits_truncate(flags));
+                let (cpu, order, migratetype) =
+                    (cpu(number), any_order(order), any_type(migratetype));
+                let request =
+                    Request::new(order, migratetype).with(AllocFlags::from_bits_truncate(flags));
                 let wrong = if !self.is_online(cpu) {
                     Some(AllocError::CpuOffline { cpu })
                 } else if order > Order::LINUX_MAX {
@@ -204,8 +213,8 @@ impl Model {
                 }
             }
             &Step::Free { cpu: number, context, target } => {
-                let context =
-                    [Context::Task, Context::Task, Context::Interrupt, Context::Nmi][usize::from(context % 4)];
+                let context = [Context::Task, Context::Task, Context::Interrupt, Context::Nmi]
+                    [usize::from(context % 4)];
                 let (cpu, (pfn, order)) = (cpu(number), self.aim(target));
                 let expected = self.offline(cpu).map_or_else(|| self.exact(pfn, order), Err);
                 match (classic.free_in(context, cpu, pfn, order), expected) {
@@ -234,9 +243,15 @@ impl Model {
                 let cpu = cpu(*number);
                 let pfns: Vec<_> = targets.iter().map(|&target| self.aim(target).0).collect();
                 // Larger chunks only where a mistake is wanted: most are left out.
-                let one_wrong = pfns.iter().find(|pfn| self.exact(**pfn, Order::ZERO).is_err()).copied();
-                let right = pfns.iter().filter(|pfn| self.exact(**pfn, Order::ZERO).is_ok()).copied();
-                let pfns: Vec<Pfn> = if number % 2 == 0 { right.collect() } else { right.chain(one_wrong).collect() };
+                let one_wrong =
+                    pfns.iter().find(|pfn| self.exact(**pfn, Order::ZERO).is_err()).copied();
+                let right =
+                    pfns.iter().filter(|pfn| self.exact(**pfn, Order::ZERO).is_ok()).copied();
+                let pfns: Vec<Pfn> = if number % 2 == 0 {
+                    right.collect()
+                } else {
+                    right.chain(one_wrong).collect()
+                };
                 let chunks: Vec<_> = pfns.iter().map(|&pfn| (pfn, Order::ZERO)).collect();
                 let expected = self.offline(cpu).map_or_else(|| self.exact_all(&chunks), Err);
                 match (classic.free_array(cpu, &pfns), expected) {
@@ -249,12 +264,18 @@ impl Model {
                     }
                 }
             }
-            &Step::FreeRange { cpu: number, target, length } => self.free_range(classic, cpu(number), target, length),
+            &Step::FreeRange { cpu: number, target, length } => {
+                self.free_range(classic, cpu(number), target, length)
+            }
             &Step::Split { target, to } => {
                 let ((pfn, from), to) = (self.aim(target), any_order(to));
                 let expected = self.exact(pfn, from).and_then(|chunk| {
                     let wrong = to > from || chunk.references != 1;
-                    if wrong { Err(FreeError::WrongOrder { pfn, allocated: from, freed: to }) } else { Ok(chunk) }
+                    if wrong {
+                        Err(FreeError::WrongOrder { pfn, allocated: from, freed: to })
+                    } else {
+                        Ok(chunk)
+                    }
                 });
                 let result = classic.split(pfn, from, to);
                 assert_eq!(result, expected.map(|_| ()));
@@ -283,7 +304,9 @@ impl Model {
                     self.live.get_mut(&pfn.get()).unwrap().poisoned = true;
                 }
             }
-            Step::Bulk { cpu, migratetype, flags, filled } => self.bulk(classic, *cpu, *migratetype, *flags, filled),
+            Step::Bulk { cpu, migratetype, flags, filled } => {
+                self.bulk(classic, *cpu, *migratetype, *flags, filled)
+            }
             &Step::AllocRange { cpu: number, target, length, migrate } => {
                 self.alloc_range(classic, cpu(number), self.range(target, length), migrate);
             }
@@ -296,7 +319,8 @@ impl Model {
                     }
                     (Err(AllocError::Busy { .. }), Ok(zone)) => {
                         assert!(self.pinned(zone, range), "{range} should not have been busy");
-                        // Before that isolation took the place of the type, which is lost even when it fails.
+                        // Before that isolation took the place of the type, which is lost even when
+                        // it fails.
                         if on.has(Switch::IsolateBit) {
                             unchanged();
                         }
@@ -312,9 +336,9 @@ impl Model {
                 let expected = self.range_zone(range);
                 assert_eq!(classic.unisolate(range), expected.map(|_| ()));
                 match expected {
-                    Ok(zone) => {
-                        self.isolated.retain(|&(z, block)| z != zone || !Self::blocks(range).any(|b| b == block))
-                    }
+                    Ok(zone) => self.isolated.retain(|&(z, block)| {
+                        z != zone || !Self::blocks(range).any(|b| b == block)
+                    }),
                     Err(_) => unchanged(),
                 }
             }
@@ -328,7 +352,10 @@ impl Model {
                 let cpu = cpu(number);
                 let last = self.online.iter().filter(|online| **online).count() == 1;
                 let wrong = !self.is_online(cpu) || last;
-                assert_eq!(classic.cpu_dead(cpu), if wrong { Err(CpuStateError { cpu }) } else { Ok(()) });
+                assert_eq!(
+                    classic.cpu_dead(cpu),
+                    if wrong { Err(CpuStateError { cpu }) } else { Ok(()) }
+                );
                 if wrong {
                     unchanged();
                 } else {
@@ -342,7 +369,10 @@ impl Model {
             &Step::Online { cpu: number } => {
                 let cpu = cpu(number);
                 let right = self.online.get(cpu.index()) == Some(&false);
-                assert_eq!(classic.cpu_online(cpu), if right { Ok(()) } else { Err(CpuStateError { cpu }) });
+                assert_eq!(
+                    classic.cpu_online(cpu),
+                    if right { Ok(()) } else { Err(CpuStateError { cpu }) }
+                );
                 unchanged();
                 if right {
                     self.online[cpu.index()] = true;
@@ -357,7 +387,13 @@ impl Model {
             &Step::Prefill { cpu: number, order, migratetype, chunks } => {
                 for zone in 0..=self.zones.len() {
                     let migratetype = any_type(migratetype);
-                    classic.prefill(zone, cpu(number), migratetype, any_order(order), u32::from(chunks % 16));
+                    classic.prefill(
+                        zone,
+                        cpu(number),
+                        migratetype,
+                        any_order(order),
+                        u32::from(chunks % 16),
+                    );
                 }
                 assert!(self.is_online(cpu(number)) || classic.pcp_count(0, cpu(number)) == 0);
             }
@@ -370,7 +406,11 @@ impl Model {
         // As long as the row of single frames that starts there, or as long as it was asked for.
         let row = start.get()..start.get().saturating_add(2000);
         let run = row.take_while(|&pfn| self.exact(Pfn::new(pfn), Order::ZERO).is_ok()).count();
-        let length = if run > 0 && length % 4 != 0 { u64::from(length).min(run as u64) } else { u64::from(length) };
+        let length = if run > 0 && length % 4 != 0 {
+            u64::from(length).min(run as u64)
+        } else {
+            u64::from(length)
+        };
         let Some(range) = FrameRange::new(start, length) else { return };
         let before = format!("{:?}", classic.memory_map());
         let expected = if let Some(error) = self.offline(cpu) {
@@ -383,7 +423,9 @@ impl Model {
                 if range.end > end {
                     return Err(FreeError::PastEnd { pfn: end });
                 }
-                let chunks: Vec<_> = (start.get()..range.end.get()).map(|pfn| (Pfn::new(pfn), Order::ZERO)).collect();
+                let chunks: Vec<_> = (start.get()..range.end.get())
+                    .map(|pfn| (Pfn::new(pfn), Order::ZERO))
+                    .collect();
                 self.exact_all(&chunks)
             })
         };
@@ -394,16 +436,29 @@ impl Model {
             }
             (result, expected) => {
                 assert_eq!(result.err(), expected.err(), "{range}");
-                assert_eq!(format!("{:?}", classic.memory_map()), before, "{range} changed something");
+                assert_eq!(
+                    format!("{:?}", classic.memory_map()),
+                    before,
+                    "{range} changed something"
+                );
             }
         }
     }
 
-    fn bulk(&mut self, classic: &Classic, number: u8, migratetype: u8, flags: u16, filled: &[bool]) {
+    fn bulk(
+        &mut self,
+        classic: &Classic,
+        number: u8,
+        migratetype: u8,
+        flags: u16,
+        filled: &[bool],
+    ) {
         let (cpu, migratetype) = (cpu(number), any_type(migratetype));
         let full = Some(Pfn::new(7));
-        let mut slots: Vec<_> = filled.iter().map(|&filled| if filled { full } else { None }).collect();
-        let result = classic.alloc_bulk(cpu, migratetype, AllocFlags::from_bits_truncate(flags), &mut slots);
+        let mut slots: Vec<_> =
+            filled.iter().map(|&filled| if filled { full } else { None }).collect();
+        let result =
+            classic.alloc_bulk(cpu, migratetype, AllocFlags::from_bits_truncate(flags), &mut slots);
         let wrong = if !self.is_online(cpu) {
             Some(AllocError::CpuOffline { cpu })
         } else if !Migratetype::PCP.contains(&migratetype) {
@@ -425,15 +480,23 @@ impl Model {
 
     fn alloc_range(&mut self, classic: &Classic, cpu: CpuId, range: FrameRange, migrate: bool) {
         let before = format!("{:?}", classic.memory_map());
-        let wrong =
-            if self.is_online(cpu) { self.range_zone(range).err() } else { Some(AllocError::CpuOffline { cpu }) };
+        let wrong = if self.is_online(cpu) {
+            self.range_zone(range).err()
+        } else {
+            Some(AllocError::CpuOffline { cpu })
+        };
         let hole = || {
-            let holes = self.range_zone(range).map(|zone| self.zones[zone].holes.clone()).unwrap_or_default();
-            let hole = holes.into_iter().find(|hole| hole.start < range.end && range.start < hole.end);
+            let holes = self
+                .range_zone(range)
+                .map(|zone| self.zones[zone].holes.clone())
+                .unwrap_or_default();
+            let hole =
+                holes.into_iter().find(|hole| hole.start < range.end && range.start < hole.end);
             hole.map(|hole| AllocError::BadRange { pfn: hole.start.max(range.start) })
         };
         if let Some(wrong) = wrong.or_else(hole) {
-            let result = classic.alloc_contig_range(cpu, range, &mut |_| panic!("nothing to migrate"));
+            let result =
+                classic.alloc_contig_range(cpu, range, &mut |_| panic!("nothing to migrate"));
             assert_eq!(result, Err(wrong));
             assert_eq!(format!("{:?}", classic.memory_map()), before, "{range} changed something");
             return;
@@ -446,11 +509,19 @@ impl Model {
         let result = {
             let mut callback = |used: InUse| {
                 assert!(!pinned, "asked to migrate although the range is pinned");
-                let chunk = self.live.get(&used.pfn.get()).copied().expect("asked to migrate what is not in use");
+                let chunk = self
+                    .live
+                    .get(&used.pfn.get())
+                    .copied()
+                    .expect("asked to migrate what is not in use");
                 assert_eq!(chunk.order, used.order);
-                assert!(used.pfn < range.end && range.start.get() < used.pfn.get() + used.order.frames());
+                assert!(
+                    used.pfn < range.end
+                        && range.start.get() < used.pfn.get() + used.order.frames()
+                );
                 let request = Request::new(used.order, chunk.migratetype);
-                let to = (migrate && chunk.references == 1 && !chunk.poisoned).then(|| classic.alloc(cpu, request));
+                let to = (migrate && chunk.references == 1 && !chunk.poisoned)
+                    .then(|| classic.alloc(cpu, request));
                 let Some(Ok(to)) = to else {
                     refused = true;
                     return false;
@@ -471,7 +542,9 @@ impl Model {
                     self.handed_out(Pfn::new(pfn), Order::ZERO, Migratetype::Movable);
                 }
             }
-            Err(AllocError::Busy { .. }) => assert!(pinned || refused, "{range} was busy for no reason"),
+            Err(AllocError::Busy { .. }) => {
+                assert!(pinned || refused, "{range} was busy for no reason")
+            }
             Err(error) => panic!("{range}: {error}"),
         }
     }
@@ -481,9 +554,11 @@ impl Model {
         for zone in &self.zones {
             classic.unisolate(zone.range).ok();
             // A zone that starts with a hole cannot be named as a whole.
-            let memory =
-                (zone.range.start.get()..zone.range.end.get()).find(|&pfn| self.zone_of(Pfn::new(pfn)).is_ok());
-            classic.unisolate(FrameRange { start: Pfn::new(memory.unwrap()), end: zone.range.end }).unwrap();
+            let memory = (zone.range.start.get()..zone.range.end.get())
+                .find(|&pfn| self.zone_of(Pfn::new(pfn)).is_ok());
+            classic
+                .unisolate(FrameRange { start: Pfn::new(memory.unwrap()), end: zone.range.end })
+                .unwrap();
         }
         self.isolated.clear();
         let cpus: Vec<_> = (0..4).map(CpuId::new).filter(|&cpu| self.is_online(cpu)).collect();

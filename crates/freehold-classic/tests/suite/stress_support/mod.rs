@@ -1,4 +1,5 @@
-//! What the threads share: who has which frame, queues to hand chunks over, and a way to stop a thread.
+//! What the threads share: who has which frame, queues to hand chunks over, and a way to stop a
+//! thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -16,8 +17,9 @@ pub(crate) struct Stamped {
 
 /// For each frame the number of the allocation that has it, or 0.
 ///
-/// Relaxed throughout: that a frame's former user is done with it must be visible to its next user by what the
-/// allocator does alone; a 0 that has not arrived yet is reported as an overlap, and rightly so.
+/// Relaxed throughout: that a frame's former user is done with it must be visible to its next user
+/// by what the allocator does alone; a 0 that has not arrived yet is reported as an overlap, and
+/// rightly so.
 pub(crate) struct Ledger {
     start: Pfn,
     frames: Box<[AtomicU32]>,
@@ -40,7 +42,10 @@ impl Ledger {
         let stamp = self.next.fetch_add(1, Relaxed);
         for (i, record) in self.records(pfn, order).iter().enumerate() {
             let found = record.swap(stamp, Relaxed);
-            assert_eq!(found, 0, "frame {i} of {pfn}, {order}, handed out while allocation {found} has it");
+            assert_eq!(
+                found, 0,
+                "frame {i} of {pfn}, {order}, handed out while allocation {found} has it"
+            );
         }
         Stamped { pfn, order, stamp }
     }
@@ -49,7 +54,10 @@ impl Ledger {
     pub(crate) fn lift(&self, chunk: Stamped) {
         for (i, record) in self.records(chunk.pfn, chunk.order).iter().enumerate() {
             let found = record.swap(0, Relaxed);
-            assert_eq!(found, chunk.stamp, "frame {i} of {chunk:?} was taken by allocation {found}");
+            assert_eq!(
+                found, chunk.stamp,
+                "frame {i} of {chunk:?} was taken by allocation {found}"
+            );
         }
     }
 
@@ -70,11 +78,12 @@ impl Queues {
         self.0[usize::from(to)].lock().unwrap().push_back(chunk);
     }
 
-    /// The next chunk of the thread's own queue; of another's when that is empty, so that what a thread leaves behind at
-    /// its end does not stay out of circulation.
+    /// The next chunk of the thread's own queue; of another's when that is empty, so that what a
+    /// thread leaves behind at its end does not stay out of circulation.
     pub(crate) fn pop(&self, of: u16) -> Option<Stamped> {
         let threads = self.0.len();
-        (0..threads).find_map(|i| self.0[(usize::from(of) + i) % threads].lock().unwrap().pop_front())
+        (0..threads)
+            .find_map(|i| self.0[(usize::from(of) + i) % threads].lock().unwrap().pop_front())
     }
 
     pub(crate) fn take_all(&self) -> Vec<Stamped> {
@@ -100,7 +109,10 @@ pub(crate) struct Pause {
 
 impl Pause {
     pub(crate) fn new(threads: u16) -> Self {
-        Self { phases: Mutex::new(vec![Phase::Running; usize::from(threads)]), changed: Condvar::new() }
+        Self {
+            phases: Mutex::new(vec![Phase::Running; usize::from(threads)]),
+            changed: Condvar::new(),
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Phase>> {
@@ -141,7 +153,8 @@ impl Pause {
         self.changed.notify_all();
     }
 
-    /// The thread is at its end when what this returns is dropped, in a panic too, so that nobody waits for it in vain.
+    /// The thread is at its end when what this returns is dropped, in a panic too, so that nobody
+    /// waits for it in vain.
     pub(crate) fn until_left(&self, thread: u16) -> impl Drop + use<'_> {
         Leaving { pause: self, thread: usize::from(thread) }
     }

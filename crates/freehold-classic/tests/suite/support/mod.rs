@@ -1,7 +1,7 @@
 //! Small machines for tests, and short names for what every test does.
 //!
-//! Watermarks are zero unless a test sets them, so that all memory can be handed out, and every count is exact:
-//! one thread plays all CPUs.
+//! Watermarks are zero unless a test sets them, so that all memory can be handed out, and every
+//! count is exact: one thread plays all CPUs.
 // Each test file is a crate of its own and uses a part of this one.
 #![allow(dead_code, unused_imports, unreachable_pub)]
 

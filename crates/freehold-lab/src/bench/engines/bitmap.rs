@@ -1,4 +1,5 @@
-//! The `bitmap-allocator` crate, which several Rust kernels use for frames: a tree of 16-bit bitmaps, behind a spin lock.
+//! The `bitmap-allocator` crate, which several Rust kernels use for frames: a tree of 16-bit
+//! bitmaps, behind a spin lock.
 
 use bitmap_allocator::{BitAlloc, BitAlloc1M};
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
@@ -92,7 +93,8 @@ impl Calls for BitmapCpu<'_> {
     }
 
     fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-        let first = self.shared.lock().alloc_contiguous(Some(bit(range.start)), range.len() as usize, 0);
+        let first =
+            self.shared.lock().alloc_contiguous(Some(bit(range.start)), range.len() as usize, 0);
         first.map(|_| range).ok_or(Refused::NoMemory)
     }
 }

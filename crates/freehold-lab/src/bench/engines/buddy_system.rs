@@ -9,7 +9,8 @@ use freehold::{CpuId, FrameRange, Order, Pfn};
 use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
 use crate::bench::clock::timed;
 
-/// Its frame allocator, shared as its users share it: one lock around all of it, taken by each call.
+/// Its frame allocator, shared as its users share it: one lock around all of it, taken by each
+/// call.
 pub struct BuddySystem {
     shared: LockedFrameAllocator,
 }

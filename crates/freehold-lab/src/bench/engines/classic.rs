@@ -16,7 +16,8 @@ pub struct ClassicMachine {
     design: String,
 }
 
-/// What `start-up` builds: 4 GiB. It writes a record of each frame, so a TiB takes that many times as long.
+/// What `start-up` builds: 4 GiB. It writes a record of each frame, so a TiB takes that many times
+/// as long.
 const STARTED: u64 = 1 << 20;
 
 impl ClassicMachine {
@@ -60,8 +61,8 @@ impl Machine for ClassicMachine {
 pub struct ClassicCpu<'a> {
     classic: &'a Classic,
     cpu: CpuId,
-    /// For the bulk call, which fills the empty places of an array as the kernel's does. Kept, so that no allocation
-    /// of the benchmark's own is timed.
+    /// For the bulk call, which fills the empty places of an array as the kernel's does. Kept, so
+    /// that no allocation of the benchmark's own is timed.
     slots: Vec<Option<Pfn>>,
     /// The same for batches of folios, which name their orders.
     folios: Vec<(Pfn, Order)>,
@@ -86,7 +87,12 @@ impl Calls for ClassicCpu<'_> {
         // May stop short where a list ran empty; the kernel's callers call again.
         let (wanted, mut got) = (out.len(), 0);
         while got < wanted {
-            let now = self.classic.alloc_bulk(self.cpu, Migratetype::Movable, AllocFlags::empty(), &mut self.slots)?;
+            let now = self.classic.alloc_bulk(
+                self.cpu,
+                Migratetype::Movable,
+                AllocFlags::empty(),
+                &mut self.slots,
+            )?;
             if now == got {
                 return Err(Refused::Short { wanted, got });
             }

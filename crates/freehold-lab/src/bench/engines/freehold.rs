@@ -1,11 +1,13 @@
-//! Freehold: a thread owns its CPU, and single frames, blocks and ranges go through the owner's calls.
+//! Freehold: a thread owns its CPU, and single frames, blocks and ranges go through the owner's
+//! calls.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold::{
-    Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request, SingleCpu, ZoneConfig,
+    Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request,
+    SingleCpu, ZoneConfig,
 };
 
 use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
@@ -17,8 +19,9 @@ use crate::engines::{FreeholdEngine, FreeholdOptions, MachineConfig, Waits, leak
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);
 
-/// A process with a single thread: whatever another CPU's owner did, this thread did, so there is nothing to wait
-/// for. For counting instructions under tools that do not know `membarrier(2)`; the owner's path is the same.
+/// A process with a single thread: whatever another CPU's owner did, this thread did, so there is
+/// nothing to wait for. For counting instructions under tools that do not know `membarrier(2)`; the
+/// owner's path is the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InitialThread;
 
@@ -42,9 +45,17 @@ impl<P: Waits> FreeholdMachine<P> {
         Self::with_options(FreeholdOptions::default(), cpus, frames, platform)
     }
 
-    pub(crate) fn with_options(options: FreeholdOptions, cpus: u16, frames: u64, platform: P) -> Result<Self, String> {
+    pub(crate) fn with_options(
+        options: FreeholdOptions,
+        cpus: u16,
+        frames: u64,
+        platform: P,
+    ) -> Result<Self, String> {
         let allocator = leaked_freehold(options, &MachineConfig::new(frames, cpus), platform)?;
-        Ok(Self { engine: FreeholdEngine::new(allocator, Vec::new()), without_barrier: OnceLock::new() })
+        Ok(Self {
+            engine: FreeholdEngine::new(allocator, Vec::new()),
+            without_barrier: OnceLock::new(),
+        })
     }
 
     /// The calls that anybody may make, on that CPU.
@@ -75,10 +86,12 @@ impl<P: Waits> Machine for FreeholdMachine<P> {
         // An ordinary lock is enough for any number of threads.
         let other = self.without_barrier.get_or_init(|| {
             let frames = self.engine.memory().managed_frames;
-            FreeholdMachine::new(self.freehold().cpu_count() as u16, frames, SingleCpu).map(Box::new)
+            FreeholdMachine::new(self.freehold().cpu_count() as u16, frames, SingleCpu)
+                .map(Box::new)
         });
         let other = other.as_ref().map_err(|_| Refused::Unbuildable)?;
-        // One after the other: calls that name an owned CPU would have to stop its owner, which is not what is measured.
+        // One after the other: calls that name an owned CPU would have to stop its owner, which is
+        // not what is measured.
         let owned = loops::pair_on::<_, 0>(&mut self.cpu(CPU)?, n)?;
         let owned_no_barrier = loops::pair_on::<_, 0>(&mut other.cpu(CPU)?, n)?;
         let on = loops::pair_on::<_, 0>(&mut self.on(CPU), n)?;
@@ -90,14 +103,15 @@ impl<P: Waits> Machine for FreeholdMachine<P> {
     }
 }
 
-/// How long it takes to make one for so many frames, and to allocate the first; `None` where the system has no addresses to give.
+/// How long it takes to make one for so many frames, and to allocate the first; `None` where the
+/// system has no addresses to give.
 fn started(frames: u64) -> Result<Option<Duration>, Refused> {
     let memory: Vec<FrameRange> = FrameRange::new(START, frames).into_iter().collect();
     let zones = [ZoneConfig::new(&memory)];
     let config = Config::new(2, &zones);
     let size = Freehold::<SingleCpu>::metadata_size(&config).map_err(|_| Refused::Unbuildable)?;
-    // Fresh from the system, as a kernel's is from its boot allocator: the first touch of each page counts. What is not touched, of
-    // 64 TiB nearly all of 3.5 GiB, is addresses only.
+    // Fresh from the system, as a kernel's is from its boot allocator: the first touch of each page
+    // counts. What is not touched, of 64 TiB nearly all of 3.5 GiB, is addresses only.
     let mut metadata: Vec<u8> = Vec::new();
     if metadata.try_reserve_exact(size).is_err() {
         return Ok(None);

@@ -1,9 +1,12 @@
-//! Malloc families, for blocks of pages: called directly, never installed as this program's allocator.
+//! Malloc families, for blocks of pages: called directly, never installed as this program's
+//! allocator.
 //!
-//! A user who wants buffers of pages from a malloc asks for 4 KiB << order bytes aligned to 4 KiB (`posix_memalign`), as
-//! `bench arena` does. Alignment to the block's whole size is what frames have by themselves; to ask a malloc for that
-//! would be to measure its padding. What comes back is an address; its number in units of 4 KiB stands for the frame. Their memory is theirs: they map it,
-//! fault it in, write their own lists into it and give it back when they like, which is what their users get.
+//! A user who wants buffers of pages from a malloc asks for 4 KiB << order bytes aligned to 4 KiB
+//! (`posix_memalign`), as `bench arena` does. Alignment to the block's whole size is what frames
+//! have by themselves; to ask a malloc for that would be to measure its padding. What comes back is
+//! an address; its number in units of 4 KiB stands for the frame. Their memory is theirs: they map
+//! it, fault it in, write their own lists into it and give it back when they like, which is what
+//! their users get.
 
 use std::alloc::{GlobalAlloc, Layout};
 
@@ -33,7 +36,9 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
 
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
         match kind {
-            Kind::Order9Split | Kind::Contig => Some("a block of malloc's cannot be freed in parts"),
+            Kind::Order9Split | Kind::Contig => {
+                Some("a block of malloc's cannot be freed in parts")
+            }
             Kind::CmaRange => Some("malloc cannot be asked for given frames"),
             _ => None,
         }
@@ -65,8 +70,8 @@ impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
     #[inline(always)]
     fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
         let block = std::ptr::with_exposed_provenance_mut(pfn.get() as usize * FRAME);
-        // SAFETY: benchmarks free only what they were given, once and with the order they asked for; the warm-up, which
-        // stamps every frame, has run the same loops.
+        // SAFETY: benchmarks free only what they were given, once and with the order they asked
+        // for; the warm-up, which stamps every frame, has run the same loops.
         unsafe { self.heap.dealloc(block, layout(order)?) };
         Ok(())
     }
@@ -83,7 +88,11 @@ mod tests {
     #[test]
     fn blocks_are_aligned_to_a_page_whatever_their_size() {
         for order in [0, 1, 9] {
-            assert_eq!(layout(Order::new(order).unwrap()).map(|layout| layout.align()), Ok(FRAME), "{order}");
+            assert_eq!(
+                layout(Order::new(order).unwrap()).map(|layout| layout.align()),
+                Ok(FRAME),
+                "{order}"
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
-//! No allocator at all: `mmap` and `munmap`, a system call each, as programs do that map and unmap buffers themselves.
+//! No allocator at all: `mmap` and `munmap`, a system call each, as programs do that map and unmap
+//! buffers themselves.
 //!
-//! A mapping costs no frame before it is touched, so benchmarks that do not write measure the system calls only; those
-//! that write pay for the faults too. A block is aligned to its size, as every engine's is: for that, twice its size is
-//! mapped and the ends are cut off.
+//! A mapping costs no frame before it is touched, so benchmarks that do not write measure the
+//! system calls only; those that write pay for the faults too. A block is aligned to its size, as
+//! every engine's is: for that, twice its size is mapped and the ends are cut off.
 
 use std::ptr::null_mut;
 
@@ -29,9 +30,14 @@ impl Machine for MmapMachine {
 
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
         match kind {
-            Kind::RandomFree | Kind::RemoteFree | Kind::TwoThreads | Kind::Churn | Kind::Mixed | Kind::Tails => {
-                Some("holes in random order are more mappings than a process may have (vm.max_map_count)")
-            }
+            Kind::RandomFree
+            | Kind::RemoteFree
+            | Kind::TwoThreads
+            | Kind::Churn
+            | Kind::Mixed
+            | Kind::Tails => Some(
+                "holes in random order are more mappings than a process may have (vm.max_map_count)",
+            ),
             Kind::CmaRange => Some("mmap cannot be asked for given frames"),
             _ => None,
         }
@@ -45,9 +51,10 @@ fn unmap(at: usize, bytes: usize) -> Result<(), Refused> {
     if bytes == 0 {
         return Ok(());
     }
-    // SAFETY: benchmarks free only what they were given, once; the warm-up, which stamps every frame, has run the same
-    // loops. The ends cut off a block in `alloc` are known to nobody else.
-    unsafe { munmap(std::ptr::with_exposed_provenance_mut(at), bytes) }.map_err(|_| Refused::NoMemory)
+    // SAFETY: benchmarks free only what they were given, once; the warm-up, which stamps every
+    // frame, has run the same loops. The ends cut off a block in `alloc` are known to nobody else.
+    unsafe { munmap(std::ptr::with_exposed_provenance_mut(at), bytes) }
+        .map_err(|_| Refused::NoMemory)
 }
 
 impl Calls for MmapCpu {
@@ -55,7 +62,14 @@ impl Calls for MmapCpu {
         let bytes = FRAME << order.get();
         let mapped = if order == Order::ZERO { bytes } else { 2 * bytes };
         // SAFETY: a new mapping where the system likes; nothing that exists is touched.
-        let at = unsafe { mmap_anonymous(null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+        let at = unsafe {
+            mmap_anonymous(
+                null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
         let at = at.map_err(|_| Refused::NoMemory)?.expose_provenance();
         let block = at.next_multiple_of(bytes);
         unmap(at, block - at)?;

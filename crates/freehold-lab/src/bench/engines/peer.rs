@@ -1,5 +1,5 @@
-//! What users pick instead. Most are behind the feature `peers`; they are known by name in every build, so that a build
-//! without them can say what is missing.
+//! What users pick instead. Most are behind the feature `peers`; they are known by name in every
+//! build, so that a build without them can say what is missing.
 
 use crate::kinds::kinds;
 

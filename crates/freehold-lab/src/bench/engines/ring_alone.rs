@@ -1,4 +1,5 @@
-//! No engine at all: what of producer and consumer is the ring between them, of a simulated program its own steps.
+//! No engine at all: what of producer and consumer is the ring between them, of a simulated program
+//! its own steps.
 
 use freehold::{CpuId, Order, Pfn};
 

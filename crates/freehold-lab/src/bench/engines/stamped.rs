@@ -1,10 +1,11 @@
 //! Any engine, each frame stamped while it is in use.
 //!
-//! A figure is worth nothing if two threads got the same frame. The warm-up of every benchmark therefore runs the
-//! same loops through this wrapper, which writes a word a frame on allocation and on free and finds any frame handed
-//! out twice. The stamps are atomics in an array of their own beside the engine, one a frame, so that the check itself
-//! needs no memory that could not be shared. Of engines whose frame numbers are addresses, which may be anywhere, the
-//! stamps are in maps behind locks.
+//! A figure is worth nothing if two threads got the same frame. The warm-up of every benchmark
+//! therefore runs the same loops through this wrapper, which writes a word a frame on allocation
+//! and on free and finds any frame handed out twice. The stamps are atomics in an array of their
+//! own beside the engine, one a frame, so that the check itself needs no memory that could not be
+//! shared. Of engines whose frame numbers are addresses, which may be anywhere, the stamps are in
+//! maps behind locks.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
@@ -41,7 +42,8 @@ impl Stamps {
         match self {
             Self::Array(stamps) => {
                 let stamps = stamps.get(pfn.get().wrapping_sub(START.get()) as usize)?;
-                // AcqRel: a frame's stamps follow one another in the order in which it changed hands.
+                // AcqRel: a frame's stamps follow one another in the order in which it changed
+                // hands.
                 Some(stamps.swap(stamp, AcqRel))
             }
             Self::Maps(maps) => {
@@ -76,7 +78,10 @@ impl<'m, M: Machine> Stamped<'m, M> {
     fn count(&self, is: impl Fn(u32) -> bool) -> u64 {
         let count = match &self.stamps {
             Stamps::Array(stamps) => stamps.iter().filter(|stamp| is(stamp.load(Acquire))).count(),
-            Stamps::Maps(maps) => maps.iter().map(|map| locked(map).values().filter(|&&stamp| is(stamp)).count()).sum(),
+            Stamps::Maps(maps) => maps
+                .iter()
+                .map(|map| locked(map).values().filter(|&&stamp| is(stamp)).count())
+                .sum(),
         };
         count as u64
     }
@@ -153,7 +158,9 @@ impl<M: Machine> Calls for StampedCpu<'_, M> {
     }
 
     fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        frames.iter().try_for_each(|&pfn| self.stamps.give(Stamped::<M>::chunk(pfn, Order::ZERO)))?;
+        frames
+            .iter()
+            .try_for_each(|&pfn| self.stamps.give(Stamped::<M>::chunk(pfn, Order::ZERO)))?;
         self.calls.free_bulk(frames)
     }
 
@@ -173,7 +180,9 @@ impl<M: Machine> Calls for StampedCpu<'_, M> {
     }
 
     fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        frames.iter().try_for_each(|&pfn| self.stamps.give(Stamped::<M>::chunk(pfn, Order::ZERO)))?;
+        frames
+            .iter()
+            .try_for_each(|&pfn| self.stamps.give(Stamped::<M>::chunk(pfn, Order::ZERO)))?;
         self.calls.free_folios(frames)
     }
 
@@ -215,7 +224,10 @@ mod tests {
         assert_eq!(cpu.alloc(Order::ZERO), Ok(START));
         assert_eq!(cpu.alloc(Order::ZERO), Err(Refused::Overlap { pfn: START }));
         assert_eq!(cpu.free(START, Order::ZERO), Ok(()));
-        assert_eq!(cpu.free(START, Order::ZERO), Err(Refused::Free(FreeError::DoubleFree { pfn: START })));
+        assert_eq!(
+            cpu.free(START, Order::ZERO),
+            Err(Refused::Free(FreeError::DoubleFree { pfn: START }))
+        );
         assert_eq!(cpu.alloc_bulk(&mut [Pfn::default(); 2]), Err(Refused::Overlap { pfn: START }));
         assert_eq!(stamped.distinct(), 1);
     }

@@ -16,10 +16,12 @@ pub(in crate::bench) const VMALLOC: About = About {
     metrics: vmalloc_tests::METRICS.as_flattened(),
 };
 
-const LAZYFREE_COUNT: usize = variants::METRICS.as_flattened().len() + variants::KERNEL_METRICS.as_flattened().len();
+const LAZYFREE_COUNT: usize =
+    variants::METRICS.as_flattened().len() + variants::KERNEL_METRICS.as_flattened().len();
 /// The variants' metrics, then the system's.
 const LAZYFREE_METRICS: [Metric; LAZYFREE_COUNT] = {
-    let (ours, systems) = (variants::METRICS.as_flattened(), variants::KERNEL_METRICS.as_flattened());
+    let (ours, systems) =
+        (variants::METRICS.as_flattened(), variants::KERNEL_METRICS.as_flattened());
     let mut all = [ours[0]; LAZYFREE_COUNT];
     let mut i = 0;
     while i < all.len() {
@@ -52,10 +54,26 @@ macro_rules! given_back {
 
 /// Of all blocks: of small pages, of huge ones; of every second block the same.
 pub(super) const GIVEN_BACK: [[Metric; 3]; 4] = [
-    given_back!("", "a block of 4 KiB pages, all of them free", "time by that of one madvise, in each run"),
-    given_back!("_huge", "a block of one 2 MiB page, all of them free", "time by that of one madvise"),
-    given_back!("_scattered", "4 KiB pages, every second block free", "beside one call over as much in a row"),
-    given_back!("_scattered_huge", "2 MiB pages, every second block free", "beside one call over as much in a row"),
+    given_back!(
+        "",
+        "a block of 4 KiB pages, all of them free",
+        "time by that of one madvise, in each run"
+    ),
+    given_back!(
+        "_huge",
+        "a block of one 2 MiB page, all of them free",
+        "time by that of one madvise"
+    ),
+    given_back!(
+        "_scattered",
+        "4 KiB pages, every second block free",
+        "beside one call over as much in a row"
+    ),
+    given_back!(
+        "_scattered_huge",
+        "2 MiB pages, every second block free",
+        "beside one call over as much in a row"
+    ),
 ];
 
 pub(in crate::bench) const GIVE_BACK: About = About {
@@ -79,13 +97,21 @@ pub(in crate::bench) const ARENA: About = About {
         ns("ns_per_pair_2m", "of 2 MiB"),
         metric("mib_after_purge_4k", "MiB", "in memory, 1 page of 1,000 of a GiB kept"),
         metric("ms_purge_4k", "ms", "CPU time of that purge"),
-        metric("mib_after_purge_64k", "MiB", "in memory, 1 piece of 64 KiB of 64 of a GiB kept: 16 MiB"),
+        metric(
+            "mib_after_purge_64k",
+            "MiB",
+            "in memory, 1 piece of 64 KiB of 64 of a GiB kept: 16 MiB",
+        ),
         metric("ms_purge_64k", "ms", "CPU time of that purge"),
         metric("kib_empty_1t", "KiB", "in memory for an empty arena of 1 TiB of address space"),
         metric("ms_empty_1t", "ms", "until it is made"),
         metric("kib_empty_16t", "KiB", "in memory for an empty arena of 16 TiB"),
         metric("ms_empty_16t", "ms", "until it is made"),
-        metric("mib_peak_doubled", "MiB", "the most in memory while a buffer is doubled to 512 MiB"),
+        metric(
+            "mib_peak_doubled",
+            "MiB",
+            "the most in memory while a buffer is doubled to 512 MiB",
+        ),
         metric(
             "ms_doubled",
             "ms",

@@ -1,10 +1,11 @@
-//! What the loops of `lib/test_vmalloc.c` ask: areas of virtual memory, by `freehold-vm`'s vmalloc over any page allocator
-//! and any way of mapping; compiled for each of them.
+//! What the loops of `lib/test_vmalloc.c` ask: areas of virtual memory, by `freehold-vm`'s vmalloc
+//! over any page allocator and any way of mapping; compiled for each of them.
 
 use freehold::{CpuId, FreeError};
 use freehold_host::HostAreas;
 use freehold_host::freehold_vm::{
-    FrameAllocator, IntervalNode, Layout, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
+    FrameAllocator, IntervalNode, Layout, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc, VmallocError,
+    Vpn, VpnRange,
 };
 
 use super::pages::PageAllocator;
@@ -48,7 +49,8 @@ impl Shape {
 pub(super) enum Kernel {
     /// Single frames (huge mappings: whole pageblocks), freed one by one.
     V6_18,
-    /// The largest chunks that fit, split, and freed one by one: the regression that the proposal set out from.
+    /// The largest chunks that fit, split, and freed one by one: the regression that the proposal
+    /// set out from.
     V6_19Rc1,
     /// The largest chunks, freed as runs: the proposal's change.
     Patched,
@@ -93,9 +95,10 @@ pub(super) struct Areas<P, M> {
 
 impl<P: PageAllocator, M: Backed> Areas<P, M> {
     pub(super) fn new(pages: P, mmu: M, range: VpnRange) -> Self {
-        // The areas borrow their records. Leaked, they need not be stored beside what borrows them; a process makes a
-        // few of these, of five MiB each.
-        let (areas, runs) = (vec![IntervalNode::new(); AREAS].leak(), vec![RunNode::new(); RUNS].leak());
+        // The areas borrow their records. Leaked, they need not be stored beside what borrows them;
+        // a process makes a few of these, of five MiB each.
+        let (areas, runs) =
+            (vec![IntervalNode::new(); AREAS].leak(), vec![RunNode::new(); RUNS].leak());
         Self { pages, vmalloc: Vmalloc::new(mmu, SpaceId::new(0), range, areas, runs) }
     }
 

@@ -24,7 +24,8 @@ const PAGE: u64 = crate::bench::mapping::PAGE as u64;
 const DOUBLED: usize = 512 << 20;
 
 /// A pair of so many frames.
-const PAIRS: [(u64, &str); 3] = [(1, "ns_per_pair_4k"), (16, "ns_per_pair_64k"), (512, "ns_per_pair_2m")];
+const PAIRS: [(u64, &str); 3] =
+    [(1, "ns_per_pair_4k"), (16, "ns_per_pair_64k"), (512, "ns_per_pair_2m")];
 
 /// A GiB in pieces of so many frames, of which one of so many is kept.
 struct Shape {
@@ -40,7 +41,8 @@ const SHAPES: [Shape; 2] = [
 ];
 
 /// An empty arena of so many TiB of address space.
-const EMPTY: [(u64, &str, &str); 2] = [(1, "kib_empty_1t", "ms_empty_1t"), (16, "kib_empty_16t", "ms_empty_16t")];
+const EMPTY: [(u64, &str, &str); 2] =
+    [(1, "kib_empty_1t", "ms_empty_1t"), (16, "kib_empty_16t", "ms_empty_16t")];
 
 static SMALL_PAGES: LargeFromArena = LargeFromArena::new(4 * GIB);
 static HUGE_PAGES: LargeFromArena =
@@ -65,10 +67,14 @@ pub(super) fn sides(plan: &Plan) -> Vec<Side<'static>> {
         use crate::bench::engines::Peer;
         let (mimalloc, jemalloc) = (Peer::Mimalloc.name(), Peer::Jemalloc.name());
         if plan.has(mimalloc) {
-            sides.push(Side::new(mimalloc, move |_, found| theirs(found, mimalloc, &heap::mimalloc(), n)));
+            sides.push(Side::new(mimalloc, move |_, found| {
+                theirs(found, mimalloc, &heap::mimalloc(), n)
+            }));
         }
         if plan.has(jemalloc) {
-            sides.push(Side::new(jemalloc, move |_, found| theirs(found, jemalloc, &heap::jemalloc(), n)));
+            sides.push(Side::new(jemalloc, move |_, found| {
+                theirs(found, jemalloc, &heap::jemalloc(), n)
+            }));
         }
     }
     sides
@@ -96,12 +102,22 @@ fn ours(figures: &mut Gathered, n: u64) -> Result<(), String> {
     }
     arena.validate().map_err(text)?;
     drop(arena);
-    doubled(figures, FREEHOLD, &Heap::new(&SMALL_PAGES, || trim(&SMALL_PAGES)), ["mib_peak_doubled", "ms_doubled"])?;
+    doubled(
+        figures,
+        FREEHOLD,
+        &Heap::new(&SMALL_PAGES, || trim(&SMALL_PAGES)),
+        ["mib_peak_doubled", "ms_doubled"],
+    )?;
     let huge = Heap::new(&HUGE_PAGES, || trim(&HUGE_PAGES));
     doubled(figures, FREEHOLD, &huge, ["mib_peak_doubled_huge", "ms_doubled_huge"])
 }
 
-fn theirs<A: GlobalAlloc>(figures: &mut Gathered, engine: &str, heap: &Heap<A>, n: u64) -> Result<(), String> {
+fn theirs<A: GlobalAlloc>(
+    figures: &mut Gathered,
+    engine: &str,
+    heap: &Heap<A>,
+    n: u64,
+) -> Result<(), String> {
     for (frames, metric) in PAIRS {
         // A tenth of the larger ones: where they are not kept, each is two system calls.
         let n = if frames == 1 { n } else { n / 10 };
@@ -122,7 +138,9 @@ fn theirs<A: GlobalAlloc>(figures: &mut Gathered, engine: &str, heap: &Heap<A>, 
 
 /// One mapping as large as the doubled buffer, touched: what nobody gets below.
 fn plain(figures: &mut Gathered) -> Result<(), String> {
-    for (pages, ms) in [(Advice::LinuxNoHugepage, "ms_doubled"), (Advice::LinuxHugepage, "ms_doubled_huge")] {
+    for (pages, ms) in
+        [(Advice::LinuxNoHugepage, "ms_doubled"), (Advice::LinuxHugepage, "ms_doubled_huge")]
+    {
         let mapping = mapping()?;
         // A kernel without huge pages refuses to be told not to use them.
         if let (Advice::LinuxHugepage, Err(errno)) = (pages, mapping.advise(DOUBLED, pages)) {
@@ -141,8 +159,9 @@ fn mapping() -> Result<Mapping, String> {
     Mapping::aligned(DOUBLED, 2 << 20).map_err(|errno| format!("mmap of {DOUBLED} bytes: {errno}"))
 }
 
-/// Has as much memory in use for a moment. A virtual machine's host takes away what has been free for some seconds: whoever
-/// touched it first would pay for getting it back, several times what is measured here.
+/// Has as much memory in use for a moment. A virtual machine's host takes away what has been free
+/// for some seconds: whoever touched it first would pay for getting it back, several times what is
+/// measured here.
 fn in_use_lately() -> Result<(), String> {
     let mapping = mapping()?;
     // Where there are no huge pages, small ones will do.
@@ -168,7 +187,8 @@ fn touched(mut frames: Frames<&Arena>) -> Frames<&Arena> {
     frames
 }
 
-/// Fills a GiB, frees all but a few of its pieces, purges: what this process has more of than before, and the purge's time.
+/// Fills a GiB, frees all but a few of its pieces, purges: what this process has more of than
+/// before, and the purge's time.
 fn purged<P>(
     figures: &mut Gathered,
     engine: &str,
@@ -208,7 +228,8 @@ fn empty(bytes: u64) -> Result<(f64, Duration), String> {
     Ok((after.saturating_sub(before) as f64, time))
 }
 
-/// A buffer that grows by doubling: the most memory this process has meanwhile, beyond what it had, and the time.
+/// A buffer that grows by doubling: the most memory this process has meanwhile, beyond what it had,
+/// and the time.
 fn doubled<A: GlobalAlloc>(
     figures: &mut Gathered,
     engine: &str,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use freehold::{CpuId, Order, Owned, Pfn};
 use freehold_host::HostMmu;
 use freehold_host::freehold_vm::{
-    Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, UnmapPath, Vm, VmError, Vma, Vpn,
-    VpnRange,
+    Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, UnmapPath, Vm,
+    VmError, Vma, Vpn, VpnRange,
 };
 
 use super::second::{Other, timed};
@@ -55,8 +55,8 @@ pub struct Folios {
 type Cpu<'a> = Owned<'a, 'static, HostThreads>;
 
 impl Folios {
-    /// The machine, without folios yet. An error is what the system lacks: `userfaultfd(2)` with write protection, or the
-    /// right to use it.
+    /// The machine, without folios yet. An error is what the system lacks: `userfaultfd(2)` with
+    /// write protection, or the right to use it.
     pub fn new(host: HostThreads) -> Result<Self, String> {
         let pages = PAGES + TABLE_ENTRIES;
         let range = VpnRange::new(Vpn::new(0), pages).ok_or("no such range")?;
@@ -64,7 +64,8 @@ impl Folios {
         let frames = FreeholdMachine::new(1, 2 * PAGES, host)?;
         // Leaked, as the allocators' metadata is: some MiB, once in a process.
         let records: Vec<Frame> = (0..2 * PAGES).map(|_| Frame::new()).collect();
-        // A mapping a folio; those that are partly mapped at the end are split into pages before they go.
+        // A mapping a folio; those that are partly mapped at the end are split into pages before
+        // they go.
         let mappings: Vec<Mapping> = (0..2 * PAGES).map(|_| Mapping::new()).collect();
         let tables: Vec<PageTable> = (0..pages / TABLE_ENTRIES).map(|_| PageTable::new()).collect();
         let vmas = vec![IntervalNode::new(); 2 * FOLIOS as usize].leak();
@@ -77,7 +78,8 @@ impl Folios {
         let base = if variant == Variant::AcrossTables { FOLIO_PAGES / 2 } else { 0 };
         let all = VpnRange::new(Vpn::new(base), PAGES).ok_or("no such range")?;
         let reclaim = {
-            let cpu = self.frames.freehold().own(CpuId::new(0)).map_err(|error| error.to_string())?;
+            let cpu =
+                self.frames.freehold().own(CpuId::new(0)).map_err(|error| error.to_string())?;
             self.reclaim(&cpu, variant, path, all, cpus).map_err(|error| error.to_string())?
         };
         let stats = self.vm.stats();
@@ -108,7 +110,8 @@ impl Folios {
         let some = || (0..FOLIOS).step_by(SHARE as usize);
         if variant == Variant::MixedRights {
             for folio in some() {
-                let half = VpnRange { start: page(folio, FOLIO_PAGES / 2), end: page(folio, FOLIO_PAGES) };
+                let half =
+                    VpnRange { start: page(folio, FOLIO_PAGES / 2), end: page(folio, FOLIO_PAGES) };
                 vm.protect(ID, half, Access::Read)?;
             }
         }

@@ -1,4 +1,5 @@
-//! `bench give-back`: an arena's free blocks go back to the system, beside one `madvise` over as much.
+//! `bench give-back`: an arena's free blocks go back to the system, beside one `madvise` over as
+//! much.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ const BYTES: u64 = 1 << 30;
 const BLOCK: u64 = 2 << 20;
 const BLOCKS: u64 = BYTES / BLOCK;
 
-const MEMORIES: [(Backing, &str); 2] = [(Backing::Private, "4 KiB pages"), (Backing::HugePages, "huge pages")];
+const MEMORIES: [(Backing, &str); 2] =
+    [(Backing::Private, "4 KiB pages"), (Backing::HugePages, "huge pages")];
 
 struct Both {
     arena: Arena,
@@ -27,7 +29,8 @@ struct Both {
 
 impl Both {
     fn new(backing: Backing) -> Result<Self, String> {
-        let arena = Arena::builder(BYTES).backing(backing).build().map_err(|error| error.to_string())?;
+        let arena =
+            Arena::builder(BYTES).backing(backing).build().map_err(|error| error.to_string())?;
         let plain = Mapping::aligned(BYTES as usize, BLOCK as usize)
             .map_err(|errno| format!("mmap of {BYTES} bytes: {errno}"))?;
         if backing == Backing::HugePages {
@@ -39,7 +42,8 @@ impl Both {
 
     /// The arena's time for how many blocks, and its system calls.
     fn ours(&self, scattered: bool) -> Result<(Duration, u64, u64), Error> {
-        let mut all: Vec<_> = (0..BLOCKS).map(|_| Frames::new(&self.arena, 512)).collect::<Result<_, _>>()?;
+        let mut all: Vec<_> =
+            (0..BLOCKS).map(|_| Frames::new(&self.arena, 512)).collect::<Result<_, _>>()?;
         for frames in &mut all {
             frames.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
         }
@@ -66,7 +70,13 @@ impl Both {
     }
 
     /// Of all blocks or of every second one: the system's way, and the arena's where it is wanted.
-    fn turn(&self, ours: bool, scattered: bool, metrics: &[Metric; 3], found: &mut Gathered) -> Result<(), String> {
+    fn turn(
+        &self,
+        ours: bool,
+        scattered: bool,
+        metrics: &[Metric; 3],
+        found: &mut Gathered,
+    ) -> Result<(), String> {
         let [each, ratio, syscalls] = metrics;
         let expected = if scattered { BLOCKS / 2 } else { BLOCKS };
         let ns = |time: Duration| time.as_nanos() as f64 / expected as f64;

@@ -1,5 +1,5 @@
-//! Malloc families as plain memory, called directly and never installed as this program's allocator: what an arena is measured
-//! beside.
+//! Malloc families as plain memory, called directly and never installed as this program's
+//! allocator: what an arena is measured beside.
 
 #![allow(unsafe_code)]
 
@@ -63,7 +63,8 @@ pub(super) fn jemalloc() -> Heap<tikv_jemallocator::Jemalloc> {
         use std::ptr::null_mut;
         // All arenas are number 4096 to it.
         for name in [c"thread.tcache.flush", c"arena.4096.decay", c"arena.4096.purge"] {
-            // SAFETY: jemalloc's, which is linked in; neither reads nor writes a value by these names.
+            // SAFETY: jemalloc's, which is linked in; neither reads nor writes a value by these
+            // names.
             unsafe { _rjem_mallctl(name.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
         }
     }
@@ -102,7 +103,8 @@ impl<A: GlobalAlloc + 'static> Heap<A> {
         Ok(())
     }
 
-    /// A buffer that is doubled from a page on until it has so many bytes; a byte is written in every page as it comes.
+    /// A buffer that is doubled from a page on until it has so many bytes; a byte is written in
+    /// every page as it comes.
     pub(super) fn doubled(&self, bytes: usize) -> Result<(), String> {
         let none = || "there is no memory".to_owned();
         // Not aligned to more than any buffer is: that is what `realloc` of these is made for.
@@ -113,7 +115,8 @@ impl<A: GlobalAlloc + 'static> Heap<A> {
         buffer.touch(0);
         while buffer.layout.size() < bytes {
             let (old, size) = (buffer.layout.size(), buffer.layout.size() * 2);
-            // SAFETY: the buffer is this allocator's, of that layout, and the new size is not 0 and in range.
+            // SAFETY: the buffer is this allocator's, of that layout, and the new size is not 0 and
+            // in range.
             let base = unsafe { self.heap.realloc(buffer.base.as_ptr(), buffer.layout, size) };
             buffer.base = NonNull::new(base).ok_or_else(none)?;
             buffer.layout = Layout::from_size_align(size, 16).map_err(|_| none())?;

@@ -37,7 +37,9 @@ pub(super) fn reclaim(page: usize, second: bool, cpus: &Cpus) -> Result<f64, Str
         mapping.fill(BYTES);
         let (got, wanted) = (faults(kib) - before, (BYTES / page) as u64);
         if got < wanted * 9 / 10 {
-            return Err(format!("the system gave {got} pages of {kib} KiB where {wanted} were wanted"));
+            return Err(format!(
+                "the system gave {got} pages of {kib} KiB where {wanted} were wanted"
+            ));
         }
     }
     mapping.advise(BYTES, Advice::LinuxFree).map_err(refused)?;

@@ -1,4 +1,5 @@
-//! `bench lazyfree`: reclaim page by page (each page flushed, or flushes collected) and batched, in turns, and the system's own beside it.
+//! `bench lazyfree`: reclaim page by page (each page flushed, or flushes collected) and batched, in
+//! turns, and the system's own beside it.
 
 use freehold_host::freehold_vm::UnmapPath;
 
@@ -11,7 +12,12 @@ use crate::bench::gathered::Gathered;
 use crate::bench::plan::Plan;
 use crate::bench::side::Side;
 
-pub(super) fn sides<'a>(plan: &Plan, cpus: &'a Cpus, host: HostThreads, found: &mut Gathered) -> Vec<Side<'a>> {
+pub(super) fn sides<'a>(
+    plan: &Plan,
+    cpus: &'a Cpus,
+    host: HostThreads,
+    found: &mut Gathered,
+) -> Vec<Side<'a>> {
     let two = cpus.count() > 1;
     if !two {
         found.unavailable("a second thread left out: this process may use one CPU".to_owned());
@@ -24,7 +30,10 @@ pub(super) fn sides<'a>(plan: &Plan, cpus: &'a Cpus, host: HostThreads, found: &
                 for (&variant, metrics) in VARIANTS.iter().zip(&METRICS) {
                     if two || !matches!(variant, Variant::SecondThread | Variant::Toucher) {
                         let figures = all(&folios, variant, turn, cpus)?;
-                        metrics.iter().zip(figures).for_each(|(metric, n)| found.add(FREEHOLD, metric.name, n));
+                        metrics
+                            .iter()
+                            .zip(figures)
+                            .for_each(|(metric, n)| found.add(FREEHOLD, metric.name, n));
                     }
                 }
                 Ok(())
@@ -33,7 +42,9 @@ pub(super) fn sides<'a>(plan: &Plan, cpus: &'a Cpus, host: HostThreads, found: &
     }
     sides.push(Side::new(LINUX, move |_, found| {
         for ((page, what), metrics) in KERNEL.into_iter().zip(&KERNEL_METRICS) {
-            for (metric, second) in metrics.iter().zip([false, true]).filter(|(_, second)| two || !second) {
+            for (metric, second) in
+                metrics.iter().zip([false, true]).filter(|(_, second)| two || !second)
+            {
                 match kernel::reclaim(page, second, cpus) {
                     Ok(ns) => found.add(LINUX, metric.name, ns),
                     Err(reason) => {
@@ -60,7 +71,8 @@ fn all(folios: &Folios, variant: Variant, turn: usize, cpus: &Cpus) -> Result<[f
         done[path as usize] = folios.run(variant, path, cpus)?;
     }
     let [pages, deferred, batched] =
-        [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched].map(|path| done[path as usize]);
+        [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched]
+            .map(|path| done[path as usize]);
     Ok([
         ns(&pages),
         ns(&deferred),

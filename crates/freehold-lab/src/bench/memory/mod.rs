@@ -1,4 +1,5 @@
-//! Virtual memory on top of the frames: vmalloc, reclaim of lazyfree folios, and giving memory back to the system.
+//! Virtual memory on top of the frames: vmalloc, reclaim of lazyfree folios, and giving memory back
+//! to the system.
 //!
 //! ```text
 //!  vmalloc     vmalloc_tests  the tests of lib/test_vmalloc.c, as data    suite      their loops
@@ -11,8 +12,8 @@
 //!  raw         an arena's frames by their numbers, unsafe as heap is             rss         what this process has
 //! ```
 //!
-//! These differ from the other benchmarks in what takes turns: besides page allocators, ways of mapping (in software, in
-//! this process) and the system's own calls.
+//! These differ from the other benchmarks in what takes turns: besides page allocators, ways of
+//! mapping (in software, in this process) and the system's own calls.
 //!
 //! Only on Linux: the memory is a Linux process's.
 
@@ -74,7 +75,9 @@ fn unsuited(kind: Kind, engine: &BenchEngine) -> Option<&'static str> {
         (Kind::Vmalloc, BenchEngine::Design(_)) => None,
         (Kind::Arena, BenchEngine::Peer(Peer::Mimalloc | Peer::Jemalloc)) => None,
         (Kind::Vmalloc, _) => Some("it has no runs of frames of any length"),
-        (Kind::Arena, _) => Some("only arenas and malloc families (malloc, mimalloc, jemalloc) are measured there"),
+        (Kind::Arena, _) => {
+            Some("only arenas and malloc families (malloc, mimalloc, jemalloc) are measured there")
+        }
         _ => Some("only an arena's memory and the system's own calls are measured there"),
     }
 }

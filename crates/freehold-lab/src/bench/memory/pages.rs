@@ -1,6 +1,8 @@
 //! The page allocators under vmalloc: freehold, a kernel's design, and an arena of real frames.
 
-use freehold::{AllocError, AllocFlags, CpuId, FrameRange, FreeError, Migratetype, Order, Owned, Pfn};
+use freehold::{
+    AllocError, AllocFlags, CpuId, FrameRange, FreeError, Migratetype, Order, Owned, Pfn,
+};
 use freehold_classic::{Classic, Request};
 use freehold_host::ArenaFrames;
 use freehold_host::freehold_vm::FrameAllocator;
@@ -45,8 +47,8 @@ impl PageAllocator for FreeholdMachine<HostThreads> {
     }
 }
 
-/// One CPU's way into a kernel's design, with what the kernel's vmalloc does to a chunk: it is split into single frames
-/// as soon as it is there.
+/// One CPU's way into a kernel's design, with what the kernel's vmalloc does to a chunk: it is
+/// split into single frames as soon as it is there.
 pub(super) struct ClassicCpu<'a> {
     classic: &'a Classic,
     cpu: CpuId,
@@ -66,7 +68,9 @@ impl FrameAllocator for ClassicCpu<'_> {
         let pfn = self.classic.alloc(self.cpu, Request::new(order, migratetype))?;
         if order > Order::ZERO {
             // A chunk of its own, with one reference: it can be split.
-            self.classic.split(pfn, order, Order::ZERO).map_err(|_| AllocError::NoMemory { order })?;
+            self.classic
+                .split(pfn, order, Order::ZERO)
+                .map_err(|_| AllocError::NoMemory { order })?;
         }
         Ok(pfn)
     }
@@ -109,6 +113,10 @@ impl Whole for Frames {
         let arena = self.arena();
         arena.drain().and_then(|()| arena.validate()).map_err(|error| error.to_string())?;
         let (free, all) = (arena.free_frames(), arena.range().len());
-        if free == all { Ok(()) } else { Err(format!("{free} frames are free of {all}, and none is in use")) }
+        if free == all {
+            Ok(())
+        } else {
+            Err(format!("{free} frames are free of {all}, and none is in use"))
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What of an arena benchmarks use by numbers and addresses, and not by handles. Unsafe, as `bench::mapping` is.
+//! What of an arena benchmarks use by numbers and addresses, and not by handles. Unsafe, as
+//! `bench::mapping` is.
 
 #![allow(unsafe_code)]
 
@@ -26,8 +27,8 @@ impl Frames {
     }
 
     pub(super) fn allocator(&self) -> ArenaFrames<'_> {
-        // SAFETY: the arena is of `new`, which lent it only to areas, which free nothing; no handle is made of it in this
-        // crate's reach: its frames are known by number only.
+        // SAFETY: the arena is of `new`, which lent it only to areas, which free nothing; no handle
+        // is made of it in this crate's reach: its frames are known by number only.
         unsafe { self.0.frame_allocator() }
     }
 }
@@ -35,7 +36,8 @@ impl Frames {
 /// Writes a byte of a page of an area; one at which nothing is mapped is a `SIGSEGV`, as anywhere.
 pub(super) fn write(areas: &HostAreas, at: Vpn) {
     if let Some(page) = areas.pointer(at) {
-        // SAFETY: inside the reserved addresses, to which no reference is ever made but these. Relaxed: one byte.
+        // SAFETY: inside the reserved addresses, to which no reference is ever made but these.
+        // Relaxed: one byte.
         unsafe { page.cast::<AtomicU8>().as_ref() }.store(1, Ordering::Relaxed);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-/// Bytes in memory. Exact: the kernel walks the page tables for it, which takes time in proportion to what is there.
+/// Bytes in memory. Exact: the kernel walks the page tables for it, which takes time in proportion
+/// to what is there.
 pub(super) fn resident() -> Result<u64, String> {
     // Where the kernel is older than 4.14 there is only the estimate.
     let exact = field("/proc/self/smaps_rollup", "Rss:");
@@ -11,7 +12,8 @@ pub(super) fn resident() -> Result<u64, String> {
 
 /// From now on the most that was there at once is counted anew.
 pub(super) fn forget_peak() -> Result<(), String> {
-    fs::write("/proc/self/clear_refs", "5").map_err(|error| format!("/proc/self/clear_refs: {error}"))
+    fs::write("/proc/self/clear_refs", "5")
+        .map_err(|error| format!("/proc/self/clear_refs: {error}"))
 }
 
 /// The most bytes that were there at once since [`forget_peak`].
@@ -21,7 +23,10 @@ pub(super) fn peak() -> Result<u64, String> {
 
 fn field(path: &str, name: &str) -> Result<u64, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-    let kib = text.lines().find_map(|line| line.strip_prefix(name)).and_then(|rest| rest.split_whitespace().next());
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.split_whitespace().next());
     let kib: Option<u64> = kib.and_then(|kib| kib.parse().ok());
     kib.map(|kib| kib << 10).ok_or_else(|| format!("{path} has no {name}"))
 }
@@ -40,7 +45,10 @@ mod tests {
         assert!(touched >= before + (BYTES as u64 * 9 / 10), "{before} {touched}");
         drop(memory);
         if let Err(why) = forget_peak() {
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("SKIPPED the peak: {why}\n"));
+            let _ = std::io::Write::write_fmt(
+                &mut std::io::stderr(),
+                format_args!("SKIPPED the peak: {why}\n"),
+            );
             return;
         }
         // Other tests run in this process.

@@ -8,11 +8,16 @@ use crate::bench::clock::{Cpus, thread_time};
 /// What a second thread does over and over: one that runs has to be interrupted by every flush.
 pub(super) type Other<'o> = &'o mut (dyn FnMut() + Send);
 
-/// What one thread does alone is timed by its CPU time, which a neighbour on the machine does not disturb. Beside another
-/// thread it is the wall clock: while a virtual machine delivers an interrupt to its other CPU the guest's CPU time may
-/// stand still, and that is just what a flush costs. Of 10 us that a single `madvise(MADV_DONTNEED)` of a page took beside
-/// a second thread here, the thread's CPU clock saw between 3 and 8.
-pub(super) fn timed<R>(cpus: &Cpus, other: Option<Other<'_>>, work: impl FnOnce() -> R) -> (Duration, R) {
+/// What one thread does alone is timed by its CPU time, which a neighbour on the machine does not
+/// disturb. Beside another thread it is the wall clock: while a virtual machine delivers an
+/// interrupt to its other CPU the guest's CPU time may stand still, and that is just what a flush
+/// costs. Of 10 us that a single `madvise(MADV_DONTNEED)` of a page took beside a second thread
+/// here, the thread's CPU clock saw between 3 and 8.
+pub(super) fn timed<R>(
+    cpus: &Cpus,
+    other: Option<Other<'_>>,
+    work: impl FnOnce() -> R,
+) -> (Duration, R) {
     let Some(other) = other else {
         let start = thread_time();
         let result = work();

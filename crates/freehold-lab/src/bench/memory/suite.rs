@@ -8,9 +8,10 @@
 //!
 //! A run's figure is the median of its slices: one that the machine disturbed does not count.
 //!
-//! What one thread does is timed by its CPU clock. Where another thread frees, it is the CPU time of both until the last
-//! free is through (waiting for one another is not counted; it depends on the machine's scheduler, and hides what is
-//! compared). The kernel's own test stops its clock when the last free has been *asked for*.
+//! What one thread does is timed by its CPU clock. Where another thread frees, it is the CPU time
+//! of both until the last free is through (waiting for one another is not counted; it depends on
+//! the machine's scheduler, and hides what is compared). The kernel's own test stops its clock when
+//! the last free has been *asked for*.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
@@ -29,7 +30,8 @@ use crate::bench::result::Spread;
 const BUSY: usize = 15_000;
 /// Pages that two stacks of a thread take on x86-64: the alignment of `fix_align_alloc_test`.
 const STACKS: u64 = 8;
-/// Areas that are gathered before another thread frees them: as many pointers as a page of the kernel's lists holds.
+/// Areas that are gathered before another thread frees them: as many pointers as a page of the
+/// kernel's lists holds.
 const GATHERED: usize = 508;
 /// Lists of them that may wait for the other thread.
 const LISTS: usize = 16;
@@ -53,7 +55,8 @@ pub(super) fn run<P: PageAllocator, M: Backed>(
     cpus: &Cpus,
 ) -> Result<[f64; 3], String> {
     areas.pages.drain();
-    let turns = Turns { areas, thread: areas.thread(CpuId::new(0))?, amount, seed, clock: thread_time };
+    let turns =
+        Turns { areas, thread: areas.thread(CpuId::new(0))?, amount, seed, clock: thread_time };
     let result = match test.work {
         Work::FixAlign => turns.each(|_| Shape { align: STACKS, zeroed: true, ..Shape::pages(5) }),
         Work::FixSize => turns.each(|_| Shape { huge: test.huge, ..Shape::pages(test.pages) }),
@@ -69,7 +72,9 @@ pub(super) fn run<P: PageAllocator, M: Backed>(
         Work::Deferred => deferred(&Turns { clock: process_time, ..turns }, cpus),
     };
     areas.set_kernel(Kernel::Patched);
-    result.map_err(|failed| format!("{}_p{}_h{}: {failed}", test.name, test.pages, u8::from(test.huge)))
+    result.map_err(|failed| {
+        format!("{}_p{}_h{}: {failed}", test.name, test.pages, u8::from(test.huge))
+    })
 }
 
 struct Turns<'a, P: PageAllocator + 'a, M> {
@@ -82,7 +87,10 @@ struct Turns<'a, P: PageAllocator + 'a, M> {
 
 impl<P: PageAllocator, M: Backed> Turns<'_, P, M> {
     /// Times `body`, which does so many loops with such random numbers.
-    fn run(&self, mut body: impl FnMut(u64, &mut Random) -> Result<(), Failed>) -> Result<[f64; 3], Failed> {
+    fn run(
+        &self,
+        mut body: impl FnMut(u64, &mut Random) -> Result<(), Failed>,
+    ) -> Result<[f64; 3], Failed> {
         let n = (self.amount.loops / self.amount.slices).max(1);
         let mut slices = [Spread::default(), Spread::default(), Spread::default()];
         for slice in 0..self.amount.slices {
@@ -112,17 +120,24 @@ impl<P: PageAllocator, M: Backed> Turns<'_, P, M> {
 }
 
 #[inline(always)]
-fn once<F: FrameAllocator, M: Backed>(thread: &Thread<'_, F, M>, shape: Shape) -> Result<(), Failed> {
+fn once<F: FrameAllocator, M: Backed>(
+    thread: &Thread<'_, F, M>,
+    shape: Shape,
+) -> Result<(), Failed> {
     let area = thread.vmalloc(shape)?;
     thread.write(area);
     thread.vfree(area)
 }
 
-fn full_fit<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>, cpus: &Cpus) -> Result<[f64; 3], Failed> {
+fn full_fit<P: PageAllocator, M: Backed>(
+    turns: &Turns<'_, P, M>,
+    cpus: &Cpus,
+) -> Result<[f64; 3], Failed> {
     let thread = &turns.thread;
-    // The kernel's `fls(num_online_cpus()) * 8192` pairs; where each is two mappings of the system, not more of them
-    // than a process may have.
-    let bits = if M::IS_MEMORY { 1 } else { usize::BITS - cpus.count().clamp(1, 3).leading_zeros() };
+    // The kernel's `fls(num_online_cpus()) * 8192` pairs; where each is two mappings of the system,
+    // not more of them than a process may have.
+    let bits =
+        if M::IS_MEMORY { 1 } else { usize::BITS - cpus.count().clamp(1, 3).leading_zeros() };
     let (mut kept, mut freed) = (Vec::new(), Vec::new());
     for _ in 0..bits * 8192 {
         kept.push(thread.vmalloc(Shape::pages(1))?);
@@ -133,9 +148,12 @@ fn full_fit<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>, cpus: &Cpus) -
     kept.into_iter().try_for_each(|area| thread.vfree(area)).and(times)
 }
 
-fn long_busy_list<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>) -> Result<[f64; 3], Failed> {
+fn long_busy_list<P: PageAllocator, M: Backed>(
+    turns: &Turns<'_, P, M>,
+) -> Result<[f64; 3], Failed> {
     let thread = &turns.thread;
-    let kept: Vec<Vpn> = (0..BUSY).map(|_| thread.vmalloc(Shape::pages(1))).collect::<Result<_, _>>()?;
+    let kept: Vec<Vpn> =
+        (0..BUSY).map(|_| thread.vmalloc(Shape::pages(1))).collect::<Result<_, _>>()?;
     let times = turns.run(|n, _| {
         (0..n).try_for_each(|_| {
             let large = thread.vmalloc(Shape::pages(100))?;
@@ -149,7 +167,10 @@ fn long_busy_list<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>) -> Resul
     kept.into_iter().try_for_each(|area| thread.vfree(area)).and(times)
 }
 
-fn map_ram<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>, pages: u64) -> Result<[f64; 3], Failed> {
+fn map_ram<P: PageAllocator, M: Backed>(
+    turns: &Turns<'_, P, M>,
+    pages: u64,
+) -> Result<[f64; 3], Failed> {
     let thread = &turns.thread;
     let frame = |_| thread.frames.alloc(Order::ZERO, Migratetype::Unmovable);
     let ram: Vec<Pfn> = (0..pages).map(frame).collect::<Result<_, _>>()?;
@@ -164,8 +185,12 @@ fn map_ram<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>, pages: u64) -> 
     times
 }
 
-/// The kernel's one- and two-argument forms gather pointers alike; they differ where there is no memory for the list.
-fn deferred<P: PageAllocator, M: Backed>(turns: &Turns<'_, P, M>, cpus: &Cpus) -> Result<[f64; 3], Failed> {
+/// The kernel's one- and two-argument forms gather pointers alike; they differ where there is no
+/// memory for the list.
+fn deferred<P: PageAllocator, M: Backed>(
+    turns: &Turns<'_, P, M>,
+    cpus: &Cpus,
+) -> Result<[f64; 3], Failed> {
     std::thread::scope(|scope| {
         let (full, to_free) = sync_channel::<Vec<Vpn>>(LISTS);
         let (done, empty) = channel();
@@ -249,7 +274,8 @@ mod tests {
 
     fn all<P: PageAllocator>(areas: &Areas<P, SoftMmu<1>>) {
         for test in &TESTS {
-            let times = run(areas, test, Amount { loops: 16, slices: 2 }, 5, &Cpus::allowed()).unwrap();
+            let times =
+                run(areas, test, Amount { loops: 16, slices: 2 }, 5, &Cpus::allowed()).unwrap();
             assert!(times.iter().all(|&time| time > 0.0), "{}", test.name);
         }
         areas.check().unwrap();
@@ -284,35 +310,49 @@ mod tests {
         run(LOOPS);
         let (after, hold) = (areas.vmalloc.stats(), zone());
         Asked {
-            calls: ((after.large_allocs - before.large_allocs) / LOOPS, (after.frees - before.frees) / LOOPS),
+            calls: (
+                (after.large_allocs - before.large_allocs) / LOOPS,
+                (after.frees - before.frees) / LOOPS,
+            ),
             holds: (hold.holds() - held.holds()) * 100 / LOOPS,
             steps: (hold.total() - held.total()) * 100 / LOOPS,
         }
     }
 
-    /// Exact: 100 pages are chunks of 64, 32 and 4 frames, one free each at most with contiguous freeing, 100 without.
+    /// Exact: 100 pages are chunks of 64, 32 and 4 frames, one free each at most with contiguous
+    /// freeing, 100 without.
     #[test]
     fn each_kernel_asks_what_it_says() {
-        for (kernel, large, frees) in
-            [(Kernel::V6_18, 0, 100..=100), (Kernel::V6_19Rc1, 3, 100..=100), (Kernel::Patched, 3, 1..=3)]
-        {
+        for (kernel, large, frees) in [
+            (Kernel::V6_18, 0, 100..=100),
+            (Kernel::V6_19Rc1, 3, 100..=100),
+            (Kernel::Patched, 3, 1..=3),
+        ] {
             let areas = freehold();
             areas.set_kernel(kernel);
             let before = areas.vmalloc.stats();
             once(&areas.thread(CpuId::new(0)).unwrap(), Shape::pages(100)).unwrap();
             let after = areas.vmalloc.stats();
-            assert_eq!((after.large_allocs - before.large_allocs, after.flushes - before.flushes), (large, 1));
+            assert_eq!(
+                (after.large_allocs - before.large_allocs, after.flushes - before.flushes),
+                (large, 1)
+            );
             assert!(frees.contains(&(after.frees - before.frees)), "{after:?}");
         }
     }
 
-    /// The regression by counts: single frames come from the CPU's lists and go back to them; chunks come from the zone,
-    /// and page by page they go to the CPU's lists, which overflow into the zone.
+    /// The regression by counts: single frames come from the CPU's lists and go back to them;
+    /// chunks come from the zone, and page by page they go to the CPU's lists, which overflow into
+    /// the zone.
     #[test]
     fn the_regression_of_6_19_rc1_is_in_the_zone_lock() {
         for pages in [16, 64, 256, 512] {
-            let [old, regressed, patched] = Kernel::ALL.map(|kernel| asked("6.18,+contig-free", kernel, pages));
-            assert_eq!([old.calls, regressed.calls, patched.calls], [(0, pages), (1, pages), (1, 1)]);
+            let [old, regressed, patched] =
+                Kernel::ALL.map(|kernel| asked("6.18,+contig-free", kernel, pages));
+            assert_eq!(
+                [old.calls, regressed.calls, patched.calls],
+                [(0, pages), (1, pages), (1, 1)]
+            );
             assert_eq!((old.holds, old.steps), (0, 0), "{pages} pages");
             assert!(regressed.holds >= 100, "{regressed:?}");
             let least = if pages < 64 { 1 } else { 10 };

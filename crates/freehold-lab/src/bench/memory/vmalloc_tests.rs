@@ -1,7 +1,9 @@
-//! The tests of `lib/test_vmalloc.c` that the contiguous-free proposal's table names, with its parameters; but for
-//! `pcpu_alloc_test`, whose allocator of small objects is part of neither vmalloc nor page allocator.
+//! The tests of `lib/test_vmalloc.c` that the contiguous-free proposal's table names, with its
+//! parameters; but for `pcpu_alloc_test`, whose allocator of small objects is part of neither
+//! vmalloc nor page allocator.
 //!
-//! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does is Linux 7.2's.
+//! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does
+//! is Linux 7.2's.
 
 use crate::bench::metric::{Metric, metric};
 
@@ -12,7 +14,8 @@ pub enum Work {
     FixAlign,
     /// `pages` pages, one byte written, and their free.
     FixSize,
-    /// One page after the address space was filled with single pages of which every second was freed.
+    /// One page after the address space was filled with single pages of which every second was
+    /// freed.
     FullFit,
     /// One page that another thread frees after a grace period, with many others.
     Deferred,

@@ -1,8 +1,9 @@
-//! `cma-range`: 16,384 frames in a row are allocated by their numbers and released, while every CPU holds some of them.
+//! `cma-range`: 16,384 frames in a row are allocated by their numbers and released, while every CPU
+//! holds some of them.
 //!
-//! The second benchmark of the contiguous-free proposal (CMA's debugfs files, 16,384 pages: 1,406 us before, 402 us after).
-//! A range can be had only when every frame of it has come back from the lists of the CPUs, so each allocation has to
-//! call in what they hold.
+//! The second benchmark of the contiguous-free proposal (CMA's debugfs files, 16,384 pages: 1,406
+//! us before, 402 us after). A range can be had only when every frame of it has come back from the
+//! lists of the CPUs, so each allocation has to call in what they hold.
 //!
 //! ```text
 //!    CPUs 0 to 15 hold free frames of the range on their lists
@@ -53,10 +54,15 @@ pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     Ok(Figures::default().with_zone_lock(&meter))
 }
 
-fn repeat<M: Machine>(machine: &M, times: u64, meter: &mut Meter) -> Result<(Duration, Duration), Refused> {
+fn repeat<M: Machine>(
+    machine: &M,
+    times: u64,
+    meter: &mut Meter,
+) -> Result<(Duration, Duration), Refused> {
     let start = START.get() + FRAMES - RANGE;
     let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + RANGE) };
-    let mut cpus = (0..CPUS).map(|cpu| machine.cpu(CpuId::new(cpu))).collect::<Result<Vec<_>, _>>()?;
+    let mut cpus =
+        (0..CPUS).map(|cpu| machine.cpu(CpuId::new(cpu))).collect::<Result<Vec<_>, _>>()?;
     let (mut alloc, mut release) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..times {
         spread_over(&mut cpus, range)?;
@@ -71,10 +77,11 @@ fn repeat<M: Machine>(machine: &M, times: u64, meter: &mut Meter) -> Result<(Dur
     Ok((alloc, release))
 }
 
-/// Has every CPU use some of the range and give it back, last of all that it gives back: on its lists if anywhere.
+/// Has every CPU use some of the range and give it back, last of all that it gives back: on its
+/// lists if anywhere.
 fn spread_over<C: Calls>(cpus: &mut [C], range: FrameRange) -> Result<(), Refused> {
-    // Most of the memory, so that it does not matter with which frames an engine begins; in turns, so that every CPU gets
-    // some of everywhere.
+    // Most of the memory, so that it does not matter with which frames an engine begins; in turns,
+    // so that every CPU gets some of everywhere.
     const TURN: usize = 64;
     let turns = FRAMES as usize * 3 / 4 / (cpus.len() * TURN);
     let mut held = vec![Vec::new(); cpus.len()];

@@ -24,8 +24,8 @@ impl Reuse {
     }
 }
 
-/// CPU 0 allocates messages of `size` chunks and CPU 1 frees them, `depth` messages later: a ring that is always full.
-/// Returns all chunks in the order in which they were handed out.
+/// CPU 0 allocates messages of `size` chunks and CPU 1 frees them, `depth` messages later: a ring
+/// that is always full. Returns all chunks in the order in which they were handed out.
 pub fn ring_in_turn<'m, M: Machine>(
     machine: &'m M,
     depth: usize,
@@ -51,8 +51,8 @@ pub fn ring_in_turn<'m, M: Machine>(
     Ok(all)
 }
 
-/// Zone-lock acquisitions and work of the benchmarks of single threads. Drains between their parts count: what a CPU
-/// holds is worth nothing until it has come back.
+/// Zone-lock acquisitions and work of the benchmarks of single threads. Drains between their parts
+/// count: what a CPU holds is worth nothing until it has come back.
 pub fn one_thread<M: Machine>(machine: &M, kind: Kind) -> Result<Figures, Refused> {
     const PAIRS: u64 = 100_000;
     const FRAMES: usize = 262_144;
@@ -62,13 +62,17 @@ pub fn one_thread<M: Machine>(machine: &M, kind: Kind) -> Result<Figures, Refuse
     let blocks = BATCHES * loops::GROUP_BATCH as u64 * 512;
     match kind {
         Kind::Pair => {
-            meter.part(machine, PAIRS, || loops::pairs::<_, 0>(&mut machine.cpu(CpuId::new(0))?, PAIRS))?;
+            meter.part(machine, PAIRS, || {
+                loops::pairs::<_, 0>(&mut machine.cpu(CpuId::new(0))?, PAIRS)
+            })?;
         }
         Kind::Bulk => {
             meter.part(machine, 3 * FRAMES as u64, || loops::bulk(machine, FRAMES).map(drop))?;
         }
         Kind::RandomFree => {
-            meter.part(machine, FRAMES as u64, || loops::random_free(machine, FRAMES, 1).map(drop))?;
+            meter.part(machine, FRAMES as u64, || {
+                loops::random_free(machine, FRAMES, 1).map(drop)
+            })?;
         }
         Kind::Order9Split => {
             meter.part(machine, blocks, || loops::groups_single(machine, BATCHES).map(drop))?;

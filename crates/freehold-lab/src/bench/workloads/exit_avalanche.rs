@@ -1,8 +1,10 @@
-//! `exit-avalanche`: processes on all CPUs but one exit at once, and the one that goes on wants to know nothing of it.
+//! `exit-avalanche`: processes on all CPUs but one exit at once, and the one that goes on wants to
+//! know nothing of it.
 //!
-//! Each worker frees a large set in page-table order, a folio batch a call, as exit does; all begin at the same moment.
-//! What they do under the zone's lock a bystander that allocates has to wait for, so its slowest allocations are the
-//! measure: the 99.9th percentile, and the whole distribution in the JSON.
+//! Each worker frees a large set in page-table order, a folio batch a call, as exit does; all begin
+//! at the same moment. What they do under the zone's lock a bystander that allocates has to wait
+//! for, so its slowest allocations are the measure: the 99.9th percentile, and the whole
+//! distribution in the JSON.
 //!
 //! ```text
 //!   CPUs 1..N:  allocate set │ free 31, free 31, free 31 ...
@@ -50,7 +52,8 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
     let set = SET.min(run.frames / 2 / u64::from(workers));
     let (mut meter, mut time, mut latencies) = (Meter::default(), Duration::ZERO, latencies());
     for _ in 0..run.scale.avalanches {
-        let (slowest, found) = avalanche(run.drained(machine), run, workers, set as usize, &mut meter)?;
+        let (slowest, found) =
+            avalanche(run.drained(machine), run, workers, set as usize, &mut meter)?;
         time += slowest;
         // The same bounds everywhere.
         latencies.add(found).unwrap_or_default();
@@ -114,10 +117,12 @@ fn avalanche<M: Machine>(
     };
     let give_up = || _ = done.fetch_add(workers.into(), Ordering::Relaxed);
     let one = |index| if index == 0 { bystand() } else { work(index) };
-    // The sets' allocation is in the meter too, and what the bystander does; each frame is counted once.
+    // The sets' allocation is in the meter too, and what the bystander does; each frame is counted
+    // once.
     let sets = u64::from(workers) * set as u64;
     meter.part_of(machine, || {
-        let (times, found): (Vec<_>, Vec<_>) = on_cpus(run.cpus, workers + 1, give_up, one)?.into_iter().unzip();
+        let (times, found): (Vec<_>, Vec<_>) =
+            on_cpus(run.cpus, workers + 1, give_up, one)?.into_iter().unzip();
         let latencies = found.into_iter().flatten().next().ok_or(Refused::Abandoned)?;
         let frames = sets + latencies.len();
         Ok(((times.into_iter().max().unwrap_or_default(), latencies), frames))
@@ -136,7 +141,14 @@ mod tests {
     fn the_bystanders_frames_are_in_what_locks_are_divided_by() {
         let machine = ClassicMachine::new("vanilla", 2, 1 << 16).unwrap();
         let cpus = Cpus::allowed();
-        let run = Run { cpus: &cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: 1 << 16, backing: None };
+        let run = Run {
+            cpus: &cpus,
+            threads: 2,
+            scale: &Scale::QUICK,
+            number: 0,
+            frames: 1 << 16,
+            backing: None,
+        };
         let (mut meter, set) = (Meter::default(), 1 << 15);
         // Until the bystander has done something; an avalanche may be over before.
         let (mut avalanches, mut allocated) = (0, 0);
@@ -148,6 +160,9 @@ mod tests {
         let rate = Figures::default().with_zone_lock(&meter).get(ZONE_LOCKS).unwrap();
         let frames = (set * avalanches) as u64 + allocated;
         assert!(allocated > 0 && taken > 0, "{avalanches} avalanches and no bystander");
-        assert!((rate * frames as f64 / 1000.0 - taken as f64).abs() < 0.5, "{rate} of {frames} frames, {taken} locks");
+        assert!(
+            (rate * frames as f64 / 1000.0 - taken as f64).abs() < 0.5,
+            "{rate} of {frames} frames, {taken} locks"
+        );
     }
 }

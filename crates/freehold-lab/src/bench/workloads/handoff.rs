@@ -1,16 +1,17 @@
-//! `many-alloc-few-free` and `few-alloc-many-free`: threads that allocate hand batches to threads that free.
+//! `many-alloc-few-free` and `few-alloc-many-free`: threads that allocate hand batches to threads
+//! that free.
 //!
-//! What the pcp-buddy proposal argues about: frames whose blocks many CPUs own come home from a few purgers (jemalloc's
-//! background threads are the example given), and its reverse, the worst case of ownership, in which one CPU owns
-//! everything that all others free.
+//! What the pcp-buddy proposal argues about: frames whose blocks many CPUs own come home from a few
+//! purgers (jemalloc's background threads are the example given), and its reverse, the worst case
+//! of ownership, in which one CPU owns everything that all others free.
 //!
 //! ```text
 //!   many allocate:   CPU 0..N-k: allocate, write a line each ──> batches of 1,024 ──> k purgers: free, 31 a call
 //!   few allocate:    CPU 0:      allocate, write a line each ──> batches of 1,024 ──> CPUs 1..N: free, 31 a call
 //! ```
 //!
-//! One frame of 64 stays until the end, as some of what a program allocates does: how many pageblocks those few keep
-//! from being whole tells how well the rest was put together again.
+//! One frame of 64 stays until the end, as some of what a program allocates does: how many
+//! pageblocks those few keep from being whole tells how well the rest was put together again.
 
 use std::hint::spin_loop;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -74,12 +75,17 @@ pub const FEW: About = About {
 
 pub fn many_alloc_few_free<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let mut figures = Figures::default();
-    let metrics = [(1, "ns_per_frame"), (2, "ns_per_frame_two_purgers"), (4, "ns_per_frame_four_purgers")];
+    let metrics =
+        [(1, "ns_per_frame"), (2, "ns_per_frame_two_purgers"), (4, "ns_per_frame_four_purgers")];
     for (purgers, metric) in metrics {
         if run.threads < 2 * purgers {
             break;
         }
-        let shape = Shape { allocators: run.threads - purgers, freers: purgers, batches: run.scale.batches_handed };
+        let shape = Shape {
+            allocators: run.threads - purgers,
+            freers: purgers,
+            batches: run.scale.batches_handed,
+        };
         let found = hand_off(run.drained(machine), run, shape, metric)?.values.into_iter();
         // What is counted is counted with one purger.
         figures.values.extend(found.filter(|(name, _)| purgers == 1 || *name == metric));
@@ -101,16 +107,25 @@ struct Shape {
 }
 
 /// The time under that metric's name, then what was counted.
-fn hand_off<M: Machine>(machine: &M, run: &Run<'_>, shape: Shape, metric: &'static str) -> Result<Figures, Refused> {
+fn hand_off<M: Machine>(
+    machine: &M,
+    run: &Run<'_>,
+    shape: Shape,
+    metric: &'static str,
+) -> Result<Figures, Refused> {
     let memory = run.memory(machine);
     let mut meter = Meter::default();
     let frames = shape.batches * BATCH as u64;
-    let (time, staying) = meter.part(machine, frames, || on_threads(machine, run, memory, shape))?;
+    let (time, staying) =
+        meter.part(machine, frames, || on_threads(machine, run, memory, shape))?;
     let whole = run.drained(machine).free_blocks();
     let blocks_left = whole.map(|whole| (run.frames / 512).saturating_sub(whole) as f64);
     let mut cpu = machine.cpu(CpuId::new(0))?;
     staying.iter().try_for_each(|&pfn| cpu.free(pfn, Order::ZERO))?;
-    Ok(Figures::default().with(metric, per(time, frames)).with_any(BLOCKS_LEFT, blocks_left).with_zone_lock(&meter))
+    Ok(Figures::default()
+        .with(metric, per(time, frames))
+        .with_any(BLOCKS_LEFT, blocks_left)
+        .with_zone_lock(&meter))
 }
 
 /// What a thread has of the queues.
@@ -130,9 +145,13 @@ fn on_threads<M: Machine>(
 ) -> Result<(Duration, Vec<Pfn>), Refused> {
     let threads = shape.allocators + shape.freers;
     let start = Rendezvous::new(threads);
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..shape.freers).map(|_| sync_channel(QUEUE)).unzip();
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..shape.freers).map(|_| sync_channel(QUEUE)).unzip();
     let ends = std::iter::repeat_n(senders, usize::from(shape.allocators)).map(End::Senders);
-    let ends: Vec<_> = ends.chain(receivers.into_iter().map(End::Receiver)).map(|end| Mutex::new(Some(end))).collect();
+    let ends: Vec<_> = ends
+        .chain(receivers.into_iter().map(End::Receiver))
+        .map(|end| Mutex::new(Some(end)))
+        .collect();
     // When each thread began, or ended where it frees, and what stays of its frames.
     let work = |index: u16| {
         // Dropped with the thread, whatever ends it: what tells the others that no more will come.
@@ -144,7 +163,9 @@ fn on_threads<M: Machine>(
         match end.ok_or(Refused::Abandoned)? {
             End::Senders(senders) => {
                 let (allocators, index) = (u64::from(shape.allocators), u64::from(index));
-                for n in 0..shape.batches / allocators + u64::from(index < shape.batches % allocators) {
+                for n in
+                    0..shape.batches / allocators + u64::from(index < shape.batches % allocators)
+                {
                     let batch = fill(&mut cpu, memory, &mut staying)?;
                     // Each allocator begins with another purger.
                     send(&senders[(n + index) as usize % senders.len()], batch)?;
@@ -159,14 +180,23 @@ fn on_threads<M: Machine>(
             }
         }
     };
-    let (times, staying): (Vec<_>, Vec<_>) = on_cpus(run.cpus, threads, || {}, work)?.into_iter().unzip();
+    let (times, staying): (Vec<_>, Vec<_>) =
+        on_cpus(run.cpus, threads, || {}, work)?.into_iter().unzip();
     let (began, ended) = times.split_at(usize::from(shape.allocators));
     let time = began.iter().min().zip(ended.iter().max());
-    Ok((time.map_or(Duration::ZERO, |(began, ended)| ended.saturating_duration_since(*began)), staying.concat()))
+    Ok((
+        time.map_or(Duration::ZERO, |(began, ended)| ended.saturating_duration_since(*began)),
+        staying.concat(),
+    ))
 }
 
-/// Allocates a batch; a frame of each [`STAYS`] stays, so that a batch is a little less than [`BATCH`].
-fn fill<C: Calls>(cpu: &mut C, memory: Memory, staying: &mut Vec<Pfn>) -> Result<Vec<Pfn>, Refused> {
+/// Allocates a batch; a frame of each [`STAYS`] stays, so that a batch is a little less than
+/// [`BATCH`].
+fn fill<C: Calls>(
+    cpu: &mut C,
+    memory: Memory,
+    staying: &mut Vec<Pfn>,
+) -> Result<Vec<Pfn>, Refused> {
     let mut batch = Vec::with_capacity(BATCH);
     for n in 0..BATCH {
         let pfn = cpu.alloc(Order::ZERO)?;
@@ -176,7 +206,8 @@ fn fill<C: Calls>(cpu: &mut C, memory: Memory, staying: &mut Vec<Pfn>) -> Result
     Ok(batch)
 }
 
-/// Sends, spinning: a thread that slept would have to be woken, which takes longer than what is measured.
+/// Sends, spinning: a thread that slept would have to be woken, which takes longer than what is
+/// measured.
 fn send(to: &SyncSender<Vec<Pfn>>, mut batch: Vec<Pfn>) -> Result<(), Refused> {
     loop {
         batch = match to.try_send(batch) {
@@ -199,7 +230,8 @@ fn receive(from: &Receiver<Vec<Pfn>>) -> Option<Vec<Pfn>> {
     }
 }
 
-/// Leaves the queue's line alone for a moment; the core too, for a machine on which the other thread has lost its own.
+/// Leaves the queue's line alone for a moment; the core too, for a machine on which the other
+/// thread has lost its own.
 fn give_way() {
     (0..64).for_each(|_| spin_loop());
     thread::yield_now();

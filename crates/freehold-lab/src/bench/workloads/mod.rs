@@ -1,4 +1,5 @@
-//! The workloads of the proposals and of the benchmarks they quote: one file each, with what it is and where it comes from.
+//! The workloads of the proposals and of the benchmarks they quote: one file each, with what it is
+//! and where it comes from.
 //!
 //! ```text
 //!  producer_consumer   rings of every depth, frames reused     exit_avalanche   all exit, a bystander allocates
@@ -10,8 +11,9 @@
 //!  doors               an engine's ways in                    plain            the loops of bench::loops and threads
 //! ```
 //!
-//! What can be counted is counted on one thread that plays all CPUs in turn, on an engine just built ([`count`]): the
-//! same figures on every machine, in every run. What has to be timed is run again and again ([`measure`]).
+//! What can be counted is counted on one thread that plays all CPUs in turn, on an engine just
+//! built ([`count`]): the same figures on every machine, in every run. What has to be timed is run
+//! again and again ([`measure`]).
 
 pub mod cma_range;
 pub mod counting;
@@ -56,7 +58,8 @@ impl Run<'_> {
         self.backing.map(Backing::memory).expect("a workload that writes memory is given some")
     }
 
-    /// The machine with nothing in the CPUs' stocks, as each part of a run begins, and this thread on the first CPU.
+    /// The machine with nothing in the CPUs' stocks, as each part of a run begins, and this thread
+    /// on the first CPU.
     pub fn drained<'m, M: Machine>(&self, machine: &'m M) -> &'m M {
         self.cpus.pin(0);
         machine.drain();
@@ -97,9 +100,12 @@ pub fn count<M: Machine>(machine: &M, kind: Kind) -> Result<Option<Figures>, Ref
         Kind::Trunc => trunc::count(machine)?,
         Kind::PageFault1 => page_fault::count(machine, false)?,
         Kind::PageFault2 => page_fault::count(machine, true)?,
-        Kind::Pair | Kind::Bulk | Kind::RandomFree | Kind::Order9Split | Kind::Contig | Kind::RemoteFree => {
-            counting::one_thread(machine, kind)?
-        }
+        Kind::Pair
+        | Kind::Bulk
+        | Kind::RandomFree
+        | Kind::Order9Split
+        | Kind::Contig
+        | Kind::RemoteFree => counting::one_thread(machine, kind)?,
         _ => return Ok(None),
     }))
 }

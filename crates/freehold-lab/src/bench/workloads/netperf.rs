@@ -1,9 +1,10 @@
-//! `netperf-like`: the sender's CPU allocates order-3 chunks and writes them, the receiver's reads and frees them.
+//! `netperf-like`: the sender's CPU allocates order-3 chunks and writes them, the receiver's reads
+//! and frees them.
 //!
-//! The pattern of netperf's TCP_STREAM over the loopback device, which the 2022 series measured: allocation and free on
-//! different CPUs, few pages in flight, unmovable order 3. Freed chunks that wait on the receiver's lists are cold when
-//! they are handed out again; the series' last patch gives them back at once and shows by the frames used most often
-//! what that does.
+//! The pattern of netperf's TCP_STREAM over the loopback device, which the 2022 series measured:
+//! allocation and free on different CPUs, few pages in flight, unmovable order 3. Freed chunks that
+//! wait on the receiver's lists are cold when they are handed out again; the series' last patch
+//! gives them back at once and shows by the frames used most often what that does.
 //!
 //! ```text
 //!   CPU 0: allocate 32 KiB, write it ──> [ ring ] ──> CPU 1: read it, free it
@@ -25,7 +26,8 @@ use crate::bench::metric::{About, Metric, metric, ns, with_locks};
 use crate::bench::ring::Ring;
 use crate::bench::threads::{Rendezvous, from_first_to_last, on_cpus};
 
-/// Chunks in flight. The metrics are nanoseconds of each depth, then different chunks, then uses of the one used most.
+/// Chunks in flight. The metrics are nanoseconds of each depth, then different chunks, then uses of
+/// the one used most.
 const DEPTHS: [usize; 4] = [1, 16, 256, 4096];
 
 const COUNTED: usize = 40_000;
@@ -50,11 +52,18 @@ pub const ABOUT: About = About {
         metric("distinct_chunks_depth_1", "chunks", "different chunks handed out, 1 in flight"),
         metric("distinct_chunks_depth_16", "chunks", "different chunks handed out, 16 in flight"),
         metric("distinct_chunks_depth_256", "chunks", "different chunks handed out, 256 in flight"),
-        metric("distinct_chunks_depth_4096", "chunks", "different chunks handed out, 4,096 in flight"),
+        metric(
+            "distinct_chunks_depth_4096",
+            "chunks",
+            "different chunks handed out, 4,096 in flight"
+        ),
         reused("most_reused_depth_1", "times the chunk used most was handed out, 1 in flight"),
         reused("most_reused_depth_16", "times the chunk used most was handed out, 16 in flight"),
         reused("most_reused_depth_256", "times the chunk used most was handed out, 256 in flight"),
-        reused("most_reused_depth_4096", "times the chunk used most was handed out, 4,096 in flight"),
+        reused(
+            "most_reused_depth_4096",
+            "times the chunk used most was handed out, 4,096 in flight"
+        ),
     ],
 };
 
@@ -107,7 +116,11 @@ fn stream<M: Machine>(
             let cpu = machine.cpu(CpuId::new(index));
             start.wait();
             let began = Instant::now();
-            if index == 0 { send(cpu?).map(|()| began) } else { receive(cpu?).map(|()| Instant::now()) }
+            if index == 0 {
+                send(cpu?).map(|()| began)
+            } else {
+                receive(cpu?).map(|()| Instant::now())
+            }
         },
     )?;
     Ok(from_first_to_last(&times))
@@ -125,6 +138,7 @@ pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
         distinct.push(reuse.distinct as f64);
         most.push(reuse.most as f64);
     }
-    let figures = Figures::default().with_all(&ABOUT.metrics[DEPTHS.len()..], distinct.into_iter().chain(most));
+    let figures = Figures::default()
+        .with_all(&ABOUT.metrics[DEPTHS.len()..], distinct.into_iter().chain(most));
     Ok(figures.with_zone_lock(&meter))
 }

@@ -1,8 +1,9 @@
 //! `page-fault1` and `page-fault2`: fault memory in, page by page, and unmap it.
 //!
-//! The ports of will-it-scale's tests of these names. The first touches 128 MiB of anonymous memory: a frame a fault,
-//! zeroed. The second writes to a private mapping of a file: a frame a fault, copied from the file's page, which stays in
-//! the page cache all the time. munmap frees in page-table order, a folio batch a call.
+//! The ports of will-it-scale's tests of these names. The first touches 128 MiB of anonymous
+//! memory: a frame a fault, zeroed. The second writes to a private mapping of a file: a frame a
+//! fault, copied from the file's page, which stays in the page cache all the time. munmap frees in
+//! page-table order, a folio batch a call.
 //!
 //! ```text
 //!   fault:  allocate, zero (or copy a file's page)   x 32,768          unmap:  free 31, free 31, ...
@@ -112,7 +113,12 @@ fn one<M: Machine>(
 }
 
 #[inline(never)]
-fn fault<C: Calls>(cpu: &mut C, memory: Memory, file: &[Pfn], pages: &mut [Pfn]) -> Result<(), Refused> {
+fn fault<C: Calls>(
+    cpu: &mut C,
+    memory: Memory,
+    file: &[Pfn],
+    pages: &mut [Pfn],
+) -> Result<(), Refused> {
     if file.is_empty() {
         for page in pages {
             *page = cpu.alloc(Order::ZERO)?;

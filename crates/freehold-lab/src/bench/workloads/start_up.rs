@@ -1,4 +1,5 @@
-//! `start-up`: from nothing to the first frame, for as much memory as suits the engine, told for a TiB.
+//! `start-up`: from nothing to the first frame, for as much memory as suits the engine, told for a
+//! TiB.
 
 use std::time::Duration;
 
@@ -12,7 +13,11 @@ pub const ABOUT: About = About {
     source: "boot; LLFree's authors (USENIX ATC 2023) tell the time of initialisation",
     metrics: &[
         metric("ms_per_tib", "ms", "making it and one allocation, for a TiB"),
-        metric("ms_64_tib", "ms", "the same for 64 TiB, as a whole; engines that write no record of every frame"),
+        metric(
+            "ms_64_tib",
+            "ms",
+            "the same for 64 TiB, as a whole; engines that write no record of every frame",
+        ),
     ],
     ..About::ONE_THREAD
 };

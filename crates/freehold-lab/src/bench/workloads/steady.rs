@@ -1,4 +1,5 @@
-//! `depth`, `churn`, `mixed` and `orders`: what one thread sees that holds about as much all the time.
+//! `depth`, `churn`, `mixed` and `orders`: what one thread sees that holds about as much all the
+//! time.
 
 use super::Run;
 use crate::bench::calls::{Machine, Refused};
@@ -39,7 +40,10 @@ pub const CHURN: About = About {
            another.",
     source: "caches of pages in steady state; the aging of LLFree's authors (USENIX ATC 2023)",
     metrics: &[
-        ns("ns_per_step_50", "a free and an allocation, half of memory in use; drawing a number included"),
+        ns(
+            "ns_per_step_50",
+            "a free and an allocation, half of memory in use; drawing a number included",
+        ),
         ns("ns_per_step_90", "the same with 90 % in use"),
     ],
     ..About::ONE_THREAD
@@ -52,7 +56,11 @@ pub const MIXED: About = About {
     metrics: &[
         ns("ns_per_step_50", "a step, at most half of memory in use; drawing numbers included"),
         ns("ns_per_step_90", "the same with at most 90 % in use"),
-        metric("failures_per_1000_50", "failures", "allocations of 1,000 that failed, at most half of memory in use"),
+        metric(
+            "failures_per_1000_50",
+            "failures",
+            "allocations of 1,000 that failed, at most half of memory in use",
+        ),
         metric("failures_per_1000_90", "failures", "the same with at most 90 % in use"),
     ],
     ..About::ONE_THREAD
@@ -109,18 +117,27 @@ pub fn depth<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
     let shapes = DEPTHS.into_iter().flat_map(|depth| FREED.map(|freed| (depth, freed)));
     shapes.zip(DEPTH.metrics).try_fold(Figures::default(), |figures, ((depth, freed), metric)| {
         let pairs = run.scale.steady_pairs;
-        Ok(figures.with(metric.name, steady::depth(run.drained(machine), depth, freed, pairs, SEED)?))
+        Ok(figures
+            .with(metric.name, steady::depth(run.drained(machine), depth, freed, pairs, SEED)?))
     })
 }
 
 pub fn churn<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    let at =
-        |percent| steady::churn::<_, 0>(run.drained(machine), run.frames * percent / 100, run.scale.churn_steps, SEED);
+    let at = |percent| {
+        steady::churn::<_, 0>(
+            run.drained(machine),
+            run.frames * percent / 100,
+            run.scale.churn_steps,
+            SEED,
+        )
+    };
     Ok(Figures::default().with("ns_per_step_50", at(50)?).with("ns_per_step_90", at(90)?))
 }
 
 pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    let at = |percent| steady::mixed(run.drained(machine), run.frames * percent / 100, run.scale.mixed_steps, SEED);
+    let at = |percent| {
+        steady::mixed(run.drained(machine), run.frames * percent / 100, run.scale.mixed_steps, SEED)
+    };
     let ((half, half_failed), (most, most_failed)) = (at(50)?, at(90)?);
     Ok(Figures::default()
         .with("ns_per_step_50", half)
@@ -148,7 +165,10 @@ pub fn orders<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused
         };
     }
     let loops: [[Loop<M>; 10]; 2] = [of_each_order!(loops::pair), of_each_order!(step)];
-    loops.as_flattened().iter().zip(&ORDER_METRICS).try_fold(Figures::default(), |figures, (each, metric)| {
-        Ok(figures.with(metric.name, each(run.drained(machine), run.scale.steady_pairs)?))
-    })
+    loops.as_flattened().iter().zip(&ORDER_METRICS).try_fold(
+        Figures::default(),
+        |figures, (each, metric)| {
+            Ok(figures.with(metric.name, each(run.drained(machine), run.scale.steady_pairs)?))
+        },
+    )
 }

@@ -1,8 +1,10 @@
-//! `tails`: the slowest of a thousand, of ten thousand allocations, with twice as many threads as cores.
+//! `tails`: the slowest of a thousand, of ten thousand allocations, with twice as many threads as
+//! cores.
 //!
-//! Each thread is a CPU of its own, holds 64 MiB, frees a frame at random and allocates another; each allocation is
-//! timed by itself. Two threads share a core, so that one is stopped in the middle of a call now and then, as happens
-//! to every thread of a busy machine: what then holds others up is seen here and nowhere else.
+//! Each thread is a CPU of its own, holds 64 MiB, frees a frame at random and allocates another;
+//! each allocation is timed by itself. Two threads share a core, so that one is stopped in the
+//! middle of a call now and then, as happens to every thread of a busy machine: what then holds
+//! others up is seen here and nowhere else.
 
 use std::hint::black_box;
 use std::time::Instant;

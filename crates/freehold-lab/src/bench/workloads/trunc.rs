@@ -1,8 +1,9 @@
 //! `trunc`: a large file is read, so that its pages fill the page cache, and truncated.
 //!
-//! The benchmark of the 2022 series's bulk-free patches: sparse files, so that no filesystem is measured, in half of the
-//! memory; removal frees their pages in file order, a folio batch a call, on one CPU that allocates nothing meanwhile.
-//! Every page passes through the CPU's lists to the zone, so bulk free is all there is.
+//! The benchmark of the 2022 series's bulk-free patches: sparse files, so that no filesystem is
+//! measured, in half of the memory; removal frees their pages in file order, a folio batch a call,
+//! on one CPU that allocates nothing meanwhile. Every page passes through the CPU's lists to the
+//! zone, so bulk free is all there is.
 //!
 //! ```text
 //!   read:      allocate, zero  x half of the memory          truncate:  free 31, free 31, ...   in file order
@@ -53,6 +54,8 @@ pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let mut cpu = machine.cpu(CpuId::new(0))?;
     crate::bench::loops::alloc_all(&mut cpu, &mut pages)?;
     let mut meter = Meter::default();
-    meter.part(machine, pages.len() as u64, || pages.chunks(FOLIOS).try_for_each(|batch| cpu.free_folios(batch)))?;
+    meter.part(machine, pages.len() as u64, || {
+        pages.chunks(FOLIOS).try_for_each(|batch| cpu.free_folios(batch))
+    })?;
     Ok(Figures::default().with_zone_lock(&meter))
 }

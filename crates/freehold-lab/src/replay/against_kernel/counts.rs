@@ -32,13 +32,14 @@ pub struct KernelCounts {
     /// Drained frames by order and type of the pageblock.
     #[serde(serialize_with = "one_line")]
     pub drained_by_list: [[u64; 3]; 11],
-    /// Allocations that took memory of another type, by order and type of the request and by the type taken from.
+    /// Allocations that took memory of another type, by order and type of the request and by the
+    /// type taken from.
     #[serde(serialize_with = "one_line")]
     pub fallbacks: FallbackTable,
 }
 
-/// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of `zones`. `middle_ns`: where
-/// the second half begins ([`super::middle_ns`]).
+/// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of
+/// `zones`. `middle_ns`: where the second half begins ([`super::middle_ns`]).
 pub fn count_kernel(
     trace: &dyn Trace,
     zones: &[RecordedZone],
@@ -59,15 +60,16 @@ fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [
         let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
         let of_order = counts[zone].fallbacks.get_mut(order.index());
         let of_type = of_order.and_then(|types| types.get_mut(usize::from(migratetype)));
-        if let Some(count) = of_type.and_then(|from| from.get_mut(usize::from(fallback_migratetype))) {
+        if let Some(count) =
+            of_type.and_then(|from| from.get_mut(usize::from(fallback_migratetype)))
+        {
             *count += 1;
         }
         return;
     }
     let (pfn, order, migratetype) = match event.kind {
-        EventKind::ZoneLocked { pfn, order, migratetype, .. } | EventKind::PcpuDrain { pfn, order, migratetype } => {
-            (pfn, order, migratetype)
-        }
+        EventKind::ZoneLocked { pfn, order, migratetype, .. }
+        | EventKind::PcpuDrain { pfn, order, migratetype } => (pfn, order, migratetype),
         _ => return,
     };
     let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
@@ -77,7 +79,8 @@ fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [
         EventKind::ZoneLocked { percpu_refill: true, .. } => Some(&mut counts.refilled_by_list),
         _ => None,
     };
-    let list = by_list.and_then(|lists| lists.get_mut(order.index())?.get_mut(usize::from(migratetype)));
+    let list =
+        by_list.and_then(|lists| lists.get_mut(order.index())?.get_mut(usize::from(migratetype)));
     if let Some(frames) = list {
         *frames += order.frames();
     }
@@ -104,14 +107,20 @@ pub fn main_zone(counts: &[KernelCounts], zones: &[RecordedZone]) -> Option<usiz
         .filter(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames > 0)
 }
 
-/// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none does.
-pub fn busiest_zone(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Option<usize>, SourceError> {
+/// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none
+/// does.
+pub fn busiest_zone(
+    trace: &dyn Trace,
+    zones: &[RecordedZone],
+) -> Result<Option<usize>, SourceError> {
     let mut frames = vec![0u64; zones.len()];
     let mut reader = trace.open()?;
     let mut events = Vec::new();
     while frames.iter().all(|&frames| frames == 0) && reader.next_batch(&mut events)? {
         for event in &events {
-            let (EventKind::Alloc { pfn: Some(pfn), order, .. } | EventKind::Free { pfn, order }) = event.kind else {
+            let (EventKind::Alloc { pfn: Some(pfn), order, .. } | EventKind::Free { pfn, order }) =
+                event.kind
+            else {
                 continue;
             };
             if let Some(zone) = zones.iter().position(|zone| zone.contains(pfn)) {

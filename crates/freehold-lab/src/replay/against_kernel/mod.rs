@@ -1,11 +1,11 @@
-//! Does a model of the recording kernel do what that kernel did? The kernel counts for itself, in the same trace:
-//! `mm_page_alloc_zone_locked` is one row for each chunk taken from a zone under its lock, `mm_page_pcpu_drain` one for
-//! each chunk that a CPU gave back. A faithful model of that kernel, given the same allocations and frees, must refill
-//! and drain about as many frames.
+//! Does a model of the recording kernel do what that kernel did? The kernel counts for itself, in
+//! the same trace: `mm_page_alloc_zone_locked` is one row for each chunk taken from a zone under
+//! its lock, `mm_page_pcpu_drain` one for each chunk that a CPU gave back. A faithful model of that
+//! kernel, given the same allocations and frees, must refill and drain about as many frames.
 //!
-//! The zone that most chunks were taken from is the one compared: its size, watermarks and tuning come from the
-//! zoneinfo recorded beside the trace. Frames of other zones take part in the replay (the trace does not say which
-//! zone a later request could have used), so their share is reported.
+//! The zone that most chunks were taken from is the one compared: its size, watermarks and tuning
+//! come from the zoneinfo recorded beside the trace. Frames of other zones take part in the replay
+//! (the trace does not say which zone a later request could have used), so their share is reported.
 
 mod counts;
 
@@ -27,8 +27,8 @@ pub const CARRIES: f64 = 0.05;
 
 /// The machine that a model of the recording kernel is to be built for: the zone as it was.
 pub fn machine(zone: &RecordedZone, cpus: u16) -> MachineConfig {
-    // A zone with holes spans more than it manages; the model's zone has none. Its start keeps its alignment to the
-    // largest chunk, which is all that placement depends on.
+    // A zone with holes spans more than it manages; the model's zone has none. Its start keeps its
+    // alignment to the largest chunk, which is all that placement depends on.
     MachineConfig {
         start_pfn: zone.start().align_down(Order::LINUX_MAX),
         cma_frames: zone.info.cma.next_multiple_of(Order::LINUX_MAX.frames()),
@@ -42,11 +42,11 @@ pub fn machine(zone: &RecordedZone, cpus: u16) -> MachineConfig {
 pub struct Comparison {
     pub kernel: u64,
     pub engine: u64,
-    /// How much more the engine counted, in per cent of the kernel's; null where the kernel counted nothing and the
-    /// engine something.
+    /// How much more the engine counted, in per cent of the kernel's; null where the kernel counted
+    /// nothing and the engine something.
     pub difference_percent: Option<f64>,
-    /// Whether that is within what a faithful model may be off: 15 % in all, 25 % in one order. Not there for what is
-    /// held to nothing.
+    /// Whether that is within what a faithful model may be off: 15 % in all, 25 % in one order. Not
+    /// there for what is held to nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<bool>,
 }
@@ -88,18 +88,20 @@ pub struct EngineComparison {
     /// Frames refilled under the zone lock.
     pub refilled_frames: Comparison,
     pub drained_frames: Comparison,
-    /// Of the frames refilled, those in the second half of the trace's time: what is left of the state at the start.
-    /// Held to nothing, as the next.
+    /// Of the frames refilled, those in the second half of the trace's time: what is left of the
+    /// state at the start. Held to nothing, as the next.
     pub late_refilled_frames: Comparison,
     /// Of those drained.
     pub late_drained_frames: Comparison,
-    /// Allocations that took memory of another type: the kernel's `extfrag` rows. Too few to be held to anything.
+    /// Allocations that took memory of another type: the kernel's `extfrag` rows. Too few to be
+    /// held to anything.
     pub fallbacks: Comparison,
     /// Of the kernel's, those that the engine made as well, order and types being the same.
     pub fallbacks_alike: u64,
     /// Fallbacks by order and types; what neither counted is left out. Those of the compared zone.
     pub fallback_types: Vec<FallbackComparison>,
-    /// By order, and by order and type; what neither counted is left out. Empty for an engine without lists.
+    /// By order, and by order and type; what neither counted is left out. Empty for an engine
+    /// without lists.
     pub lists: Vec<ListComparison>,
 }
 
@@ -117,8 +119,8 @@ pub struct FallbackComparison {
 }
 
 fn compare_fallbacks(kernel: &FallbackTable, engine: &FallbackTable) -> Vec<FallbackComparison> {
-    let places =
-        (0..kernel.len()).flat_map(|order| (0..3).flat_map(move |to| (0..3).map(move |from| (order, to, from))));
+    let places = (0..kernel.len())
+        .flat_map(|order| (0..3).flat_map(move |to| (0..3).map(move |from| (order, to, from))));
     let of = |(order, to, from): (usize, usize, usize)| FallbackComparison {
         order: order as u8,
         migratetype: to as u8,
@@ -135,25 +137,36 @@ pub struct ListComparison {
     pub order: u8,
     /// The type; null for all of them together.
     pub migratetype: Option<u8>,
-    /// Frames refilled. A whole order is held to its bound where that is over 5 % of what the kernel refilled, counted by
-    /// it or by the engine.
+    /// Frames refilled. A whole order is held to its bound where that is over 5 % of what the
+    /// kernel refilled, counted by it or by the engine.
     pub refilled: Comparison,
     /// Frames drained, likewise.
     pub drained: Comparison,
 }
 
 impl EngineComparison {
-    fn new(outcome: &EngineOutcome, kernel: &KernelCounts, lists: &'static str, survey: &Survey) -> Self {
-        let refilled_frames = Comparison::new(kernel.refilled_frames, outcome.counters.refilled_frames);
-        let drained_frames = Comparison::new(kernel.drained_frames, outcome.counters.drained_frames);
+    fn new(
+        outcome: &EngineOutcome,
+        kernel: &KernelCounts,
+        lists: &'static str,
+        survey: &Survey,
+    ) -> Self {
+        let refilled_frames =
+            Comparison::new(kernel.refilled_frames, outcome.counters.refilled_frames);
+        let drained_frames =
+            Comparison::new(kernel.drained_frames, outcome.counters.drained_frames);
         let by_list = outcome.flow.map(|flow| compare_lists(&flow, kernel)).unwrap_or_default();
-        let fallback_types = compare_fallbacks(&kernel.fallbacks, &outcome.flow.unwrap_or_default().fallbacks);
+        let fallback_types =
+            compare_fallbacks(&kernel.fallbacks, &outcome.flow.unwrap_or_default().fallbacks);
         let middle = middle_ns(survey);
         let half = outcome.samples.iter().find(|sample| sample.point.ts_ns >= middle);
-        let late =
-            |all: u64, so_far: fn(&Counters) -> u64| half.map_or(0, |half| all.saturating_sub(so_far(&half.counters)));
-        let late_refilled = late(outcome.counters.refilled_frames, |counters| counters.refilled_frames);
-        let late_drained = late(outcome.counters.drained_frames, |counters| counters.drained_frames);
+        let late = |all: u64, so_far: fn(&Counters) -> u64| {
+            half.map_or(0, |half| all.saturating_sub(so_far(&half.counters)))
+        };
+        let late_refilled =
+            late(outcome.counters.refilled_frames, |counters| counters.refilled_frames);
+        let late_drained =
+            late(outcome.counters.drained_frames, |counters| counters.drained_frames);
         let totals = [&refilled_frames, &drained_frames];
         let orders = by_list.iter().flat_map(|list| [&list.refilled, &list.drained]);
         let within = !orders.chain(totals).any(Comparison::is_off);
@@ -163,19 +176,30 @@ impl EngineComparison {
             within,
             refilled_frames,
             drained_frames,
-            late_refilled_frames: Comparison::with(kernel.late_refilled_frames, late_refilled, None),
+            late_refilled_frames: Comparison::with(
+                kernel.late_refilled_frames,
+                late_refilled,
+                None,
+            ),
             late_drained_frames: Comparison::with(kernel.late_drained_frames, late_drained, None),
             fallbacks: Comparison::with(survey.facts.extfrags, outcome.counters.fallbacks, None),
-            fallbacks_alike: fallback_types.iter().map(|types| types.kernel.min(types.engine)).sum(),
+            fallbacks_alike: fallback_types
+                .iter()
+                .map(|types| types.kernel.min(types.engine))
+                .sum(),
             fallback_types,
             lists: by_list,
         }
     }
 
-    /// The difference farthest from none among totals and orders that carry much, in per cent; infinite where the
-    /// kernel counted nothing.
+    /// The difference farthest from none among totals and orders that carry much, in per cent;
+    /// infinite where the kernel counted nothing.
     pub fn largest_difference(&self) -> f64 {
-        let orders = self.lists.iter().flat_map(|list| [&list.refilled, &list.drained]).filter(|order| order.is_off());
+        let orders = self
+            .lists
+            .iter()
+            .flat_map(|list| [&list.refilled, &list.drained])
+            .filter(|order| order.is_off());
         [&self.refilled_frames, &self.drained_frames]
             .into_iter()
             .chain(orders)
@@ -197,12 +221,19 @@ fn compare_lists(flow: &ListFlow, kernel: &KernelCounts) -> Vec<ListComparison> 
             let pair = |kernel: &[[u64; 3]; 11], engine: &[[u64; 3]; 11], total: u64| {
                 let (kernel, engine) = (of(kernel), of(engine));
                 let carries = kernel.max(engine) as f64 > CARRIES * total as f64;
-                Comparison::with(kernel, engine, (migratetype.is_none() && carries).then_some(ORDER_TOLERANCE))
+                Comparison::with(
+                    kernel,
+                    engine,
+                    (migratetype.is_none() && carries).then_some(ORDER_TOLERANCE),
+                )
             };
             let refilled = pair(&kernel.refilled_by_list, &flow.refilled, kernel.refilled_frames);
             let drained = pair(&kernel.drained_by_list, &flow.drained, kernel.drained_frames);
             let list = ListComparison { order: order as u8, migratetype, refilled, drained };
-            if [&list.refilled, &list.drained].iter().any(|comparison| comparison.kernel + comparison.engine > 0) {
+            if [&list.refilled, &list.drained]
+                .iter()
+                .any(|comparison| comparison.kernel + comparison.engine > 0)
+            {
                 lists.push(list);
             }
         }
@@ -220,8 +251,8 @@ pub struct AgainstKernel {
     pub engines: Vec<EngineComparison>,
 }
 
-/// Compares a replay on [`machine`] with the kernel's counts; `zone` is the position of the zone compared, `lists` what
-/// was assumed of the CPUs' lists.
+/// Compares a replay on [`machine`] with the kernel's counts; `zone` is the position of the zone
+/// compared, `lists` what was assumed of the CPUs' lists.
 pub fn compare(
     replay: &Replay,
     counts: Vec<KernelCounts>,
@@ -245,7 +276,8 @@ mod tests {
 
     fn zone(name: &str, start: u64, spanned: u64) -> RecordedZone {
         let mut zone = RecordedZone::default();
-        (zone.info.name, zone.info.start_pfn, zone.info.spanned) = (name.into(), Some(Pfn::new(start)), spanned);
+        (zone.info.name, zone.info.start_pfn, zone.info.spanned) =
+            (name.into(), Some(Pfn::new(start)), spanned);
         zone
     }
 
@@ -261,10 +293,18 @@ mod tests {
     #[test]
     fn chunks_are_counted_in_their_zone() {
         let zones = [zone("DMA32", 0, 1024), zone("Normal", 1024, 4096)];
-        let drained =
-            event(EventKind::PcpuDrain { pfn: Pfn::new(1030), order: Order::new(1).unwrap(), migratetype: 0 });
-        let events =
-            vec![taken(8, 0, true), taken(1024, 3, true), taken(2048, 4, false), drained, taken(1 << 30, 0, true)];
+        let drained = event(EventKind::PcpuDrain {
+            pfn: Pfn::new(1030),
+            order: Order::new(1).unwrap(),
+            migratetype: 0,
+        });
+        let events = vec![
+            taken(8, 0, true),
+            taken(1024, 3, true),
+            taken(2048, 4, false),
+            drained,
+            taken(1 << 30, 0, true),
+        ];
         let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 1).unwrap();
         assert_eq!((counts[0].refilled_chunks, counts[0].refilled_frames), (1, 1));
         assert_eq!((counts[1].refilled_chunks, counts[1].refilled_frames), (1, 8));
@@ -282,12 +322,23 @@ mod tests {
     fn the_second_half_is_what_comes_from_the_middle_on() {
         let facts = TraceFacts { first_ts_ns: 1000, last_ts_ns: 1200, ..TraceFacts::default() };
         let survey = Survey { facts, ..Survey::default() };
-        let drained =
-            |pfn| event(EventKind::PcpuDrain { pfn: Pfn::new(pfn), order: Order::new(1).unwrap(), migratetype: 1 });
-        let rows = [(1000, taken(8, 3, true)), (1099, drained(0)), (1100, taken(64, 0, true)), (1200, drained(2))];
+        let drained = |pfn| {
+            event(EventKind::PcpuDrain {
+                pfn: Pfn::new(pfn),
+                order: Order::new(1).unwrap(),
+                migratetype: 1,
+            })
+        };
+        let rows = [
+            (1000, taken(8, 3, true)),
+            (1099, drained(0)),
+            (1100, taken(64, 0, true)),
+            (1200, drained(2)),
+        ];
         let events = rows.map(|(ts_ns, event)| Event { ts_ns, ..event }).into();
         let trace = Recorded { name: "t".into(), events };
-        let kernel = count_kernel(&trace, &[zone("Normal", 0, 4096)], middle_ns(&survey)).unwrap().remove(0);
+        let kernel =
+            count_kernel(&trace, &[zone("Normal", 0, 4096)], middle_ns(&survey)).unwrap().remove(0);
         assert_eq!((kernel.refilled_frames, kernel.late_refilled_frames), (9, 1));
         assert_eq!((kernel.drained_frames, kernel.late_drained_frames), (4, 2));
 
@@ -300,8 +351,14 @@ mod tests {
         let counters = Counters { refilled_frames: 27, drained_frames: 5, ..Counters::default() };
         let outcome = EngineOutcome { counters, samples, ..EngineOutcome::default() };
         let compared = EngineComparison::new(&outcome, &kernel, "zoneinfo", &survey);
-        assert_eq!((compared.late_refilled_frames.kernel, compared.late_refilled_frames.engine), (1, 7));
-        assert_eq!((compared.late_drained_frames.kernel, compared.late_drained_frames.engine), (2, 2));
+        assert_eq!(
+            (compared.late_refilled_frames.kernel, compared.late_refilled_frames.engine),
+            (1, 7)
+        );
+        assert_eq!(
+            (compared.late_drained_frames.kernel, compared.late_drained_frames.engine),
+            (2, 2)
+        );
     }
 
     #[test]
@@ -313,11 +370,16 @@ mod tests {
         flow.refilled[0] = [0, 600, 0];
         flow.refilled[1] = [0, 100, 300];
         let counters = Counters { refilled_frames: 1000, ..Counters::default() };
-        let outcome = |flow| EngineOutcome { counters: counters.clone(), flow: Some(flow), ..EngineOutcome::default() };
+        let outcome = |flow| EngineOutcome {
+            counters: counters.clone(),
+            flow: Some(flow),
+            ..EngineOutcome::default()
+        };
         let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0));
         assert!(!comparison.refilled_frames.is_off() && !comparison.within);
         assert_eq!(comparison.largest_difference(), 300.0);
-        let types: Vec<_> = comparison.lists.iter().map(|list| (list.order, list.migratetype)).collect();
+        let types: Vec<_> =
+            comparison.lists.iter().map(|list| (list.order, list.migratetype)).collect();
         assert_eq!(types, [(0, None), (0, Some(1)), (1, None), (1, Some(1)), (1, Some(2))]);
         flow.refilled[0][1] = 880;
         flow.refilled[1] = [0, 120, 0];
@@ -337,12 +399,22 @@ mod tests {
                 change_ownership: false,
             })
         };
-        // Three unmovable ones out of movable memory, one of them of order 2, one elsewhere, and one out of HIGHATOMIC.
-        let events =
-            vec![row(1024, 0, 0, 1), row(2000, 0, 0, 1), row(3000, 2, 0, 1), row(5, 0, 0, 1), row(3001, 0, 0, 3)];
+        // Three unmovable ones out of movable memory, one of them of order 2, one elsewhere, and
+        // one out of HIGHATOMIC.
+        let events = vec![
+            row(1024, 0, 0, 1),
+            row(2000, 0, 0, 1),
+            row(3000, 2, 0, 1),
+            row(5, 0, 0, 1),
+            row(3001, 0, 0, 3),
+        ];
         let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 0).unwrap();
         assert_eq!(
-            (counts[0].fallbacks[0][0][1], counts[1].fallbacks[0][0][1], counts[1].fallbacks[2][0][1]),
+            (
+                counts[0].fallbacks[0][0][1],
+                counts[1].fallbacks[0][0][1],
+                counts[1].fallbacks[2][0][1]
+            ),
             (1, 2, 1)
         );
         let mut flow = ListFlow::default();
@@ -351,9 +423,17 @@ mod tests {
         let counters = Counters { fallbacks: 12, ..Counters::default() };
         let outcome = EngineOutcome { counters, flow: Some(flow), ..EngineOutcome::default() };
         let comparison = EngineComparison::new(&outcome, &counts[1], "trace", &survey(4));
-        let of =
-            |order, migratetype, from, kernel, engine| FallbackComparison { order, migratetype, from, kernel, engine };
-        assert_eq!(comparison.fallback_types, [of(0, 0, 1, 2, 5), of(2, 0, 1, 1, 0), of(2, 1, 0, 0, 7)]);
+        let of = |order, migratetype, from, kernel, engine| FallbackComparison {
+            order,
+            migratetype,
+            from,
+            kernel,
+            engine,
+        };
+        assert_eq!(
+            comparison.fallback_types,
+            [of(0, 0, 1, 2, 5), of(2, 0, 1, 1, 0), of(2, 1, 0, 0, 7)]
+        );
         assert_eq!((comparison.fallbacks_alike, comparison.fallbacks.kernel), (2, 4));
     }
 

@@ -1,17 +1,19 @@
 //! Puts an engine into the state of a layout, and knows what is in use there.
 //!
-//! An engine is filled through the calls that every engine has. All memory is allocated in chunks of the largest order,
-//! by type, so that pageblocks get the recorded types; each chunk is split where the layout says so, and what is to be
-//! free is freed, each region by another CPU in turn, so that no CPU is the owner of it all; then everything that CPUs
-//! hold is drained. So every engine begins with the same zone and with CPUs that hold nothing. What the recorded CPUs
-//! held is free memory too: it is added to the largest free chunks.
+//! An engine is filled through the calls that every engine has. All memory is allocated in chunks
+//! of the largest order, by type, so that pageblocks get the recorded types; each chunk is split
+//! where the layout says so, and what is to be free is freed, each region by another CPU in turn,
+//! so that no CPU is the owner of it all; then everything that CPUs hold is drained. So every
+//! engine begins with the same zone and with CPUs that hold nothing. What the recorded CPUs held is
+//! free memory too: it is added to the largest free chunks.
 //!
-//! Where the machine has CMA, its regions are a fourth kind, spread among the movable ones. No call names frames, so movable
-//! chunks are allocated until all memory is in use; which of them are CMA, their numbers say. An engine may be unable to
-//! give chunks of the largest order out of CMA; halves are asked for then, and everything movable is handled in halves.
+//! Where the machine has CMA, its regions are a fourth kind, spread among the movable ones. No call
+//! names frames, so movable chunks are allocated until all memory is in use; which of them are CMA,
+//! their numbers say. An engine may be unable to give chunks of the largest order out of CMA;
+//! halves are asked for then, and everything movable is handled in halves.
 //!
-//! What stays in use is given back after the trace has ended. A frame that the trace frees without having allocated it is
-//! part of it: see the driver.
+//! What stays in use is given back after the trace has ended. A frame that the trace frees without
+//! having allocated it is part of it: see the driver.
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
 
@@ -33,7 +35,9 @@ impl Layout {
             for piece in &pieces {
                 let (pfn, order) = (Pfn::new(head.get() + u64::from(piece.start)), piece.order());
                 if piece.free {
-                    engine.free(cpu, pfn, order).map_err(|error| format!("freeing {order} at {pfn}: {error}"))?;
+                    engine
+                        .free(cpu, pfn, order)
+                        .map_err(|error| format!("freeing {order} at {pfn}: {error}"))?;
                 } else if region.is_movable() {
                     in_use.movable[order.index()].push(pfn.get());
                 } else {
@@ -46,20 +50,30 @@ impl Layout {
         Ok(in_use)
     }
 
-    /// Allocates every region, each as a chunk of the largest order; what is movable as two halves where there is CMA.
+    /// Allocates every region, each as a chunk of the largest order; what is movable as two halves
+    /// where there is CMA.
     fn heads(&self, engine: &dyn Engine) -> Result<Vec<Pfn>, String> {
-        let by_type = self.regions.iter().take_while(|region| self.cma.is_none() || !region.is_movable());
+        let by_type =
+            self.regions.iter().take_while(|region| self.cma.is_none() || !region.is_movable());
         let mut heads = Vec::with_capacity(self.regions.len());
         for region in by_type {
-            let request =
-                Request { order: Order::LINUX_MAX, migratetype: region.migratetype, flags: AllocFlags::NO_WATERMARKS };
+            let request = Request {
+                order: Order::LINUX_MAX,
+                migratetype: region.migratetype,
+                flags: AllocFlags::NO_WATERMARKS,
+            };
             let head = engine.alloc(CpuId::new(0), request).map_err(|error| {
-                format!("region {} of {} cannot be set up: {error}", heads.len(), self.regions.len())
+                format!(
+                    "region {} of {} cannot be set up: {error}",
+                    heads.len(),
+                    self.regions.len()
+                )
             })?;
             heads.push(head);
         }
         let Some(range) = self.cma else { return Ok(heads) };
-        let (cma, others): (Vec<_>, Vec<_>) = all_movable(engine)?.into_iter().partition(|head| range.contains(*head));
+        let (cma, others): (Vec<_>, Vec<_>) =
+            all_movable(engine)?.into_iter().partition(|head| range.contains(*head));
         let (mut cma, mut others) = (cma.into_iter(), others.into_iter());
         for region in &self.regions[heads.len()..] {
             let is_cma = region.migratetype == Migratetype::Cma;
@@ -70,7 +84,9 @@ impl Layout {
         // What no region is for stays free.
         for head in cma.chain(others) {
             for half in [head, half_behind(head)] {
-                engine.free(CpuId::new(0), half, Order::PAGEBLOCK).map_err(|error| error.to_string())?;
+                engine
+                    .free(CpuId::new(0), half, Order::PAGEBLOCK)
+                    .map_err(|error| error.to_string())?;
             }
         }
         Ok(heads)
@@ -79,7 +95,11 @@ impl Layout {
 
 /// Those of a whole region, or of each half of it.
 fn parts(pieces: &[Piece], halves: bool) -> impl Iterator<Item = (Order, &[Piece])> {
-    let middle = if halves { pieces.partition_point(|piece| piece.start < 1 << Order::PAGEBLOCK.get()) } else { 0 };
+    let middle = if halves {
+        pieces.partition_point(|piece| piece.start < 1 << Order::PAGEBLOCK.get())
+    } else {
+        0
+    };
     let order = if halves { Order::PAGEBLOCK } else { Order::LINUX_MAX };
     let (low, high) = pieces.split_at(middle);
     [low, high].into_iter().filter(|part| !part.is_empty()).map(move |part| (order, part))
@@ -89,19 +109,28 @@ fn parts(pieces: &[Piece], halves: bool) -> impl Iterator<Item = (Order, &[Piece
 fn halved(pieces: &[Piece]) -> Vec<Piece> {
     let half = Order::PAGEBLOCK.get();
     let whole = |piece: &Piece| piece.order > half;
-    let both = |piece: Piece| [Piece { order: half, ..piece }, Piece { order: half, start: 1 << half, ..piece }];
-    pieces.iter().flat_map(|piece| if whole(piece) { both(*piece).to_vec() } else { vec![*piece] }).collect()
+    let both = |piece: Piece| {
+        [Piece { order: half, ..piece }, Piece { order: half, start: 1 << half, ..piece }]
+    };
+    pieces
+        .iter()
+        .flat_map(|piece| if whole(piece) { both(*piece).to_vec() } else { vec![*piece] })
+        .collect()
 }
 
 /// Takes all movable memory there is, CMA too, as halves of regions; the regions by rising address.
 fn all_movable(engine: &dyn Engine) -> Result<Vec<Pfn>, String> {
     let take = |order| {
         let flags = AllocFlags::NO_WATERMARKS | AllocFlags::CMA;
-        engine.alloc(CpuId::new(0), Request { order, migratetype: Migratetype::Movable, flags }).ok()
+        engine
+            .alloc(CpuId::new(0), Request { order, migratetype: Migratetype::Movable, flags })
+            .ok()
     };
     let mut halves = Vec::new();
     while let Some(head) = take(Order::LINUX_MAX) {
-        engine.split(head, Order::LINUX_MAX, Order::PAGEBLOCK).map_err(|error| error.to_string())?;
+        engine
+            .split(head, Order::LINUX_MAX, Order::PAGEBLOCK)
+            .map_err(|error| error.to_string())?;
         halves.extend([head, half_behind(head)]);
     }
     halves.extend(std::iter::from_fn(|| take(Order::PAGEBLOCK)));
@@ -110,13 +139,17 @@ fn all_movable(engine: &dyn Engine) -> Result<Vec<Pfn>, String> {
     let mut rest = &halves[..];
     while let [half, more @ ..] = rest {
         rest = match more {
-            [next, more @ ..] if half.is_aligned(Order::LINUX_MAX) && *next == half_behind(*half) => {
+            [next, more @ ..]
+                if half.is_aligned(Order::LINUX_MAX) && *next == half_behind(*half) =>
+            {
                 heads.push(*half);
                 more
             }
             // One of a region that is not all there: behind the last whole one, for example.
             _ => {
-                engine.free(CpuId::new(0), *half, Order::PAGEBLOCK).map_err(|error| error.to_string())?;
+                engine
+                    .free(CpuId::new(0), *half, Order::PAGEBLOCK)
+                    .map_err(|error| error.to_string())?;
                 more
             }
         };
@@ -130,12 +163,21 @@ fn half_behind(head: Pfn) -> Pfn {
 }
 
 /// Splits the chunk at `head + start` until its parts are `pieces`.
-fn split(engine: &dyn Engine, head: Pfn, order: Order, pieces: &[Piece], start: u16) -> Result<(), String> {
-    let Some(half) = order.get().checked_sub(1).and_then(Order::new).filter(|_| pieces.len() > 1) else {
+fn split(
+    engine: &dyn Engine,
+    head: Pfn,
+    order: Order,
+    pieces: &[Piece],
+    start: u16,
+) -> Result<(), String> {
+    let Some(half) = order.get().checked_sub(1).and_then(Order::new).filter(|_| pieces.len() > 1)
+    else {
         return Ok(());
     };
     let pfn = Pfn::new(head.get() + u64::from(start));
-    engine.split(pfn, order, half).map_err(|error| format!("splitting {order} at {pfn}: {error}"))?;
+    engine
+        .split(pfn, order, half)
+        .map_err(|error| format!("splitting {order} at {pfn}: {error}"))?;
     let middle = start + (1 << half.get());
     let (low, high) = pieces.split_at(pieces.partition_point(|piece| piece.start < middle));
     split(engine, head, half, low, start)?;
@@ -154,7 +196,8 @@ pub struct InUse {
 }
 
 impl InUse {
-    /// A chunk that is in use and will be freed. Those taken one after another are neighbours, as far as can be.
+    /// A chunk that is in use and will be freed. Those taken one after another are neighbours, as
+    /// far as can be.
     pub fn take(&mut self, engine: &dyn Engine, order: Order) -> Option<Pfn> {
         let at = order.index();
         if at > LARGEST {
@@ -168,16 +211,18 @@ impl InUse {
         if from > at {
             engine.split(Pfn::new(head), Order::new(from as u8)?, order).ok()?;
         }
-        self.cut[at].extend((0..1u64 << (from - at)).rev().map(|piece| head + piece * order.frames()));
+        self.cut[at]
+            .extend((0..1u64 << (from - at)).rev().map(|piece| head + piece * order.frames()));
         self.cut[at].pop().map(Pfn::new)
     }
 
     /// Everything that is in use.
     pub fn into_chunks(self) -> impl Iterator<Item = (Pfn, Order)> {
-        let by_order = self.movable.into_iter().zip(self.cut).enumerate().flat_map(|(order, (whole, cut))| {
-            let order = Order::new(order as u8).unwrap_or(Order::ZERO);
-            whole.into_iter().chain(cut).map(move |pfn| (Pfn::new(pfn), order))
-        });
+        let by_order =
+            self.movable.into_iter().zip(self.cut).enumerate().flat_map(|(order, (whole, cut))| {
+                let order = Order::new(order as u8).unwrap_or(Order::ZERO);
+                whole.into_iter().chain(cut).map(move |pfn| (Pfn::new(pfn), order))
+            });
         self.other.into_iter().chain(by_order)
     }
 }

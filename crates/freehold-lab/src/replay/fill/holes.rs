@@ -21,10 +21,12 @@ impl Hole {
     }
 }
 
-/// Places free chunks into holes, the largest first, each in the region after the last one; frames that found no place.
+/// Places free chunks into holes, the largest first, each in the region after the last one; frames
+/// that found no place.
 ///
-/// `halving`: a chunk without a place is two of the order below. CMA makes two kinds of memory of one, each with fewer
-/// regions to choose from, and the frames that are free are to be as many as without it.
+/// `halving`: a chunk without a place is two of the order below. CMA makes two kinds of memory of
+/// one, each with fewer regions to choose from, and the frames that are free are to be as many as
+/// without it.
 pub(super) fn spread(
     mut chunks: [u64; LARGEST + 1],
     halving: bool,
@@ -64,21 +66,30 @@ pub(super) fn spread(
 /// The smallest hole in which a free chunk of `order` has a buddy that is not free.
 fn best(holes: &[Hole], order: u8) -> Option<usize> {
     let fits = |hole: &Hole| hole.order > order || hole.order == order && !hole.beside_free;
-    (0..holes.len()).filter(|&at| fits(&holes[at])).min_by_key(|&at| (holes[at].order, holes[at].start))
+    (0..holes.len())
+        .filter(|&at| fits(&holes[at]))
+        .min_by_key(|&at| (holes[at].order, holes[at].start))
 }
 
 /// Makes the beginning of a hole a free chunk; what is left of it stays holes.
 fn split(holes: &mut Vec<Hole>, at: usize, order: u8) -> Piece {
     let hole = holes.swap_remove(at);
     if hole.order == order {
-        // Its buddy was a hole with smaller chunks in it, or is one still: it may no longer become free as a whole.
+        // Its buddy was a hole with smaller chunks in it, or is one still: it may no longer become
+        // free as a whole.
         let buddy = hole.start ^ 1 << order;
-        if let Some(buddy) = holes.iter_mut().find(|other| other.start == buddy && other.order == order) {
+        if let Some(buddy) =
+            holes.iter_mut().find(|other| other.start == buddy && other.order == order)
+        {
             buddy.beside_free = true;
         }
     }
     for half in order..hole.order {
-        holes.push(Hole { start: hole.start + (1 << half), order: half, beside_free: half == order });
+        holes.push(Hole {
+            start: hole.start + (1 << half),
+            order: half,
+            beside_free: half == order,
+        });
     }
     Piece { start: hole.start, order, free: true }
 }

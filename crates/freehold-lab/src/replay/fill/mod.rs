@@ -1,7 +1,8 @@
-//! The state of a zone as it was recorded: which chunks were free, by order and migratetype, and what was in use.
+//! The state of a zone as it was recorded: which chunks were free, by order and migratetype, and
+//! what was in use.
 //!
-//! `/proc/pagetypeinfo` counts free chunks and pageblocks by type; it does not say where they are. A [`Layout`] gives
-//! each a place, the same for every engine:
+//! `/proc/pagetypeinfo` counts free chunks and pageblocks by type; it does not say where they are.
+//! A [`Layout`] gives each a place, the same for every engine:
 //!
 //! ```text
 //!  region (a chunk of the largest order, of one type)   0 ............................................. 1023
@@ -10,10 +11,10 @@
 //!  in use                                                [ used, order 10                               ]
 //! ```
 //!
-//! * Two buddies are never free both, or they would be one larger chunk: what is recorded as free in small pieces stays
-//!   in small pieces until something around it is freed.
-//! * Small chunks are spread evenly over the regions of their type that are not wholly free. Where a kernel's history
-//!   put them, nobody recorded.
+//! * Two buddies are never free both, or they would be one larger chunk: what is recorded as free
+//!   in small pieces stays in small pieces until something around it is freed.
+//! * Small chunks are spread evenly over the regions of their type that are not wholly free. Where
+//!   a kernel's history put them, nobody recorded.
 
 mod apply;
 mod holes;
@@ -55,7 +56,9 @@ impl Contents {
         let movable = self.most_cma(managed).max(1);
         let cma = range.map_or(0, |range| range.len()).min(movable);
         self.cma = range;
-        for (free, cma_free) in self.free[Migratetype::Movable.index()].iter_mut().zip(&mut self.free_cma) {
+        for (free, cma_free) in
+            self.free[Migratetype::Movable.index()].iter_mut().zip(&mut self.free_cma)
+        {
             *free += *cma_free;
             *cma_free = (u128::from(*free) * u128::from(cma) / u128::from(movable)) as u64;
             *free -= *cma_free;
@@ -86,7 +89,8 @@ struct Piece {
 }
 
 impl Layout {
-    /// Finds a place for all of `contents` in a zone of `managed` frames. Frames behind the last whole region stay free.
+    /// Finds a place for all of `contents` in a zone of `managed` frames. Frames behind the last
+    /// whole region stay free.
     pub fn new(contents: &Contents, managed: u64) -> Self {
         let regions = managed / REGION;
         let (mut free, mut free_cma) = (contents.free, contents.free_cma);
@@ -100,7 +104,8 @@ impl Layout {
         free[Migratetype::Movable.index()][LARGEST] += held - held_cma;
         free_cma[LARGEST] += held_cma;
         for (migratetype, count) in shares.into_iter().rev() {
-            let chunks = if migratetype == Migratetype::Cma { free_cma } else { free[migratetype.index()] };
+            let chunks =
+                if migratetype == Migratetype::Cma { free_cma } else { free[migratetype.index()] };
             let whole = chunks[LARGEST].min(count);
             let mut rest: Vec<Vec<Hole>> = (whole..count).map(|_| vec![Hole::whole()]).collect();
             let mut placed: Vec<Vec<Piece>> = vec![Vec::new(); rest.len()];
@@ -108,11 +113,16 @@ impl Layout {
             chunks[LARGEST] -= whole;
             layout.left_out += spread(chunks, contents.cma.is_some(), &mut rest, &mut placed);
             let used = placed.into_iter().zip(rest).map(|(mut pieces, holes)| {
-                pieces.extend(holes.iter().map(|hole| Piece { start: hole.start, order: hole.order, free: false }));
+                pieces.extend(holes.iter().map(|hole| Piece {
+                    start: hole.start,
+                    order: hole.order,
+                    free: false,
+                }));
                 pieces.sort_unstable_by_key(|piece| piece.start);
                 Region { migratetype, pieces }
             });
-            let whole = (0..whole).map(|_| Region { migratetype, pieces: vec![Piece::region(true)] });
+            let whole =
+                (0..whole).map(|_| Region { migratetype, pieces: vec![Piece::region(true)] });
             layout.regions.extend(used.chain(whole));
         }
         layout.mix_cma_in();
@@ -121,9 +131,16 @@ impl Layout {
 
     /// Spreads the CMA regions among the movable ones, so that neither kind is taken first.
     fn mix_cma_in(&mut self) {
-        let first = self.regions.iter().position(|region| region.is_movable()).unwrap_or(self.regions.len());
-        let (cma, movable): (Vec<_>, Vec<_>) =
-            self.regions.split_off(first).into_iter().partition(|region| region.migratetype == Migratetype::Cma);
+        let first = self
+            .regions
+            .iter()
+            .position(|region| region.is_movable())
+            .unwrap_or(self.regions.len());
+        let (cma, movable): (Vec<_>, Vec<_>) = self
+            .regions
+            .split_off(first)
+            .into_iter()
+            .partition(|region| region.migratetype == Migratetype::Cma);
         let (every, of) = (cma.len(), cma.len() + movable.len());
         let (mut cma, mut movable) = (cma.into_iter(), movable.into_iter());
         for n in 0..of {
@@ -134,7 +151,10 @@ impl Layout {
 
     pub fn cma_used(&self) -> u64 {
         let cma = self.regions.iter().filter(|region| region.migratetype == Migratetype::Cma);
-        cma.flat_map(|region| &region.pieces).filter(|piece| !piece.free).map(|piece| 1 << piece.order).sum()
+        cma.flat_map(|region| &region.pieces)
+            .filter(|piece| !piece.free)
+            .map(|piece| 1 << piece.order)
+            .sum()
     }
 
     pub fn free_frames(&self) -> u64 {
@@ -142,7 +162,8 @@ impl Layout {
         pieces.filter(|piece| piece.free).map(|piece| 1 << piece.order).sum()
     }
 
-    /// Frames recorded as free for which there was no place: their pageblocks were fewer than they need.
+    /// Frames recorded as free for which there was no place: their pageblocks were fewer than they
+    /// need.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -197,8 +218,12 @@ mod tests {
     fn merged(layout: &Layout) -> FreeChunks {
         let mut chunks = [[0; LARGEST + 1]; 3];
         for region in &layout.regions {
-            let mut free: Vec<(u16, u8)> =
-                region.pieces.iter().filter(|piece| piece.free).map(|piece| (piece.start, piece.order)).collect();
+            let mut free: Vec<(u16, u8)> = region
+                .pieces
+                .iter()
+                .filter(|piece| piece.free)
+                .map(|piece| (piece.start, piece.order))
+                .collect();
             while let Some(at) = (0..free.len()).find(|&at| {
                 let (start, order) = free[at];
                 order < LARGEST as u8 && free.contains(&(start ^ 1 << order, order))
@@ -207,7 +232,9 @@ mod tests {
                 free.retain(|chunk| *chunk != (start ^ 1 << order, order));
                 free.push((start & !(1 << order), order + 1));
             }
-            free.iter().for_each(|&(_, order)| chunks[region.migratetype.index()][usize::from(order)] += 1);
+            free.iter().for_each(|&(_, order)| {
+                chunks[region.migratetype.index()][usize::from(order)] += 1
+            });
         }
         chunks
     }
@@ -236,15 +263,21 @@ mod tests {
 
     #[test]
     fn with_cma_as_much_is_free_as_without() {
-        let mut recorded = Contents { blocks: [566, 4130, 424], held: 98 * REGION, ..Contents::default() };
+        let mut recorded =
+            Contents { blocks: [566, 4130, 424], held: 98 * REGION, ..Contents::default() };
         recorded.free[1] = [0, 0, 1, 0, 1339, 2884, 2089, 1370, 795, 575, 998];
         let managed = 2_621_440;
-        let free: u64 = recorded.free[1].iter().enumerate().map(|(order, chunks)| chunks << order).sum();
+        let free: u64 =
+            recorded.free[1].iter().enumerate().map(|(order, chunks)| chunks << order).sum();
         for regions in [1, 26, 256, 1024, 1536, 1800] {
             let mut contents = recorded.clone();
             contents.set_cma(FrameRange::new(Pfn::new(0), regions * REGION), managed);
             let layout = Layout::new(&contents, managed);
-            assert_eq!((layout.free_frames(), layout.left_out()), (free + recorded.held, 0), "{regions} regions");
+            assert_eq!(
+                (layout.free_frames(), layout.left_out()),
+                (free + recorded.held, 0),
+                "{regions} regions"
+            );
             // And neither kind is fuller than the other by more than what sharing out leaves over.
             let used = (managed - (566 + 424) / 2 * REGION - free - recorded.held) * regions / 2065;
             assert!(

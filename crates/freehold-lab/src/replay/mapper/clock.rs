@@ -5,11 +5,12 @@ use super::Mapper;
 
 /// The kernel's vmstat worker runs about once a second on every CPU.
 const TICK_NS: u64 = 1_000_000_000;
-/// When within a second: the kernel rounds such work to whole seconds of its own clock, so that CPUs wake up together.
-/// 23 of 29 timer drains in seven recordings of Linux 6.18 fall between 56 and 116 ms after a whole second of
-/// CLOCK_MONOTONIC (docs/fidelity.md).
+/// When within a second: the kernel rounds such work to whole seconds of its own clock, so that
+/// CPUs wake up together. 23 of 29 timer drains in seven recordings of Linux 6.18 fall between 56
+/// and 116 ms after a whole second of CLOCK_MONOTONIC (docs/fidelity.md).
 pub const TICK_PHASE_NS: u64 = 80_000_000;
-/// Ticks made up for after a gap in the trace. PCP `high` decays by an eighth each, so 64 leave nothing to decay.
+/// Ticks made up for after a gap in the trace. PCP `high` decays by an eighth each, so 64 leave
+/// nothing to decay.
 const TICKS_AFTER_GAP: u64 = 64;
 
 impl Mapper {
@@ -80,13 +81,26 @@ mod tests {
             tick_phase_ns: TICK_PHASE_NS,
         };
         let tick = |ms: u64, cpu| Tick { ts_ns: ms * 1_000_000, cpu: CpuId::new(cpu) };
-        // Before the first row; between rows, twice on one CPU; at a row; on a CPU that is folded; after the last row.
-        let ticks = vec![tick(999, 0), tick(1100, 1), tick(1101, 1), tick(5000, 0), tick(5500, 3), tick(9000, 0)];
+        // Before the first row; between rows, twice on one CPU; at a row; on a CPU that is folded;
+        // after the last row.
+        let ticks = vec![
+            tick(999, 0),
+            tick(1100, 1),
+            tick(1101, 1),
+            tick(5000, 0),
+            tick(5500, 3),
+            tick(9000, 0),
+        ];
         let ticks_at = |ticks: Option<Vec<Tick>>| {
             let options = MapperOptions { schedule: Some(schedule), ticks, ..Default::default() };
             let mut mapper = Mapper::new(options);
             [1000, 5000, 6000].map(|ms| {
-                let kind = EventKind::Alloc { pfn: None, order: freehold::Order::ZERO, migratetype: 0, gfp_flags: 0 };
+                let kind = EventKind::Alloc {
+                    pfn: None,
+                    order: freehold::Order::ZERO,
+                    migratetype: 0,
+                    gfp_flags: 0,
+                };
                 let event = Event { ts_ns: ms * 1_000_000, cpu: CpuId::new(0), pid: 1, kind };
                 let mut ops = Vec::new();
                 mapper.event(&event, &mut ops, &mut Vec::new());
@@ -96,6 +110,10 @@ mod tests {
         };
         assert_eq!(ticks_at(Some(ticks)), [vec![], vec![1, 1, 0], vec![1]]);
         assert_eq!(ticks_at(Some(Vec::new())), [[0; 0]; 3]);
-        assert_eq!(ticks_at(None), [vec![], [0, 1].repeat(4), vec![0, 1]], "one a second where nobody knows");
+        assert_eq!(
+            ticks_at(None),
+            [vec![], [0, 1].repeat(4), vec![0, 1]],
+            "one a second where nobody knows"
+        );
     }
 }

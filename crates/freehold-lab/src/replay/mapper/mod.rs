@@ -1,9 +1,10 @@
 //! The rules of reading a page-allocator trace: turns rows into operations on slots.
 //!
 //! - A failed allocation is not replayed.
-//! - `mm_page_free` ends an allocation at once as far as the trace's frames go, but the engine is told later: the
-//!   kernel frees a batch of folios by preparing them all (one `free` row each) and then committing them one by one
-//!   (one `free_batched` row each, in the same order). So each CPU has a short queue of frees:
+//! - `mm_page_free` ends an allocation at once as far as the trace's frames go, but the engine is
+//!   told later: the kernel frees a batch of folios by preparing them all (one `free` row each) and
+//!   then committing them one by one (one `free_batched` row each, in the same order). So each CPU
+//!   has a short queue of frees:
 //!
 //!   ```text
 //!   rows of one CPU     free A  free B  free C  free_batched A  pcpu_drain ..  free_batched C  alloc D
@@ -12,14 +13,18 @@
 //!   to the engine                                                              free B          batch {A, C}, alloc
 //!   ```
 //!
-//!   B was a single free: it never came to `free_batched` though one behind it did. Frees still pending when the CPU
-//!   allocates, or when more are pending than a batch holds, were single frees too.
-//! - A free inside a larger live allocation splits that (a folio was split before), uniformly, to the freed order.
+//!   B was a single free: it never came to `free_batched` though one behind it did. Frees still
+//!   pending when the CPU allocates, or when more are pending than a batch holds, were single frees
+//!   too.
+//! - A free inside a larger live allocation splits that (a folio was split before), uniformly, to
+//!   the freed order.
 //! - A free over several smaller live allocations frees each.
-//! - An allocation of a frame that is live means that the free was not traced: it is made up for first.
-//! - A free of a frame that is not live is counted and otherwise ignored, unless its allocation was put in before the first
-//!   row ([`Injection`]).
-//! - Orders that engines do not have, and frames that their order cannot start at, are left out for all engines alike.
+//! - An allocation of a frame that is live means that the free was not traced: it is made up for
+//!   first.
+//! - A free of a frame that is not live is counted and otherwise ignored, unless its allocation was
+//!   put in before the first row ([`Injection`]).
+//! - Orders that engines do not have, and frames that their order cannot start at, are left out for
+//!   all engines alike.
 //!
 //! Both passes over a trace use this: the survey for its counts, the replay for its operations.
 //!
@@ -76,13 +81,20 @@ pub struct Mapper {
 
 impl Mapper {
     pub fn new(options: MapperOptions) -> Self {
-        let (next_tick_ns, next_sample_ns) = options.schedule.map_or((u64::MAX, u64::MAX), |schedule| {
-            // Recorded ones are asked for at the first row; those before it were before the machine's description.
-            let assumed = || first_tick_after(schedule.first_ts_ns, schedule.tick_phase_ns);
-            (if options.ticks.is_some() { schedule.first_ts_ns } else { assumed() }, schedule.first_ts_ns)
-        });
+        let (next_tick_ns, next_sample_ns) =
+            options.schedule.map_or((u64::MAX, u64::MAX), |schedule| {
+                // Recorded ones are asked for at the first row; those before it were before the
+                // machine's description.
+                let assumed = || first_tick_after(schedule.first_ts_ns, schedule.tick_phase_ns);
+                (
+                    if options.ticks.is_some() { schedule.first_ts_ns } else { assumed() },
+                    schedule.first_ts_ns,
+                )
+            });
         let next_recorded_tick = match (&options.ticks, options.schedule) {
-            (Some(ticks), Some(schedule)) => ticks.partition_point(|tick| tick.ts_ns < schedule.first_ts_ns),
+            (Some(ticks), Some(schedule)) => {
+                ticks.partition_point(|tick| tick.ts_ns < schedule.first_ts_ns)
+            }
             _ => 0,
         };
         Self {
@@ -110,7 +122,8 @@ impl Mapper {
         self.replayed
     }
 
-    /// Reads one event, appending what it means to `ops` (and the samples that became due to `samples`).
+    /// Reads one event, appending what it means to `ops` (and the samples that became due to
+    /// `samples`).
     pub fn event(&mut self, event: &Event, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
         self.facts.events += 1;
         self.facts.last_ts_ns = self.facts.last_ts_ns.max(event.ts_ns);
@@ -155,8 +168,8 @@ impl Mapper {
         }
     }
 
-    /// Ends the trace: what is still pending goes out, then [`Op::End`], then a free of all that is live, each on the
-    /// CPU that allocated it.
+    /// Ends the trace: what is still pending goes out, then [`Op::End`], then a free of all that is
+    /// live, each on the CPU that allocated it.
     pub fn finish(&mut self, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
         for cpu in 0..self.cpus.len() {
             self.flush_cpu(CpuId::new(cpu as u16), ops);
@@ -325,8 +338,9 @@ impl Mapper {
 
 /// The type and flags of a request, from the type the event names and its GFP flags.
 ///
-/// The event's own type wins: it is what the kernel made of the flags (mobility grouping can be off, for one). Where it
-/// names none that a request may have (255 = not recorded), the flags decide.
+/// The event's own type wins: it is what the kernel made of the flags (mobility grouping can be
+/// off, for one). Where it names none that a request may have (255 = not recorded), the flags
+/// decide.
 #[inline]
 fn asked_for(order: Order, migratetype: u8, gfp_flags: u32) -> (Migratetype, AllocFlags) {
     let own = Migratetype::PCP.get(usize::from(migratetype)).copied();

@@ -7,7 +7,8 @@ use super::Injection;
 /// When to look at memory and when the periodic work is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Schedule {
-    /// CPUs of the machine, each of which ticks. CPUs of the trace beyond are folded onto these: n becomes n modulo this.
+    /// CPUs of the machine, each of which ticks. CPUs of the trace beyond are folded onto these: n
+    /// becomes n modulo this.
     pub cpus: u16,
     pub first_ts_ns: u64,
     /// Between two samples; at least 1.
@@ -24,7 +25,7 @@ pub struct MapperOptions {
     pub schedule: Option<Schedule>,
     /// Allocations to put in before the first row.
     pub warm: Vec<Injection>,
-    /// When the periodic work ran, in rising order of time; `None` where nobody recorded it, and it is taken to run once a
-    /// second.
+    /// When the periodic work ran, in rising order of time; `None` where nobody recorded it, and it
+    /// is taken to run once a second.
     pub ticks: Option<Vec<Tick>>,
 }

@@ -1,4 +1,5 @@
-//! Frees that engines have not been told of: each traced CPU's queue, and the batches that they are committed in.
+//! Frees that engines have not been told of: each traced CPU's queue, and the batches that they are
+//! committed in.
 
 use std::collections::VecDeque;
 
@@ -37,9 +38,13 @@ impl Mapper {
         }
     }
 
-    /// A `free_batched` row: the pending free of that frame joins the CPU's batch; those before it were single frees.
+    /// A `free_batched` row: the pending free of that frame joins the CPU's batch; those before it
+    /// were single frees.
     pub(super) fn commit(&mut self, cpu: CpuId, pfn: Pfn, ops: &mut Vec<Op>) {
-        let Some(at) = self.cpus[cpu.index()].pending.iter().position(|free| free.pfn == pfn) else { return };
+        let Some(at) = self.cpus[cpu.index()].pending.iter().position(|free| free.pfn == pfn)
+        else {
+            return;
+        };
         for _ in 0..at {
             if let Some(single) = self.cpus[cpu.index()].pending.pop_front() {
                 self.emit_free(cpu, single.slot, single.order, ops);

@@ -1,11 +1,12 @@
-//! Frees whose allocation lies before the trace: frames that are freed and that nothing before has touched.
+//! Frees whose allocation lies before the trace: frames that are freed and that nothing before has
+//! touched.
 
 use freehold::{CpuId, Order, Pfn};
 
 use crate::replay::frame_set::FrameSet;
 
-/// An allocation that the trace does not show, on the CPU that frees it. What kind it was is not known: movable is by far the
-/// most frequent.
+/// An allocation that the trace does not show, on the CPU that frees it. What kind it was is not
+/// known: movable is by far the most frequent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Injection {
     /// Its first frame in the trace's numbering.

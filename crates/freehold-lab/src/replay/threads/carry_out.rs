@@ -1,4 +1,5 @@
-//! Carries out a plan on one engine: the set-up on this thread, then a thread for each CPU, then everything back.
+//! Carries out a plan on one engine: the set-up on this thread, then a thread for each CPU, then
+//! everything back.
 //!
 //! Every frame in use is stamped, so that a frame handed out twice is found whoever the two were.
 
@@ -120,7 +121,15 @@ impl Drop for Leaving<'_, '_> {
 
 impl<'f, 'a> Worker<'f, 'a> {
     fn new(field: &'f Field<'a>, cpu: CpuId, applier: Applier<'a>) -> Self {
-        Self { field, cpu, applier, split: (None, Order::ZERO), applied: 0, order_waits: 0, lead_waits: 0 }
+        Self {
+            field,
+            cpu,
+            applier,
+            split: (None, Order::ZERO),
+            applied: 0,
+            order_waits: 0,
+            lead_waits: 0,
+        }
     }
 
     /// Adds what another one did.
@@ -150,12 +159,14 @@ impl<'f, 'a> Worker<'f, 'a> {
         self.field.at[self.cpu.index()].store(place, Relaxed);
     }
 
-    /// Waits until no thread is more than [`LEAD`] behind. The one that is farthest behind never waits here, and what a
-    /// step depends on lies before it in the trace, so somebody can always go on.
+    /// Waits until no thread is more than [`LEAD`] behind. The one that is farthest behind never
+    /// waits here, and what a step depends on lies before it in the trace, so somebody can always
+    /// go on.
     fn keep_up(&mut self, place: u32) {
         self.tell(place);
         // Relaxed: as in `tell`.
-        let behind = || self.field.at.iter().any(|at| at.load(Relaxed).saturating_add(LEAD) < place);
+        let behind =
+            || self.field.at.iter().any(|at| at.load(Relaxed).saturating_add(LEAD) < place);
         if behind() {
             self.lead_waits += 1;
             self.field.wait(behind);
@@ -173,7 +184,9 @@ impl<'f, 'a> Worker<'f, 'a> {
                 let chunk = self.frame(slot, place);
                 self.free(chunk, order, self.field.plan.is_interrupt(slot));
             }
-            Op::FreeBatch { members, .. } => return 1 + self.free_batch(&ops[1..1 + usize::from(members)], place),
+            Op::FreeBatch { members, .. } => {
+                return 1 + self.free_batch(&ops[1..1 + usize::from(members)], place);
+            }
             Op::Split { slot, from, to } => {
                 let head = self.frame(slot, place);
                 self.applier.split(head, from, to);
@@ -181,7 +194,10 @@ impl<'f, 'a> Worker<'f, 'a> {
             }
             Op::Piece { slot, index } => {
                 let (head, to) = self.split;
-                self.field.publish(slot, head.map_or(FAILED, |head| head.get() + u64::from(index) * to.frames()));
+                self.field.publish(
+                    slot,
+                    head.map_or(FAILED, |head| head.get() + u64::from(index) * to.frames()),
+                );
                 return 1;
             }
             Op::Tick { .. } => self.field.engine.tick(self.cpu),
@@ -194,7 +210,8 @@ impl<'f, 'a> Worker<'f, 'a> {
         1
     }
 
-    /// The frame of a number, unless its allocation failed; waits for it, and then tells the others how far this thread is.
+    /// The frame of a number, unless its allocation failed; waits for it, and then tells the others
+    /// how far this thread is.
     fn frame(&mut self, id: u32, place: u32) -> Option<Pfn> {
         let mut pfn = self.field.frame(id);
         if pfn == NOT_YET {
@@ -210,7 +227,9 @@ impl<'f, 'a> Worker<'f, 'a> {
         let Some(pfn) = self.applier.alloc(self.cpu, request) else { return FAILED };
         let order = request.order;
         if !self.field.stamp(pfn.get(), order, 1) {
-            self.applier.errors.add(format!("{order} at {pfn} was handed out while some of it was in use"));
+            self.applier
+                .errors
+                .add(format!("{order} at {pfn} was handed out while some of it was in use"));
         }
         pfn.get()
     }
@@ -218,7 +237,9 @@ impl<'f, 'a> Worker<'f, 'a> {
     /// Takes the stamps off, before the engine can hand the frames to somebody else.
     fn unstamp(&mut self, pfn: Pfn, order: Order) {
         if !self.field.stamp(pfn.get(), order, 0) {
-            self.applier.errors.add(format!("{order} at {pfn} was freed while some of it was not in use"));
+            self.applier
+                .errors
+                .add(format!("{order} at {pfn} was freed while some of it was not in use"));
         }
     }
 
@@ -262,7 +283,8 @@ pub(super) fn carry_out(
     let field = Field::new(engine, plan);
     let mut findings = Vec::new();
     let layout = beginning.layout.as_ref();
-    let mut in_use = layout.and_then(|layout| layout.apply(engine, cpus).map_err(|error| findings.push(error)).ok());
+    let mut in_use = layout
+        .and_then(|layout| layout.apply(engine, cpus).map_err(|error| findings.push(error)).ok());
     let mut book = CmaBook::new(&beginning.cma, 0);
     book.iter_mut().for_each(|book| book.in_use(layout.map_or(0, Layout::cma_used)));
     let mut done = Worker::new(&field, CpuId::new(0), Applier::new(engine, book));
@@ -296,14 +318,24 @@ pub(super) fn carry_out(
     findings.extend(compare(plan, &done, (end.counters.allocs, end.counters.frees)));
     give_back(&mut done, plan, in_use);
     // Other in every run: told as totals, without a histogram of holds and without lists.
-    let outcome =
-        EngineOutcome { set_up_failed, met: Some(met), zone_lock_work_histogram: Vec::new(), flow: None, ..end };
+    let outcome = EngineOutcome {
+        set_up_failed,
+        met: Some(met),
+        zone_lock_work_histogram: Vec::new(),
+        flow: None,
+        ..end
+    };
     outcome.given_back(name, &done.applier, findings)
 }
 
-/// Allocations that stand for memory in use before the trace begins: taken from what is in use, where the engine was
-/// filled. How many failed.
-fn set_up(main: &Worker<'_, '_>, plan: &Plan, mut in_use: Option<&mut InUse>, findings: &mut Vec<String>) -> u64 {
+/// Allocations that stand for memory in use before the trace begins: taken from what is in use,
+/// where the engine was filled. How many failed.
+fn set_up(
+    main: &Worker<'_, '_>,
+    plan: &Plan,
+    mut in_use: Option<&mut InUse>,
+    findings: &mut Vec<String>,
+) -> u64 {
     let field = main.field;
     let mut worker = Worker::new(field, main.cpu, main.applier.beside());
     for &op in &plan.before {
@@ -333,7 +365,10 @@ fn compare(plan: &Plan, done: &Worker<'_, '_>, counted: (u64, u64)) -> Vec<Strin
     let asked = (made.allocs + made.failed, made.frees + made.skipped + errors.count());
     if asked.0 != plan.allocs || asked.1 < plan.frees {
         let (allocs, frees) = (plan.allocs, plan.frees);
-        findings.push(format!("{} of {allocs} allocations and {} of {frees} frees were made", asked.0, asked.1));
+        findings.push(format!(
+            "{} of {allocs} allocations and {} of {frees} frees were made",
+            asked.0, asked.1
+        ));
     }
     findings.extend(whole::miscounted(counted, (made.allocs, made.frees)));
     findings

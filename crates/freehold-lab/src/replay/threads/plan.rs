@@ -1,8 +1,9 @@
 //! What each CPU has to do, and on what each of its steps depends.
 //!
-//! The mapper's slots are used again as soon as they are empty, which is right for one reader. Here every allocation gets
-//! a number of its own, and so does every piece of a split: a step that needs a number waits until it has a frame, and
-//! nothing else has to be known about order. So in a plan the slots of operations are numbers.
+//! The mapper's slots are used again as soon as they are empty, which is right for one reader. Here
+//! every allocation gets a number of its own, and so does every piece of a split: a step that needs
+//! a number waits until it has a frame, and nothing else has to be known about order. So in a plan
+//! the slots of operations are numbers.
 
 use freehold::Order;
 
@@ -139,7 +140,8 @@ impl Planner {
                 let of = *slot;
                 *slot = self.slots[of as usize];
                 self.push(on, op, 1);
-                // The first piece has a number of its own as well: who frees it waits for the split.
+                // The first piece has a number of its own as well: who frees it waits for the
+                // split.
                 let first = Op::Piece { slot: self.new_id(of), index: 0 };
                 self.push(on, first, 0);
             }
@@ -155,7 +157,8 @@ impl Planner {
     }
 
     fn push(&mut self, cpu: u16, op: Op, applied: u64) {
-        // Members keep the place of their batch, and pieces that of their split: they are carried out with it.
+        // Members keep the place of their batch, and pieces that of their split: they are carried
+        // out with it.
         self.place += u32::from(!matches!(op, Op::Member { .. } | Op::Piece { .. }));
         self.plan.applied += applied;
         let stream = &mut self.plan.streams[usize::from(cpu)];
@@ -192,7 +195,13 @@ mod tests {
     }
 
     fn alloc(slot: u32, cpu: u16, size: u8) -> Op {
-        Op::Alloc { slot, cpu, order: order(size), migratetype: Migratetype::Movable, flags: AllocFlags::empty() }
+        Op::Alloc {
+            slot,
+            cpu,
+            order: order(size),
+            migratetype: Migratetype::Movable,
+            flags: AllocFlags::empty(),
+        }
     }
 
     #[test]

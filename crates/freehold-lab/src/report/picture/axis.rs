@@ -11,7 +11,10 @@ impl Ticks {
     pub(super) fn upto(largest: f64, most: u32) -> Self {
         let rough = largest / f64::from(most);
         let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter().find(|step| *step >= rough * 0.999_999);
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .map(|round| round * power)
+            .into_iter()
+            .find(|step| *step >= rough * 0.999_999);
         let step = step.unwrap_or(10.0 * power);
         Self { step, above: (largest / step * 0.999_999).ceil() * step }
     }

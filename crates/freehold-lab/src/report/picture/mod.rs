@@ -1,4 +1,5 @@
-//! The comparison as one picture: SVG, so that it stays sharp at any size and needs nothing beside it.
+//! The comparison as one picture: SVG, so that it stays sharp at any size and needs nothing beside
+//! it.
 //!
 //! ```text
 //!  trace, events, CPUs
@@ -13,12 +14,14 @@
 //!        +---------------------------- time
 //! ```
 //!
-//! Colours are those of Okabe and Ito (2008), which people with any of the usual kinds of colour blindness can tell
-//! apart; their yellow, too pale on white, is grey here. The picture brings its own white ground, so it reads the same
-//! on a dark page. A viewer's font is not known here: widths of text are estimated for a wide one, and names too long
-//! for their place are broken into lines instead of running into what is beside them.
+//! Colours are those of Okabe and Ito (2008), which people with any of the usual kinds of colour
+//! blindness can tell apart; their yellow, too pale on white, is grey here. The picture brings its
+//! own white ground, so it reads the same on a dark page. A viewer's font is not known here: widths
+//! of text are estimated for a wide one, and names too long for their place are broken into lines
+//! instead of running into what is beside them.
 //!
-//! Times of this machine are left out: the same trace and engines draw the same picture, byte for byte.
+//! Times of this machine are left out: the same trace and engines draw the same picture, byte for
+//! byte.
 
 mod axis;
 mod canvas;
@@ -134,7 +137,8 @@ pub fn render(replay: &Replay) -> Result<String, PictureError> {
     Ok(wrap(&body, replay, layout.height))
 }
 
-/// Puts what plotters drew into a root of the size people see, with a description for those who do not see it.
+/// Puts what plotters drew into a root of the size people see, with a description for those who do
+/// not see it.
 fn wrap(drawn: &str, replay: &Replay, height: f64) -> String {
     // The root element is the first line.
     let inside = drawn.split_once('\n').map_or("", |(_, inside)| inside);
@@ -143,9 +147,14 @@ fn wrap(drawn: &str, replay: &Replay, height: f64) -> String {
         let _ = write!(description, "{}:", engine.engine);
         for panel in &PANELS {
             let value = (panel.text)((panel.value)(replay, engine));
-            let _ = write!(description, " {} {} {};", panel.heading.to_lowercase(), value, panel.unit);
+            let _ =
+                write!(description, " {} {} {};", panel.heading.to_lowercase(), value, panel.unit);
         }
-        let _ = writeln!(description, " unusable index, order 9, mean {}.", decimal(engine.unusable_index_mean));
+        let _ = writeln!(
+            description,
+            " unusable index, order 9, mean {}.",
+            decimal(engine.unusable_index_mean)
+        );
     }
     let (units_wide, units_high) = (units(WIDTH), units(height));
     format!(
@@ -160,7 +169,8 @@ fn wrap(drawn: &str, replay: &Replay, height: f64) -> String {
 
 fn title(replay: &Replay) -> String {
     let facts = &replay.survey.facts;
-    let (events, cpus) = (counted(facts.events, "event"), counted(u64::from(facts.cpus_seen), "CPU"));
+    let (events, cpus) =
+        (counted(facts.events, "event"), counted(u64::from(facts.cpus_seen), "CPU"));
     format!("{}: {events} on {cpus}", replay.survey.description.name)
 }
 
@@ -224,15 +234,20 @@ impl Layout {
         );
         let mut subtitle = broken(&about, chars_in(full, PLAIN, false));
         if let Some(first) = replay.engines.first().filter(|_| replay.engines.len() > 1) {
-            let read = format!("Less is better throughout; percentages compare with {}", first.engine);
+            let read =
+                format!("Less is better throughout; percentages compare with {}", first.engine);
             subtitle.extend(broken(&read, chars_in(full, PLAIN, false)));
         }
 
         let warnings = |engine: &EngineOutcome| {
-            let failures = (engine.counters.failed > 0).then(|| counted(engine.counters.failed, "failure"));
+            let failures =
+                (engine.counters.failed > 0).then(|| counted(engine.counters.failed, "failure"));
             failures.into_iter().chain((!engine.whole).then(|| "not whole at the end".to_owned()))
         };
-        let beside_bars = replay.engines.iter().flat_map(|engine| warnings(engine).chain([engine.engine.clone()]));
+        let beside_bars = replay
+            .engines
+            .iter()
+            .flat_map(|engine| warnings(engine).chain([engine.engine.clone()]));
         let longest = beside_bars.map(|text| width(&text, PLAIN, false)).fold(60.0, f64::max);
         let names_wide = (longest + SWATCH + 8.0).min(NAMES_MAX);
         let room = chars_in(names_wide - SWATCH - 8.0, PLAIN, false);
@@ -246,7 +261,9 @@ impl Layout {
         let (mut line, mut left) = (0, 0.0);
         for (i, engine) in replay.engines.iter().enumerate() {
             for (n, text) in
-                broken(&engine.engine, chars_in(full - LEGEND_KEY - 10.0, PLAIN, false)).into_iter().enumerate()
+                broken(&engine.engine, chars_in(full - LEGEND_KEY - 10.0, PLAIN, false))
+                    .into_iter()
+                    .enumerate()
             {
                 let wide = LEGEND_KEY + width(&text, PLAIN, false) + 18.0;
                 if n > 0 || (left > 0.0 && left + wide > full) {
@@ -288,7 +305,12 @@ fn draw_title(canvas: &Canvas<'_, '_>, layout: &Layout, top: &mut f64) -> Result
     Ok(())
 }
 
-fn draw_bars(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &mut f64) -> Result<(), PictureError> {
+fn draw_bars(
+    canvas: &Canvas<'_, '_>,
+    replay: &Replay,
+    layout: &Layout,
+    top: &mut f64,
+) -> Result<(), PictureError> {
     let head = *top;
     *top += BARS_HEAD;
     let mut y = *top;
@@ -296,7 +318,11 @@ fn draw_bars(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &mu
         canvas.line((MARGIN, y), (WIDTH - MARGIN, y), RULE, 1.0)?;
         let lines = (row.name.len() + row.warnings.len()) as f64;
         let mut line_y = y + row.height() / 2.0 - (lines - 1.0) * LINE / 2.0;
-        canvas.rect((MARGIN, line_y - SWATCH / 2.0), (MARGIN + SWATCH, line_y + SWATCH / 2.0), color(i))?;
+        canvas.rect(
+            (MARGIN, line_y - SWATCH / 2.0),
+            (MARGIN + SWATCH, line_y + SWATCH / 2.0),
+            color(i),
+        )?;
         let named = row.name.iter().map(|line| (line, INK));
         for (line, ink) in named.chain(row.warnings.iter().map(|line| (line, WARN))) {
             canvas.text(line, (MARGIN + SWATCH + 8.0, line_y), PLAIN, ink, HPos::Left, false)?;
@@ -313,16 +339,21 @@ fn draw_bars(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &mu
         canvas.text(panel.heading, (left, head + 8.0), HEADING, INK, HPos::Left, true)?;
         canvas.text(panel.unit, (left, head + 27.0), SMALL, QUIET, HPos::Left, false)?;
 
-        let values: Vec<f64> = replay.engines.iter().map(|engine| (panel.value)(replay, engine)).collect();
+        let values: Vec<f64> =
+            replay.engines.iter().map(|engine| (panel.value)(replay, engine)).collect();
         let most = values.iter().copied().fold(0.0, f64::max);
         let numbers: Vec<String> = values.iter().map(|&value| (panel.text)(value)).collect();
-        let changes: Vec<Option<String>> = values
-            .iter()
-            .enumerate()
-            .map(|(i, &value)| if i == 0 { None } else { percent(values[0], value).map(|text| shorter(&text)) })
-            .collect();
-        let widest =
-            |texts: &mut dyn Iterator<Item = &String>| texts.map(|text| width(text, SMALL, false)).fold(0.0, f64::max);
+        let changes: Vec<Option<String>> =
+            values
+                .iter()
+                .enumerate()
+                .map(|(i, &value)| {
+                    if i == 0 { None } else { percent(values[0], value).map(|text| shorter(&text)) }
+                })
+                .collect();
+        let widest = |texts: &mut dyn Iterator<Item = &String>| {
+            texts.map(|text| width(text, SMALL, false)).fold(0.0, f64::max)
+        };
         let beside = widest(&mut numbers.iter()) + widest(&mut changes.iter().flatten()) + 15.0;
         let longest = (wide - beside).max(20.0);
         let mut y = *top;
@@ -352,7 +383,12 @@ fn shorter(percent: &str) -> String {
     }
 }
 
-fn draw_index(canvas: &Canvas<'_, '_>, replay: &Replay, layout: &Layout, top: &mut f64) -> Result<(), PictureError> {
+fn draw_index(
+    canvas: &Canvas<'_, '_>,
+    replay: &Replay,
+    layout: &Layout,
+    top: &mut f64,
+) -> Result<(), PictureError> {
     let heading = "Unusable-free-space index, order 9";
     canvas.text(heading, (MARGIN, *top + 8.0), HEADING, INK, HPos::Left, true)?;
     let unit = "share of free memory that cannot serve a 2 MiB block; shaded: live memory of the trace (right axis)";
@@ -402,9 +438,13 @@ mod tests {
 
     #[test]
     fn changes_are_short() {
-        for (long, short) in
-            [("-77.0%", "\u{2212}77%"), ("+12.5%", "+13%"), ("0.0%", "±0%"), ("-0.4%", "±0%"), ("x25", "×25")]
-        {
+        for (long, short) in [
+            ("-77.0%", "\u{2212}77%"),
+            ("+12.5%", "+13%"),
+            ("0.0%", "±0%"),
+            ("-0.4%", "±0%"),
+            ("x25", "×25"),
+        ] {
             assert_eq!(shorter(long), short);
         }
     }

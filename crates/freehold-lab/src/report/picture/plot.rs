@@ -40,25 +40,34 @@ impl Plot<'_, '_, '_> {
 
         let size = (units(self.right) - units(self.left), units(self.below) - units(self.above));
         let plot = self.canvas.area.clone().shrink((units(self.left), units(self.above)), size);
-        let builder =
-            |top: f64| ChartBuilder::on(&plot).build_cartesian_2d(0.0..end, 0.0..top).map_err(PictureError::of);
-        let lived = live.iter().map(|sample| (self.time(sample), sample.point.live_frames as f64 / unit_frames));
-        builder(live_scale.above)?.draw_series(AreaSeries::new(lived, 0.0, AREA)).map_err(PictureError::of)?;
+        let builder = |top: f64| {
+            ChartBuilder::on(&plot).build_cartesian_2d(0.0..end, 0.0..top).map_err(PictureError::of)
+        };
+        let lived = live
+            .iter()
+            .map(|sample| (self.time(sample), sample.point.live_frames as f64 / unit_frames));
+        builder(live_scale.above)?
+            .draw_series(AreaSeries::new(lived, 0.0, AREA))
+            .map_err(PictureError::of)?;
         self.draw_index_axis(&index_scale, index_top)?;
         self.draw_memory_axis(&live_scale, unit)?;
         self.draw_time_axis(end)?;
 
         let mut chart = builder(index_top)?;
         for (i, samples) in self.engines.iter().enumerate() {
-            let points: Vec<(f64, f64)> = samples.iter().map(|sample| (self.time(sample), index(sample))).collect();
-            // Engines that agree lie upon each other; the ones below are wider, so that all can be seen.
+            let points: Vec<(f64, f64)> =
+                samples.iter().map(|sample| (self.time(sample), index(sample))).collect();
+            // Engines that agree lie upon each other; the ones below are wider, so that all can be
+            // seen.
             let above = (self.engines.len() - 1 - i) as f64 / self.engines.len().max(2) as f64;
             let style = stroke(color(i), 1.7 + 1.7 * above);
             if i < PALETTE.len() {
                 chart.draw_series(LineSeries::new(points, style)).map_err(PictureError::of)?;
             } else {
                 let (dash, space) = (units(7.0), units(4.0));
-                chart.draw_series(DashedLineSeries::new(points, dash, space, style)).map_err(PictureError::of)?;
+                chart
+                    .draw_series(DashedLineSeries::new(points, dash, space, style))
+                    .map_err(PictureError::of)?;
             }
         }
         Ok(())
@@ -82,7 +91,14 @@ impl Plot<'_, '_, '_> {
         for tick in scale.values() {
             let y = below - (below - above) * tick / scale.above;
             canvas.line((right, y), (right + 4.0, y), QUIET, 1.0)?;
-            canvas.text(&format!("{} {unit}", scale.text(tick)), (right + 8.0, y), SMALL, QUIET, HPos::Left, false)?;
+            canvas.text(
+                &format!("{} {unit}", scale.text(tick)),
+                (right + 8.0, y),
+                SMALL,
+                QUIET,
+                HPos::Left,
+                false,
+            )?;
         }
         Ok(())
     }

@@ -2,7 +2,10 @@
 
 /// How wide a text is in a wide font: ideographs and the like a whole em.
 pub(super) fn width(text: &str, size: f64, bold: bool) -> f64 {
-    let em: f64 = text.chars().map(|c| if c.is_ascii() || "±×\u{2212}".contains(c) { 0.63 } else { 1.0 }).sum();
+    let em: f64 = text
+        .chars()
+        .map(|c| if c.is_ascii() || "±×\u{2212}".contains(c) { 0.63 } else { 1.0 })
+        .sum();
     em * size * if bold { 1.1 } else { 1.0 }
 }
 
@@ -11,7 +14,8 @@ pub(super) fn chars_in(pixels: f64, size: f64, bold: bool) -> usize {
     ((pixels + 0.01) / width("x", size, bold)).floor().max(1.0) as usize
 }
 
-/// Lines of at most `room` characters (wider ones count for two), broken behind a blank or a comma where there is one.
+/// Lines of at most `room` characters (wider ones count for two), broken behind a blank or a comma
+/// where there is one.
 pub(super) fn broken(text: &str, room: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -35,7 +39,9 @@ pub(super) fn broken(text: &str, room: usize) -> Vec<String> {
 
 /// Without the characters that XML 1.0 does not have, and in one line.
 pub(super) fn printable(text: &str) -> String {
-    let replaced = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c };
+    let replaced = |c: char| {
+        if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c }
+    };
     text.chars().map(replaced).collect()
 }
 

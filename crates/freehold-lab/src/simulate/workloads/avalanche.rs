@@ -1,4 +1,5 @@
-//! `exit-avalanche`: many free all they have at the same moment, and a few who only pass by suffer for it.
+//! `exit-avalanche`: many free all they have at the same moment, and a few who only pass by suffer
+//! for it.
 
 use freehold::{Order, Pfn};
 

@@ -1,9 +1,9 @@
 //! `kernel-build-like`: short processes, and what they leave behind.
 //!
-//! A process faults in anonymous memory and needs page tables and slabs; with it come pages of the page cache and
-//! inodes, which stay when it exits. Those are kept in two rows of limited length; the oldest goes when a new one
-//! comes, as under reclaim, so that after a while as much is freed as is allocated. One process in four exits on
-//! another CPU than it ran on.
+//! A process faults in anonymous memory and needs page tables and slabs; with it come pages of the
+//! page cache and inodes, which stay when it exits. Those are kept in two rows of limited length;
+//! the oldest goes when a new one comes, as under reclaim, so that after a while as much is freed
+//! as is allocated. One process in four exits on another CPU than it ran on.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,8 @@ pub(super) struct KernelBuild {
     cpu: u16,
     cpus: u16,
     think_ns: f64,
-    /// The smallest process, and what stays in the page cache and of inodes: less where memory is short.
+    /// The smallest process, and what stays in the page cache and of inodes: less where memory is
+    /// short.
     least: usize,
     most_cache: usize,
     most_inodes: usize,
@@ -112,7 +113,10 @@ impl KernelBuild {
             0..78 | 90..96 => (Order::ZERO, Migratetype::Movable),
             78..90 => (Order::ZERO, Migratetype::Unmovable),
             96..99 => (Order::ZERO, Migratetype::Reclaimable),
-            _ => (Order::new(1 + self.random.below(3) as u8).unwrap_or(Order::ZERO), Migratetype::Unmovable),
+            _ => (
+                Order::new(1 + self.random.below(3) as u8).unwrap_or(Order::ZERO),
+                Migratetype::Unmovable,
+            ),
         };
         let Some(pfn) = io.alloc(request(order, migratetype)) else {
             // No memory: this process exits early.
@@ -168,7 +172,8 @@ impl Program for KernelBuild {
     }
 
     fn live(&self) -> u64 {
-        let rows = self.cache.iter().chain(&self.inodes).map(|(_, order)| order.frames()).sum::<u64>();
+        let rows =
+            self.cache.iter().chain(&self.inodes).map(|(_, order)| order.frames()).sum::<u64>();
         let moving: u64 = self.moving.iter().map(|message| frames(message)).sum();
         rows + moving + frames(&self.process) + frames(&self.exiting)
     }

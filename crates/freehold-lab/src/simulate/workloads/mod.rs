@@ -1,8 +1,10 @@
-//! What CPUs do: small programs, one for each CPU, that allocate, free, think, and pass frames to one another.
+//! What CPUs do: small programs, one for each CPU, that allocate, free, think, and pass frames to
+//! one another.
 //!
-//! A program is a state machine that does one call a step, so that simulated CPUs interleave call by call. It speaks to
-//! the world through [`Io`] only, which is either the simulator (`super::run`) or real threads and real engines
-//! (`super::validate`): what is compared there is one and the same code.
+//! A program is a state machine that does one call a step, so that simulated CPUs interleave call
+//! by call. It speaks to the world through [`Io`] only, which is either the simulator
+//! (`super::run`) or real threads and real engines (`super::validate`): what is compared there is
+//! one and the same code.
 
 mod avalanche;
 mod kernel_build;
@@ -102,8 +104,8 @@ pub struct About {
 }
 
 impl Kind {
-    /// Frames to allocate before measuring begins, and while it lasts, on so many CPUs with so many frames of
-    /// memory.
+    /// Frames to allocate before measuring begins, and while it lasts, on so many CPUs with so many
+    /// frames of memory.
     pub const fn stretch(self, cpus: u16, memory: u64) -> (u64, u64) {
         let set = avalanche::set(cpus, memory);
         let cpus = cpus as u64;
@@ -114,12 +116,16 @@ impl Kind {
             Self::ExitAvalanche => (set, set, 1 << 18),
             Self::KernelBuildLike => (8192, 8192, 1 << 19),
             Self::NetperfLike => (32768, 32768, 1 << 20),
-            Self::ProducerConsumer | Self::ManyAllocFewFree | Self::FewAllocManyFree | Self::Trace => {
-                (4096, 6144, 1 << 19)
-            }
+            Self::ProducerConsumer
+            | Self::ManyAllocFewFree
+            | Self::FewAllocManyFree
+            | Self::Trace => (4096, 6144, 1 << 19),
         };
         let (warm, measured) = (warm * cpus, measured * cpus);
-        (if warm < least / 2 { least / 2 } else { warm }, if measured < least { least } else { measured })
+        (
+            if warm < least / 2 { least / 2 } else { warm },
+            if measured < least { least } else { measured },
+        )
     }
 }
 
@@ -138,11 +144,14 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// A number of frames or chunks of this workload that suits the machine: as it is where each CPU has memory for all
-    /// that the workload has at once, less in proportion where it has not, never 0.
+    /// A number of frames or chunks of this workload that suits the machine: as it is where each
+    /// CPU has memory for all that the workload has at once, less in proportion where it has not,
+    /// never 0.
     pub fn scaled(&self, natural: usize) -> usize {
         // Watermarks and blocks that are begun: a ninth, and one of the largest chunks.
-        let room = self.frames.saturating_sub(Order::LINUX_MAX.frames()) * 8 / 9 / u64::from(self.cpus.max(1));
+        let room = self.frames.saturating_sub(Order::LINUX_MAX.frames()) * 8
+            / 9
+            / u64::from(self.cpus.max(1));
         let most = self.kind.about().frames_a_cpu;
         if room >= most {
             return natural;
@@ -159,7 +168,10 @@ impl Setting {
 pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
     let cpus = setting.cpus;
     if setting.kind == Kind::Trace {
-        return setting.trace.as_ref().map_or_else(Vec::new, |trace| trace::programs(trace, setting));
+        return setting
+            .trace
+            .as_ref()
+            .map_or_else(Vec::new, |trace| trace::programs(trace, setting));
     }
     (0..cpus)
         .map(|cpu| -> Box<dyn Program> {
@@ -167,19 +179,26 @@ pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
                 Kind::Pair => Box::new(pair::Pair::new(setting)),
                 Kind::Bulk => Box::new(rounds::Rounds::bulk(setting, cpu)),
                 Kind::PageFault1 => Box::new(rounds::Rounds::page_fault(setting, cpu)),
-                Kind::ProducerConsumer => pass::pairs(setting, cpu, Order::ZERO, Migratetype::Movable),
-                Kind::NetperfLike => pass::pairs(setting, cpu, pass::SOCKET, Migratetype::Unmovable),
+                Kind::ProducerConsumer => {
+                    pass::pairs(setting, cpu, Order::ZERO, Migratetype::Movable)
+                }
+                Kind::NetperfLike => {
+                    pass::pairs(setting, cpu, pass::SOCKET, Migratetype::Unmovable)
+                }
                 Kind::ManyAllocFewFree => pass::many_to_few(setting, cpu),
                 Kind::FewAllocManyFree => pass::one_to_many(setting, cpu),
                 Kind::ExitAvalanche => avalanche::program(setting, cpu),
-                Kind::KernelBuildLike | Kind::Trace => Box::new(kernel_build::KernelBuild::new(setting, cpu)),
+                Kind::KernelBuildLike | Kind::Trace => {
+                    Box::new(kernel_build::KernelBuild::new(setting, cpu))
+                }
             }
         })
         .collect()
 }
 
 /// A movable frame: what a page fault asks for.
-const MOVABLE: Request = Request { order: Order::ZERO, migratetype: Migratetype::Movable, flags: AllocFlags::empty() };
+const MOVABLE: Request =
+    Request { order: Order::ZERO, migratetype: Migratetype::Movable, flags: AllocFlags::empty() };
 
 fn request(order: Order, migratetype: Migratetype) -> Request {
     Request { order, migratetype, flags: AllocFlags::empty() }

@@ -11,7 +11,8 @@ use freehold::{Migratetype, Order, Pfn};
 use super::{About, BATCH, DEPTH, Io, MESSAGE, Message, Program, Setting, Step, frames, request};
 use crate::engine::Request;
 
-/// Frames under way from a sender at most: in messages that wait, in the one being filled and the one being freed.
+/// Frames under way from a sender at most: in messages that wait, in the one being filled and the
+/// one being freed.
 const RING: u64 = ((DEPTH + 2) * MESSAGE) as u64;
 
 pub(super) const PRODUCER_CONSUMER: About = About {
@@ -74,7 +75,11 @@ impl Program for Sender {
             let message = std::mem::take(&mut self.filling);
             match io.send(self.next, message) {
                 Ok(()) => {
-                    self.next = if self.next + 1 == self.receivers.end { self.receivers.start } else { self.next + 1 };
+                    self.next = if self.next + 1 == self.receivers.end {
+                        self.receivers.start
+                    } else {
+                        self.next + 1
+                    };
                     return Step::Done;
                 }
                 Err(message) => {
@@ -142,9 +147,22 @@ impl Program for Idle {
     }
 }
 
-fn sender(setting: &Setting, receivers: std::ops::Range<u16>, request: Request, zero: bool) -> Sender {
+fn sender(
+    setting: &Setting,
+    receivers: std::ops::Range<u16>,
+    request: Request,
+    zero: bool,
+) -> Sender {
     let chunks = setting.scaled(if request.order == Order::ZERO { MESSAGE } else { 8 });
-    Sender { next: receivers.start, receivers, request, chunks, zero, think_ns: setting.think_ns, filling: Vec::new() }
+    Sender {
+        next: receivers.start,
+        receivers,
+        request,
+        chunks,
+        zero,
+        think_ns: setting.think_ns,
+        filling: Vec::new(),
+    }
 }
 
 fn receiver(batch: usize) -> Box<dyn Program> {
@@ -152,7 +170,12 @@ fn receiver(batch: usize) -> Box<dyn Program> {
 }
 
 /// Even CPUs allocate for the odd ones.
-pub(super) fn pairs(setting: &Setting, cpu: u16, order: Order, migratetype: Migratetype) -> Box<dyn Program> {
+pub(super) fn pairs(
+    setting: &Setting,
+    cpu: u16,
+    order: Order,
+    migratetype: Migratetype,
+) -> Box<dyn Program> {
     if cpu % 2 == 1 {
         receiver(1)
     } else if cpu + 1 == setting.cpus {
@@ -168,7 +191,11 @@ pub(super) fn many_to_few(setting: &Setting, cpu: u16) -> Box<dyn Program> {
     let groups = setting.cpus.div_ceil(GROUP);
     let alone = setting.cpus % GROUP == 1 && groups > 1;
     let group = (cpu / GROUP).min(if alone { groups - 2 } else { groups - 1 });
-    let end = if group + 1 == groups || (alone && group + 2 == groups) { setting.cpus } else { (group + 1) * GROUP };
+    let end = if group + 1 == groups || (alone && group + 2 == groups) {
+        setting.cpus
+    } else {
+        (group + 1) * GROUP
+    };
     let last = end - 1;
     if cpu == last {
         return receiver(BATCH);

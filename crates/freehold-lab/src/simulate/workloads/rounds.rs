@@ -1,7 +1,8 @@
-//! `bulk`, `page-fault1` and the workers of `exit-avalanche`: allocate a set of frames, free all of it, again and again.
+//! `bulk`, `page-fault1` and the workers of `exit-avalanche`: allocate a set of frames, free all of
+//! it, again and again.
 //!
-//! The first round of each CPU is of random length, so that the CPUs are not in step: real ones are not. Workers of an
-//! avalanche are made to be: they wait for one another before they free.
+//! The first round of each CPU is of random length, so that the CPUs are not in step: real ones are
+//! not. Workers of an avalanche are made to be: they wait for one another before they free.
 
 use freehold::{Order, Pfn};
 

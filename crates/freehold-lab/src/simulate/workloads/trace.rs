@@ -1,9 +1,10 @@
 //! A recorded trace, spread over CPUs.
 //!
-//! As many CPUs as it was recorded on form a cell, which plays one copy; the last cell may have fewer CPUs, which then
-//! share the recorded ones' parts. A CPU does its part in the recorded order and waits where it frees what another CPU
-//! of the cell has not allocated yet. The recorded pauses are left out: a machine is to be seen at work. A chunk that
-//! the trace splits later is allocated in its pieces.
+//! As many CPUs as it was recorded on form a cell, which plays one copy; the last cell may have
+//! fewer CPUs, which then share the recorded ones' parts. A CPU does its part in the recorded order
+//! and waits where it frees what another CPU of the cell has not allocated yet. The recorded pauses
+//! are left out: a machine is to be seen at work. A chunk that the trace splits later is allocated
+//! in its pieces.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -88,9 +89,11 @@ impl TraceOps {
                 let Some((_, at, _)) = slots.get(slot) else { return };
                 let pieces = 1u32 << (from.get() - to.get());
                 let first = self.ids;
-                if let Some((_, TraceOp::Alloc { id, pieces: now, request })) = self.ops.get_mut(at) {
+                if let Some((_, TraceOp::Alloc { id, pieces: now, request })) = self.ops.get_mut(at)
+                {
                     if *now != 1 {
-                        // Split a second time: it stays whole and goes with its first piece; the others have no number.
+                        // Split a second time: it stays whole and goes with its first piece; the
+                        // others have no number.
                         return;
                     }
                     (*id, *now, request.order) = (first, pieces, to);
@@ -209,7 +212,9 @@ impl Program for Player {
             return 0;
         }
         let cell = self.cell.lock().unwrap_or_else(PoisonError::into_inner);
-        cell.iter().map(|state| if let State::Live(_, order) = state { order.frames() } else { 0 }).sum()
+        cell.iter()
+            .map(|state| if let State::Live(_, order) = state { order.frames() } else { 0 })
+            .sum()
     }
 }
 
@@ -276,7 +281,8 @@ mod tests {
             TraceOp::Free { id } => Some(id),
             TraceOp::Alloc { .. } => None,
         };
-        // Each of the four chunks of order 1 once, by number: 1 and 2 are the first allocation's, 4 and 5 the second's.
+        // Each of the four chunks of order 1 once, by number: 1 and 2 are the first allocation's, 4
+        // and 5 the second's.
         assert_eq!(done.ops.iter().filter_map(freed).collect::<Vec<_>>(), [5, 4, 2, 1]);
         assert_eq!(slots.live, 0);
     }

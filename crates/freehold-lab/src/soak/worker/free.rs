@@ -97,17 +97,23 @@ impl Worker {
             Ok(n) if n == kept && asked == chunk.start + chunk.frames => {
                 self.clerk.tally.frees += freed().count() as u64
             }
-            Ok(n) => self.clerk.world.books.tell(format!("free_range_with kept {n} frames of {kept}")),
-            // The runs before the one that was refused are free; that one ends where it had asked, or a frame before.
+            Ok(n) => {
+                self.clerk.world.books.tell(format!("free_range_with kept {n} frames of {kept}"))
+            }
+            // The runs before the one that was refused are free; that one ends where it had asked,
+            // or a frame before.
             Err(FreeError::CpuOffline { .. }) if self.handle.door() == Door::Anybody => {
-                let done = |run: &Chunk| run.start + run.frames < asked - u64::from(stay(asked - 1));
+                let done =
+                    |run: &Chunk| run.start + run.frames < asked - u64::from(stay(asked - 1));
                 self.clerk.tally.frees += freed().filter(done).count() as u64;
                 for run in freed().filter(|run| !done(run)) {
                     self.clerk.world.books.take(run, self.clerk.name());
                     self.free(run);
                 }
             }
-            Err(error) => self.clerk.world.books.tell(format!("a right free_range_with was refused: {error}")),
+            Err(error) => {
+                self.clerk.world.books.tell(format!("a right free_range_with was refused: {error}"))
+            }
         }
     }
 
@@ -122,11 +128,16 @@ impl Worker {
                 let kind = free_of(order.get());
                 (kind, self.by_any_cpu(kind, chunk.start, |cpu| cpu.free(start, order)))
             }
-            None => (Kind::FreeRange, self.by_any_cpu(Kind::FreeRange, chunk.start, |cpu| cpu.free_range(range))),
+            None => (
+                Kind::FreeRange,
+                self.by_any_cpu(Kind::FreeRange, chunk.start, |cpu| cpu.free_range(range)),
+            ),
         };
         match result {
             Ok(()) => self.clerk.tally.frees += 1,
-            Err(error) => self.clerk.world.books.tell(format!("a right {} was refused: {error}", kind.name())),
+            Err(error) => {
+                self.clerk.world.books.tell(format!("a right {} was refused: {error}", kind.name()))
+            }
         }
     }
 
@@ -144,10 +155,14 @@ impl Worker {
             frames.extend((chunk.start..chunk.start + chunk.frames).map(Pfn::new));
         }
         let Some(first) = frames.first().map(|pfn| pfn.get()) else { return };
-        let result = self.by_any_cpu(Kind::FreeBulk, first, |cpu| cpu.free_bulk(&frames).map_err(|error| error.error));
+        let result = self.by_any_cpu(Kind::FreeBulk, first, |cpu| {
+            cpu.free_bulk(&frames).map_err(|error| error.error)
+        });
         match result {
             Ok(()) => self.clerk.tally.frees += frames.len() as u64,
-            Err(error) => self.clerk.world.books.tell(format!("a right free_bulk was refused: {error}")),
+            Err(error) => {
+                self.clerk.world.books.tell(format!("a right free_bulk was refused: {error}"))
+            }
         }
     }
 
@@ -159,7 +174,8 @@ impl Worker {
         f: impl Fn(&Handle) -> Result<(), FreeError>,
     ) -> Result<(), FreeError> {
         let result = self.on_cpu(kind, what, &f);
-        let gone = matches!(result, Err(FreeError::CpuOffline { .. })) && self.handle.door() == Door::Anybody;
+        let gone = matches!(result, Err(FreeError::CpuOffline { .. }))
+            && self.handle.door() == Door::Anybody;
         if !gone {
             return result;
         }

@@ -12,7 +12,8 @@ impl Both {
         self.used[engine].take(pfn, order.frames()).or_else(|what| blame(engine, what))
     }
 
-    /// Whether a refusal was right. Both engines have fetched home what there was before they refused.
+    /// Whether a refusal was right. Both engines have fetched home what there was before they
+    /// refused.
     pub fn refused(&self, engine: usize, order: Order, error: AllocError) -> Checked {
         if !matches!(error, AllocError::NoMemory { .. }) {
             return blame(engine, error);
@@ -25,12 +26,21 @@ impl Both {
             return Ok(());
         }
         match self.used[engine].run(order) {
-            Some(pfn) => blame(engine, format!("{order} was refused but {pfn} starts such a run of free frames")),
+            Some(pfn) => blame(
+                engine,
+                format!("{order} was refused but {pfn} starts such a run of free frames"),
+            ),
             None => Ok(()),
         }
     }
 
-    pub fn alloc(&mut self, cpu: CpuId, order: Order, migratetype: Migratetype, flags: AllocFlags) -> Checked {
+    pub fn alloc(
+        &mut self,
+        cpu: CpuId,
+        order: Order,
+        migratetype: Migratetype,
+        flags: AllocFlags,
+    ) -> Checked {
         let request = Request::new(order, migratetype).flags(flags);
         // Half of the calls by the CPU's owner, which takes another path.
         let ours = if (self.in_use + u64::from(cpu.get())).is_multiple_of(2) {
@@ -38,7 +48,8 @@ impl Both {
         } else {
             self.ours.on(cpu).alloc(request)
         };
-        let theirs = self.theirs.alloc(cpu, freehold_classic::Request { order, migratetype, flags });
+        let theirs =
+            self.theirs.alloc(cpu, freehold_classic::Request { order, migratetype, flags });
         for (engine, result) in [ours, theirs].into_iter().enumerate() {
             match result {
                 Ok(pfn) => self.take(engine, pfn, order)?,
@@ -60,7 +71,11 @@ impl Both {
 
     pub fn bulk(&mut self, cpu: CpuId, frames: usize, migratetype: Migratetype) -> Checked {
         let mut ours = vec![Pfn::default(); frames];
-        let got = self.ours.on(cpu).alloc_bulk(Request::new(Order::ZERO, migratetype), &mut ours).unwrap_or(0);
+        let got = self
+            .ours
+            .on(cpu)
+            .alloc_bulk(Request::new(Order::ZERO, migratetype), &mut ours)
+            .unwrap_or(0);
         ours.truncate(got);
         let mut slots = vec![None; frames];
         let mut filled = 0;
@@ -79,11 +94,20 @@ impl Both {
         for (engine, got) in [&ours, &theirs].into_iter().enumerate() {
             let least = (frames as u64).min(self.free().saturating_sub(self.reserves[engine]));
             if (got.len() as u64) < least {
-                return blame(engine, format!("a bulk call for {frames} gave {} with {} free", got.len(), self.free()));
+                return blame(
+                    engine,
+                    format!(
+                        "a bulk call for {frames} gave {} with {} free",
+                        got.len(),
+                        self.free()
+                    ),
+                );
             }
         }
         for (engine, got) in [&ours, &theirs].into_iter().enumerate() {
-            got.iter().try_for_each(|&pfn| self.used[engine].take(pfn, 1)).or_else(|what| blame(engine, what))?;
+            got.iter()
+                .try_for_each(|&pfn| self.used[engine].take(pfn, 1))
+                .or_else(|what| blame(engine, what))?;
         }
         // With a watermark one may have gone closer to it than the other.
         while ours.len() > theirs.len() {
@@ -95,7 +119,9 @@ impl Both {
             self.give_one(1, cpu, pfn, Order::ZERO, false)?;
         }
         self.in_use += ours.len() as u64;
-        self.live.extend(ours.into_iter().zip(theirs).map(|(a, b)| Live { order: Order::ZERO, at: [a, b] }));
+        self.live.extend(
+            ours.into_iter().zip(theirs).map(|(a, b)| Live { order: Order::ZERO, at: [a, b] }),
+        );
         Ok(())
     }
 }

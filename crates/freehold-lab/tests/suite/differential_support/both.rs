@@ -41,8 +41,8 @@ pub fn blame<T>(engine: usize, what: impl std::fmt::Display) -> Checked<T> {
 impl Both {
     pub fn new(shape: &Shape, design: &str) -> Self {
         let used = [Used::new(shape), Used::new(shape)];
-        // The kernel holds back more for a while where types had to mix: at most one and a half times the high mark
-        // (`boost_watermark`).
+        // The kernel holds back more for a while where types had to mix: at most one and a half
+        // times the high mark (`boost_watermark`).
         let reserve = |boost: u64| (shape.min + boost) * shape.zones.len() as u64;
         let managed = used[0].memory.iter().map(|(start, end)| end - start).sum();
         Self {
@@ -75,9 +75,16 @@ impl Both {
         match call {
             Call::Alloc { cpu, order, migratetype, no_fragment } => {
                 let flags = if no_fragment { AllocFlags::NO_FRAGMENT } else { AllocFlags::empty() };
-                self.alloc(self.cpu(cpu), Order::new(order).unwrap(), Migratetype::PCP[migratetype], flags)
+                self.alloc(
+                    self.cpu(cpu),
+                    Order::new(order).unwrap(),
+                    Migratetype::PCP[migratetype],
+                    flags,
+                )
             }
-            Call::Bulk { cpu, frames, migratetype } => self.bulk(self.cpu(cpu), frames, Migratetype::PCP[migratetype]),
+            Call::Bulk { cpu, frames, migratetype } => {
+                self.bulk(self.cpu(cpu), frames, Migratetype::PCP[migratetype])
+            }
             Call::Free { cpu, pick } => match self.pick(pick) {
                 Some(at) => {
                     let live = self.live.swap_remove(at);
@@ -93,7 +100,9 @@ impl Both {
                 Some(at) => self.free_range(self.cpu(cpu), at, from, len, keep),
                 None => Ok(()),
             },
-            Call::FreeBulk { cpu, pick, frames, step } => self.free_bulk(self.cpu(cpu), pick, frames, step),
+            Call::FreeBulk { cpu, pick, frames, step } => {
+                self.free_bulk(self.cpu(cpu), pick, frames, step)
+            }
             Call::WrongFree { cpu, frame } => self.wrong_free(self.cpu(cpu), frame),
             Call::Contig { cpu, frame, len } => self.contig(self.cpu(cpu), frame, len),
             Call::Tick { cpu } => {
@@ -107,7 +116,9 @@ impl Both {
             }
             Call::Offline { cpu } => {
                 // The kernel's last CPU stays.
-                if self.online[usize::from(cpu)] && self.online.iter().filter(|&&online| online).count() > 1 {
+                if self.online[usize::from(cpu)]
+                    && self.online.iter().filter(|&&online| online).count() > 1
+                {
                     self.online[usize::from(cpu)] = false;
                     self.ours.cpu_offline(CpuId::new(cpu)).or_else(|error| blame(0, error))?;
                     self.theirs.cpu_dead(CpuId::new(cpu)).or_else(|error| blame(1, error))?;

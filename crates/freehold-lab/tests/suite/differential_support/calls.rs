@@ -27,7 +27,8 @@ pub enum Call {
         pick: usize,
         to: u8,
     },
-    /// Split into single frames, then a part of them by one call; every `keep`th of that part is still referenced.
+    /// Split into single frames, then a part of them by one call; every `keep`th of that part is
+    /// still referenced.
     FreeRange {
         cpu: u16,
         pick: usize,
@@ -67,7 +68,8 @@ pub enum Call {
 
 pub fn call() -> impl Strategy<Value = Call> {
     let cpu = || 0..CPUS;
-    let order = prop_oneof![6 => Just(0u8), 4 => 1u8..4, 3 => 0u8..11, 1 => Just(9u8), 1 => Just(10u8)];
+    let order =
+        prop_oneof![6 => Just(0u8), 4 => 1u8..4, 3 => 0u8..11, 1 => Just(9u8), 1 => Just(10u8)];
     let migratetype = || prop_oneof![2 => Just(1usize), 1 => 0usize..3];
     prop_oneof![
         12 => (cpu(), order, migratetype(), any::<bool>())

@@ -10,7 +10,8 @@ use super::shape::range;
 impl Both {
     /// What both say of themselves.
     pub fn check(&self, thoroughly: bool) -> Checked {
-        let ours: u64 = (0..self.ours.zone_count()).map(|z| self.ours.zone_stats(z).unwrap().free).sum();
+        let ours: u64 =
+            (0..self.ours.zone_count()).map(|z| self.ours.zone_stats(z).unwrap().free).sum();
         if ours != self.free() {
             return blame(0, format!("counts {ours} free frames; there are {}", self.free()));
         }
@@ -34,13 +35,19 @@ impl Both {
         }
         self.play(Call::Drain)?;
         self.check(true)?;
-        // The most chunks that aligned free memory can be made of: a whole engine has no more and no fewer.
+        // The most chunks that aligned free memory can be made of: a whole engine has no more and
+        // no fewer.
         let spans = self.used[0].memory.iter().map(|&(start, end)| range(start, end - start));
         let mut chunks = [0u64; 11];
-        spans.flat_map(|piece| piece.chunks(Order::LINUX_MAX)).for_each(|(_, order)| chunks[order.index()] += 1);
+        spans
+            .flat_map(|piece| piece.chunks(Order::LINUX_MAX))
+            .for_each(|(_, order)| chunks[order.index()] += 1);
         let theirs = self.theirs.memory_map();
         if theirs.zone_chunks != chunks {
-            return blame(1, format!("is left with chunks {:?}, not {chunks:?}", theirs.zone_chunks));
+            return blame(
+                1,
+                format!("is left with chunks {:?}, not {chunks:?}", theirs.zone_chunks),
+            );
         }
         let blocks = |(start, end): (u64, u64)| (end / 512).saturating_sub(start.div_ceil(512));
         let blocks: u64 = self.used[0].memory.iter().map(|&piece| blocks(piece)).sum();

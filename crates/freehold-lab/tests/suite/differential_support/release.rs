@@ -10,7 +10,14 @@ use super::shape::range;
 use super::used::Used;
 
 impl Both {
-    pub fn give_one(&mut self, engine: usize, cpu: CpuId, pfn: Pfn, order: Order, owned: bool) -> Checked {
+    pub fn give_one(
+        &mut self,
+        engine: usize,
+        cpu: CpuId,
+        pfn: Pfn,
+        order: Order,
+        owned: bool,
+    ) -> Checked {
         self.used[engine].give(pfn, order.frames());
         if engine == 1 {
             return self.theirs.free(cpu, pfn, order).map(drop).or_else(|error| blame(1, error));
@@ -35,7 +42,8 @@ impl Both {
         // Freehold's allocations carry no order: there is nothing to do.
         self.theirs.split(b, order, to).or_else(|error| blame(1, error))?;
         let parts = (0..order.frames()).step_by(to.frames() as usize);
-        let parts = parts.map(|behind| Live { order: to, at: [a, b].map(|pfn| Pfn::new(pfn.get() + behind)) });
+        let parts = parts
+            .map(|behind| Live { order: to, at: [a, b].map(|pfn| Pfn::new(pfn.get() + behind)) });
         let parts: Vec<_> = parts.collect();
         let count = parts.len();
         self.live.splice(at..=at, parts);
@@ -60,9 +68,12 @@ impl Both {
             self.ours.on(cpu).free_range_with(ranges[0], |pfn| !is_kept(pfn.get() - first))
         };
         let ours = ours.or_else(|error| blame(0, error))?;
-        let theirs = self.theirs.free_contig_range(cpu, ranges[1]).or_else(|error| blame(1, error))?;
+        let theirs =
+            self.theirs.free_contig_range(cpu, ranges[1]).or_else(|error| blame(1, error))?;
         if ours != theirs {
-            return Err(format!("freehold kept {ours} frames of a range, the kernel's design {theirs}"));
+            return Err(format!(
+                "freehold kept {ours} frames of a range, the kernel's design {theirs}"
+            ));
         }
         let mut behind = 0;
         self.live.retain({
@@ -131,16 +142,23 @@ impl Both {
             self.theirs.alloc_contig_range(cpu, wanted, &mut |_| false),
         ];
         for (engine, result) in results.into_iter().enumerate() {
-            let free = (wanted.start.get()..wanted.end.get()).all(|pfn| self.used[engine].is_free(pfn));
+            let free =
+                (wanted.start.get()..wanted.end.get()).all(|pfn| self.used[engine].is_free(pfn));
             if result.is_ok() != free {
-                return blame(engine, format!("{wanted} is {}free, but: {result:?}", if free { "" } else { "not " }));
+                return blame(
+                    engine,
+                    format!("{wanted} is {}free, but: {result:?}", if free { "" } else { "not " }),
+                );
             }
         }
         if results[0].is_ok() {
             self.ours.on(cpu).free_range(wanted).or_else(|error| blame(0, error))?;
         }
         if results[1].is_ok() {
-            self.theirs.free_contig_range(cpu, wanted).map(drop).or_else(|error| blame(1, error))?;
+            self.theirs
+                .free_contig_range(cpu, wanted)
+                .map(drop)
+                .or_else(|error| blame(1, error))?;
         }
         Ok(())
     }

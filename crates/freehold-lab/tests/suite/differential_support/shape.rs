@@ -75,9 +75,11 @@ impl Shape {
     pub fn classic(&self, design: &str) -> Classic {
         let zones = self.spans().into_iter().map(|span| {
             let mut zone = freehold_classic::ZoneConfig::new("zone", span.start, span.len());
-            zone.holes = self.holes.iter().map(|&(start, frames)| range(BASE + start, frames)).collect();
+            zone.holes =
+                self.holes.iter().map(|&(start, frames)| range(BASE + start, frames)).collect();
             let min = self.min;
-            zone.watermarks = Some(freehold_classic::Watermarks { min, low: 2 * min, high: 3 * min });
+            zone.watermarks =
+                Some(freehold_classic::Watermarks { min, low: 2 * min, high: 3 * min });
             zone
         });
         let design = Design::parse(design).unwrap();

@@ -17,13 +17,20 @@ pub struct Used {
 impl Used {
     pub fn new(shape: &Shape) -> Self {
         let spans = shape.spans();
-        let memory = spans.iter().flat_map(|&span| shape.memory(span)).map(|r| (r.start.get(), r.end.get())).collect();
+        let memory = spans
+            .iter()
+            .flat_map(|&span| shape.memory(span))
+            .map(|r| (r.start.get(), r.end.get()))
+            .collect();
         let end = spans.last().unwrap().end.get();
         Self { spans, memory, frames: vec![false; (end - BASE) as usize] }
     }
 
     pub fn exists(&self, pfn: u64) -> bool {
-        self.memory.range(..=(pfn, u64::MAX)).next_back().is_some_and(|&(start, end)| start <= pfn && pfn < end)
+        self.memory
+            .range(..=(pfn, u64::MAX))
+            .next_back()
+            .is_some_and(|&(start, end)| start <= pfn && pfn < end)
     }
 
     pub fn is_free(&self, pfn: u64) -> bool {
@@ -32,23 +39,28 @@ impl Used {
 
     pub fn take(&mut self, start: Pfn, frames: u64) -> Result<(), String> {
         match (start.get()..start.get() + frames).find(|&pfn| !self.is_free(pfn)) {
-            Some(pfn) => Err(format!("handed out {start}+{frames}, of which {pfn:#x} was not free")),
+            Some(pfn) => {
+                Err(format!("handed out {start}+{frames}, of which {pfn:#x} was not free"))
+            }
             None => {
-                (start.get()..start.get() + frames).for_each(|pfn| self.frames[(pfn - BASE) as usize] = true);
+                (start.get()..start.get() + frames)
+                    .for_each(|pfn| self.frames[(pfn - BASE) as usize] = true);
                 Ok(())
             }
         }
     }
 
     pub fn give(&mut self, start: Pfn, frames: u64) {
-        (start.get()..start.get() + frames).for_each(|pfn| self.frames[(pfn - BASE) as usize] = false);
+        (start.get()..start.get() + frames)
+            .for_each(|pfn| self.frames[(pfn - BASE) as usize] = false);
     }
 
     /// An aligned free run of that order, within one zone.
     pub fn run(&self, order: Order) -> Option<Pfn> {
         let len = order.frames();
         self.spans.iter().find_map(|span| {
-            let starts = (span.start.get().next_multiple_of(len)..span.end.get()).step_by(len as usize);
+            let starts =
+                (span.start.get().next_multiple_of(len)..span.end.get()).step_by(len as usize);
             let mut starts = starts.take_while(|start| start + len <= span.end.get());
             starts.find(|&start| (start..start + len).all(|pfn| self.is_free(pfn))).map(Pfn::new)
         })

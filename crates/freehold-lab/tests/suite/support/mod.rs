@@ -1,4 +1,5 @@
-//! What the tests of replays share: an engine so simple that it is plainly right, and short ways to write events.
+//! What the tests of replays share: an engine so simple that it is plainly right, and short ways to
+//! write events.
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its own part
 
@@ -8,7 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_lab::engine::{Counters, Engine, Memory, Request};
 use freehold_lab::engines::MachineConfig;
-use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, Survey, replay, sizing, survey};
+use freehold_lab::replay::{
+    Beginning, NamedEngine, Recorded, Replay, ReplayOptions, Survey, replay, sizing, survey,
+};
 use freehold_trace::{Event, EventKind};
 
 /// A call that an engine got; frames are counted from the start of its memory.
@@ -22,8 +25,9 @@ pub enum Call {
     DrainAll,
 }
 
-/// First fit over a map of what is live. Two defects can be planted, to see them caught: `lose` makes it forget a frame at
-/// every so many frees, `crash` panic with these words after so many allocations.
+/// First fit over a map of what is live. Two defects can be planted, to see them caught: `lose`
+/// makes it forget a frame at every so many frees, `crash` panic with these words after so many
+/// allocations.
 pub struct Toy {
     start: u64,
     frames: u64,
@@ -42,7 +46,13 @@ struct State {
 
 impl Toy {
     pub fn new(frames: u64) -> Self {
-        Self { start: MachineConfig::START_PFN.get(), frames, lose: None, crash: None, state: Mutex::default() }
+        Self {
+            start: MachineConfig::START_PFN.get(),
+            frames,
+            lose: None,
+            crash: None,
+            state: Mutex::default(),
+        }
     }
 
     pub fn losing(frames: u64, every: u64) -> Self {
@@ -110,13 +120,18 @@ impl Engine for Toy {
 
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let mut state = self.state();
-        state.log.push(Call::Free { cpu: cpu.get(), at: pfn.get() - self.start, order: order.get() });
+        state.log.push(Call::Free {
+            cpu: cpu.get(),
+            at: pfn.get() - self.start,
+            order: order.get(),
+        });
         state.free(pfn.get(), order.get(), self.lose)
     }
 
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
         let mut state = self.state();
-        let list = chunks.iter().map(|(pfn, order)| (pfn.get() - self.start, order.get())).collect();
+        let list =
+            chunks.iter().map(|(pfn, order)| (pfn.get() - self.start, order.get())).collect();
         state.log.push(Call::Batch { cpu: cpu.get(), chunks: list });
         chunks.iter().try_for_each(|(pfn, order)| state.free(pfn.get(), order.get(), self.lose))
     }
@@ -163,7 +178,9 @@ impl Engine for Toy {
         while at < used.len() {
             let order = (0..=10).rev().find(|order| {
                 let size = 1usize << order;
-                at.is_multiple_of(size) && at + size <= used.len() && !used[at..at + size].contains(&true)
+                at.is_multiple_of(size)
+                    && at + size <= used.len()
+                    && !used[at..at + size].contains(&true)
             });
             match order {
                 Some(order) => {
@@ -176,7 +193,8 @@ impl Engine for Toy {
         }
         memory.free_blocks = used.chunks(512).filter(|block| !block.contains(&true)).count() as u64;
         memory.blocks_by_type[Migratetype::Movable.index()] = self.frames / 512;
-        memory.largest_free_order = memory.free_chunks.iter().rposition(|&n| n > 0).map(|order| order as u8);
+        memory.largest_free_order =
+            memory.free_chunks.iter().rposition(|&n| n > 0).map(|order| order as u8);
         memory
     }
 
@@ -237,11 +255,19 @@ pub fn run(events: &[Event], setup: Setup) -> (Vec<Call>, Replay) {
     let machine = sizing::machine(&survey, setup.warm, setup.memory_frames, cpus);
     let toy = std::sync::Arc::new(Toy::new(machine.memory_frames));
     let engines = [NamedEngine { name: "toy".into(), engine: Box::new(Shared(toy.clone())) }];
-    let options = ReplayOptions { cpus: machine.cpus, warm: setup.warm, jobs: 2, samples: 10, memory_maps: 0 };
+    let options = ReplayOptions {
+        cpus: machine.cpus,
+        warm: setup.warm,
+        jobs: 2,
+        samples: 10,
+        memory_maps: 0,
+    };
     let (beginning, frames) = (Beginning::default(), machine.memory_frames);
-    let replay = replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {}).expect("memory");
+    let replay =
+        replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {}).expect("memory");
     let mut log = toy.state().log.clone();
-    // Behind the last event, everything still live in the engine is freed one by one, then all is drained.
+    // Behind the last event, everything still live in the engine is freed one by one, then all is
+    // drained.
     assert_eq!(log.pop(), Some(Call::DrainAll));
     let given_back = toy.counters().frees - replay.engines[0].counters.frees;
     log.truncate(log.len() - given_back as usize);

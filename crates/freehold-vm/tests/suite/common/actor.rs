@@ -1,9 +1,10 @@
 //! Somebody who uses memory at random, and knows of every page what must be in it.
 //!
-//! The model is as plain as can be: for each virtual page either nothing, or a value and whether it may be gone (since
-//! `madvise_free`, and not written to since then). A page that may be gone holds its value or is not mapped. Any other
-//! page holds its value. Each frame has two words that hold a value and its complement; accesses go through modelled
-//! TLBs, so that a flush that was forgotten shows, too.
+//! The model is as plain as can be: for each virtual page either nothing, or a value and whether it
+//! may be gone (since `madvise_free`, and not written to since then). A page that may be gone holds
+//! its value or is not mapped. Any other page holds its value. Each frame has two words that hold a
+//! value and its complement; accesses go through modelled TLBs, so that a flush that was forgotten
+//! shows, too.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -91,7 +92,14 @@ pub struct Actor<'a, A> {
 }
 
 impl<'a, A: FrameAllocator> Actor<'a, A> {
-    pub fn new(vm: &'a Machine, frames: A, contents: &'a Contents, cpu: usize, first: u64, len: u64) -> Self {
+    pub fn new(
+        vm: &'a Machine,
+        frames: A,
+        contents: &'a Contents,
+        cpu: usize,
+        first: u64,
+        len: u64,
+    ) -> Self {
         for id in 0..2 {
             vm.add_vma(space(id), pages(first, len), RW).unwrap();
         }
@@ -144,7 +152,10 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
         let place = &mut self.pages[s][page as usize];
         match fault {
             Fault::NotMapped => {
-                assert!(place.is_none_or(|p| p.may_be_gone), "a page is lost: {place:?} at {page} of space {s}");
+                assert!(
+                    place.is_none_or(|p| p.may_be_gone),
+                    "a page is lost: {place:?} at {page} of space {s}"
+                );
                 if place.take().is_some() {
                     self.saw("dropped");
                 }
@@ -158,10 +169,16 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
     fn write_fault(&mut self, s: usize, page: u64) {
         let contents = self.contents;
         let at = self.at(page);
-        match self.vm.write_fault(&self.frames, space(s as u16), at, |from, to| contents.copy(from, to)) {
+        match self
+            .vm
+            .write_fault(&self.frames, space(s as u16), at, |from, to| contents.copy(from, to))
+        {
             Ok(WriteFault::Copied(_)) => {
                 self.saw("copied on write");
-                self.pins.iter_mut().filter(|pin| pin.place == Some((s, page))).for_each(|pin| pin.place = None);
+                self.pins
+                    .iter_mut()
+                    .filter(|pin| pin.place == Some((s, page)))
+                    .for_each(|pin| pin.place = None);
                 self.copied(s, page);
             }
             Ok(_) => {
@@ -199,13 +216,17 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
             });
             match accessed {
                 Ok((pfn, old)) => {
-                    let place = self.pages[s][page as usize].as_mut().expect("nothing was mapped there");
+                    let place =
+                        self.pages[s][page as usize].as_mut().expect("nothing was mapped there");
                     assert_eq!(old, place.value, "page {page} of space {s} holds something else");
                     assert_ne!(self.access[s][page as usize], Access::None);
                     if let Some(value) = value {
                         assert_eq!(self.access[s][page as usize], Access::ReadWrite);
                         *place = Page { value, may_be_gone: false };
-                        self.pins.iter_mut().filter(|pin| pin.pfn == pfn).for_each(|pin| pin.value = value);
+                        self.pins
+                            .iter_mut()
+                            .filter(|pin| pin.pfn == pfn)
+                            .for_each(|pin| pin.value = value);
                     }
                     return;
                 }
@@ -253,7 +274,8 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
         let (page, n) = self.range();
         self.vm.unmap(&self.frames, space(s as u16), pages(self.first + page, n)).unwrap();
         self.pages[s][page as usize..(page + n) as usize].fill(None);
-        let gone = |pin: &Pin| pin.place.is_some_and(|(t, p)| t == s && (page..page + n).contains(&p));
+        let gone =
+            |pin: &Pin| pin.place.is_some_and(|(t, p)| t == s && (page..page + n).contains(&p));
         self.pins.iter_mut().filter(|pin| gone(pin)).for_each(|pin| pin.place = None);
     }
 
@@ -271,10 +293,13 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
         self.vm.remap(&self.frames, space(s as u16), pages(self.first + from, n), there).unwrap();
         for i in 0..n {
             self.pages[s][(to + i) as usize] = self.pages[s][(from + i) as usize].take();
-            // What was not to be used at its old place is not to be used at the new one, whatever is allowed there.
+            // What was not to be used at its old place is not to be used at the new one, whatever
+            // is allowed there.
             let entry = self.vm.space(space(s as u16)).unwrap().entry_at(self.at(to + i));
             if entry.is_mapped() && !entry.is_present() {
-                self.vm.protect(space(s as u16), pages(self.first + to + i, 1), Access::ReadWrite).unwrap();
+                self.vm
+                    .protect(space(s as u16), pages(self.first + to + i, 1), Access::ReadWrite)
+                    .unwrap();
             }
         }
         for pin in &mut self.pins {
@@ -293,11 +318,15 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
         let target = to as usize..(to + n) as usize;
         let free = self.pages[1][target.clone()].iter().all(Option::is_none);
         let usable = self.access[1][target].iter().all(|access| *access == Access::ReadWrite);
-        if !free || !usable || self.access[0][from as usize..(from + n) as usize].contains(&Access::None) {
+        if !free
+            || !usable
+            || self.access[0][from as usize..(from + n) as usize].contains(&Access::None)
+        {
             return;
         }
         let there = self.at(to);
-        let shared = self.vm.share(&self.frames, space(0), pages(self.first + from, n), space(1), there);
+        let shared =
+            self.vm.share(&self.frames, space(0), pages(self.first + from, n), space(1), there);
         match shared {
             Ok(()) => self.saw("shared"),
             Err(VmError::Busy { .. }) => self.saw("not shared as pinned"),
@@ -318,7 +347,8 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
     fn protect(&mut self) {
         let s = self.random(2) as usize;
         let (page, n) = self.range();
-        let access = [Access::None, Access::Read, Access::ReadWrite, Access::ReadWrite][self.random(4) as usize];
+        let access = [Access::None, Access::Read, Access::ReadWrite, Access::ReadWrite]
+            [self.random(4) as usize];
         let protected = self.vm.protect(space(s as u16), pages(self.first + page, n), access);
         if protected != Err(VmError::NoNodes) {
             protected.unwrap();
@@ -329,7 +359,10 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
     fn madvise_free(&mut self) {
         let s = self.random(2) as usize;
         let (page, n) = self.range();
-        let done = self.vm.madvise_free(&self.frames, space(s as u16), pages(self.first + page, n)).unwrap();
+        let done = self
+            .vm
+            .madvise_free(&self.frames, space(s as u16), pages(self.first + page, n))
+            .unwrap();
         if done > 0 {
             self.saw("lazyfree");
         }
@@ -349,12 +382,14 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
             Ok(pfn) => {
                 let place = self.pages[s][page as usize].expect("nothing was mapped there");
                 assert_eq!(self.contents.read(pfn), place.value);
-                let mut pin = Pin { pfn, value: place.value, written: false, place: Some((s, page)) };
+                let mut pin =
+                    Pin { pfn, value: place.value, written: false, place: Some((s, page)) };
                 if write {
                     pin.value = self.value();
                     pin.written = true;
                     self.contents.write(pfn, pin.value);
-                    self.pages[s][page as usize] = Some(Page { value: pin.value, may_be_gone: false });
+                    self.pages[s][page as usize] =
+                        Some(Page { value: pin.value, may_be_gone: false });
                     let others = self.pins.iter_mut().filter(|other| other.pfn == pfn);
                     others.for_each(|other| other.value = pin.value);
                     self.saw("written through a pin");
@@ -376,7 +411,11 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
         }
         let i = self.random(self.pins.len() as u64) as usize;
         let pin = self.pins.swap_remove(i);
-        assert_eq!(self.contents.read(pin.pfn), pin.value, "a pinned frame was given to somebody else");
+        assert_eq!(
+            self.contents.read(pin.pfn),
+            pin.value,
+            "a pinned frame was given to somebody else"
+        );
         self.vm.unpin(&self.frames, pin.pfn, pin.written).unwrap();
     }
 
@@ -403,7 +442,8 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
             }
             _ if self.fixed_path => {}
             _ => {
-                let paths = [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
+                let paths =
+                    [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
                 let path = paths[self.random(3) as usize];
                 self.vm.set_unmap_path(path);
             }
@@ -419,7 +459,10 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
     fn pageout(&mut self) {
         let s = self.random(2) as usize;
         let (page, n) = self.range();
-        let freed = self.vm.madvise_pageout(&self.frames, space(s as u16), pages(self.first + page, n)).unwrap();
+        let freed = self
+            .vm
+            .madvise_pageout(&self.frames, space(s as u16), pages(self.first + page, n))
+            .unwrap();
         *self.seen.entry("paged out").or_default() += freed;
     }
 

@@ -4,11 +4,12 @@
 pub mod actor;
 
 use freehold::{
-    AllocError, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Threads, Watermarks, ZoneConfig,
+    AllocError, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Threads,
+    Watermarks, ZoneConfig,
 };
 use freehold_vm::{
-    Access, Frame, FrameAllocator, IntervalNode, Mapping, Mmu, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn,
-    VpnRange,
+    Access, Frame, FrameAllocator, IntervalNode, Mapping, Mmu, PageTable, Space, SpaceId,
+    TABLE_ENTRIES, Vm, Vma, Vpn, VpnRange,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,7 +51,13 @@ pub fn frames(mib: u64, cpus: u16) -> Freehold<'static, Threads> {
 }
 
 /// Folios over the same memory, with address spaces of so many pages each. No VMAs yet.
-pub fn vm<M: Mmu>(mmu: M, mib: u64, spaces: u16, space_pages: u64, mappings: usize) -> Vm<'static, M> {
+pub fn vm<M: Mmu>(
+    mmu: M,
+    mib: u64,
+    spaces: u16,
+    space_pages: u64,
+    mappings: usize,
+) -> Vm<'static, M> {
     let tables = space_pages.div_ceil(TABLE_ENTRIES) as usize;
     let mut ids = 0..spaces;
     let spaces = leak(spaces.into(), || {
@@ -61,7 +68,13 @@ pub fn vm<M: Mmu>(mmu: M, mib: u64, spaces: u16, space_pages: u64, mappings: usi
             leak(256, IntervalNode::<Vma>::new),
         )
     });
-    Vm::new(mmu, Pfn::new(FIRST), leak((mib * MIB) as usize, Frame::new), leak(mappings, Mapping::new), spaces)
+    Vm::new(
+        mmu,
+        Pfn::new(FIRST),
+        leak((mib * MIB) as usize, Frame::new),
+        leak(mappings, Mapping::new),
+        spaces,
+    )
 }
 
 /// Counts what a page allocator is asked for.
@@ -74,7 +87,12 @@ pub struct Counting<A> {
 
 impl<A> Counting<A> {
     pub fn new(inner: A) -> Self {
-        Self { inner, allocs: AtomicU64::new(0), frees: AtomicU64::new(0), range_frees: AtomicU64::new(0) }
+        Self {
+            inner,
+            allocs: AtomicU64::new(0),
+            frees: AtomicU64::new(0),
+            range_frees: AtomicU64::new(0),
+        }
     }
     pub fn take(&self) -> (u64, u64, u64) {
         let take = |n: &AtomicU64| n.swap(0, Ordering::Relaxed);
@@ -109,6 +127,10 @@ pub fn assert_all_free(fh: &Freehold<'_, Threads>) {
 }
 
 /// The usual machine: one CPU, `mib` MiB, software Mmu.
-pub fn machine<M: Mmu>(mmu: M, mib: u64, spaces: u16) -> (Freehold<'static, Threads>, Vm<'static, M>) {
+pub fn machine<M: Mmu>(
+    mmu: M,
+    mib: u64,
+    spaces: u16,
+) -> (Freehold<'static, Threads>, Vm<'static, M>) {
     (frames(mib, 1), vm(mmu, mib, spaces, mib * MIB * 2, (mib * MIB) as usize))
 }

@@ -1,5 +1,5 @@
-//! From bytes to calls. Operands are read as they are needed; where the string ends they are 0, so any string of bytes
-//! is a history and a prefix of one is one too.
+//! From bytes to calls. Operands are read as they are needed; where the string ends they are 0, so
+//! any string of bytes is a history and a prefix of one is one too.
 
 use super::machines::{CPUS, Which};
 
@@ -33,8 +33,8 @@ impl Via {
     }
 }
 
-/// A frame, spelled so that every machine has some of it: 16 bits of a distance from just below its memory, or from
-/// the end of the number space.
+/// A frame, spelled so that every machine has some of it: 16 bits of a distance from just below its
+/// memory, or from the end of the number space.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     Near(u16),
@@ -85,7 +85,8 @@ pub enum Call {
         frames: u16,
         keep: u8,
     },
-    /// Frames of live allocations, `step` apart in their list, and perhaps one that does not belong there.
+    /// Frames of live allocations, `step` apart in their list, and perhaps one that does not belong
+    /// there.
     FreeBulk {
         via: Via,
         live: u8,
@@ -231,10 +232,15 @@ impl Bytes<'_> {
             8..11 => Call::FreeLive { via: self.via(), live: self.u8() },
             11 => Call::FreeSingly { via: self.via(), live: self.u8() },
             12 => Call::Free { via: self.via(), place: self.place(), order: self.order() },
-            13..15 => Call::FreeRange { via: self.via(), place: self.place(), frames: self.frames() },
-            15 => {
-                Call::FreeRangeWith { via: self.via(), place: self.place(), frames: self.u16() % 700, keep: self.u8() }
+            13..15 => {
+                Call::FreeRange { via: self.via(), place: self.place(), frames: self.frames() }
             }
+            15 => Call::FreeRangeWith {
+                via: self.via(),
+                place: self.place(),
+                frames: self.u16() % 700,
+                keep: self.u8(),
+            },
             16..18 => {
                 let (via, live, frames, step) = (self.via(), self.u8(), self.u8(), self.u8() % 8);
                 let wrong = (step == 0).then(|| self.place());
@@ -244,10 +250,17 @@ impl Bytes<'_> {
             19 => Call::Tick { via: self.via() },
             20 => Call::Flush { via: self.via() },
             21 => Call::DrainAll,
-            22 => Call::ContigRange { place: self.place(), frames: self.u16() % 2500, moving: self.u8() % 2 == 1 },
-            23 => {
-                Call::Contig { frames: self.u16() % 3000, align: self.order(), place: self.place(), window: self.u16() }
-            }
+            22 => Call::ContigRange {
+                place: self.place(),
+                frames: self.u16() % 2500,
+                moving: self.u8() % 2 == 1,
+            },
+            23 => Call::Contig {
+                frames: self.u16() % 3000,
+                align: self.order(),
+                place: self.place(),
+                window: self.u16(),
+            },
             24..26 => Call::Own { cpu: self.cpu() },
             26 => Call::Disown { cpu: self.cpu() },
             27 => Call::CpuOffline { cpu: self.cpu() },

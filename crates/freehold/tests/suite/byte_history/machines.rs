@@ -77,7 +77,8 @@ pub struct Machine {
 pub fn with_machine(which: Which, f: impl FnOnce(&Config<'_>, Machine)) {
     let nothing_back = |zone| ZoneConfig { watermarks: Watermarks::None, ..zone };
     let run = |config: Config<'_>| {
-        let reserves = config.zones.iter().any(|z| z.watermarks != Watermarks::None || !z.cma.is_empty());
+        let reserves =
+            config.zones.iter().any(|z| z.watermarks != Watermarks::None || !z.cma.is_empty());
         let machine = Machine {
             spans: config.zones.iter().map(|z| z.span).collect(),
             memory: config.zones.iter().flat_map(|z| z.memory).copied().collect(),
@@ -109,14 +110,23 @@ pub fn with_machine(which: Which, f: impl FnOnce(&Config<'_>, Machine)) {
             let marks = |min| Watermarks::Frames { min, low: min * 2, high: min * 3 };
             let zones = [
                 ZoneConfig { watermarks: marks(60), ..ZoneConfig::new(&low) },
-                ZoneConfig { watermarks: marks(200), cma: &cma, node: NodeId::new(1), ..ZoneConfig::new(&high) },
+                ZoneConfig {
+                    watermarks: marks(200),
+                    cma: &cma,
+                    node: NodeId::new(1),
+                    ..ZoneConfig::new(&high)
+                },
             ];
             let nodes = [NodeId::new(0), NodeId::new(1), NodeId::new(1)];
             run(Config { extra_ranges: 2, cpu_nodes: &nodes, ..Config::new(CPUS, &zones) });
         }
         3 => {
             let memory = [range(64 * 512, 40 * 512 + 77)];
-            let zone = ZoneConfig { span: range(64 * 512, 160 * 512), spare_sections: 2, ..ZoneConfig::new(&memory) };
+            let zone = ZoneConfig {
+                span: range(64 * 512, 160 * 512),
+                spare_sections: 2,
+                ..ZoneConfig::new(&memory)
+            };
             let zones = [zone];
             run(Config { online: 2, extra_ranges: 4, ..Config::new(CPUS, &zones) });
         }

@@ -1,5 +1,6 @@
-//! Machines nobody would build, made up from a number: one to four zones of one to six blocks (now and then seventy), holes of
-//! one frame and more, edges anywhere, zones without memory, at the bottom of the number space, around 1 GiB, at its top.
+//! Machines nobody would build, made up from a number: one to four zones of one to six blocks (now
+//! and then seventy), holes of one frame and more, edges anywhere, zones without memory, at the
+//! bottom of the number space, around 1 GiB, at its top.
 
 use freehold::{Config, FrameRange, NodeId, Pfn, Watermarks, ZoneConfig};
 
@@ -81,8 +82,10 @@ impl MadeUp {
         while at < end && !random.one_in(8) {
             // A hole before it, of a frame, of some, or none; an edge of a block, or any.
             at += [0, 1, random.below(600), 512][random.below(4) as usize];
-            let frames = [1, random.below(64), random.below(1500), 512, 1024, end - start][random.below(6) as usize];
-            let to = if random.one_in(2) { (at + frames).next_multiple_of(512) } else { at + frames };
+            let frames = [1, random.below(64), random.below(1500), 512, 1024, end - start]
+                [random.below(6) as usize];
+            let to =
+                if random.one_in(2) { (at + frames).next_multiple_of(512) } else { at + frames };
             if at < to && to <= end {
                 memory.push(FrameRange { start: Pfn::new(at), end: Pfn::new(to) });
                 at = to;
@@ -95,11 +98,18 @@ impl MadeUp {
         if !nothing_back && random.one_in(2) {
             let first = block + random.below(blocks);
             let last = first + 1 + random.below(block + blocks - first);
-            cma.push(FrameRange { start: Pfn::new(first * 512), end: Pfn::new(last.min(block + blocks) * 512) });
+            cma.push(FrameRange {
+                start: Pfn::new(first * 512),
+                end: Pfn::new(last.min(block + blocks) * 512),
+            });
         }
         let marks = |random: &mut Random| {
             let min = random.below(400);
-            Watermarks::Frames { min, low: min + random.below(200), high: min + 200 + random.below(300) }
+            Watermarks::Frames {
+                min,
+                low: min + random.below(200),
+                high: min + 200 + random.below(300),
+            }
         };
         Zone {
             node: NodeId::new(random.below(3) as u8),

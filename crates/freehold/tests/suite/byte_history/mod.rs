@@ -1,4 +1,5 @@
-//! A history of calls as a string of bytes: any string is one, so a fuzzer can make them up and a file can keep them.
+//! A history of calls as a string of bytes: any string is one, so a fuzzer can make them up and a
+//! file can keep them.
 //!
 //! ```text
 //!   byte 0: the machine    byte 1: the host has a heavy barrier    then op codes, each with its operands
@@ -8,8 +9,9 @@
 //!   made_up  more of them, made up from a number       rules   when a request must not fail
 //! ```
 //!
-//! Shared by the fuzz target (`fuzz/fuzz_targets/operations.rs`) and the ordinary test that replays its corpus
-//! (`tests/suite/byte_histories.rs`), so that what the fuzzer once found stays found where there is no fuzzer.
+//! Shared by the fuzz target (`fuzz/fuzz_targets/operations.rs`) and the ordinary test that replays
+//! its corpus (`tests/suite/byte_histories.rs`), so that what the fuzzer once found stays found
+//! where there is no fuzzer.
 #![allow(unreachable_pub)]
 
 mod decode;
@@ -19,8 +21,9 @@ mod model;
 mod play;
 mod rules;
 
-/// Plays the history that `bytes` spell and checks everything there is to check; panics, naming the call, where
-/// something is wrong. `FREEHOLD_HISTORY=1` in the environment prints every call before it is made.
+/// Plays the history that `bytes` spell and checks everything there is to check; panics, naming the
+/// call, where something is wrong. `FREEHOLD_HISTORY=1` in the environment prints every call before
+/// it is made.
 pub fn check(bytes: &[u8]) {
     History(bytes.to_vec()).check();
 }

@@ -26,11 +26,12 @@ pub struct Model {
     pub spans: Vec<FrameRange>,
     base: u64,
     frames: Vec<Frame>,
-    /// Blocks that may have been opened without anything of them being handed out: a wrong free of a never allocated frame there
-    /// is a double free or one of a frame that was never allocated, as the allocator likes. In all others it is the latter.
+    /// Blocks that may have been opened without anything of them being handed out: a wrong free of
+    /// a never allocated frame there is a double free or one of a frame that was never allocated,
+    /// as the allocator likes. In all others it is the latter.
     opened: Vec<bool>,
-    /// Of each block, the frames that are there and the free ones as they were last counted; None where a frame has changed
-    /// since. All are asked for after each call, which changes few.
+    /// Of each block, the frames that are there and the free ones as they were last counted; None
+    /// where a frame has changed since. All are asked for after each call, which changes few.
     counted: Vec<Cell<Option<(u64, u64)>>>,
     cma: Vec<FrameRange>,
     /// What is in use, as it was handed out or as what is left of that: start and length.
@@ -67,7 +68,10 @@ impl Model {
     }
 
     pub fn get(&self, pfn: u64) -> Frame {
-        pfn.checked_sub(self.base).and_then(|at| self.frames.get(at as usize)).copied().unwrap_or(Frame::Absent)
+        pfn.checked_sub(self.base)
+            .and_then(|at| self.frames.get(at as usize))
+            .copied()
+            .unwrap_or(Frame::Absent)
     }
 
     /// Frames that are about to change.
@@ -106,7 +110,8 @@ impl Model {
         }
     }
 
-    /// What tries to allocate or remove just this range, or an aligned chunk at its start, opens its blocks, and may fail.
+    /// What tries to allocate or remove just this range, or an aligned chunk at its start, opens
+    /// its blocks, and may fail.
     pub fn open(&mut self, start: u64, end: u64) {
         let (first, count) = (self.base / 512, self.opened.len() as u64);
         let (from, to) = ((start / 512).max(first), end.div_ceil(512).min(first + count));
@@ -115,7 +120,8 @@ impl Model {
 
     /// Whether anything of a frame's block was ever handed out.
     fn was_used(&self, pfn: u64) -> bool {
-        (pfn / 512 * 512..pfn / 512 * 512 + 512).any(|f| matches!(self.get(f), Frame::Free | Frame::Used))
+        (pfn / 512 * 512..pfn / 512 * 512 + 512)
+            .any(|f| matches!(self.get(f), Frame::Free | Frame::Used))
     }
 
     fn set_absent(&mut self, piece: FrameRange) {
@@ -146,7 +152,10 @@ impl Model {
         }
         let end = start + len;
         let slice = self.slice(start, len);
-        assert!(slice.iter().all(|&f| f == Frame::Used), "{start:#x}+{len} was freed but not in use");
+        assert!(
+            slice.iter().all(|&f| f == Frame::Used),
+            "{start:#x}+{len} was freed but not in use"
+        );
         slice.fill(Frame::Free);
         self.used -= len;
         let mut rest = Vec::new();
@@ -204,7 +213,9 @@ impl Model {
             FreeError::ZeroLength => len == 0,
             FreeError::OutOfZone { pfn } => inside(pfn) && self.span_of(pfn.get()).is_none(),
             FreeError::Hole { pfn } => {
-                inside(pfn) && self.span_of(pfn.get()).is_some() && self.get(pfn.get()) == Frame::Absent
+                inside(pfn)
+                    && self.span_of(pfn.get()).is_some()
+                    && self.get(pfn.get()) == Frame::Absent
             }
             FreeError::DoubleFree { pfn } if self.get(pfn.get()) == Frame::NeverAllocated => {
                 let opened = self.opened[(pfn.get() / 512 - self.base / 512) as usize];
@@ -212,13 +223,16 @@ impl Model {
             }
             FreeError::DoubleFree { pfn } => inside(pfn) && self.get(pfn.get()) == Frame::Free,
             FreeError::NeverAllocated { pfn } => {
-                inside(pfn) && self.get(pfn.get()) == Frame::NeverAllocated && !self.was_used(pfn.get())
+                inside(pfn)
+                    && self.get(pfn.get()) == Frame::NeverAllocated
+                    && !self.was_used(pfn.get())
             }
             _ => false,
         }
     }
 
-    /// Whether `len` free frames in a row start at a multiple of `2^align` within `from..below` and one zone; where.
+    /// Whether `len` free frames in a row start at a multiple of `2^align` within `from..below` and
+    /// one zone; where.
     pub fn free_run(&self, len: u64, align: Order, from: u64, below: u64) -> Option<u64> {
         let step = align.frames();
         let within = |span: &FrameRange| {
@@ -247,7 +261,8 @@ impl Model {
     /// What adding that memory must come to, but for want of room.
     pub fn add_memory(&mut self, range: FrameRange, result: Result<(), HotplugError>) {
         let inside = self.span_of(range.start.get()).is_some_and(|span| range.end <= span.end);
-        let there = (range.start.get()..range.end.get()).find(|&pfn| self.get(pfn) != Frame::Absent);
+        let there =
+            (range.start.get()..range.end.get()).find(|&pfn| self.get(pfn) != Frame::Absent);
         match result {
             Ok(()) => {
                 assert!(inside && !range.is_empty() && there.is_none());
@@ -279,7 +294,9 @@ impl Model {
                 assert!(pfn == range.start || pfn == range.end);
                 assert!(!pfn.is_aligned(Order::PAGEBLOCK));
             }
-            Err(HotplugError::Busy { pfn }) => assert_eq!(self.get(pfn.get()), Frame::Used, "{pfn} is said to be busy"),
+            Err(HotplugError::Busy { pfn }) => {
+                assert_eq!(self.get(pfn.get()), Frame::Used, "{pfn} is said to be busy")
+            }
             Err(HotplugError::NoRoom) => assert!(states.all(|f| f != Frame::Absent)),
             Err(error) => panic!("{error}"),
         }

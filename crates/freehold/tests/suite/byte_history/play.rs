@@ -4,7 +4,8 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use freehold::{
-    AllocError, AllocFlags, CpuId, FrameRange, FreeError, Freehold, Migratetype, NodeId, Order, Owned, Pfn, Request,
+    AllocError, AllocFlags, CpuId, FrameRange, FreeError, Freehold, Migratetype, NodeId, Order,
+    Owned, Pfn, Request,
 };
 
 use crate::common::{Alloc, Any};
@@ -18,7 +19,8 @@ use super::rules::{Wanted, check_blocks};
 const OFTEN: usize = 200 * 512;
 
 pub fn play(history: &History) {
-    let host = Host { current: AtomicU16::new(0), barrier: history.barrier, late: AtomicU64::new(0) };
+    let host =
+        Host { current: AtomicU16::new(0), barrier: history.barrier, late: AtomicU64::new(0) };
     let loud = std::env::var_os("FREEHOLD_HISTORY").is_some();
     with_machine(history.machine, |config, machine| {
         let size = Alloc::metadata_size(config).unwrap();
@@ -99,7 +101,8 @@ impl<'a, 'm> Player<'a, 'm> {
         match place {
             Place::Near(distance) => {
                 let (start, end) = (self.model.base().saturating_sub(40), self.model.end() + 40);
-                // Large machines are walked in larger steps, by a prime so that no alignment is left out.
+                // Large machines are walked in larger steps, by a prime so that no alignment is
+                // left out.
                 let stride = (end - start).div_ceil(1 << 16);
                 let stride = if stride > 1 { stride | 1 } else { 1 };
                 start + u64::from(distance) * stride % (end - start)
@@ -122,11 +125,15 @@ impl<'a, 'm> Player<'a, 'm> {
             Call::Alloc { via, order, migratetype, flags, special } => {
                 self.alloc(via, order, migratetype, flags, special);
             }
-            Call::AllocBulk { via, frames, order, migratetype } => self.alloc_bulk(via, frames, order, migratetype),
+            Call::AllocBulk { via, frames, order, migratetype } => {
+                self.alloc_bulk(via, frames, order, migratetype)
+            }
             Call::FreeLive { via, live } => {
                 if let Some((start, len)) = self.model.live(u64::from(live)) {
                     let range = FrameRange::new(Pfn::new(start), len).unwrap();
-                    range.chunks(Order::MAX).for_each(|(pfn, order)| self.free(via, pfn.get(), order));
+                    range
+                        .chunks(Order::MAX)
+                        .for_each(|(pfn, order)| self.free(via, pfn.get(), order));
                 }
             }
             Call::FreeSingly { via, live } => {
@@ -140,11 +147,15 @@ impl<'a, 'm> Player<'a, 'm> {
                 let order = Order::new(order).unwrap();
                 self.free(via, self.pfn(place), order);
             }
-            Call::FreeRange { via, place, frames } => self.free_range(via, self.range(place, u64::from(frames))),
+            Call::FreeRange { via, place, frames } => {
+                self.free_range(via, self.range(place, u64::from(frames)))
+            }
             Call::FreeRangeWith { via, place, frames, keep } => {
                 self.free_range_with(via, self.range(place, u64::from(frames)), keep);
             }
-            Call::FreeBulk { via, live, frames, step, wrong } => self.free_bulk(via, live, frames, step, wrong),
+            Call::FreeBulk { via, live, frames, step, wrong } => {
+                self.free_bulk(via, live, frames, step, wrong)
+            }
             Call::FreeTwice { first, second, live } => self.free_twice(first, second, live),
             Call::Tick { via } => self.tick(via, false),
             Call::Flush { via } => self.tick(via, true),
@@ -152,7 +163,9 @@ impl<'a, 'm> Player<'a, 'm> {
             Call::ContigRange { place, frames, moving } => {
                 self.contig_range(self.range(place, u64::from(frames)), moving);
             }
-            Call::Contig { frames, align, place, window } => self.contig(frames, align, place, window),
+            Call::Contig { frames, align, place, window } => {
+                self.contig(frames, align, place, window)
+            }
             Call::Own { cpu } => self.own(cpu),
             Call::Disown { cpu } => {
                 if let Some(owned) = self.owned.get_mut(usize::from(cpu)) {
@@ -179,8 +192,12 @@ impl<'a, 'm> Player<'a, 'm> {
             }
             Call::SetWatermarks { zone, marks } => {
                 let marks = marks.map(|mark| u64::from(mark) * 4);
-                let result = self.fh.set_watermarks(usize::from(zone), marks[0], marks[1], marks[2]);
-                assert_eq!(result.is_ok(), usize::from(zone) < self.fh.zone_count() && marks.is_sorted());
+                let result =
+                    self.fh.set_watermarks(usize::from(zone), marks[0], marks[1], marks[2]);
+                assert_eq!(
+                    result.is_ok(),
+                    usize::from(zone) < self.fh.zone_count() && marks.is_sorted()
+                );
                 self.reserves |= result.is_ok();
             }
             Call::Look { cpu, zone, place } => self.look(cpu, zone, place),
@@ -200,7 +217,8 @@ impl<'a, 'm> Player<'a, 'm> {
 
     fn alloc(&mut self, via: Via, order: u8, migratetype: u8, flags: u8, special: Option<Special>) {
         let order = Order::new(order).unwrap();
-        let kind = Migratetype::from_index(usize::from(migratetype)).unwrap_or(Migratetype::Movable);
+        let kind =
+            Migratetype::from_index(usize::from(migratetype)).unwrap_or(Migratetype::Movable);
         let mut flags = AllocFlags::from_bits_truncate(u16::from(flags));
         if !self.reserves {
             // A reserve would be set aside, and nothing could be said of failures any more.
@@ -230,11 +248,17 @@ impl<'a, 'm> Player<'a, 'm> {
         let wanted = Wanted { order, align, from, below, migratetype: kind, flags };
         match result {
             Ok(pfn) => {
-                assert!(wanted.may_have(self.fh, pfn.get()), "{pfn} is of a block that is not for {wanted:?}");
+                assert!(
+                    wanted.may_have(self.fh, pfn.get()),
+                    "{pfn} is of a block that is not for {wanted:?}"
+                );
                 assert!(!offline && Migratetype::PCP.contains(&kind));
                 let start = pfn.get();
                 assert!(pfn.is_aligned(align), "{pfn} is not aligned to {align}");
-                assert!(from <= start && start + order.frames() <= below, "{pfn} is not within {from:#x}..{below:#x}");
+                assert!(
+                    from <= start && start + order.frames() <= below,
+                    "{pfn} is not within {from:#x}..{below:#x}"
+                );
                 self.model.take(start, order.frames());
                 self.model.open(start, start + align.frames());
             }
@@ -253,7 +277,10 @@ impl<'a, 'm> Player<'a, 'm> {
             Err(AllocError::NoMemory { .. }) => {
                 assert!(!offline);
                 let got = wanted.should_have_got(self.fh, &self.model);
-                assert_eq!(got, None, "{wanted:?} was refused, but there are free frames from there on");
+                assert_eq!(
+                    got, None,
+                    "{wanted:?} was refused, but there are free frames from there on"
+                );
                 if order == Order::ZERO && align == order && from == 0 && below == u64::MAX {
                     self.nothing_but_reserves();
                 }
@@ -262,8 +289,8 @@ impl<'a, 'm> Player<'a, 'm> {
         }
     }
 
-    /// Whether a request that may not wait finds all there is: no owner is in its way, no other CPU leases anything, and there
-    /// are few blocks to look at.
+    /// Whether a request that may not wait finds all there is: no owner is in its way, no other CPU
+    /// leases anything, and there are few blocks to look at.
     fn all_within_reach(&self, via: Via) -> bool {
         let owner = self.host.barrier && self.owned[usize::from(via.cpu())].is_some();
         let blocks: usize = (0..self.fh.zone_count()).map(|z| self.fh.pageblocks(z).count()).sum();
@@ -275,25 +302,37 @@ impl<'a, 'm> Player<'a, 'm> {
     fn nothing_but_reserves(&self) {
         for zone in (0..self.fh.zone_count()).map(|z| self.fh.zone_stats(z).unwrap()) {
             let left = zone.free - zone.free_cma - zone.free_high_atomic;
-            assert!(left <= zone.watermarks[0], "refused with {left} frames free, watermark {}", zone.watermarks[0]);
+            assert!(
+                left <= zone.watermarks[0],
+                "refused with {left} frames free, watermark {}",
+                zone.watermarks[0]
+            );
         }
     }
 
     fn alloc_bulk(&mut self, via: Via, frames: u16, order: u8, migratetype: u8) {
         let order = Order::new(order).unwrap();
-        let kind = Migratetype::from_index(usize::from(migratetype)).unwrap_or(Migratetype::Movable);
+        let kind =
+            Migratetype::from_index(usize::from(migratetype)).unwrap_or(Migratetype::Movable);
         let mut out = vec![Pfn::default(); usize::from(frames)];
         let result = through!(self, via, alloc_bulk(Request::new(order, kind), &mut out));
         let offline = !self.is_online(via.cpu());
         match result {
             Ok(n) => {
-                assert!(!offline && order == Order::ZERO && (Migratetype::PCP.contains(&kind) || n == 0));
+                assert!(
+                    !offline
+                        && order == Order::ZERO
+                        && (Migratetype::PCP.contains(&kind) || n == 0)
+                );
                 // Neighbours are one allocation, so that there is something to free in ranges.
                 for run in out[..n].chunk_by(|a, b| a.get() + 1 == b.get()) {
                     self.model.take(run[0].get(), run.len() as u64);
                 }
                 if n < out.len() {
-                    assert!(self.reserves || self.model.free() == 0, "{n} frames, and more are free");
+                    assert!(
+                        self.reserves || self.model.free() == 0,
+                        "{n} frames, and more are free"
+                    );
                     self.nothing_but_reserves();
                 }
             }
@@ -309,16 +348,31 @@ impl<'a, 'm> Player<'a, 'm> {
     }
 
     /// Compares the answer to a free of `len` frames with what is known of them.
-    fn freed(&mut self, via: Via, start: u64, len: u64, right: bool, result: Result<(), FreeError>) {
+    fn freed(
+        &mut self,
+        via: Via,
+        start: u64,
+        len: u64,
+        right: bool,
+        result: Result<(), FreeError>,
+    ) {
         match result {
             Ok(()) => {
-                assert!(right && self.is_online(via.cpu()), "{start:#x}+{len} was freed and should not have been");
+                assert!(
+                    right && self.is_online(via.cpu()),
+                    "{start:#x}+{len} was freed and should not have been"
+                );
                 self.model.give(start, len);
             }
-            Err(FreeError::CpuOffline { cpu }) => assert!(cpu.get() == via.cpu() && !self.is_online(cpu.get())),
+            Err(FreeError::CpuOffline { cpu }) => {
+                assert!(cpu.get() == via.cpu() && !self.is_online(cpu.get()))
+            }
             Err(error) => {
                 assert!(!right, "{start:#x}+{len} is in use, but: {error}");
-                assert!(self.model.explains(error, start, len), "{start:#x}+{len}: {error}, which is not so");
+                assert!(
+                    self.model.explains(error, start, len),
+                    "{start:#x}+{len}: {error}, which is not so"
+                );
             }
         }
     }
@@ -370,7 +424,10 @@ impl<'a, 'm> Player<'a, 'm> {
             let (start, len) = (run[0], run.len() as u64);
             if !self.model.may_free(start, len) {
                 let error = result.expect_err("a wrong run was freed");
-                assert!(self.model.explains(error, start, len), "{start:#x}+{len}: {error}, which is not so");
+                assert!(
+                    self.model.explains(error, start, len),
+                    "{start:#x}+{len}: {error}, which is not so"
+                );
                 return;
             }
             self.model.give(start, len);
@@ -381,7 +438,10 @@ impl<'a, 'm> Player<'a, 'm> {
     fn free_bulk(&mut self, via: Via, live: u8, frames: u8, step: u8, wrong: Option<Place>) {
         let mut pfns = Vec::new();
         for n in 0..u64::from(frames) {
-            let Some((start, len)) = self.model.live(u64::from(live) + n / 8 * u64::from(step)) else { break };
+            let Some((start, len)) = self.model.live(u64::from(live) + n / 8 * u64::from(step))
+            else {
+                break;
+            };
             pfns.push(Pfn::new(start + n * u64::from(step) % len));
         }
         if wrong.is_none() {
@@ -397,7 +457,10 @@ impl<'a, 'm> Player<'a, 'm> {
         let result = through!(self, via, free_bulk(&pfns));
         if !self.is_online(via.cpu()) {
             let error = result.expect_err("the CPU is offline");
-            assert_eq!((error.freed, error.error), (0, FreeError::CpuOffline { cpu: CpuId::new(via.cpu()) }));
+            assert_eq!(
+                (error.freed, error.error),
+                (0, FreeError::CpuOffline { cpu: CpuId::new(via.cpu()) })
+            );
             return;
         }
         for (at, pfn) in pfns.iter().map(|pfn| pfn.get()).enumerate() {
@@ -439,7 +502,8 @@ impl<'a, 'm> Player<'a, 'm> {
 
     fn contig_range(&mut self, range: FrameRange, moving: bool) {
         let (start, end) = (range.start.get(), range.end.get());
-        let helper = self.online.iter().position(|&online| online).map(|cpu| CpuId::new(cpu as u16));
+        let helper =
+            self.online.iter().position(|&online| online).map(|cpu| CpuId::new(cpu as u16));
         let (fh, model) = (self.fh, &mut self.model);
         model.open(start, end);
         let result = fh.alloc_contig_range(range, |used| {
@@ -449,8 +513,14 @@ impl<'a, 'm> Player<'a, 'm> {
             }
             let Some(cpu) = helper.filter(|_| moving) else { return false };
             for pfn in used.start.get()..used.end.get() {
-                let Ok(new) = fh.on(cpu).alloc(Request::new(Order::ZERO, Migratetype::Movable)) else { return false };
-                assert!(!range.contains(new), "{new} was handed out of the range that is being emptied");
+                let Ok(new) = fh.on(cpu).alloc(Request::new(Order::ZERO, Migratetype::Movable))
+                else {
+                    return false;
+                };
+                assert!(
+                    !range.contains(new),
+                    "{new} was handed out of the range that is being emptied"
+                );
                 model.take(new.get(), 1);
                 fh.on(cpu).free(Pfn::new(pfn), Order::ZERO).unwrap();
                 model.give(pfn, 1);
@@ -470,7 +540,8 @@ impl<'a, 'm> Player<'a, 'm> {
                 let leaves = zone.is_some_and(|span| span.end == pfn && end > pfn.get());
                 assert!(leaves || model.get(pfn.get()) == Frame::Absent);
             }
-            // A run whose migration gave up half-way is named by its start, which may have been moved by then.
+            // A run whose migration gave up half-way is named by its start, which may have been
+            // moved by then.
             Err(AllocError::Busy { pfn }) if moving => assert!(range.contains(pfn)),
             Err(AllocError::Busy { pfn }) => {
                 assert_eq!(model.get(pfn.get()), Frame::Used, "{pfn} is said to be in use");
@@ -549,7 +620,10 @@ impl<'a, 'm> Player<'a, 'm> {
         assert_eq!(fh.cpu_stats(id).is_some(), usize::from(cpu) < self.online.len());
         assert_eq!(fh.cpu_count(), self.online.len());
         assert_eq!(fh.zone_stats(zone).is_some(), zone < fh.zone_count());
-        assert_eq!(fh.largest_possible_order(zone).is_some(), fh.zone_stats(zone).is_some_and(|z| z.managed > 0));
+        assert_eq!(
+            fh.largest_possible_order(zone).is_some(),
+            fh.zone_stats(zone).is_some_and(|z| z.managed > 0)
+        );
         let pfn = self.pfn(place);
         let expected = self.model.spans.iter().position(|span| span.contains(Pfn::new(pfn)));
         let expected = expected.filter(|_| self.model.get(pfn) != Frame::Absent);
@@ -569,7 +643,8 @@ impl<'a, 'm> Player<'a, 'm> {
         check_blocks(self.fh, &self.model);
     }
 
-    /// Everything is given back: every frame is free, every block whole, the largest order to be had.
+    /// Everything is given back: every frame is free, every block whole, the largest order to be
+    /// had.
     fn finish(mut self) {
         self.check(true);
         self.owned.clear();
@@ -585,7 +660,11 @@ impl<'a, 'm> Player<'a, 'm> {
             let stats = self.fh.zone_stats(z).unwrap();
             assert_eq!(stats.free, stats.managed, "zone {z} at the end");
             assert_eq!(stats.free_in_zone, stats.managed, "zone {z} at the end");
-            assert_eq!(stats.largest_free_order(), self.fh.largest_possible_order(z), "zone {z} at the end");
+            assert_eq!(
+                stats.largest_free_order(),
+                self.fh.largest_possible_order(z),
+                "zone {z} at the end"
+            );
         }
         // Nothing happens at the same moment here: every wrong free is seen at once.
         assert_eq!(self.host.late.load(Ordering::Relaxed), 0, "late double frees");

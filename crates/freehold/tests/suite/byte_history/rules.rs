@@ -1,4 +1,5 @@
-//! When a request must not fail, said by looking at every frame; and what the allocator must say of its blocks.
+//! When a request must not fail, said by looking at every frame; and what the allocator must say of
+//! its blocks.
 
 use freehold::{AllocFlags, Freehold, Migratetype, Order, PageblockState};
 
@@ -31,31 +32,39 @@ impl Wanted {
     /// The part of a min watermark that it keeps.
     fn mark(&self, min: u64) -> u64 {
         let mut mark = min;
-        for (flag, part) in [(AllocFlags::MIN_RESERVE, 2), (AllocFlags::NON_BLOCK, 4), (AllocFlags::OOM, 2)] {
+        for (flag, part) in
+            [(AllocFlags::MIN_RESERVE, 2), (AllocFlags::NON_BLOCK, 4), (AllocFlags::OOM, 2)]
+        {
             mark -= if self.flags.contains(flag) { mark / part } else { 0 };
         }
         if self.flags.contains(AllocFlags::NO_WATERMARKS) { 0 } else { mark }
     }
 
-    /// Frames that a request which has just failed should have got, while nobody has anything in hand: in a block of a group,
-    /// or in one of a zone that keeps its mark without them.
+    /// Frames that a request which has just failed should have got, while nobody has anything in
+    /// hand: in a block of a group, or in one of a zone that keeps its mark without them.
     pub fn should_have_got(&self, fh: &Freehold<'_, Any<'_>>, model: &Model) -> Option<u64> {
         (0..fh.zone_count()).find_map(|z| {
-            let blocks: Vec<_> = fh.pageblocks(z).filter(|block| self.may_use(block.migratetype)).collect();
+            let blocks: Vec<_> =
+                fh.pageblocks(z).filter(|block| self.may_use(block.migratetype)).collect();
             let mark = self.mark(fh.zone_stats(z).unwrap().watermarks[0]);
             // CMA frames do not count for who takes others.
             let allowed = |cma: bool| {
                 let zones_own = |block: &&PageblockState| block.holder.is_none();
                 let counts = |block: &&PageblockState| cma || block.migratetype != Migratetype::Cma;
-                let own =
-                    blocks.iter().filter(zones_own).filter(counts).map(|block| u64::from(block.free)).sum::<u64>();
+                let own = blocks
+                    .iter()
+                    .filter(zones_own)
+                    .filter(counts)
+                    .map(|block| u64::from(block.free))
+                    .sum::<u64>();
                 own.checked_sub(self.order.frames()).is_some_and(|left| left >= mark)
             };
             if self.order > Order::PAGEBLOCK {
                 return self.run_of_blocks(&blocks).filter(|_| allowed(false));
             }
-            let may_go =
-                |block: &&PageblockState| block.holder.is_some() || allowed(block.migratetype == Migratetype::Cma);
+            let may_go = |block: &&PageblockState| {
+                block.holder.is_some() || allowed(block.migratetype == Migratetype::Cma)
+            };
             blocks.iter().filter(may_go).find_map(|block| self.run_in(block, model))
         })
     }
@@ -65,12 +74,15 @@ impl Wanted {
         let (low, high) = (start.max(self.from), (start + 512).min(self.below));
         let first = low.checked_next_multiple_of(self.align.frames())?;
         let is_free = |pfn: u64| model.get(pfn).is_free();
-        let fits = |&at: &u64| at + self.order.frames() <= high && (at..at + self.order.frames()).all(is_free);
+        let fits = |&at: &u64| {
+            at + self.order.frames() <= high && (at..at + self.order.frames()).all(is_free)
+        };
         (first..high).step_by(self.align.frames() as usize).find(fits)
     }
 
     fn run_of_blocks(&self, blocks: &[PageblockState]) -> Option<u64> {
-        let whole = |block: &PageblockState| block.free == 512 && block.migratetype != Migratetype::Cma;
+        let whole =
+            |block: &PageblockState| block.free == 512 && block.migratetype != Migratetype::Cma;
         let blocks = blocks.iter().filter(|block| whole(block)).map(|block| block.start.get());
         let blocks: std::collections::BTreeSet<u64> = blocks.collect();
         let fits = |&&at: &&u64| {
@@ -106,14 +118,18 @@ pub fn check_blocks(fh: &Freehold<'_, Any<'_>>, model: &Model) {
             (seen, free) = (seen + frames.0, free + frames.1);
             by_type[block.migratetype.index()] += 1;
         }
-        assert_eq!((seen, free, by_type), (stats.managed, stats.free, stats.blocks_by_type), "zone {z}");
+        assert_eq!(
+            (seen, free, by_type),
+            (stats.managed, stats.free, stats.blocks_by_type),
+            "zone {z}"
+        );
         let chunks: u64 = stats.free_chunks.iter().enumerate().map(|(order, n)| n << order).sum();
         assert_eq!(chunks, stats.free, "zone {z}: its chunks are not all that is free");
         let span = model.spans[z];
-        let largest = (0..=Order::MAX.get())
-            .rev()
-            .map(|order| Order::new(order).unwrap())
-            .find(|&order| model.free_run(order.frames(), order, span.start.get(), span.end.get()).is_some());
+        let largest =
+            (0..=Order::MAX.get()).rev().map(|order| Order::new(order).unwrap()).find(|&order| {
+                model.free_run(order.frames(), order, span.start.get(), span.end.get()).is_some()
+            });
         assert_eq!(stats.largest_free_order(), largest, "zone {z}");
     }
 }

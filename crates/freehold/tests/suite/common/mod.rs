@@ -6,8 +6,8 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 
 use freehold::{
-    AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Pressure, Request, SingleCpu,
-    Watermarks, ZoneConfig,
+    AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Pressure,
+    Request, SingleCpu, Watermarks, ZoneConfig,
 };
 
 pub const MIB: u64 = 256;
@@ -32,8 +32,8 @@ pub fn unmovable(n: u8) -> Request {
     Request::new(order(n), Migratetype::Unmovable)
 }
 
-/// Any host. The allocator is compiled for this type alone: once for each of a dozen hosts took longer than all tests take
-/// to run.
+/// Any host. The allocator is compiled for this type alone: once for each of a dozen hosts took
+/// longer than all tests take to run.
 #[derive(Clone, Copy)]
 pub struct Any<'h>(pub &'h dyn Platform);
 
@@ -114,10 +114,13 @@ pub struct Membarrier {
 
 impl Membarrier {
     pub fn new() -> &'static Self {
-        // SAFETY: MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED (16) takes no pointers and only registers the process.
-        let available = cfg!(not(miri)) && unsafe { libc::syscall(libc::SYS_membarrier, 16, 0, 0) } == 0;
+        // SAFETY: MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED (16) takes no pointers and only
+        // registers the process.
+        let available =
+            cfg!(not(miri)) && unsafe { libc::syscall(libc::SYS_membarrier, 16, 0, 0) } == 0;
         if !available {
-            // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
+            // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to
+            // be seen.
             let _ = writeln!(
                 std::io::stderr(),
                 "SKIPPED: no membarrier here; the ordinary lock is tested instead of the biased one"
