@@ -86,31 +86,38 @@ pub trait Frames {
     fn free_range_with(
         &self,
         range: FrameRange,
-        mut last_reference: impl FnMut(Pfn) -> bool,
-    ) -> Result<u64, FreeError>
-    where
-        Self: Sized,
-    {
-        if range.is_empty() {
-            return Err(FreeError::ZeroLength);
-        }
-        let mut kept = 0;
-        let mut start = range.start;
-        for pfn in range.start.get()..range.end.get() {
-            if last_reference(Pfn::new(pfn)) {
-                continue;
-            }
-            kept += 1;
-            if start.get() < pfn {
-                self.free_range(FrameRange { start, end: Pfn::new(pfn) })?;
-            }
-            start = Pfn::new(pfn + 1);
-        }
-        if start < range.end {
-            self.free_range(FrameRange { start, end: range.end })?;
-        }
-        Ok(kept)
+        last_reference: &mut dyn FnMut(Pfn) -> bool,
+    ) -> Result<u64, FreeError> {
+        free_runs(range, last_reference, |run| self.free_range(run))
     }
+}
+
+/// Frees the maximal runs of frames for which `last_reference` says so, lowest first; returns how
+/// many frames were kept.
+pub(super) fn free_runs(
+    range: FrameRange,
+    mut last_reference: impl FnMut(Pfn) -> bool,
+    free: impl Fn(FrameRange) -> Result<(), FreeError>,
+) -> Result<u64, FreeError> {
+    if range.is_empty() {
+        return Err(FreeError::ZeroLength);
+    }
+    let mut kept = 0;
+    let mut start = range.start;
+    for pfn in range.start.get()..range.end.get() {
+        if last_reference(Pfn::new(pfn)) {
+            continue;
+        }
+        kept += 1;
+        if start.get() < pfn {
+            free(FrameRange { start, end: Pfn::new(pfn) })?;
+        }
+        start = Pfn::new(pfn + 1);
+    }
+    if start < range.end {
+        free(FrameRange { start, end: range.end })?;
+    }
+    Ok(kept)
 }
 
 impl<'m, P: Platform, D: Door<'m>> Frames for Handle<'_, 'm, P, D> {

@@ -10,14 +10,15 @@
 //!
 //! Each call is written once, for every [door](super::door); the compiler makes one of each. A
 //! single chunk's calls are in [`chunk`](super::chunk), those of many frames and of ranges here.
-//! Code that cares for none of this takes [`Frames`].
+//! Code that cares for none of this takes [`Frames`](crate::Frames).
 
 use super::door::{Anybody, Door, Owner};
+use super::frames::free_runs;
 use crate::cpu::inside::Inside;
 use crate::primitive::Plain;
 use crate::{
-    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, Frames, FreeError, Freehold, Pfn,
-    Platform, Request,
+    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Pfn, Platform,
+    Request,
 };
 
 /// The calls of one CPU, through a [`Door`]: see [`On`] and [`Owned`] for the two there are.
@@ -46,7 +47,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Calls made on the current CPU, which the platform is asked for once, now: a handle that is
     /// kept stays with that CPU wherever its thread goes. Whoever wants the platform asked at each
-    /// call uses the allocator itself as [`Frames`].
+    /// call uses the allocator itself as [`Frames`](crate::Frames).
     #[inline]
     #[must_use]
     pub fn here(&self) -> On<'_, 'm, P> {
@@ -101,7 +102,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     }
 
     /// Frees those frames of a range for which `last_reference` says so, in maximal runs; returns
-    /// how many were kept. See [`Frames::free_range_with`].
+    /// how many were kept. Each frame is asked about once, in rising order.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
         range: FrameRange,
         last_reference: impl FnMut(Pfn) -> bool,
     ) -> Result<u64, FreeError> {
-        Frames::free_range_with(self, range, last_reference)
+        free_runs(range, last_reference, |run| self.free_range(run))
     }
 
     /// Allocates single frames until `out` is full or memory is not; returns how many there are.

@@ -394,7 +394,7 @@ impl<'a, 'm> Player<'a, 'm> {
     fn free_range_with(&mut self, via: Via, range: FrameRange, keep: u8) {
         let keep = |pfn: u64| keep >> (pfn / 3 % 8) & 1 == 1;
         let mut asked = range.start.get();
-        let result = Frames::free_range_with(&self.through(via).as_ref(), range, |pfn| {
+        let result = self.through(via).free_range_with(range, &mut |pfn| {
             assert_eq!(pfn.get(), asked, "asked out of order");
             asked += 1;
             !keep(pfn.get())
