@@ -14,11 +14,11 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use freehold::{CpuId, FrameRange, Order, Pfn, SingleCpu};
-use freehold_lab::bench::calls::{Calls, Machine, Refused};
-use freehold_lab::bench::engines::{FreeholdMachine, InitialThread};
-use freehold_lab::bench::loops::{BULK, alloc_all, free_all, pairs, shuffle};
-use freehold_lab::bench::steady::{Churn, Depth, Freed, Mixed};
-use freehold_lab::engines::Waits;
+use freehold_bench::calls::{Calls, Machine, Refused};
+use freehold_bench::engines::{FreeholdMachine, InitialThread};
+use freehold_bench::loops::{BULK, alloc_all, free_all, pairs, shuffle};
+use freehold_bench::steady::{Churn, Depth, Freed, Mixed};
+use freehold_labkit::engines::Waits;
 
 /// Frames of a GiB.
 const GIB: u64 = 1 << 18;

@@ -12,11 +12,11 @@
 use std::process::ExitCode;
 
 use freehold::{CpuId, Order, Pfn};
-use freehold_lab::bench::calls::{Calls, Machine, Refused};
-use freehold_lab::bench::engines::{
+use freehold_bench::calls::{Calls, Machine, Refused};
+use freehold_bench::engines::{
     BuddySystem, ClassicMachine, FreeholdCpu, FreeholdMachine, InitialThread,
 };
-use freehold_lab::bench::loops::{alloc_all, free_all, pairs_inlined};
+use freehold_bench::loops::{alloc_all, free_all, pairs_inlined};
 
 /// 1 GiB.
 const FRAMES: u64 = 1 << 18;

@@ -14,7 +14,7 @@
 //! | `refill_step_ns`, `drain_step_ns`, `pcp_step_ns`, `merge_step_ns` | 524,288 frames (2 GiB) allocated, then freed: what that takes longer, by the steps that the engine counted |
 //! | `remote_free_ns`; freehold's `pcp_step_ns` | 4,096 frames allocated as one CPU and freed as another, by one thread: no line moves; what the allocations take longer than where the same CPU had freed them |
 //!
-//! All by one thread or two in turns; none is a workload of [`super::validate`] on the CPUs that it
+//! All by one thread or two in turns; none is a workload of [`crate::validate`] on the CPUs that it
 //! is compared on. Costs of calls are less what the same loop takes with an engine that does
 //! nothing. Medians throughout.
 
@@ -26,15 +26,15 @@ use std::time::Instant;
 
 use freehold::{AllocFlags, Migratetype, Order, Pfn, Platform};
 
-use super::model::{EngineCosts, Model};
-use super::real::{Frames, RealCpu, RealMachine, throughput, with_nothing, with_real};
-use super::workloads::{BATCH, Kind, MESSAGE, Setting, programs};
-use crate::bench::clock::{Cpus, thread_time};
-use crate::bench::engines::HostThreads;
-use crate::bench::loops::shuffle;
-use crate::bench::yardstick::{Line, rmw_ns};
-use crate::engine::{Count, Family, Marks, Request};
-use crate::engines::EngineSpec;
+use crate::clock::{Cpus, thread_time};
+use crate::engines::HostThreads;
+use crate::loops::shuffle;
+use crate::real::{Frames, RealCpu, RealMachine, throughput, with_nothing, with_real};
+use crate::yardstick::{Line, rmw_ns};
+use freehold_labkit::engine::{Count, Family, Marks, Request};
+use freehold_labkit::engines::EngineSpec;
+use freehold_simulate::model::{EngineCosts, Model};
+use freehold_simulate::workloads::{BATCH, Kind, MESSAGE, Setting, programs};
 
 /// Memory of the engines: 8 GiB.
 const FRAMES: u64 = 2 << 20;
@@ -45,10 +45,10 @@ const LARGE: usize = 1 << 19;
 const REMOTE: usize = 4096;
 
 /// Steps of a calibration, for a progress bar.
-pub const STEPS: usize = 10 + 4;
+pub(crate) const STEPS: usize = 10 + 4;
 
 /// Measures. `progress` is told what comes next.
-pub fn calibrate(
+pub(crate) fn calibrate(
     machine: String,
     cpus: &Cpus,
     mut progress: impl FnMut(&str),

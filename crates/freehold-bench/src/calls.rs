@@ -1,6 +1,6 @@
 //! What a benchmark asks of an engine.
 //!
-//! Unlike [`crate::engine::Engine`], which replays drive through a trait object, these traits are
+//! Unlike [`freehold_labkit::engine::Engine`], which replays drive through a trait object, these traits are
 //! for static dispatch: the loops in [`super::loops`] and [`super::threads`] are generic and
 //! compiled once for each engine, so that no call through a table is added to work that takes two
 //! or three nanoseconds. It is the same source for all of them; what the compiler inlines of an
@@ -11,8 +11,8 @@ use std::time::Duration;
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
 use super::kind::Kind;
-use crate::engine::Simulated;
-use crate::engines::free_chunks;
+use freehold_labkit::engine::Simulated;
+use freehold_labkit::engines::free_chunks;
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
 pub const START: Pfn = Pfn::new(1 << 20);

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::calls::Machine;
 use super::metric::{GROUP_LOCKS, Metric, ZONE_LOCKS, ZONE_WORK};
-use crate::engine::Count;
+use freehold_labkit::engine::Count;
 
 /// The figures of a run. A metric without one gets no row.
 #[derive(Clone, Debug, Default)]

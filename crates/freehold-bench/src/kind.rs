@@ -2,7 +2,7 @@
 //! is:
 //! [`catalogue`](super::catalogue).
 
-use crate::kinds::names;
+use freehold_labkit::kinds::names;
 
 names! {
     Kind, ("benchmark", "bench --list"):

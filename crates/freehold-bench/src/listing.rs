@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::engines::{FREEHOLD, Peer};
 use super::kind::Kind;
 use super::metric::About;
-use crate::report::table::{Style, wrap};
+use freehold_labkit::report::table::{Style, wrap};
 
 /// A benchmark as `--list --json` has it.
 #[derive(Serialize)]

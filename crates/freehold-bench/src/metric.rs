@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::better::Better;
+use freehold_labkit::better::Better;
 
 /// What a benchmark is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -88,9 +88,9 @@ macro_rules! with_locks {
     [$($metric:expr),* $(,)? $(; $more:expr)*] => {
         &[
             $($metric,)*
-            $crate::bench::metric::OF_LOCKS[0],
-            $crate::bench::metric::OF_LOCKS[1],
-            $crate::bench::metric::OF_LOCKS[2],
+            $crate::metric::OF_LOCKS[0],
+            $crate::metric::OF_LOCKS[1],
+            $crate::metric::OF_LOCKS[2],
             $($more,)*
         ]
     };

@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use freehold::{CpuId, Migratetype, Order, Pfn};
 
-use super::workloads::{DEPTH, Io, MESSAGE, Message, Program, Step};
-use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::clock::Cpus;
-use crate::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads, RingAlone};
-use crate::bench::ring::Ring;
-use crate::bench::yardstick::Line;
-use crate::engine::{Marks, Request};
-use crate::engines::{EngineSpec, FreeholdOptions};
+use crate::calls::{Calls, Machine, Refused};
+use crate::clock::Cpus;
+use crate::engines::{ClassicMachine, FreeholdMachine, HostThreads, RingAlone};
+use crate::ring::Ring;
+use crate::yardstick::Line;
+use freehold_labkit::engine::{Marks, Request};
+use freehold_labkit::engines::{EngineSpec, FreeholdOptions};
+use freehold_simulate::workloads::{DEPTH, Io, MESSAGE, Message, Program, Step};
 
-pub trait RealCpu {
+pub(crate) trait RealCpu {
     fn alloc(&mut self, request: Request) -> Option<Pfn>;
     fn free(&mut self, chunks: &[(Pfn, Order)]);
 }
 
-pub trait RealMachine: Sync {
+pub(crate) trait RealMachine: Sync {
     /// Becomes a CPU. One at a time for each.
     fn cpu(&self, cpu: u16) -> Box<dyn RealCpu + '_>;
     fn marks(&self, cpu: u16) -> Marks;
@@ -69,12 +69,12 @@ impl<M: Machine> RealMachine for M {
 }
 
 /// Lends an engine that does nothing but count.
-pub fn with_nothing<R>(run: impl FnOnce(&dyn RealMachine) -> R) -> R {
+pub(crate) fn with_nothing<R>(run: impl FnOnce(&dyn RealMachine) -> R) -> R {
     run(&RingAlone)
 }
 
 /// Builds an engine for real threads and lends it.
-pub fn with_real<R>(
+pub(crate) fn with_real<R>(
     spec: &EngineSpec,
     cpus: u16,
     frames: u64,
@@ -130,7 +130,7 @@ const ZEROED: usize = 1 << 20;
 const FRAME: usize = 4096;
 
 /// What a frame's worth of zeros is written to.
-pub struct Frames {
+pub(crate) struct Frames {
     bytes: Vec<u8>,
     at: usize,
 }
@@ -142,7 +142,7 @@ impl Default for Frames {
 }
 
 impl Frames {
-    pub fn zero(&mut self) {
+    pub(crate) fn zero(&mut self) {
         self.at = (self.at + FRAME) % ZEROED;
         let frame = &mut self.bytes[self.at..self.at + FRAME];
         frame.fill(0);
@@ -204,7 +204,7 @@ const WARM: Duration = Duration::from_millis(60);
 const COUNT: Duration = Duration::from_millis(200);
 
 /// Frames allocated per second by these programs, one a thread, each on a CPU of its own.
-pub fn throughput(machine: &dyn RealMachine, cpus: &Cpus, programs: Vec<Box<dyn Program>>) -> f64 {
+pub(crate) fn throughput(machine: &dyn RealMachine, cpus: &Cpus, programs: Vec<Box<dyn Program>>) -> f64 {
     let n = programs.len();
     let rings: Vec<Vec<Pipe>> =
         (0..n).map(|_| (0..n).map(|_| Pipe(Ring::new(DEPTH))).collect()).collect();

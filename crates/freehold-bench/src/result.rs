@@ -1,12 +1,14 @@
 //! Figures of several runs, and what `--json` prints of them.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 
 use super::kind::Kind;
-use super::metric::Metric;
-use super::significance;
-use crate::better::Better;
-use crate::one_line::one_line;
+use super::metric::{About, Metric};
+use freehold_labkit::better::Better;
+use freehold_labkit::one_line::one_line;
+use freehold_labkit::significance;
 
 /// Figures of the runs so far, of one thing, rising.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -191,6 +193,8 @@ pub struct Report {
     pub unsuited: Vec<Unsuited>,
     #[serde(skip)]
     pub engines: Vec<String>,
+    /// What each benchmark is, as `--list` says it.
+    pub benchmarks: BTreeMap<&'static str, &'static About>,
     /// The figures: by benchmark, then metric, then engine.
     pub rows: Vec<Row>,
 }

@@ -26,7 +26,7 @@ use super::scale::Scale;
 use super::side::Side;
 use super::workloads::{self, Run};
 use super::{memory, threads, yardstick};
-use crate::engines::FreeholdOptions;
+use freehold_labkit::engines::FreeholdOptions;
 
 /// Threads that a benchmark runs on this machine.
 fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
@@ -62,6 +62,7 @@ fn run_here(
         pinned: cpus.pin(0),
         barrier: host.has_barrier(),
         engines: plan.engines.iter().map(|engine| engine.name().to_owned()).collect(),
+        benchmarks: plan.benchmarks.iter().map(|kind| (kind.name(), kind.about())).collect(),
         ..Report::default()
     };
     // Relaxed: a flag that carries nothing.

@@ -18,7 +18,8 @@ use freehold::{CpuId, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
 use super::clock::timed;
-use super::loops::{Random, alloc_all, free_all, per, shuffle};
+use super::loops::{alloc_all, free_all, per, shuffle};
+use freehold_labkit::random::Random;
 
 const CPU: CpuId = CpuId::new(0);
 

@@ -18,12 +18,12 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement};
 use super::kind::Kind;
 use super::memory;
 use super::result::{Report, Row};
-use super::significance;
 use super::targets::{Verdict, verdicts};
-use crate::better::Better;
-use crate::report::number::thousands;
-use crate::report::table::{Style, new_table, right, trim_lines, wrap};
-use crate::report::unique;
+use freehold_labkit::better::Better;
+use freehold_labkit::report::number::thousands;
+use freehold_labkit::report::table::{Style, new_table, right, trim_lines, wrap};
+use freehold_labkit::report::unique;
+use freehold_labkit::significance;
 
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);
@@ -386,7 +386,7 @@ pub fn render_targets(report: &Report, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::result::{Comparison, Spread};
+    use crate::result::{Comparison, Spread};
 
     fn row(
         engine: &str,

@@ -81,7 +81,7 @@ const TARGETS: [Target; 38] = [
         "vmalloc: contiguous free on, 512 pages",
         "vmalloc",
         "fix_size_alloc_test_p512_h0_contig_free_speedup",
-        { Goal::Times(4.0) },
+        Goal::Times(4.0),
     ),
     target(
         "  huge",
@@ -234,8 +234,8 @@ fn of_rmw(report: &Report, row: &Row, most: f64) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::kind::Kind;
-    use crate::better::Better;
+    use crate::kind::Kind;
+    use freehold_labkit::better::Better;
 
     fn row(engine: &str, benchmark: &'static str, metric: &'static str, median: f64) -> Row {
         Row {

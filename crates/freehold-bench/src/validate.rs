@@ -3,47 +3,22 @@
 //! A row agrees where the simulated throughput is within 20 % of the measured one. Think times are
 //! left out on both sides: they would only dilute what is compared.
 
-use serde::Serialize;
+use freehold_labkit::engines::EngineSpec;
+use freehold_simulate::validation::ValidationRow;
+use freehold_simulate::workloads::{Setting, programs};
+use freehold_simulate::{Kind, Model, Scenario, SimulateError, simulate};
 
-use super::model::Model;
-use super::real::{throughput, with_real};
-use super::run::{Scenario, SimulateError, simulate};
-use super::workloads::{Kind, Setting, programs};
-use crate::bench::clock::Cpus;
-use crate::engines::EngineSpec;
+use crate::clock::Cpus;
+use crate::real::{throughput, with_real};
 
-pub const WORKLOADS: [Kind; 5] =
+pub(crate) const WORKLOADS: [Kind; 5] =
     [Kind::Pair, Kind::Bulk, Kind::PageFault1, Kind::ProducerConsumer, Kind::ManyAllocFewFree];
 /// CPUs that they are compared on, as far as there are so many.
-pub const CPUS: [u16; 3] = [1, 2, 16];
+pub(crate) const CPUS: [u16; 3] = [1, 2, 16];
 /// Memory of both machines: 8 GiB.
 const FRAMES: u64 = 2 << 20;
-/// How far off a row may be.
-const TOLERANCE: f64 = 0.2;
-
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct ValidationRow {
-    pub workload: String,
-    pub engine: String,
-    /// CPUs, and threads.
-    pub cpus: u16,
-    /// Frames per second of real threads: the median of the runs.
-    pub measured: f64,
-    /// The least and the greatest of the runs.
-    pub measured_range: [f64; 2],
-    /// Frames per second by the model.
-    pub simulated: f64,
-}
-
-impl ValidationRow {
-    /// Whether they agree within 20 %.
-    pub fn agrees(&self) -> bool {
-        (self.simulated / self.measured - 1.0).abs() <= TOLERANCE
-    }
-}
-
 /// The comparisons that this process's CPUs allow: workload and CPUs.
-pub fn cases(cpus: &Cpus) -> Vec<(Kind, u16)> {
+pub(crate) fn cases(cpus: &Cpus) -> Vec<(Kind, u16)> {
     let cases = WORKLOADS.into_iter().flat_map(|kind| CPUS.map(|cpus| (kind, cpus)));
     cases
         .filter(|&(kind, n)| usize::from(n) <= cpus.count() && n >= kind.about().fewest_cpus)
@@ -51,7 +26,7 @@ pub fn cases(cpus: &Cpus) -> Vec<(Kind, u16)> {
 }
 
 /// Compares. Engines take turns within each of `runs` runs; `progress` is told before each.
-pub fn validate(
+pub(crate) fn validate(
     engines: &[EngineSpec],
     model: &Model,
     cpus: &Cpus,

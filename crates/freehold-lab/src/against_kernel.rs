@@ -1,14 +1,16 @@
 //! `freehold replay --against-kernel` and `--power`: the machine that zoneinfo describes, a replay
 //! of what the recording kernel was asked for, and its own counts beside the model's.
 
-use super::error::CliError;
-use super::input::TraceFile;
 use super::machine::{Recorded, no_zoneinfo};
 use super::passes::{self, Done};
 use super::replay_args::{ReplayArgs, StartingLists};
-use crate::engines::EngineSpec;
-use crate::replay::against_kernel::{self, AgainstKernel, KernelCounts};
-use crate::replay::{Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, starting_lists};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::input::TraceFile;
+use freehold_labkit::engines::EngineSpec;
+use freehold_labkit::replay::against_kernel::{self, AgainstKernel, KernelCounts};
+use freehold_labkit::replay::{
+    Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, starting_lists,
+};
 
 /// Engines built at a time: each has some ten bytes for each frame of the machine.
 const AT_ONCE: usize = 4;

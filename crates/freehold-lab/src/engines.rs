@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use super::error::CliError;
-use super::{Outcome, output};
-use crate::engines::{self, Entry};
-use crate::report::table::{Style, rendered};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::{Outcome, output};
+use freehold_labkit::engines::{self, Entry};
+use freehold_labkit::report::table::{Style, rendered};
 
 const EXAMPLES: &str = "\
 Examples:

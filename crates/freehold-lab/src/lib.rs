@@ -1,47 +1,39 @@
-//! The command line of `freehold`.
+//! The command line of `freehold`: replays of traces, recordings of them, and the engines there are.
+//!
+//! ```text
+//!  freehold  replay ── replay_args  the machine, the passes over the trace, notes on standard error
+//!            record                 a trace of the running kernel
+//!            engines                what can be named
+//!            tools                  bench, simulate, report, ...: programs of their own, started as cargo starts its
+//! ```
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard
 //! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not
-//! whole, `compare --worse` found something worse, or a soak something wrong; 2 wrong usage or
-//! input that cannot be read; 130 stopped by the user.
+//! whole; 2 wrong usage or input that cannot be read; 130 stopped by the user.
+
+#![deny(unsafe_code)]
 
 mod against_kernel;
-mod bench;
-mod calibrate;
-mod compare;
-mod complete;
 mod engines;
-mod error;
-mod fragmentation;
-mod given;
-mod input;
 mod machine;
 mod notes;
-mod output;
 mod passes;
-mod picture;
-mod progress;
 mod record;
 mod replay;
 mod replay_args;
-mod report;
-mod results;
-mod simulate;
-mod size;
-mod soak;
-mod stop;
-mod target;
+mod sample;
+mod tools;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-
-pub use error::CliError;
+use clap::{CommandFactory, Parser, Subcommand};
+use freehold_labkit::cli::exit_code;
 
 const EXAMPLES: &str = "\
 Examples:
   freehold                                      replay the sample trace through the default engines
-  freehold replay trace.parquet                 replay a trace of your own
+  freehold trace.parquet                        replay a trace of your own
   freehold replay --json *.parquet              the same for several, for programs
   freehold replay -e vanilla -e pcp-buddy-fixed,-merge trace.txt.gz
                                                 compare two engines, one with a change switched off
@@ -74,84 +66,40 @@ struct Cli {
 enum Command {
     /// Replay traces through engines and print a comparison.
     Replay(Box<replay_args::ReplayArgs>),
-    /// Measure what allocations and frees cost, engines side by side.
-    Bench(Box<bench::BenchArgs>),
-    /// Simulate engines on 1 to 1,024 CPUs.
-    Simulate(Box<simulate::SimulateArgs>),
-    /// Measure the constants of the simulation's cost model on this machine.
-    Calibrate(calibrate::CalibrateArgs),
-    /// Do everything the allocator can do at once, on many threads, and check that nothing is
-    /// wrong.
-    Soak(soak::SoakArgs),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),
-    /// Make one HTML page of what the other commands printed with --json.
-    Report(report::ReportArgs),
-    /// Compare two results that the other commands printed with --json.
-    Compare(compare::CompareArgs),
     /// List the engines and switches that can be named.
     Engines(engines::EnginesArgs),
-    /// Print what a shell needs to complete this command.
-    Completions(complete::CompletionsArgs),
-    /// Print the manual page, or write all of them.
-    Man(complete::ManArgs),
+    #[command(flatten)]
+    Tool(tools::Tool),
 }
 
-/// What came of a command that did its work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outcome {
-    /// All is well.
-    Fine,
-    /// An engine ended not whole, or a soak found something wrong.
-    NotWhole,
-    /// A result is worse than another by more than what is tolerated.
-    Worse,
-    /// Some of the input could not be read; said already.
-    Unreadable,
-    /// The user stopped it; what there was has been printed.
-    Interrupted,
+/// The definition of the command line: what completions and manual pages are made from.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
-/// Runs the command line of this process.
-pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let done = match cli.command {
+/// Runs the command with these arguments, the first of which is its name.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = Cli::parse_from(tools::with_replay(arguments.into_iter().collect()));
+    exit_code(match cli.command {
         None => replay::run(&replay_args::ReplayArgs::sample()),
         Some(Command::Replay(args)) => replay::run(&args),
-        Some(Command::Bench(args)) => bench::run(&args),
-        Some(Command::Simulate(args)) => simulate::run(&args),
-        Some(Command::Calibrate(args)) => calibrate::run(&args),
-        Some(Command::Soak(args)) => soak::run(&args),
         Some(Command::Record(args)) => record::run(&args),
-        Some(Command::Report(args)) => report::run(&args),
-        Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
-        Some(Command::Completions(args)) => complete::completions(&args),
-        Some(Command::Man(args)) => complete::man(&args),
-    };
-    match done {
-        Ok(Outcome::Fine) => ExitCode::SUCCESS,
-        Ok(Outcome::NotWhole | Outcome::Worse) => ExitCode::from(1),
-        Ok(Outcome::Unreadable) => ExitCode::from(2),
-        // What a shell reports of a program that Ctrl-C has ended.
-        Ok(Outcome::Interrupted) => ExitCode::from(130),
-        // Whoever read our output has seen enough: `freehold | head` is no error.
-        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(error) => {
-            output::error(error);
-            ExitCode::from(2)
-        }
-    }
+        Some(Command::Tool(tool)) => return tool.run(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

@@ -7,15 +7,15 @@ use freehold_trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_p
 use freehold_trace::ticks::{self, Tick};
 use freehold_trace::zoneinfo;
 
-use super::error::CliError;
-use super::input::TraceFile;
 use super::passes;
 use super::replay_args::{Machine, ReplayArgs};
-use super::size::Memory;
-use crate::engines::{MachineConfig, RecordedZone};
-use crate::replay::against_kernel;
-use crate::replay::fill::{Contents, Layout};
-use crate::replay::{Beginning, Origin, Survey, sizing};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::input::TraceFile;
+use freehold_labkit::cli::size::Memory;
+use freehold_labkit::engines::{MachineConfig, RecordedZone};
+use freehold_labkit::replay::against_kernel;
+use freehold_labkit::replay::fill::{Contents, Layout};
+use freehold_labkit::replay::{Beginning, Origin, Survey, sizing};
 
 /// The zones of the machine that a trace was recorded on, and what was in them.
 pub(super) struct Recorded {

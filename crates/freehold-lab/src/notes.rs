@@ -1,8 +1,8 @@
 //! What standard error says of a trace and of its replay, where something is not as it should be.
 
-use super::output::{complain, error};
-use crate::replay::{Oddities, Replay, Survey};
-use crate::report::thousands;
+use freehold_labkit::cli::output::{complain, error};
+use freehold_labkit::replay::{Oddities, Replay, Survey};
+use freehold_labkit::report::thousands;
 
 /// What is not as it should be in a trace.
 pub(super) fn of_trace(name: &str, survey: &Survey) {

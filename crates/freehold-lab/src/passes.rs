@@ -1,13 +1,14 @@
 //! The two passes over a trace: what is in it, and the replay.
 
-use super::error::CliError;
-use super::input::TraceFile;
-use super::progress::Progress;
+use super::notes;
 use super::replay_args::ReplayArgs;
-use super::{given, notes};
-use crate::engines::{self, EngineSpec, MachineConfig};
-use crate::replay::against_kernel::AgainstKernel;
-use crate::replay::{
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given;
+use freehold_labkit::cli::input::TraceFile;
+use freehold_labkit::cli::progress::Progress;
+use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
+use freehold_labkit::replay::against_kernel::AgainstKernel;
+use freehold_labkit::replay::{
     self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts,
     sizing, threads,
 };
@@ -90,7 +91,7 @@ pub(super) fn drive(
         warm,
         jobs: given::jobs(args.jobs),
         samples: SAMPLES,
-        memory_maps: args.memory_maps(),
+        memory_maps: args.memory_map.unwrap_or(0),
     };
     if args.threads {
         let (frames, interrupts) = (machine.memory_frames, args.interrupts.unwrap_or(0.0));

@@ -12,11 +12,12 @@ use freehold_trace::record::{
 };
 use serde_json::json;
 
-use super::given::Shown;
-use super::progress::Progress;
-use super::size::parse_bytes;
-use super::{CliError, Outcome, output, stop};
-use crate::report::thousands as count;
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::progress::Progress;
+use freehold_labkit::cli::size::parse_bytes;
+use freehold_labkit::cli::{Outcome, output, stop};
+use freehold_labkit::report::thousands as count;
 
 const EXAMPLES: &str = "\
 Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed, and \

@@ -1,32 +1,24 @@
 //! `freehold replay`: traces through engines.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::error::CliError;
-use super::input::TraceFile;
 use super::passes::{Done, drive, survey};
 use super::replay_args::ReplayArgs;
-use super::target::Target;
-use super::{Outcome, against_kernel, machine, notes, output, picture, report};
-use crate::engine::Paths;
-use crate::engines::{self, EngineSpec};
-use crate::replay::Replay;
-use crate::replay::against_kernel::AgainstKernel;
-use crate::report::{paths, picture as draw, table, timeline};
+use super::{against_kernel, machine, notes, sample};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::input::TraceFile;
+use freehold_labkit::cli::{Outcome, output};
+use freehold_labkit::engine::Paths;
+use freehold_labkit::engines::{self, EngineSpec};
+use freehold_labkit::replay::Replay;
+use freehold_labkit::replay::against_kernel::AgainstKernel;
+use freehold_labkit::report::{paths, table};
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
-    // Fail before the work, not after it.
-    let mut others: Vec<(&str, &Path)> =
-        args.traces.iter().map(|trace| ("a trace", trace.as_path())).collect();
-    Target::TIMELINE.check(args.timeline.as_ref(), &others)?;
-    others.extend(args.timeline.as_ref().map(|path| ("the timeline", path.as_path())));
-    Target::REPORT.check(args.html.as_ref(), &others)?;
     against_kernel::check(args)?;
     let specs = specs(args)?;
-    let mut pictures = picture::files(args.picture.as_ref(), &args.traces, &others)?.into_iter();
 
     let mut results: Vec<Result<Done, (String, CliError)>> = Vec::new();
     let mut outcome = Outcome::Fine;
@@ -51,11 +43,6 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                 outcome = Outcome::Unreadable;
             }
         }
-        if let (Some(path), Ok(done)) = (pictures.next(), &done) {
-            let svg = draw::render(&done.replay)
-                .map_err(|error| Target::PICTURE.failed(&path, &error))?;
-            Target::PICTURE.write(&path, svg)?;
-        }
         results.push(done.map_err(|error| (name, error)));
     }
 
@@ -72,21 +59,13 @@ fn write_out(
         let comparisons = results.iter().flatten().filter_map(|done| {
             Some((done.replay.survey.description.name.as_str(), done.comparison.as_ref()?))
         });
-        output::print(&crate::report::power::render(comparisons, output::style()))?;
-    }
-    if let Some(path) = &args.timeline {
-        let file = File::create(path).map_err(|error| Target::TIMELINE.failed(path, &error))?;
-        timeline::write(file, results.iter().flatten().map(|done| &done.replay))
-            .map_err(|error| Target::TIMELINE.failed(path, &error))?;
+        output::print(&freehold_labkit::report::power::render(comparisons, output::style()))?;
     }
     // Nothing at all is no document; the errors have been said.
     if !results.iter().any(Result::is_ok) {
         return Ok(());
     }
     let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
-    if let Some(path) = &args.html {
-        report::write(&documents, path)?;
-    }
     if args.shown.json {
         match &documents[..] {
             [document] => output::print_json(document)?,
@@ -142,7 +121,7 @@ fn one(
     argument: Option<&PathBuf>,
 ) -> (String, Result<Done, CliError>) {
     let trace = match argument {
-        None => TraceFile::sample(),
+        None => sample::trace(),
         Some(path) => match TraceFile::named(path, args.skip_bad) {
             Ok(trace) => trace,
             Err(error) => return (path.display().to_string(), Err(error)),
@@ -201,8 +180,10 @@ fn print_table(
 ) -> Result<(), CliError> {
     let style = output::style();
     let text = match comparison {
-        Some(comparison) => crate::report::against_kernel::render(replay, comparison, style),
-        None if replay.threads.is_some() => crate::report::threads::render(replay, style),
+        Some(comparison) => {
+            freehold_labkit::report::against_kernel::render(replay, comparison, style)
+        }
+        None if replay.threads.is_some() => freehold_labkit::report::threads::render(replay, style),
         None => table::render(replay, style),
     };
     let text =

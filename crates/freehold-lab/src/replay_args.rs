@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::given::Shown;
-use super::size::{Memory, parse_memory, parse_percent, parse_share};
-use crate::engines::EngineSpec;
-use crate::replay::SAMPLES;
-use crate::replay::sizing::CPUS_MAX;
+use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::size::{Memory, parse_memory, parse_percent, parse_share};
+use freehold_labkit::engines::EngineSpec;
+use freehold_labkit::replay::SAMPLES;
+use freehold_labkit::replay::sizing::CPUS_MAX;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,9 +17,8 @@ Examples:
   freehold replay --machine 1G --warm trace.parquet
   freehold replay --cma 50% -e vanilla -e pcp-buddy trace.parquet
                                                 half of the zone is CMA: what it serves
-  freehold replay --timeline over-time.parquet trace.parquet
-  freehold replay --picture comparison.svg trace.parquet
-  freehold replay --html report.html trace.parquet
+  freehold replay --json --memory-map 48 trace.parquet | freehold report -o report.html -
+                                                as a page with pictures
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
   freehold replay --against-kernel trace.parquet
   freehold replay --paths -e freehold -e freehold,owned
@@ -33,9 +32,6 @@ Examples:
 {\"traces\": [...]} of such documents for several traces. --against-kernel adds \"against_kernel\": {\"zone\", \"kernel\": its \
 counts by zone, \"engines\": [{\"engine\", \"starting_lists\", \"within\": the verdict, \"refilled_frames\", \"drained_frames\": \
 {\"kernel\", \"engine\", \"difference_percent\", \"within\": only where the verdict rests on it}, \"lists\", ...}]}.";
-
-/// Moments of the picture of memory in a report, unless asked for otherwise.
-const REPORT_MAPS: u32 = 48;
 
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = EXAMPLES)]
@@ -89,26 +85,11 @@ pub(super) struct ReplayArgs {
     #[arg(long, conflicts_with_all = ["json", "against_kernel", "power", "threads"])]
     pub(super) paths: bool,
 
-    /// Write the state of every engine over time to this Parquet file.
-    #[arg(long, value_name = "FILE")]
-    pub(super) timeline: Option<PathBuf>,
-
-    /// Draw the comparison to this SVG file: zone-lock acquisitions, work and longest hold of every
-    /// engine, and the unusable-free-space index over time. Of several traces each has its own,
-    /// with its name put in before the ending.
-    #[arg(long, value_name = "FILE")]
-    pub(super) picture: Option<PathBuf>,
-
     /// Also record the state of every pageblock (holder, migratetype, free frames) at N moments of
     /// the trace, 1 to 200: `memory_map` in the JSON, the picture of memory with the slider in the
     /// report. Above 8 GiB a cell stands for several neighbouring pageblocks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SAMPLES)))]
     pub(super) memory_map: Option<u32>,
-
-    /// Write a report to this HTML file: tables, distributions, fragmentation over time and the
-    /// picture of memory. It needs no network. Without --memory-map the picture has 48 moments.
-    #[arg(long, value_name = "FILE")]
-    pub(super) html: Option<PathBuf>,
 
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -119,7 +100,7 @@ pub(super) struct ReplayArgs {
 
     /// Compare the refills and drains of engine 6.18 (or those given) with what the recording
     /// kernel itself counted in the trace, on the recorded machine.
-    #[arg(long, group = "comparison", conflicts_with_all = ["machine", "memory", "timeline", "picture"])]
+    #[arg(long, group = "comparison", conflicts_with_all = ["machine", "memory"])]
     pub(super) against_kernel: bool,
 
     /// With --against-kernel or --power: what the CPUs' lists held when the recording began; of
@@ -136,7 +117,7 @@ pub(super) struct ReplayArgs {
     /// Compare kernels that did not record the trace (5.17, 5.18, 7.1, pcp-buddy, and 6.18 with
     /// each of its rules switched off) and say which are told from 6.18, from zoneinfo alone unless
     /// --starting-lists says otherwise.
-    #[arg(long, group = "comparison", conflicts_with_all = ["machine", "memory", "timeline", "picture", "html", "against_kernel"])]
+    #[arg(long, group = "comparison", conflicts_with_all = ["machine", "memory", "against_kernel"])]
     pub(super) power: bool,
 
     /// Replay each CPU's calls on a thread of its own, all against the engine's real locks. A CPU's
@@ -148,7 +129,7 @@ pub(super) struct ReplayArgs {
     /// locks are contended more often than in the recording; on two cores a thread put off with a
     /// lock in its hand makes the other wait as no kernel would; and nothing here says what many
     /// CPUs would do (`freehold simulate` is for that).
-    #[arg(long, conflicts_with_all = ["timeline", "picture", "memory_map", "html", "against_kernel", "power", "jobs"])]
+    #[arg(long, conflicts_with_all = ["memory_map", "against_kernel", "power", "jobs"])]
     pub(super) threads: bool,
 
     /// With --threads: the share of single frees, 0 to 1, that arrive inside another call of their
@@ -167,11 +148,6 @@ impl ReplayArgs {
     /// What `freehold` alone does.
     pub(super) fn sample() -> Self {
         Self::default()
-    }
-
-    /// Moments at which to look at every pageblock.
-    pub(super) fn memory_maps(&self) -> u32 {
-        self.memory_map.unwrap_or(if self.html.is_some() { REPORT_MAPS } else { 0 })
     }
 
     /// Whether engines are compared with the recording kernel.

@@ -18,7 +18,7 @@ pub enum Better {
 impl Better {
     /// Of a figure that is less, or more, than what it is compared with: green is better, red
     /// worse.
-    pub(crate) fn color(self, less: bool) -> Option<Color> {
+    pub fn color(self, less: bool) -> Option<Color> {
         match (self, less) {
             (Self::Neither, _) => None,
             (Self::Less, true) | (Self::More, false) => Some(Color::Green),

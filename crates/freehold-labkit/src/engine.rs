@@ -15,7 +15,7 @@ use serde::Serialize;
 
 pub use cma::{CmaBook, CmaCounts};
 pub use count::Count;
-pub(crate) use count::count;
+pub use count::count;
 pub use paths::Paths;
 pub use simulated::{Family, Marks, Simulated};
 
@@ -234,7 +234,7 @@ pub struct Memory {
 impl Memory {
     /// Whether the frames that are free and `live` ones in use are all there are; an error says how
     /// many there are of each.
-    pub(crate) fn accounted(&self, live: u64) -> Result<(), String> {
+    pub fn accounted(&self, live: u64) -> Result<(), String> {
         let (free, all) = (self.free_frames, self.managed_frames);
         if free + live == all {
             Ok(())

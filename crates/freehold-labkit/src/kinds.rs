@@ -2,6 +2,8 @@
 
 /// An enum of kinds from a table of their names, in the order in which they are listed and run, and
 /// names back and forth. `$what` is what a reader calls one, `$command` what lists them.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! names {
     ($(#[$meta:meta])* $Kind:ident, ($what:literal, $command:literal): $($kind:ident: $name:expr,)*) => {
         $(#[$meta])*
@@ -39,9 +41,11 @@ macro_rules! names {
 }
 
 /// The same from a table of what each is; its name is among that.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! kinds {
     ($(#[$meta:meta])* $Kind:ident, $About:ty, $known:tt: $($kind:ident: $about:expr,)*) => {
-        $crate::kinds::names! { $(#[$meta])* $Kind, $known: $($kind: $about.name,)* }
+        $crate::names! { $(#[$meta])* $Kind, $known: $($kind: $about.name,)* }
 
         impl $Kind {
             pub const fn about(self) -> &'static $About {
@@ -53,4 +57,4 @@ macro_rules! kinds {
     };
 }
 
-pub(crate) use {kinds, names};
+pub use crate::{kinds, names};

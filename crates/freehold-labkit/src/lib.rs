@@ -1,41 +1,47 @@
-//! The library behind the `freehold` command: driving engines with page-allocator traces and other
-//! work, and presenting what each engine did. Traces are read by [`freehold_trace`].
+//! What the commands of Freehold's laboratory stand on: engines by name, replays of traces, tables,
+//! JSON, and what every command line has. Traces are read by [`freehold_trace`].
 //!
 //! ```text
-//!  trace file ──> TraceReader ──> replay ──> Engine (one a design) ──> Counters ──> report (table, JSON, Parquet)
+//!  freehold (replay, record, engines)   freehold-bench   freehold-simulate   freehold-report   freehold-soak
+//!                      \                      |                  |                 |              /
+//!  freehold-labkit      cli  report  replay  engines  engine  significance  random  pool
+//!                                              |
+//!  freehold-trace      freehold-classic      freehold
+//! ```
+//!
+//! ```text
+//!  trace file ──> TraceReader ──> replay ──> Engine (one a design) ──> Counters ──> report (table, JSON)
 //!                 (any format)    maps frames, orders events
 //! ```
 
-// Allowed in seven files only, which say why: mappings, memory behind frame numbers and of an
-// arena, peers that hand out addresses (three times), and signals that stop a thread.
 #![deny(unsafe_code)]
 
-// The library is engines, and what one can ask of them. The rooms of commands are public for this
-// crate's own tests and examples, and no interface that others use.
+// The library is engines, and what one can ask of them. The rest is public for the commands and
+// their tests, and no interface that others use.
 #[doc(hidden)]
-pub mod bench;
-mod better;
+pub mod better;
+#[doc(hidden)]
 pub mod cli;
 #[doc(hidden)]
-pub mod compare;
+pub mod defaults;
 pub mod engine;
 pub mod engines;
 #[doc(hidden)]
-pub mod fragmentation;
+pub mod kinds;
 #[doc(hidden)]
-pub mod html;
-mod kinds;
-mod nearest;
-mod one_line;
-mod pool;
+pub mod nearest;
+#[doc(hidden)]
+pub mod one_line;
+#[doc(hidden)]
+pub mod pool;
+#[doc(hidden)]
+pub mod random;
 #[doc(hidden)]
 pub mod replay;
 #[doc(hidden)]
 pub mod report;
 #[doc(hidden)]
-pub mod simulate;
-#[doc(hidden)]
-pub mod soak;
+pub mod significance;
 
 /// The page that package registries show, here so that its example is compiled and run.
 #[cfg(doctest)]

@@ -4,7 +4,7 @@
 const ALIKE: f64 = 0.7;
 
 /// The name most like `name`, unless none is much like it.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let rated = known.into_iter().map(|known| (strsim::jaro_winkler(name, known), known));
     rated
         .filter(|(alike, _)| *alike > ALIKE)
@@ -13,7 +13,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
 }
 
 /// What an error says of it, behind what is wrong.
-pub(crate) fn did_you_mean(suggestion: Option<&str>) -> String {
+pub fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
 }
 
@@ -29,7 +29,7 @@ pub struct UnknownName {
 
 impl UnknownName {
     /// Of what, beside those there are, and the command that lists them.
-    pub(crate) fn new(
+    pub fn new(
         (what, name): (&'static str, &str),
         known: impl IntoIterator<Item = &'static str>,
         command: &'static str,

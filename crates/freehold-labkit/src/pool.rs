@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 /// Does `work` for each of `places`, so many at a time, and hands what comes of it to `done` on
 /// this thread, in the order in which they end. When `stop` is set or `done` says not to go on,
 /// those under way are finished and no more are begun.
-pub(crate) fn each<T: Send>(
+pub fn each<T: Send>(
     places: &[usize],
     jobs: usize,
     stop: &AtomicBool,

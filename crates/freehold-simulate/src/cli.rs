@@ -1,29 +1,29 @@
 //! `freehold simulate`: engines on machines that are not at hand.
 
-use std::fs::{self, File};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, CommandFactory, Parser};
 
-use super::error::CliError;
-use super::given::Shown;
-use super::input::TraceFile;
-use super::size::{Memory, parse_cpus, parse_memory, parse_percent};
-use super::target::Target;
-use super::{Outcome, given, output, progress, report, stop};
-use crate::bench::clock::Cpus;
-use crate::engine::Paths;
-use crate::engines::EngineSpec;
-use crate::report::table::rendered;
-use crate::report::{paths, unique};
-use crate::simulate::output::{Document, parquet, table, validation_table};
-use crate::simulate::run::{NODES_MAX, Scenario, SimulateError};
-use crate::simulate::sweep::{Kept, Shard, SweepError, sweep};
-use crate::simulate::validate::{ValidationRow, cases, validate};
-use crate::simulate::workloads::{About, TraceOps};
-use crate::simulate::{Kind, Model, plot};
-use crate::simulate::{Row, TICK_MS};
+use crate::Row;
+use crate::many::{Simulated, simulate_all};
+use crate::output::{Document, table};
+use crate::run::{NODES_MAX, Scenario, SimulateError};
+use crate::workloads::{About, TraceOps};
+use crate::{Kind, Model, model_file, plot};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::input::TraceFile;
+use freehold_labkit::cli::size::{Memory, parse_cpus, parse_memory, parse_percent};
+use freehold_labkit::cli::target::Target;
+use freehold_labkit::cli::{Outcome, exit_code, given, output, progress, stop};
+use freehold_labkit::defaults::TICK_MS;
+use freehold_labkit::engine::Paths;
+use freehold_labkit::engines::EngineSpec;
+use freehold_labkit::report::table::rendered;
+use freehold_labkit::report::{paths, unique};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -37,30 +37,48 @@ Examples:
   freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
   freehold simulate -w kernel-build-like --cpus 1024 --nodes 8 --memory 128G
   freehold simulate -w trace --trace trace.parquet --cpus 2,64
-  freehold simulate --validate                  simulated beside measured on this machine's own CPUs
-  freehold simulate --sweep -w pair -w bulk --cpus 1,8,64 --memory 4G,64G --seed 1,2 --output results.parquet
-  freehold simulate --sweep ... --shard 3/16 --output results-3.parquet
-                                                one share of sixteen, for a job array; read the files together
+  freehold calibrate --validate                 simulated beside measured on this machine's own CPUs
 
 --json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": [{\"engine\", \"workload\", \"cpus\", \
 \"nodes\", \"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
-\"unusable_index\", ...}]}, and with --validate \"validation\": [{\"workload\", \"engine\", \"cpus\", \"measured\", \
-\"simulated\"}].
+\"unusable_index\", ...}]}.
 
-A sweep that Ctrl-C ends goes on where it was when it is started again (exit code 130 meanwhile): what is done is kept \
-beside the output in FILE.kept.jsonl until all is.";
+Ctrl-C ends after the simulations under way and prints what is done (exit code 130).";
 
 /// Engines unless told otherwise.
 const DEFAULT: [&str; 3] = ["vanilla", "pcp-buddy", "freehold"];
 /// The workload, CPUs and memory unless told otherwise.
 const DEFAULT_CPUS: [u16; 4] = [1, 4, 16, 64];
 const DEFAULT_MEMORY: u64 = 64 << 18;
-/// Runs of a validation.
-const RUNS: usize = 5;
+
+/// Simulate engines on 1 to 1,024 CPUs.
+#[derive(Parser, Debug)]
+#[command(
+    name = "freehold-simulate",
+    bin_name = "freehold simulate",
+    version,
+    max_term_width = 120
+)]
+struct Cli {
+    #[command(flatten)]
+    args: SimulateArgs,
+}
+
+/// The definition of the command line: what completions and manual pages are made from.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command with these arguments, the first of which is its name.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    exit_code(run(&Cli::parse_from(arguments).args))
+}
 
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = HELP)]
-pub(super) struct SimulateArgs {
+struct SimulateArgs {
     /// What the CPUs do (--list says what there is). May be given several times. Default:
     /// kernel-build-like.
     #[arg(short, long = "workload", value_name = "NAME", value_delimiter = ',')]
@@ -118,23 +136,6 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
 
-    /// Compare with real threads on this machine's CPUs, 1, 2 and 16 as far as there are so many.
-    /// Without --workload nothing else is done.
-    #[arg(long, conflicts_with_all = ["sweep"])]
-    validate: bool,
-
-    /// Run all combinations into one Parquet file, resumable.
-    #[arg(long, requires = "output")]
-    sweep: bool,
-
-    /// Only the share i of n of the combinations, i from 0 to n - 1.
-    #[arg(long, value_name = "i/n", requires = "sweep")]
-    shard: Option<Shard>,
-
-    /// Write the rows as Parquet.
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-
     /// Draw throughput, lock waits and fragmentation against CPUs (or memory, where only that
     /// varies) as SVG.
     #[arg(long, value_name = "FILE")]
@@ -147,10 +148,6 @@ pub(super) struct SimulateArgs {
     /// Print what workloads there are, and nothing else.
     #[arg(long)]
     list: bool,
-
-    /// Also write one HTML page with tables and curves.
-    #[arg(long, value_name = "FILE", conflicts_with = "list")]
-    html: Option<PathBuf>,
 
     /// After the table, print how often each of an engine's ways was taken. Of engines that count
     /// it, which freehold does.
@@ -177,80 +174,37 @@ fn parse_tick(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(super) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
+fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if args.list {
         return list(args.shown.json);
     }
-    only_of_simulations(args)?;
-    let model = model(args.model.as_deref())?;
+    let model = model_file::read(args.model.as_deref())?;
     let engines = given::engines(&args.engines, &DEFAULT)?;
     // Fail before the work, not after it.
-    args.picture.as_deref().map_or(Ok(()), given::svg)?;
+    args.picture.as_deref().map_or(Ok(()), svg)?;
     if args.picture.is_some() && unique(args.nodes.iter().copied()).len() > 1 {
         return Err(CliError::new("--picture draws machines of one number of nodes")
             .hint("one --nodes N for each picture"));
     }
     Target::PICTURE.check(args.picture.as_ref(), &[])?;
-    Target::ROWS.check(args.output.as_ref(), &[])?;
-    Target::REPORT.check(args.html.as_ref(), &[])?;
-    let validation = args.validate.then(|| validation(args, &engines, &model)).transpose()?;
-    let only_validation = args.validate && args.workloads.is_empty();
-    let scenarios = if only_validation { Vec::new() } else { scenarios(args, &engines)? };
+    let scenarios = scenarios(args, &engines)?;
     let done = simulated(args, &scenarios, &model)?;
     let rows = &done.rows;
     if done.interrupted {
         output::complain(&format!("interrupted: {} of {} are done", rows.len(), scenarios.len()));
     }
-    if done.reused > 0 {
-        output::complain(&format!(
-            "note: {} of {} were done by an earlier run",
-            done.reused,
-            scenarios.len()
-        ));
-    }
     if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
         Target::PICTURE.write(path, plot::render(rows, &model)?)?;
     }
-    let seed = seeds(args)[0];
-    let document = Document::new(seed, &model, rows, validation.as_deref());
-    if let Some(path) = args.html.as_ref().filter(|_| validation.is_some() || !rows.is_empty()) {
-        report::write(&[&document], path)?;
-    }
+    let document = Document::new(seeds(args)[0], &model, rows, None);
     output::result(args.shown.json, &document, |style| {
         let tables = [
-            validation.as_ref().map(|rows| validation_table(rows, style)),
             (!rows.is_empty()).then(|| table(rows, &model, style)),
             (args.paths && !rows.is_empty()).then(|| paths::render(&taken(rows), style)),
         ];
         tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
     })?;
     Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
-}
-
-/// Refuses what says something about simulations where none is asked for: a validation has cases of
-/// its own.
-fn only_of_simulations(args: &SimulateArgs) -> Result<(), CliError> {
-    let given = [
-        ("--cpus", !args.cpus.is_empty()),
-        ("--memory", !args.memory.is_empty()),
-        ("--seed", !args.seed.is_empty()),
-        ("--think", args.think.is_some()),
-        ("--frames", args.frames.is_some()),
-        ("--nodes", !args.nodes.is_empty()),
-        ("--cma", args.cma.is_some()),
-        ("--tick", args.tick.is_some()),
-        ("--trace", args.trace.is_some()),
-        ("--output", args.output.is_some()),
-        ("--picture", args.picture.is_some()),
-        ("--paths", args.paths),
-    ];
-    match given.into_iter().find(|(_, given)| *given) {
-        Some((name, _)) if args.validate && args.workloads.is_empty() => Err(CliError::new(
-            format!("{name} says nothing about --validate, whose cases are its own"),
-        )
-        .hint("name what else is to be simulated: --workload NAME")),
-        _ => Ok(()),
-    }
 }
 
 /// The ways of the engines that say them, each named by what tells its row apart.
@@ -267,26 +221,12 @@ fn taken(rows: &[Row]) -> Vec<(String, Paths)> {
     rows.iter().filter_map(|row| Some((name(row), row.paths?))).collect()
 }
 
-/// Runs the scenarios and writes the Parquet file.
 fn simulated(
     args: &SimulateArgs,
     scenarios: &[Scenario],
     model: &Model,
-) -> Result<crate::simulate::sweep::Swept, CliError> {
-    if scenarios.is_empty() {
-        return Ok(crate::simulate::sweep::Swept::default());
-    }
+) -> Result<Simulated, CliError> {
     let stop = stop::on_signals(true);
-    let mut kept = match args.output.as_ref().filter(|_| args.sweep) {
-        Some(path) => {
-            let beside = Kept::beside(path);
-            Some(
-                Kept::open(beside.clone(), model)
-                    .map_err(|error| Target::ROWS.failed(&beside, &error))?,
-            )
-        }
-        None => None,
-    };
     let jobs = given::jobs(args.jobs);
     let bar = progress::steps(
         "simulating",
@@ -294,7 +234,7 @@ fn simulated(
         progress::TURNS,
         args.shown.no_progress,
     );
-    let swept = sweep(scenarios, model, jobs, kept.as_mut(), &stop, |done, scenario| {
+    let simulated = simulate_all(scenarios, model, jobs, &stop, |done, scenario| {
         bar.set_position(done as u64);
         bar.set_message(format!(
             "{} on {} CPUs: {}",
@@ -302,35 +242,33 @@ fn simulated(
         ));
     });
     bar.finish_and_clear();
-    let swept = swept.map_err(refused)?;
-    if let Some(path) = args.output.as_ref().filter(|_| !swept.interrupted) {
-        // Complete or not there: a reader never finds half a file.
-        let unfinished = Kept::beside(path).with_extension("unfinished");
-        let file = File::create(&unfinished).map_err(|error| Target::ROWS.failed(path, &error))?;
-        parquet(file, &swept.rows, model).map_err(|error| Target::ROWS.failed(path, &error))?;
-        fs::rename(&unfinished, path).map_err(|error| Target::ROWS.failed(path, &error))?;
-        if let Some(kept) = kept {
-            // Left over it costs nothing but room.
-            let _ = kept.remove();
-        }
-    }
-    Ok(swept)
+    simulated.map_err(refused)
 }
 
-fn refused(error: SweepError) -> CliError {
+/// An error of a simulation as the user sees it.
+fn refused(error: SimulateError) -> CliError {
     let hint = match &error {
-        SweepError::Simulate(SimulateError::TooLittleMemory { needed_mib, .. }) => {
+        SimulateError::TooLittleMemory { needed_mib, .. } => {
             Some(format!("give it more: --memory {}G", needed_mib.div_ceil(1024)))
         }
-        SweepError::Simulate(SimulateError::TooManyNodes { .. }) => {
+        SimulateError::TooManyNodes { .. } => {
             Some("give it fewer: --nodes 1, for example".to_owned())
         }
-        SweepError::Simulate(SimulateError::TooFewCpus { fewest, .. }) => {
-            Some(format!("give it more: --cpus {fewest}"))
-        }
+        SimulateError::TooFewCpus { fewest, .. } => Some(format!("give it more: --cpus {fewest}")),
         _ => None,
     };
     CliError::new(error.to_string()).hint_if(hint)
+}
+
+/// That a picture has the name of an SVG file, or none of another kind.
+fn svg(path: &Path) -> Result<(), CliError> {
+    let Some(ending) = path.extension().filter(|ending| !ending.eq_ignore_ascii_case("svg")) else {
+        return Ok(());
+    };
+    let (ending, named) = (ending.to_string_lossy(), path.with_extension("svg"));
+    Err(CliError::new(format!("--picture writes SVG, not {ending}: {}", path.display())).hint(
+        format!("name it {}; rsvg-convert or a browser makes other formats of it", named.display()),
+    ))
 }
 
 fn list(json: bool) -> Result<Outcome, CliError> {
@@ -347,21 +285,11 @@ fn list(json: bool) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-fn model(path: Option<&Path>) -> Result<Model, CliError> {
-    let Some(path) = path else { return Ok(Model::standard()) };
-    let hint = "'freehold calibrate --output FILE' writes one";
-    let text = fs::read_to_string(path).map_err(|error| {
-        CliError::new(format!("cannot read the model {}: {error}", path.display())).hint(hint)
-    })?;
-    Model::parse(&text)
-        .map_err(|error| CliError::new(format!("{}: {error}", path.display())).hint(hint))
-}
-
 fn seeds(args: &SimulateArgs) -> Vec<u64> {
     given::or(&args.seed, &[1])
 }
 
-/// All combinations: workload, memory, CPUs, seed, engine; of these the shard's.
+/// All combinations: workload, memory, CPUs, seed, engine.
 fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario>, CliError> {
     let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
     let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
@@ -418,35 +346,7 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
     }
     // All of it is looked at before any of it is run.
     for scenario in &all {
-        scenario.check().map_err(|error| refused(error.into()))?;
+        scenario.check().map_err(refused)?;
     }
-    let shard = args.shard.unwrap_or_default();
-    Ok(all
-        .into_iter()
-        .enumerate()
-        .filter(|(place, _)| shard.takes(*place))
-        .map(|(_, scenario)| scenario)
-        .collect())
-}
-
-fn validation(
-    args: &SimulateArgs,
-    engines: &[EngineSpec],
-    model: &Model,
-) -> Result<Vec<ValidationRow>, CliError> {
-    let cpus = Cpus::allowed();
-    let steps = cases(&cpus).len() * engines.len() * RUNS;
-    let bar = progress::steps("measuring", steps as u64, progress::TURNS, args.shown.no_progress);
-    let rows = validate(engines, model, &cpus, RUNS, |kind, n, engine| {
-        bar.set_message(format!("{kind} on {n} CPUs: {engine}"));
-        bar.inc(1);
-    });
-    bar.finish_and_clear();
-    if cpus.count() < 16 {
-        output::complain(&format!(
-            "note: this process may use {} CPUs; compared on no more",
-            cpus.count()
-        ));
-    }
-    Ok(rows?)
+    Ok(all)
 }

@@ -5,8 +5,8 @@
 //!  run, row    from start to end           engine     what a call has done, by the engine's own counters
 //!  queue       who goes on when; ticks     lock       waiting
 //!  time        picoseconds                 lines      who wrote a cache line last
-//!  model       what each step costs        calibrate  measures that; validate compares with real threads
-//!  sweep       many of them, resumable     output     table, JSON and Parquet; plot: pictures
+//!  model       what each step costs        validation simulated beside measured
+//!  many        many of them, on threads    output     table and JSON; plot: pictures
 //!  tally       what is counted meanwhile   latency    how long allocations took, over time
 //! ```
 //!
@@ -23,30 +23,38 @@
 //! other CPU; what it takes those is not charged. What bounds a row (think time, a lock, lines) is
 //! said with it.
 //!
+//! `freehold calibrate` measures what each step costs on a machine, and `freehold calibrate
+//! --validate` compares the simulation with real threads.
+//!
 //! Not modelled: the interconnect's bandwidth and topology beyond two distances, caches that
 //! overflow, interrupts (those of heavy barriers too) and scheduling, reclaim and compaction.
 //! Memory of another node (`--nodes`) is as near as one's own.
 
-pub mod calibrate;
+#![deny(unsafe_code)]
+// A program: what is public is for its tests and for other programs of the laboratory.
+#![allow(missing_docs)]
+
+mod cli;
 pub mod latency;
 pub mod lines;
 pub mod lock;
 pub mod machine;
+pub mod many;
 pub mod model;
+pub mod model_file;
 pub mod output;
 pub mod plot;
 pub mod queue;
-pub mod real;
 pub mod row;
 pub mod run;
-pub mod sweep;
 pub mod tally;
 mod ticks;
 pub mod time;
-pub mod validate;
+pub mod validation;
 pub mod workloads;
 
+pub use cli::{command, main};
 pub use model::Model;
-pub use row::{Bound, Row, TICK_MS};
-pub use run::{CPUS_MAX, Scenario, SimulateError, simulate};
+pub use row::{Bound, Row};
+pub use run::{Scenario, SimulateError, simulate};
 pub use workloads::Kind;

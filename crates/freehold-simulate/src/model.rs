@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Family;
+use freehold_labkit::engine::Family;
 
 /// What one family of engines costs by itself, on one CPU, its lines at hand. Nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

@@ -1,21 +1,17 @@
-//! Rows as a table for people, as JSON, and as Parquet.
+//! Rows as a table for people and as JSON.
 
 use std::fmt::Write as _;
-use std::io::Write;
 
 use comfy_table::Cell;
-use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
 use serde::Serialize;
 
 use super::model::Model;
 use super::row::{Bound, Row};
-use super::validate::ValidationRow;
-use crate::better::Better;
-use crate::report::columns::{self, Values};
-use crate::report::table::{Style, new_table, rendered, right, trim_lines};
-use crate::report::verdict::{Question, sentence_but};
-use crate::report::{thousands, unique};
+use super::validation::ValidationRow;
+use freehold_labkit::better::Better;
+use freehold_labkit::report::table::{Style, new_table, rendered, right, trim_lines};
+use freehold_labkit::report::verdict::{Question, sentence_but};
+use freehold_labkit::report::{thousands, unique};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -29,7 +25,7 @@ pub struct Document<'a> {
     pub verdict: Option<String>,
     pub model: &'a Model,
     pub rows: &'a [Row],
-    /// Simulated beside measured, with `--validate`.
+    /// Simulated beside measured, of `freehold calibrate --validate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<&'a [ValidationRow]>,
 }
@@ -75,7 +71,7 @@ pub fn memory(bytes: u64) -> String {
     }
 }
 
-fn rate(per_second: f64) -> String {
+pub(super) fn rate(per_second: f64) -> String {
     if per_second >= 1e9 {
         format!("{:.2} G", per_second / 1e9)
     } else if per_second >= 1e6 {
@@ -254,79 +250,4 @@ pub(super) fn validation_note(rows: &[Row]) -> String {
         "* Beside real threads on 2 CPUs the simulated frames/s were off by: {}.\n",
         said.join(", ")
     )
-}
-
-pub fn validation_table(rows: &[ValidationRow], style: Style) -> String {
-    let header = [
-        "workload",
-        "engine",
-        "CPUs",
-        "measured frames/s",
-        "simulated frames/s",
-        "difference",
-        "within 20 %",
-    ];
-    let cells = |row: &ValidationRow| {
-        let off = row.simulated / row.measured - 1.0;
-        [
-            Cell::new(&row.workload),
-            Cell::new(&row.engine),
-            right(row.cpus),
-            right(rate(row.measured)),
-            right(rate(row.simulated)),
-            right(format!("{:+.1} %", off * 100.0)),
-            Cell::new(if row.agrees() { "yes" } else { "no" }),
-        ]
-    };
-    let table = rendered(style, header, rows.iter().map(cells));
-    let good = rows.iter().filter(|row| row.agrees()).count();
-    format!("{table}\n\n{good} of {} agree within 20 %.\n", rows.len())
-}
-
-/// Writes the rows, and the model as the file's metadata `model`.
-pub fn parquet(output: impl Write + Send, rows: &[Row], model: &Model) -> Result<(), ParquetError> {
-    let mut columns = vec![
-        ("engine".to_owned(), Values::texts(rows.iter().map(|row| row.engine.as_str()))),
-        ("workload".to_owned(), Values::texts(rows.iter().map(|row| row.workload.as_str()))),
-        ("bound".to_owned(), Values::texts(rows.iter().map(|row| row.bound.text()))),
-    ];
-    macro_rules! counts {
-        ($prefix:literal $of:expr; $($name:ident)+) => {
-            $(columns.push((
-                concat!($prefix, stringify!($name)).to_owned(),
-                Values::counts(rows.iter().map($of).map(|of| u64::from(of.$name))),
-            ));)+
-        };
-    }
-    macro_rules! reals {
-        ($($name:ident)+) => {
-            $(columns.push((stringify!($name).to_owned(), Values::Reals(rows.iter().map(|row| row.$name).collect())));)+
-        };
-    }
-    counts! { "" |row| row;
-        cpus nodes memory_bytes seed simulated_ns frames zone_lock_acquisitions longest_hold_ns pcp_busy line_transfers
-        latency_p50_ns latency_p999_ns
-    }
-    // 0 where there are no bystanders.
-    let bystanders = rows.iter().map(|row| row.bystander_p999_ns.unwrap_or(0));
-    columns.push(("bystander_p999_ns".to_owned(), Values::counts(bystanders)));
-    counts! { "" |row| row;
-        fallbacks failed remote_frees merges_zone merges_pcp ticks heavy_barriers group_lock_acquisitions
-        group_lock_charged free_frames free_blocks mixed_blocks off_node
-    }
-    // 0, all of them, where there is no CMA.
-    counts! { "cma_" |row| row.cma.unwrap_or_default();
-        frames free_end free_lowest movable_requests movable_by_cma failed_while_free failed_movable
-    }
-    reals! {
-        think_ns frames_per_second zone_lock_wait_share pcp_lock_wait_share zone_lock_busy_share group_lock_wait_share
-        group_lock_busy_share line_wait_share think_share
-    }
-    // Not a number where workload and engine were not compared with real threads.
-    let off = rows.iter().map(|row| row.validation_difference_percent.unwrap_or(f64::NAN));
-    columns.push(("validation_difference_percent".to_owned(), Values::Reals(off.collect())));
-    reals! { used_block_density unusable_index }
-    let constants =
-        serde_json::to_string(model).map_err(|error| ParquetError::General(error.to_string()))?;
-    columns::write(output, "simulate", Some(KeyValue::new("model".to_owned(), constants)), &columns)
 }

@@ -22,8 +22,39 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::model::Model;
 use super::output::{memory, validation_note};
 use super::row::Row;
-use crate::report::picture::{INK, PictureError, QUIET, RULE, color};
-use crate::report::unique;
+use freehold_labkit::report::unique;
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot draw the picture: {0}")]
+pub struct PictureError(String);
+
+impl PictureError {
+    /// What the drawing library said.
+    fn of(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
+const QUIET: RGBColor = RGBColor(0x59, 0x63, 0x6e);
+const RULE: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
+
+/// In the order of the engines: the colours of Okabe and Ito (2008), which people with any of the
+/// usual kinds of colour blindness can tell apart; their yellow, too pale on white, is grey here.
+const PALETTE: [RGBColor; 8] = [
+    RGBColor(0x00, 0x00, 0x00),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0x99, 0x99, 0x99),
+];
+
+fn color(index: usize) -> RGBColor {
+    PALETTE[index % PALETTE.len()]
+}
 
 const WIDTH: u32 = 1080;
 const ROW: u32 = 270;

@@ -3,10 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::latency::AllocationLatency;
-use crate::engine::{CmaCounts, Paths};
-
-/// The period of a CPU's tick, in milliseconds, unless told otherwise: the kernel's vmstat worker.
-pub const TICK_MS: f64 = 1000.0;
+use freehold_labkit::engine::{CmaCounts, Paths};
 
 /// What came of it: a row of the output.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

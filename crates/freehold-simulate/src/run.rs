@@ -18,16 +18,14 @@ use freehold::{FRAME_SIZE, Order, PAGEBLOCK_FRAMES, Pfn};
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
-use super::row::{Bound, Row, TICK_MS};
+use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
-use crate::engine::{CmaBook, Request, Simulated};
-use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
-use crate::replay::sizing;
-
-/// The most CPUs that are simulated.
-pub const CPUS_MAX: u16 = 1024;
+use freehold_labkit::defaults::TICK_MS;
+use freehold_labkit::engine::{CmaBook, Request, Simulated};
+use freehold_labkit::engines::{self, EngineError, EngineSpec, MachineConfig};
+use freehold_labkit::replay::sizing;
 
 /// The most nodes: as many zones as freehold has.
 pub const NODES_MAX: u16 = 64;

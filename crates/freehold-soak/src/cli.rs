@@ -1,17 +1,18 @@
 //! `freehold soak`: everything at once, for as long as one likes.
 
+use std::ffi::OsString;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, CommandFactory, Parser};
 use freehold::FRAME_SIZE;
 
-use super::error::CliError;
-use super::given::Shown;
-use super::progress;
-use super::size::{Memory, parse_bytes, parse_memory};
-use super::{Outcome, output, stop};
-use crate::soak::table::table;
-use crate::soak::{LEAST, Plan, Plant, run as soak};
+use crate::table::table;
+use crate::{LEAST, Plan, Plant, run as soak};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::size::{Memory, parse_bytes, parse_memory};
+use freehold_labkit::cli::{Outcome, exit_code, output, progress, stop};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -33,9 +34,29 @@ Exit codes: 0 nothing was wrong; 1 something was; 2 wrong usage; 130 stopped by 
 /// Turns of the progress bar are seconds.
 const MINUTE: u64 = 60;
 
+/// Do everything the allocator can do at once, on many threads, and check that nothing is wrong.
+#[derive(Parser, Debug)]
+#[command(name = "freehold-soak", bin_name = "freehold soak", version, max_term_width = 120)]
+struct Cli {
+    #[command(flatten)]
+    args: SoakArgs,
+}
+
+/// The definition of the command line: what completions and manual pages are made from.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command with these arguments, the first of which is its name.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    exit_code(run(&Cli::parse_from(arguments).args))
+}
+
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
-pub(super) struct SoakArgs {
+struct SoakArgs {
     /// How long. Default: a minute.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: Option<u64>,
@@ -85,7 +106,7 @@ fn threads() -> u32 {
     (3 * cores as u32).clamp(8, 1024)
 }
 
-pub(super) fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
+fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
     let seconds = args.seconds.unwrap_or_else(|| args.minutes.unwrap_or(1) * MINUTE);
     let plan = Plan {
         time: Duration::from_secs(seconds),

@@ -12,11 +12,16 @@
 //! or freed into somebody's hands is seen at once. What each call may cost is in `bounds.rs`; going
 //! beyond is a failure, too.
 
+#![deny(unsafe_code)]
+// A program: what is public is for its tests and for other programs of the laboratory.
+#![allow(missing_docs)]
+
 mod books;
-pub(crate) mod bounds;
+mod bounds;
 mod call;
 mod checks;
 mod clerk;
+mod cli;
 mod cores;
 mod handle;
 mod host;
@@ -29,15 +34,16 @@ mod stops;
 #[path = "no_stops.rs"]
 mod stops;
 mod storm;
-pub(crate) mod table;
+mod table;
 mod tally;
 mod watch;
 mod worker;
 mod world;
 
+pub use cli::{command, main};
 pub use report::{Report, Row, Stops};
 pub use storm::run;
-pub(crate) use world::LEAST;
+use world::LEAST;
 
 use std::time::Duration;
 

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::Cell;
 
 use super::report::{Report, Row};
-use crate::report::number::{duration, thousands};
-use crate::report::table::{Style, rendered, right};
+use freehold_labkit::report::number::{duration, thousands};
+use freehold_labkit::report::table::{Style, rendered, right};
 
 pub(crate) fn table(report: &Report, style: Style) -> String {
     let mut text = String::new();

@@ -141,7 +141,7 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soak::call::{Door, Kind};
+    use crate::call::{Door, Kind};
 
     #[test]
     fn a_call_that_does_not_end_is_noticed_and_one_that_does_is_not() {

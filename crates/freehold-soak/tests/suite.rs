@@ -7,8 +7,8 @@ use predicates::str::contains;
 use serde_json::Value;
 
 fn soak(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("freehold").unwrap();
-    command.arg("soak").arg("--no-progress").args(args);
+    let mut command = Command::cargo_bin("freehold-soak").unwrap();
+    command.arg("--no-progress").args(args);
     command
 }
 

@@ -1,21 +1,18 @@
 //! `freehold bench`: what an allocation and a free cost.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Instant;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use indicatif::ProgressBar;
 
-use super::error::CliError;
-use super::fragmentation::FragmentationArgs;
-use super::given::Shown;
-use super::target::Target;
-use super::{Outcome, given, output, progress, stop};
-use crate::bench::engines::Peer;
-use crate::bench::metric::THREADS;
-use crate::bench::{self, BenchEngine, Budget, Kind, Plan, Report, Row, Scale, listing, table};
-use crate::engines::EngineError;
+use crate::engines::Peer;
+use crate::metric::THREADS;
+use crate::{BenchEngine, Budget, Kind, Plan, Report, Row, Scale, listing, table};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::{Outcome, given, output, progress, stop};
+use freehold_labkit::engines::EngineError;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -63,11 +60,8 @@ const RUNS: usize = 7;
 const SIGNIFICANT: usize = 4;
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
-#[command(after_help = HELP, after_long_help = long_help(), args_conflicts_with_subcommands = true)]
+#[command(after_help = HELP, after_long_help = long_help())]
 pub(super) struct BenchArgs {
-    #[command(subcommand)]
-    counts: Option<Counts>,
-
     /// Benchmarks to run. Default: all.
     #[arg(value_name = "NAME")]
     benchmarks: Vec<Kind>,
@@ -98,19 +92,8 @@ pub(super) struct BenchArgs {
     #[arg(long, conflicts_with_all = ["json", "list"])]
     targets: bool,
 
-    /// Also write one HTML page with tables and pictures.
-    #[arg(long, value_name = "FILE", conflicts_with = "list")]
-    html: Option<PathBuf>,
-
     #[command(flatten)]
     shown: Shown,
-}
-
-/// Benchmarks that count and do not time, with arguments of their own.
-#[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
-enum Counts {
-    /// Count what engines do to contiguity, over machines of many shapes.
-    Fragmentation(FragmentationArgs),
 }
 
 /// What can be written after `--engine`.
@@ -130,9 +113,6 @@ impl FromStr for Wanted {
 }
 
 pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
-    if let Some(Counts::Fragmentation(args)) = &args.counts {
-        return super::fragmentation::run(args);
-    }
     if args.engines.contains(&Wanted::Help) {
         output::print(&listing::engines(output::style()))?;
         return Ok(Outcome::Fine);
@@ -152,14 +132,12 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     let runs = args.runs.map_or(RUNS, usize::from);
     let plan = Plan { benchmarks, engines: engines(args)?, runs, budget, scale };
 
-    // Fail before the work, not after it.
-    Target::REPORT.check(args.html.as_ref(), &[])?;
     if let Some(budget) = plan.budget {
         output::complain(&format!("--quick: {}", budget.expected(plan.benchmarks.len())));
     }
     let stop = stop::on_signals(true);
     let (bar, start) = (bar(&plan, args.shown.no_progress), Instant::now());
-    let report = bench::run(&plan, &stop, |kind, run, engine| {
+    let report = crate::run(&plan, &stop, |kind, run, engine| {
         // Drawn here and nowhere else: a bar with a thread of its own would take the core that is
         // measured.
         bar.set_message(format!("{kind}: {engine}"));
@@ -174,9 +152,6 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     notes(&report, &plan);
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");
-    }
-    if let Some(path) = args.html.as_ref().filter(|_| !report.rows.is_empty()) {
-        super::report::write(&[&report], path)?;
     }
     output::result(args.shown.json, &report, |style| {
         match (report.rows.is_empty(), args.targets) {

@@ -2,13 +2,14 @@
 
 use clap::Args;
 
-use super::error::CliError;
-use super::given::{Shown, engines, jobs, or};
-use super::size::{Memory, parse_cpus, parse_frames, parse_memory};
-use super::{Outcome, output, progress, stop};
-use crate::engines::EngineSpec;
 use crate::fragmentation::output::{Document, table};
-use crate::fragmentation::{ALLOCATIONS, Grid, Workload, run as run_grid};
+use crate::fragmentation::{Grid, Workload, run as run_grid};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given::{Shown, engines, jobs, or};
+use freehold_labkit::cli::size::{Memory, parse_cpus, parse_frames, parse_memory};
+use freehold_labkit::cli::{Outcome, output, progress, stop};
+use freehold_labkit::defaults::ALLOCATIONS;
+use freehold_labkit::engines::EngineSpec;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\

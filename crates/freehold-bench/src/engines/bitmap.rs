@@ -5,7 +5,7 @@ use bitmap_allocator::{BitAlloc, BitAlloc1M};
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 use spin::Mutex;
 
-use crate::bench::calls::{Calls, Machine, Refused, START};
+use crate::calls::{Calls, Machine, Refused, START};
 
 /// One lock around all of it, as its users have it.
 pub struct BitmapMachine {

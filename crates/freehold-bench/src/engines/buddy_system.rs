@@ -6,8 +6,8 @@ use std::time::Duration;
 use buddy_system_allocator::LockedFrameAllocator;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
-use crate::bench::clock::timed;
+use crate::calls::{Calls, Machine, Refused, START, TIB};
+use crate::clock::timed;
 
 /// Its frame allocator, shared as its users share it: one lock around all of it, taken by each
 /// call.

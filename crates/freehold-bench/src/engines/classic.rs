@@ -6,10 +6,10 @@ use std::time::Duration;
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
 use freehold_classic::{Classic, Request};
 
-use crate::bench::calls::{Calls, Machine, Refused, TIB};
-use crate::bench::clock::timed;
-use crate::engine::Simulated;
-use crate::engines::{ClassicEngine, MachineConfig, classic_config};
+use crate::calls::{Calls, Machine, Refused, TIB};
+use crate::clock::timed;
+use freehold_labkit::engine::Simulated;
+use freehold_labkit::engines::{ClassicEngine, MachineConfig, classic_config};
 
 pub struct ClassicMachine {
     engine: ClassicEngine,

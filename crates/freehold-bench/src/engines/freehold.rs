@@ -10,11 +10,13 @@ use freehold::{
     SingleCpu, ZoneConfig,
 };
 
-use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
-use crate::bench::clock::timed;
-use crate::bench::loops;
-use crate::engine::{Engine, Simulated};
-use crate::engines::{FreeholdEngine, FreeholdOptions, MachineConfig, Waits, leaked_freehold};
+use crate::calls::{Calls, Machine, Refused, START, TIB};
+use crate::clock::timed;
+use crate::loops;
+use freehold_labkit::engine::{Engine, Simulated};
+use freehold_labkit::engines::{
+    FreeholdEngine, FreeholdOptions, MachineConfig, Waits, leaked_freehold,
+};
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);

@@ -12,9 +12,9 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use freehold::{CpuId, Order, Pfn};
 
-use crate::bench::backing::FRAME;
-use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::kind::Kind;
+use crate::backing::FRAME;
+use crate::calls::{Calls, Machine, Refused};
+use crate::kind::Kind;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeapMachine<A>(pub A);

@@ -10,9 +10,9 @@ use std::ptr::null_mut;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::bench::backing::FRAME;
-use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::kind::Kind;
+use crate::backing::FRAME;
+use crate::calls::{Calls, Machine, Refused};
+use crate::kind::Kind;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MmapMachine;

@@ -16,11 +16,11 @@ mod ring_alone;
 mod stamped;
 
 pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, InitialThread, OnCpu};
-pub use crate::engines::HostThreads;
 #[cfg(feature = "peers")]
 pub use bitmap::{BitmapCpu, BitmapMachine};
 pub use buddy_system::{BuddySystem, BuddySystemCpu};
 pub use classic::{ClassicCpu, ClassicMachine};
+pub use freehold_labkit::engines::HostThreads;
 #[cfg(any(test, feature = "peers"))]
 pub use heap::{HeapCpu, HeapMachine};
 pub use mmap::{MmapCpu, MmapMachine};
@@ -30,8 +30,8 @@ pub use stamped::{Stamped, StampedCpu};
 
 use std::str::FromStr;
 
-use crate::engines::{EngineError, EngineSpec};
-use crate::nearest::nearest;
+use freehold_labkit::engines::{EngineError, EngineSpec};
+use freehold_labkit::nearest::nearest;
 
 pub const FREEHOLD: &str = "freehold";
 

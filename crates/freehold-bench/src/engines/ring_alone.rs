@@ -3,7 +3,7 @@
 
 use freehold::{CpuId, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, Refused, START};
+use crate::calls::{Calls, Machine, Refused, START};
 
 /// Hands out numbers and forgets them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, Refused, START};
-use crate::engine::Simulated;
+use crate::calls::{Calls, Machine, Refused, START};
+use freehold_labkit::engine::Simulated;
 
 pub struct Stamped<'m, M> {
     machine: &'m M,

@@ -24,7 +24,7 @@ use super::books::{Books, Chunk};
 use super::figure::{
     About, FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4,
 };
-use crate::bench::loops::Random;
+use freehold_labkit::random::Random;
 
 pub(super) const ABOUT: About = About {
     name: "aging",

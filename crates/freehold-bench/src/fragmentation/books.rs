@@ -4,9 +4,9 @@
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::figure::{Figures, Unusable};
-use crate::bench::loops::Random;
-use crate::engine::{Counters, Memory, Request, Simulated};
-use crate::engines::MachineConfig;
+use freehold_labkit::engine::{Counters, Memory, Request, Simulated};
+use freehold_labkit::engines::MachineConfig;
+use freehold_labkit::random::Random;
 
 pub(super) type Chunk = (Pfn, Order);
 

@@ -5,9 +5,9 @@ use freehold::{FRAME_SIZE, Order};
 use super::books::Books;
 use super::figure::{About, Cell};
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
-use crate::engine::Simulated;
-use crate::engines::{self, EngineSpec, MachineConfig};
-use crate::kinds::kinds;
+use freehold_labkit::engine::Simulated;
+use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
+use freehold_labkit::kinds::kinds;
 
 kinds! {
     /// What the CPUs do.

@@ -3,8 +3,8 @@
 use freehold::Order;
 use serde::Serialize;
 
-use crate::better::Better;
-use crate::report::thousands;
+use freehold_labkit::better::Better;
+use freehold_labkit::report::thousands;
 
 /// The share of free memory that cannot serve requests of three orders.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]

@@ -6,11 +6,8 @@ use freehold::Order;
 
 use super::cell::{Scenario, Workload};
 use super::figure::Cell;
-use crate::engines::EngineSpec;
-use crate::pool;
-
-/// Chunks that `aging` allocates unless told otherwise.
-pub const ALLOCATIONS: u64 = 3_000_000;
+use freehold_labkit::engines::EngineSpec;
+use freehold_labkit::pool;
 
 /// The largest machine, in frames: 128 GiB. What would be larger is as large as that.
 pub const MEMORY_MOST: u64 = 128 << 18;

@@ -10,9 +10,9 @@ use freehold::Pfn;
 
 use super::books::{Books, Chunk};
 use super::figure::{About, Figures, GROUP_LOCKS, LOCKS, MIXED, UNUSABLE3, UNUSABLE4, UNUSABLE9};
-use crate::engine::Request;
-use crate::simulate::Kind;
-use crate::simulate::workloads::{DEPTH, Io, Message, Setting, programs};
+use freehold_labkit::engine::Request;
+use freehold_simulate::Kind;
+use freehold_simulate::workloads::{DEPTH, Io, Message, Setting, programs};
 
 pub(super) const ABOUT: About = About {
     name: "kernel-build-like",

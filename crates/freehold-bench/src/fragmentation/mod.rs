@@ -27,4 +27,4 @@ mod two_cpu_mix;
 
 pub use cell::{Scenario, Workload};
 pub use figure::{Cell, Figures, Unusable};
-pub use grid::{ALLOCATIONS, Grid, MEMORY_MOST, Outcome, run};
+pub use grid::{Grid, MEMORY_MOST, Outcome, run};

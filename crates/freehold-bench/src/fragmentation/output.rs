@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::cell::Workload;
 use super::figure::{About, Cell, Figure};
-use crate::report::table::{Style, new_table, right, trim_lines, wrap};
-use crate::report::verdict::{Question, sentence};
-use crate::report::{thousands, unique};
+use freehold_labkit::report::table::{Style, new_table, right, trim_lines, wrap};
+use freehold_labkit::report::verdict::{Question, sentence};
+use freehold_labkit::report::{thousands, unique};
 
 /// What `--json` prints.
 #[derive(Serialize)]

@@ -1,9 +1,9 @@
 //! What is printed of these benchmarks.
 
 use super::{variants, vmalloc_tests};
-use crate::bench::metric::{About, Metric, metric, ns};
+use crate::metric::{About, Metric, metric, ns};
 
-pub(in crate::bench) const VMALLOC: About = About {
+pub(crate) const VMALLOC: About = About {
     what: "The tests of lib/test_vmalloc.c that the contiguous-free proposal's table names, but for pcpu_alloc_test, with \
            its pages (p), huge mappings (h) and loop counts: 500,000 loops, 100,000 from 64 pages on. A tenth of the \
            loops is run (a hundredth of them on real memory; with --quick a fifth of that) and the time multiplied. Three \
@@ -31,7 +31,7 @@ const LAZYFREE_METRICS: [Metric; LAZYFREE_COUNT] = {
     all
 };
 
-pub(in crate::bench) const LAZYFREE: About = About {
+pub(crate) const LAZYFREE: About = About {
     what: "128 MiB of this process's memory in 2,048 folios of 64 KiB: written to, made lazyfree, reclaimed. The \
            reclaim is timed page by page (a flush a page; flushes collected, as Linux until 6.14) and batched, with a share of folios written to again, pinned, \
            lying in two page tables or with different rights, and with a second thread. Beside it the system's own \
@@ -76,7 +76,7 @@ pub(super) const GIVEN_BACK: [[Metric; 3]; 4] = [
     ),
 ];
 
-pub(in crate::bench) const GIVE_BACK: About = About {
+pub(crate) const GIVE_BACK: About = About {
     what: "An arena gives 1 GiB of wholly free blocks of 2 MiB back to the system; beside it one madvise over as much, \
            in turns. All blocks free, and every second one; pages of 4 KiB and of 2 MiB.",
     source: "the decay of allocators like jemalloc; page reporting of virtual machines",
@@ -84,7 +84,7 @@ pub(in crate::bench) const GIVE_BACK: About = About {
     ..About::ONE_THREAD
 };
 
-pub(in crate::bench) const ARENA: About = About {
+pub(crate) const ARENA: About = About {
     what: "An arena's frames as a program has them: allocated and freed by handles, of a size that the compiler does not \
            know; a GiB of them of which few are kept, purged; arenas that nobody has used yet; a buffer that grows by \
            doubling. Beside it the C library's malloc and, with -e mimalloc and -e jemalloc in a build with --features peers, \

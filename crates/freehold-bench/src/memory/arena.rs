@@ -10,16 +10,16 @@ use rustix::mm::Advice;
 
 use super::heap::{self, Heap};
 use super::{FREEHOLD, LINUX, MALLOC, rss};
-use crate::bench::clock::{thread_time, timed};
-use crate::bench::gathered::Gathered;
-use crate::bench::loops::per;
-use crate::bench::mapping::Mapping;
-use crate::bench::plan::Plan;
-use crate::bench::scale::Scale;
-use crate::bench::side::Side;
+use crate::clock::{thread_time, timed};
+use crate::gathered::Gathered;
+use crate::loops::per;
+use crate::mapping::Mapping;
+use crate::plan::Plan;
+use crate::scale::Scale;
+use crate::side::Side;
 
 const GIB: u64 = 1 << 30;
-const PAGE: u64 = crate::bench::mapping::PAGE as u64;
+const PAGE: u64 = crate::mapping::PAGE as u64;
 /// What a buffer is doubled to.
 const DOUBLED: usize = 512 << 20;
 
@@ -64,7 +64,7 @@ pub(super) fn sides(plan: &Plan) -> Vec<Side<'static>> {
     sides.push(Side::new(MALLOC, move |_, found| theirs(found, MALLOC, &heap::system(), n)));
     #[cfg(feature = "peers")]
     {
-        use crate::bench::engines::Peer;
+        use crate::engines::Peer;
         let (mimalloc, jemalloc) = (Peer::Mimalloc.name(), Peer::Jemalloc.name());
         if plan.has(mimalloc) {
             sides.push(Side::new(mimalloc, move |_, found| {

@@ -17,9 +17,9 @@ use freehold_host::freehold_vm::{
 
 use super::second::{Other, timed};
 use super::variants::Variant;
-use crate::bench::calls::{Machine, START};
-use crate::bench::clock::Cpus;
-use crate::bench::engines::{FreeholdMachine, HostThreads};
+use crate::calls::{Machine, START};
+use crate::clock::Cpus;
+use crate::engines::{FreeholdMachine, HostThreads};
 
 pub const FOLIOS: u64 = 2048;
 pub const FOLIO_PAGES: u64 = ORDER.frames();

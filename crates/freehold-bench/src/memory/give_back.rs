@@ -8,12 +8,12 @@ use rustix::mm::Advice;
 
 use super::about::GIVEN_BACK;
 use super::{FREEHOLD, LINUX};
-use crate::bench::clock::{thread_time, timed};
-use crate::bench::gathered::Gathered;
-use crate::bench::mapping::Mapping;
-use crate::bench::metric::Metric;
-use crate::bench::plan::Plan;
-use crate::bench::side::Side;
+use crate::clock::{thread_time, timed};
+use crate::gathered::Gathered;
+use crate::mapping::Mapping;
+use crate::metric::Metric;
+use crate::plan::Plan;
+use crate::side::Side;
 
 const BYTES: u64 = 1 << 30;
 const BLOCK: u64 = 2 << 20;

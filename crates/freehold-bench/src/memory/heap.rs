@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::ptr::NonNull;
 
-use crate::bench::mapping::PAGE;
+use crate::mapping::PAGE;
 
 /// Something that gives memory: one of malloc's families, or an arena for large buffers.
 pub(super) struct Heap<A: 'static> {

@@ -6,8 +6,8 @@ use rustix::mm::Advice;
 
 use super::rss;
 use super::second::{Other, timed};
-use crate::bench::clock::Cpus;
-use crate::bench::mapping::{Mapping, PAGE};
+use crate::clock::Cpus;
+use crate::mapping::{Mapping, PAGE};
 
 const BYTES: usize = 128 << 20;
 const BLOCK: usize = 2 << 20;

@@ -6,11 +6,11 @@ use freehold_host::freehold_vm::UnmapPath;
 use super::folios::{FOLIOS, Folios, Reclaim};
 use super::variants::{KERNEL, KERNEL_METRICS, METRICS, VARIANTS, Variant};
 use super::{FREEHOLD, LINUX, kernel};
-use crate::bench::clock::Cpus;
-use crate::bench::engines::HostThreads;
-use crate::bench::gathered::Gathered;
-use crate::bench::plan::Plan;
-use crate::bench::side::Side;
+use crate::clock::Cpus;
+use crate::engines::HostThreads;
+use crate::gathered::Gathered;
+use crate::plan::Plan;
+use crate::side::Side;
 
 pub(super) fn sides<'a>(
     plan: &Plan,

@@ -8,8 +8,8 @@ use freehold_host::ArenaFrames;
 use freehold_host::freehold_vm::FrameAllocator;
 
 use super::raw::Frames;
-use crate::bench::calls::Machine;
-use crate::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads};
+use crate::calls::Machine;
+use crate::engines::{ClassicMachine, FreeholdMachine, HostThreads};
 
 pub(super) trait PageAllocator: Whole + Sync {
     type Cpu<'a>: FrameAllocator

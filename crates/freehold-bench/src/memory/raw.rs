@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use freehold_host::freehold_vm::Vpn;
 use freehold_host::{Arena, ArenaFrames, Backing, HostAreas};
 
-use crate::bench::mapping::PAGE;
+use crate::mapping::PAGE;
 
 /// An arena that this benchmark alone uses, as a page allocator by frame numbers.
 pub(super) struct Frames(Arc<Arena>);

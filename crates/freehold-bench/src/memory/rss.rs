@@ -39,7 +39,7 @@ mod tests {
     fn what_is_touched_is_counted_and_the_peak_remembers_it() {
         const BYTES: usize = 64 << 20;
         let before = resident().unwrap();
-        let memory = crate::bench::mapping::Mapping::new(BYTES).unwrap();
+        let memory = crate::mapping::Mapping::new(BYTES).unwrap();
         memory.touch(BYTES);
         let touched = resident().unwrap();
         assert!(touched >= before + (BYTES as u64 * 9 / 10), "{before} {touched}");
@@ -52,7 +52,7 @@ mod tests {
             return;
         }
         // Other tests run in this process.
-        let memory = crate::bench::mapping::Mapping::new(BYTES).unwrap();
+        let memory = crate::mapping::Mapping::new(BYTES).unwrap();
         memory.touch(BYTES);
         drop(memory);
         assert!(peak().unwrap() >= BYTES as u64);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::bench::clock::{Cpus, thread_time};
+use crate::clock::{Cpus, thread_time};
 
 /// What a second thread does over and over: one that runs has to be interrupted by every flush.
 pub(super) type Other<'o> = &'o mut (dyn FnMut() + Send);

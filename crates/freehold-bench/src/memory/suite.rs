@@ -22,9 +22,10 @@ use freehold_host::freehold_vm::{FrameAllocator, Vpn};
 use super::areas::{Areas, Backed, Failed, Kernel, Shape, Thread};
 use super::pages::PageAllocator;
 use super::vmalloc_tests::{Test, Work};
-use crate::bench::clock::{Cpus, process_time, thread_time};
-use crate::bench::loops::{Random, per};
-use crate::bench::result::Spread;
+use crate::clock::{Cpus, process_time, thread_time};
+use crate::loops::per;
+use crate::result::Spread;
+use freehold_labkit::random::Random;
 
 /// Areas that `long_busy_list_alloc_test` keeps.
 const BUSY: usize = 15_000;
@@ -256,8 +257,8 @@ fn gather<F: FrameAllocator, M: Backed>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads};
-    use crate::bench::memory::vmalloc_tests::TESTS;
+    use crate::engines::{ClassicMachine, FreeholdMachine, HostThreads};
+    use crate::memory::vmalloc_tests::TESTS;
     use freehold_host::freehold_vm::{SoftMmu, VpnRange};
 
     fn areas<P: PageAllocator>(pages: P) -> Areas<P, SoftMmu<1>> {

@@ -1,6 +1,6 @@
 //! What is different in each variant of the lazyfree benchmark.
 
-use crate::bench::metric::{Metric, metric, ns};
+use crate::metric::{Metric, metric, ns};
 
 /// A variant of what is reclaimed, and beside what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ macro_rules! variants {
     ($($variant:ident, $suffix:literal;)*) => {
         pub const VARIANTS: [Variant; 7] = [$(Variant::$variant),*];
 
-        pub(in crate::bench) const METRICS: [[Metric; 13]; VARIANTS.len()] = [$([
+        pub(crate) const METRICS: [[Metric; 13]; VARIANTS.len()] = [$([
             ns(concat!("ns_per_folio_page_by_page", $suffix), "a folio of 64 KiB, one flush a page"),
             ns(
                 concat!("ns_per_folio_page_by_page_deferred", $suffix),
@@ -67,7 +67,7 @@ macro_rules! kernel {
         pub const KERNEL: [(usize, &str); 3] = [$(($page, $name)),*];
 
         /// What is measured of each: by one thread, and while a second one runs.
-        pub(in crate::bench) const KERNEL_METRICS: [[Metric; 2]; KERNEL.len()] = [$([
+        pub(crate) const KERNEL_METRICS: [[Metric; 2]; KERNEL.len()] = [$([
             ns(concat!("ns_per_folio_", $name), PAGEOUT),
             ns(concat!("ns_per_folio_", $name, "_second_thread"), PAGEOUT),
         ]),*];

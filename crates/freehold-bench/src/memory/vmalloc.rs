@@ -10,13 +10,13 @@ use super::raw::Frames;
 use super::suite::{self, Amount};
 use super::vmalloc_tests::{METRICS, TESTS};
 use super::{FREEHOLD, ON_MEMORY};
-use crate::bench::clock::Cpus;
-use crate::bench::engines::{BenchEngine, ClassicMachine, FreeholdMachine, HostThreads};
-use crate::bench::gathered::Gathered;
-use crate::bench::plan::Plan;
-use crate::bench::scale::Scale;
-use crate::bench::side::Side;
-use crate::engines::FreeholdOptions;
+use crate::clock::Cpus;
+use crate::engines::{BenchEngine, ClassicMachine, FreeholdMachine, HostThreads};
+use crate::gathered::Gathered;
+use crate::plan::Plan;
+use crate::scale::Scale;
+use crate::side::Side;
+use freehold_labkit::engines::FreeholdOptions;
 
 /// CPUs of every engine's machine: one allocates, another frees where a test has one that does.
 const CPUS: u16 = 2;

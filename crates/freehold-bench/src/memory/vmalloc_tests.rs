@@ -5,7 +5,7 @@
 //! Source: the table of "vmalloc: Optimize vfree" (January 2026), in its order; what each test does
 //! is Linux 7.2's.
 
-use crate::bench::metric::{Metric, metric};
+use crate::metric::{Metric, metric};
 
 /// What a loop of a test does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ macro_rules! tests {
             [$(Test { name: $name, work: Work::$work, pages: $pages, huge: $huge == 1, loops: $loops }),*];
 
         /// What is measured of each: its time as three kernels, and the table's columns.
-        pub(in crate::bench) const METRICS: [[Metric; 6]; TESTS.len()] = [$([
+        pub(crate) const METRICS: [[Metric; 6]; TESTS.len()] = [$([
             us(name!($name, $pages, $huge, "_v6_18_us"), "the table's loops; single frames, freed one by one"),
             us(name!($name, $pages, $huge, "_v6_19_rc1_us"), "the same; the largest chunks, freed page by page"),
             us(name!($name, $pages, $huge, "_us"), "the same; the largest chunks, freed as runs"),

@@ -15,11 +15,11 @@ use std::time::Duration;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 
 use super::Run;
-use crate::bench::calls::{Calls, Machine, Refused, START};
-use crate::bench::clock::timed;
-use crate::bench::figures::{Figures, Meter};
-use crate::bench::loops::per;
-use crate::bench::metric::{About, ns, with_locks};
+use crate::calls::{Calls, Machine, Refused, START};
+use crate::clock::timed;
+use crate::figures::{Figures, Meter};
+use crate::loops::per;
+use crate::metric::{About, ns, with_locks};
 
 pub const CPUS: u16 = 16;
 /// Frames of the machine: the range is half of it, so that the CPUs are sure to get some of it.

@@ -2,10 +2,10 @@
 
 use freehold::{CpuId, Pfn};
 
-use crate::bench::calls::{Machine, Refused};
-use crate::bench::figures::{Figures, Meter};
-use crate::bench::kind::Kind;
-use crate::bench::loops;
+use crate::calls::{Machine, Refused};
+use crate::figures::{Figures, Meter};
+use crate::kind::Kind;
+use crate::loops;
 
 /// How often frames were handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,9 +1,9 @@
 //! `doors`: a pair of single frames by each of an engine's ways in.
 
 use super::Run;
-use crate::bench::calls::{Machine, Refused};
-use crate::bench::figures::Figures;
-use crate::bench::metric::{About, ns};
+use crate::calls::{Machine, Refused};
+use crate::figures::Figures;
+use crate::metric::{About, ns};
 
 pub const ABOUT: About = About {
     what: "One thread allocates a frame and frees it, over and over: on a CPU that it owns, on one that it owns on a \

@@ -18,11 +18,11 @@ use freehold::{CpuId, Order, Pfn};
 use hdrhistogram::Histogram;
 
 use super::Run;
-use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::figures::{Figures, Meter, latencies};
-use crate::bench::loops::{alloc_all, per};
-use crate::bench::metric::{About, THREADS, THREADS_METRIC, ns, with_locks};
-use crate::bench::threads::{Rendezvous, on_cpus};
+use crate::calls::{Calls, FOLIOS, Machine, Refused};
+use crate::figures::{Figures, Meter, latencies};
+use crate::loops::{alloc_all, per};
+use crate::metric::{About, THREADS, THREADS_METRIC, ns, with_locks};
+use crate::threads::{Rendezvous, on_cpus};
 
 /// The metric whose samples the JSON has.
 const P999: &str = "bystander_p999_ns";
@@ -132,10 +132,10 @@ fn avalanche<M: Machine>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::clock::Cpus;
-    use crate::bench::engines::ClassicMachine;
-    use crate::bench::metric::ZONE_LOCKS;
-    use crate::bench::scale::Scale;
+    use crate::clock::Cpus;
+    use crate::engines::ClassicMachine;
+    use crate::metric::ZONE_LOCKS;
+    use crate::scale::Scale;
 
     #[test]
     fn the_bystanders_frames_are_in_what_locks_are_divided_by() {

@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use freehold::{CpuId, Order, Pfn};
 
 use super::Run;
-use crate::bench::backing::Memory;
-use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::figures::{Figures, Meter};
-use crate::bench::loops::per;
-use crate::bench::metric::{About, Metric, THREADS, THREADS_METRIC, metric, ns, with_locks};
-use crate::bench::threads::{Rendezvous, on_cpus};
+use crate::backing::Memory;
+use crate::calls::{Calls, FOLIOS, Machine, Refused};
+use crate::figures::{Figures, Meter};
+use crate::loops::per;
+use crate::metric::{About, Metric, THREADS, THREADS_METRIC, metric, ns, with_locks};
+use crate::threads::{Rendezvous, on_cpus};
 
 const BATCH: usize = 1024;
 /// Batches that wait for a thread that frees.

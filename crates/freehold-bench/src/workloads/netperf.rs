@@ -18,13 +18,13 @@ use freehold::{CpuId, Order, Pfn};
 
 use super::Run;
 use super::counting::{Reuse, ring_in_turn};
-use crate::bench::backing::{FRAME, Memory};
-use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::figures::{Figures, Meter};
-use crate::bench::loops::per;
-use crate::bench::metric::{About, Metric, metric, ns, with_locks};
-use crate::bench::ring::Ring;
-use crate::bench::threads::{Rendezvous, from_first_to_last, on_cpus};
+use crate::backing::{FRAME, Memory};
+use crate::calls::{Calls, Machine, Refused};
+use crate::figures::{Figures, Meter};
+use crate::loops::per;
+use crate::metric::{About, Metric, metric, ns, with_locks};
+use crate::ring::Ring;
+use crate::threads::{Rendezvous, from_first_to_last, on_cpus};
 
 /// Chunks in flight. The metrics are nanoseconds of each depth, then different chunks, then uses of
 /// the one used most.

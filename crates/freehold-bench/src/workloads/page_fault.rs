@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use freehold::{CpuId, Order, Pfn};
 
 use super::Run;
-use crate::bench::backing::{FRAME, Memory};
-use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::clock::timed;
-use crate::bench::figures::{Figures, Meter};
-use crate::bench::loops::{alloc_all, per};
-use crate::bench::metric::{About, Metric, THREADS, THREADS_METRIC, ns, with_locks};
-use crate::bench::threads::{Rendezvous, on_cpus};
+use crate::backing::{FRAME, Memory};
+use crate::calls::{Calls, FOLIOS, Machine, Refused};
+use crate::clock::timed;
+use crate::figures::{Figures, Meter};
+use crate::loops::{alloc_all, per};
+use crate::metric::{About, Metric, THREADS, THREADS_METRIC, ns, with_locks};
+use crate::threads::{Rendezvous, on_cpus};
 
 /// Pages of a mapping: 128 MiB.
 const PAGES: usize = 32_768;

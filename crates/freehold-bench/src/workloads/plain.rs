@@ -1,12 +1,12 @@
 //! The benchmarks that are loops of [`loops`] and [`threads`] and nothing besides.
 
 use super::Run;
-use crate::bench::calls::{Machine, Refused};
-use crate::bench::figures::Figures;
-use crate::bench::kind::Kind;
-use crate::bench::metric::THREADS;
-use crate::bench::threads::RING;
-use crate::bench::{loops, threads};
+use crate::calls::{Machine, Refused};
+use crate::figures::Figures;
+use crate::kind::Kind;
+use crate::metric::THREADS;
+use crate::threads::RING;
+use crate::{loops, threads};
 
 /// Frames that each of two churning threads holds: 256 MiB.
 const CHURNED: u64 = 1 << 16;

@@ -13,11 +13,11 @@ use freehold::Order;
 
 use super::Run;
 use super::counting::{Reuse, ring_in_turn};
-use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::figures::{Figures, Meter};
-use crate::bench::loops::BULK;
-use crate::bench::metric::{About, Metric, metric, ns, with_locks};
-use crate::bench::threads;
+use crate::calls::{Calls, Machine, Refused};
+use crate::figures::{Figures, Meter};
+use crate::loops::BULK;
+use crate::metric::{About, Metric, metric, ns, with_locks};
+use crate::threads;
 
 /// Depths of the ring, in messages, and the metrics of each: nanoseconds a frame (that of 64 is
 /// `ns_per_frame`), and different frames handed out.

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::bench::calls::{Machine, Refused};
-use crate::bench::figures::Figures;
-use crate::bench::metric::{About, metric};
+use crate::calls::{Machine, Refused};
+use crate::figures::Figures;
+use crate::metric::{About, metric};
 
 pub const ABOUT: About = About {
     what: "An allocator is made for 1 TiB, in memory fresh from the system, and a frame is allocated. Engines that \

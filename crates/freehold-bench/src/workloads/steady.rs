@@ -2,11 +2,11 @@
 //! time.
 
 use super::Run;
-use crate::bench::calls::{Machine, Refused};
-use crate::bench::figures::Figures;
-use crate::bench::loops;
-use crate::bench::metric::{About, Metric, metric, ns};
-use crate::bench::steady::{self, Freed};
+use crate::calls::{Machine, Refused};
+use crate::figures::Figures;
+use crate::loops;
+use crate::metric::{About, Metric, metric, ns};
+use crate::steady::{self, Freed};
 
 /// Frames of the machine of `churn` and `mixed`: 1 GiB.
 pub const FRAMES: u64 = 1 << 18;

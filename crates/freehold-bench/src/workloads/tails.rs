@@ -13,11 +13,12 @@ use freehold::{CpuId, Order, Pfn};
 use hdrhistogram::Histogram;
 
 use super::Run;
-use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::figures::{Figures, latencies};
-use crate::bench::loops::{Random, alloc_all, free_all};
-use crate::bench::metric::{About, ns};
-use crate::bench::threads::on_cpus;
+use crate::calls::{Calls, Machine, Refused};
+use crate::figures::{Figures, latencies};
+use crate::loops::{alloc_all, free_all};
+use crate::metric::{About, ns};
+use crate::threads::on_cpus;
+use freehold_labkit::random::Random;
 
 /// Threads, on two cores.
 pub const THREADS: u16 = 4;

@@ -12,12 +12,12 @@
 use freehold::{CpuId, Order, Pfn};
 
 use super::Run;
-use crate::bench::backing::FRAME;
-use crate::bench::calls::{Calls, FOLIOS, Machine, Refused};
-use crate::bench::clock::timed;
-use crate::bench::figures::{Figures, Meter};
-use crate::bench::loops::per;
-use crate::bench::metric::{About, ns, with_locks};
+use crate::backing::FRAME;
+use crate::calls::{Calls, FOLIOS, Machine, Refused};
+use crate::clock::timed;
+use crate::figures::{Figures, Meter};
+use crate::loops::per;
+use crate::metric::{About, ns, with_locks};
 
 pub const ABOUT: About = About {
     what: "One thread reads sparse files into the page cache (allocates single frames and zeroes them, half of the \
@@ -52,7 +52,7 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     let mut pages = vec![Pfn::default(); 1 << 17];
     let mut cpu = machine.cpu(CpuId::new(0))?;
-    crate::bench::loops::alloc_all(&mut cpu, &mut pages)?;
+    crate::loops::alloc_all(&mut cpu, &mut pages)?;
     let mut meter = Meter::default();
     meter.part(machine, pages.len() as u64, || {
         pages.chunks(FOLIOS).try_for_each(|batch| cpu.free_folios(batch))

@@ -9,8 +9,8 @@ use predicates::prelude::*;
 use predicates::str::contains;
 
 fn bench() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.arg("bench").env("COLUMNS", "120").env_remove("NO_COLOR");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold-bench"));
+    command.env("COLUMNS", "120").env_remove("NO_COLOR");
     command
 }
 

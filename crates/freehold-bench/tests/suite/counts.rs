@@ -5,9 +5,10 @@
 //! on every machine.
 
 use freehold::{CpuId, Order, Pfn};
-use freehold_lab::bench::calls::{Calls, Machine};
-use freehold_lab::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads, Stamped};
-use freehold_lab::bench::loops::{Random, shuffle};
+use freehold_bench::calls::{Calls, Machine};
+use freehold_bench::engines::{ClassicMachine, FreeholdMachine, HostThreads, Stamped};
+use freehold_bench::loops::shuffle;
+use freehold_labkit::random::Random;
 
 /// 1 GiB.
 const FRAMES: u64 = 1 << 18;

@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use assert_cmd::Command;
 use freehold::{AllocError, CpuId, FreeError, Order, PAGEBLOCK_FRAMES, Pfn};
-use freehold_lab::engine::{Counters, Engine, Memory, Request};
-use freehold_lab::engine::{Family, Marks, Simulated};
-use freehold_lab::engines::{EngineSpec, MachineConfig};
-use freehold_lab::fragmentation::{Cell, Grid, MEMORY_MOST, Scenario, Workload, run};
+use freehold_bench::fragmentation::{Cell, Grid, MEMORY_MOST, Scenario, Workload, run};
+use freehold_labkit::engine::{Counters, Engine, Memory, Request};
+use freehold_labkit::engine::{Family, Marks, Simulated};
+use freehold_labkit::engines::{EngineSpec, MachineConfig};
 use predicates::str::contains;
 use serde_json::Value;
 
@@ -290,8 +290,8 @@ fn a_grid_that_is_stopped_says_so() {
 }
 
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.args(["bench", "fragmentation", "--allocations", "2000"]).args(args);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold-bench"));
+    command.args(["fragmentation", "--allocations", "2000"]).args(args);
     command
 }
 

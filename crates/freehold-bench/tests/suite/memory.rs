@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use assert_cmd::Command;
+use freehold_bench::clock::Cpus;
+use freehold_bench::engines::HostThreads;
+use freehold_bench::memory::folios::{FOLIO_PAGES, FOLIOS, Folios, Reclaim};
+use freehold_bench::memory::variants::Variant;
 use freehold_host::freehold_vm::UnmapPath;
-use freehold_lab::bench::clock::Cpus;
-use freehold_lab::bench::engines::HostThreads;
-use freehold_lab::bench::memory::folios::{FOLIO_PAGES, FOLIOS, Folios, Reclaim};
-use freehold_lab::bench::memory::variants::Variant;
 
 const BUDDY: &str = "buddy_system_allocator";
 
 fn bench() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.arg("bench").env("COLUMNS", "120").env_remove("NO_COLOR");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold-bench"));
+    command.env("COLUMNS", "120").env_remove("NO_COLOR");
     command
 }
 
@@ -447,9 +447,11 @@ fn list_names_every_metric() {
 /// the rest is named.
 #[test]
 fn what_the_system_refuses_is_said() {
-    let script = "ulimit -n 4; exec \"$0\" bench --quick --runs 1 --json -e freehold lazyfree";
-    let done =
-        Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_freehold")]).assert().code(0);
+    let script = "ulimit -n 4; exec \"$0\" --quick --runs 1 --json -e freehold lazyfree";
+    let done = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_freehold-bench")])
+        .assert()
+        .code(0);
     let error = String::from_utf8(done.get_output().stderr.clone()).expect("UTF-8");
     assert!(error.contains("warning: lazyfree: freehold left out: "), "{error}");
     assert_eq!(error.matches("freehold left out").count(), 1, "once, however many runs: {error}");

@@ -4,17 +4,15 @@
 use std::sync::Mutex;
 
 use freehold::{CpuId, FrameRange, Order, Pfn};
-use freehold_lab::bench::Kind;
-use freehold_lab::bench::Scale;
-use freehold_lab::bench::backing::Backing;
-use freehold_lab::bench::calls::{Calls, Machine, Refused};
-use freehold_lab::bench::clock::Cpus;
-use freehold_lab::bench::engines::{
-    BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Stamped,
-};
-use freehold_lab::bench::figures::Figures;
-use freehold_lab::bench::metric::{ZONE_LOCKS, ZONE_WORK};
-use freehold_lab::bench::workloads::{self, Run};
+use freehold_bench::Kind;
+use freehold_bench::Scale;
+use freehold_bench::backing::Backing;
+use freehold_bench::calls::{Calls, Machine, Refused};
+use freehold_bench::clock::Cpus;
+use freehold_bench::engines::{BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Stamped};
+use freehold_bench::figures::Figures;
+use freehold_bench::metric::{ZONE_LOCKS, ZONE_WORK};
+use freehold_bench::workloads::{self, Run};
 
 /// Those that are counted on one thread.
 const COUNTED: [Kind; 12] = [

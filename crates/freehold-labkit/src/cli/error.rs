@@ -18,7 +18,7 @@ impl CliError {
     }
 
     /// Standard output cannot be written to.
-    pub(super) fn of_output(error: &io::Error) -> Self {
+    pub fn of_output(error: &io::Error) -> Self {
         Self {
             broken_pipe: error.kind() == io::ErrorKind::BrokenPipe,
             ..Self::new(format!("cannot write to standard output: {error}"))
@@ -32,17 +32,17 @@ impl CliError {
     }
 
     /// Adds that where there is something to do.
-    pub(super) fn hint_if(mut self, hint: Option<impl Into<String>>) -> Self {
+    pub fn hint_if(mut self, hint: Option<impl Into<String>>) -> Self {
         self.hint = hint.map(Into::into).or(self.hint);
         self
     }
 
     /// What is wrong, without the hint.
-    pub(super) fn message(&self) -> &str {
+    pub fn message(&self) -> &str {
         &self.message
     }
 
-    pub(super) fn is_broken_pipe(&self) -> bool {
+    pub fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
     }
 }

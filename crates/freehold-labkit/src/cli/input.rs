@@ -7,40 +7,37 @@ use freehold_trace::{Event, OpenOptions, Source, StateError, TraceReader, zonein
 use super::error::CliError;
 use crate::replay::{Description, Events, Oddities, SourceError, Trace};
 
-/// The sample: a window of a real recording, built in so that an installed `freehold` has something
-/// to show.
-static SAMPLE: &[u8] = include_bytes!("../../data/page-cache-churn.parquet");
-/// What lay beside it when it was recorded.
-const SAMPLE_STATE: [(&str, &str); 3] = [
-    ("zoneinfo", include_str!("../../data/page-cache-churn.zoneinfo.before.txt")),
-    ("buddyinfo", include_str!("../../data/page-cache-churn.buddyinfo.before.txt")),
-    ("pagetypeinfo", include_str!("../../data/page-cache-churn.pagetypeinfo.before.txt")),
-];
-const SAMPLE_NAME: &str = "page-cache-churn (built-in sample)";
-
 /// A trace that can be opened as often as needed.
-pub(super) struct TraceFile {
+pub struct TraceFile {
     source: Source,
     options: OpenOptions,
     /// What the user called it.
     shown: String,
     path: Option<PathBuf>,
+    /// What lay beside a built-in trace, by kind.
+    beside: &'static [(&'static str, &'static str)],
 }
 
 impl TraceFile {
-    /// The built-in sample.
-    pub(super) fn sample() -> Self {
+    /// A trace that is built into the program, and what lay beside it when it was recorded: the kind
+    /// of each description and its text.
+    pub fn built_in(
+        name: &str,
+        bytes: &'static [u8],
+        beside: &'static [(&'static str, &'static str)],
+    ) -> Self {
         Self {
-            source: Source::Bytes { name: SAMPLE_NAME.to_owned(), bytes: SAMPLE },
+            source: Source::Bytes { name: name.to_owned(), bytes },
             options: OpenOptions::default(),
             shown: "the built-in sample".to_owned(),
             path: None,
+            beside,
         }
     }
 
     /// The trace that an argument names: a path, or `-` for standard input. What can be read only
     /// once is copied to a temporary file.
-    pub(super) fn named(argument: &Path, skip_bad: bool) -> Result<Self, CliError> {
+    pub fn named(argument: &Path, skip_bad: bool) -> Result<Self, CliError> {
         let source = Source::from_arg(argument);
         let path = matches!(source, Source::Path(_)).then(|| argument.to_owned());
         let shown = if path.is_some() {
@@ -49,31 +46,27 @@ impl TraceFile {
             "standard input".to_owned()
         };
         let source = source.reopenable()?;
-        Ok(Self { source, options: OpenOptions { skip_bad }, shown, path })
+        Ok(Self { source, options: OpenOptions { skip_bad }, shown, path, beside: &[] })
     }
 
     /// What the user called it.
-    pub(super) fn shown(&self) -> &str {
+    pub fn shown(&self) -> &str {
         &self.shown
     }
 
     /// The description `what` of the machine's memory that lies beside it, if there is one: what it
     /// is called, and what `parse` made of it.
-    pub(super) fn state<T>(
+    pub fn state<T>(
         &self,
         what: &str,
         parse: impl FnOnce(&str) -> Result<T, StateError>,
     ) -> Result<Option<(String, T)>, StateError> {
         let Some(path) = &self.path else {
-            let built_in = SAMPLE_STATE.iter().find(|(name, _)| *name == what && self.is_sample());
+            let built_in = self.beside.iter().find(|(name, _)| *name == what);
             return built_in.map(|(name, text)| Ok(((*name).to_owned(), parse(text)?))).transpose();
         };
         let Some(beside) = zoneinfo::beside(path, what) else { return Ok(None) };
         Ok(Some((beside.display().to_string(), StateError::in_file(&beside, parse)?)))
-    }
-
-    fn is_sample(&self) -> bool {
-        matches!(&self.source, Source::Bytes { name, .. } if name == SAMPLE_NAME)
     }
 }
 

@@ -15,7 +15,7 @@ const DEFAULT_WIDTH: u16 = 120;
 const WIDTHS: std::ops::RangeInclusive<u16> = 60..=160;
 
 /// Writes to standard output.
-pub(super) fn print(text: &str) -> Result<(), CliError> {
+pub fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -23,14 +23,14 @@ pub(super) fn print(text: &str) -> Result<(), CliError> {
 }
 
 /// Writes a JSON document to standard output.
-pub(super) fn print_json(document: &impl Serialize) -> Result<(), CliError> {
+pub fn print_json(document: &impl Serialize) -> Result<(), CliError> {
     let mut text = serde_json::to_string_pretty(document)?;
     text.push('\n');
     print(&text)
 }
 
 /// Writes a result to standard output: as JSON where that was asked for, for people otherwise.
-pub(super) fn result(
+pub fn result(
     json: bool,
     document: &impl Serialize,
     text: impl FnOnce(Style) -> String,
@@ -39,17 +39,17 @@ pub(super) fn result(
 }
 
 /// Writes a line to standard error; nobody can be told where that fails.
-pub(super) fn complain(text: &str) {
+pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "freehold: {text}");
 }
 
 /// The same of what has failed.
-pub(super) fn error(what: impl Display) {
+pub fn error(what: impl Display) {
     complain(&format!("error: {what}"));
 }
 
 /// The style of tables on standard output.
-pub(super) fn style() -> Style {
+pub fn style() -> Style {
     let terminal = io::stdout().is_terminal();
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let width = terminal

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use crate::report::number::per_second;
 
 /// What [`steps`] says of turns that take about as long as each other.
-pub(super) const TURNS: &str = "{pos}/{len}, {eta} left";
+pub const TURNS: &str = "{pos}/{len}, {eta} left";
 
 /// A bar of that template; hidden if `quiet` or nobody watches.
 fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> ProgressBar {
@@ -28,18 +28,18 @@ fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> Progress
 }
 
 /// A bar for work of so many steps, `counted` as this template says.
-pub(super) fn steps(what: &str, length: u64, counted: &str, quiet: bool) -> ProgressBar {
+pub fn steps(what: &str, length: u64, counted: &str, quiet: bool) -> ProgressBar {
     bar(what, Some(length), &format!("{{prefix}} [{{bar:30}}] {counted}, {{msg}}"), quiet)
 }
 
 /// Progress of one pass over one trace.
-pub(super) struct Progress {
+pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
     /// A bar for the pass `what`. `events` is how many will come, if known.
-    pub(super) fn new(what: &str, events: Option<u64>, quiet: bool) -> Self {
+    pub fn new(what: &str, events: Option<u64>, quiet: bool) -> Self {
         let template = if events.is_some() {
             "{prefix} [{bar:30}] {human_pos}/{human_len} events, {rate}, {eta} left"
         } else {
@@ -54,7 +54,7 @@ impl Progress {
 
     /// So many events are done; the reader's own progress says how far that is where their number
     /// is not known.
-    pub(super) fn update(&self, events: u64, (done, total): (u64, u64)) {
+    pub fn update(&self, events: u64, (done, total): (u64, u64)) {
         if self.bar.is_hidden() {
             return;
         }

@@ -2,8 +2,8 @@
 
 use freehold::{FRAME_SIZE, Order};
 
-use crate::simulate::run::CPUS_MAX;
-
+/// CPUs of a simulated machine at most.
+pub const SIMULATED_CPUS_MAX: u16 = 1024;
 /// The least that any engine can be built with: one of the largest chunks.
 const LEAST: u64 = Order::LINUX_MAX.frames() * FRAME_SIZE;
 /// More than any engine's metadata would fit in: 16 TiB.
@@ -11,13 +11,13 @@ const MOST: u64 = 16 << 40;
 
 /// An amount of memory in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Memory {
-    pub(super) frames: u64,
+pub struct Memory {
+    pub frames: u64,
 }
 
 /// Parses a number with a suffix K, M, G or T (powers of 1024), upper or lower case, `iB` or `B`
 /// allowed after it.
-pub(super) fn parse_memory(text: &str) -> Result<Memory, String> {
+pub fn parse_memory(text: &str) -> Result<Memory, String> {
     let bytes = parse_bytes(text)?;
     if bytes < LEAST {
         return Err(format!(
@@ -27,7 +27,7 @@ pub(super) fn parse_memory(text: &str) -> Result<Memory, String> {
     Ok(Memory { frames: bytes.div_ceil(LEAST) * Order::LINUX_MAX.frames() })
 }
 
-pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     const FORM: &str = "write a number with K, M, G or T, for example 512M or 8G";
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -51,7 +51,7 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
 
 /// The same for a part of a machine: in frames, of which there may be fewer than one of the largest
 /// chunks.
-pub(super) fn parse_frames(text: &str) -> Result<u64, String> {
+pub fn parse_frames(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text)?;
     if bytes < FRAME_SIZE {
         return Err(format!("{text} is too little: 4K is the least, one frame"));
@@ -61,7 +61,7 @@ pub(super) fn parse_frames(text: &str) -> Result<u64, String> {
 
 /// Parses a share of memory, `25%`, above 0 and up to 90: something has to be left for what cannot
 /// be moved.
-pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
+pub fn parse_percent(text: &str) -> Result<f64, String> {
     let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
     let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 90.0);
     percent
@@ -70,17 +70,17 @@ pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
 }
 
 /// `0.05`: a share.
-pub(super) fn parse_share(text: &str) -> Result<f64, String> {
+pub fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("'{text}' is no share: a number from 0 to 1, for example 0.05"))
 }
 
 /// The CPUs of a simulated machine.
-pub(super) fn parse_cpus(text: &str) -> Result<u16, String> {
+pub fn parse_cpus(text: &str) -> Result<u16, String> {
     match text.parse::<u64>() {
-        Ok(cpus) if (1..=u64::from(CPUS_MAX)).contains(&cpus) => Ok(cpus as u16),
-        Ok(cpus) => Err(format!("{cpus} CPUs cannot be simulated: 1 to {CPUS_MAX} can")),
-        Err(_) => Err(format!("'{text}' is no number of CPUs: write 1 to {CPUS_MAX}")),
+        Ok(cpus) if (1..=u64::from(SIMULATED_CPUS_MAX)).contains(&cpus) => Ok(cpus as u16),
+        Ok(cpus) => Err(format!("{cpus} CPUs cannot be simulated: 1 to {SIMULATED_CPUS_MAX} can")),
+        Err(_) => Err(format!("'{text}' is no number of CPUs: write 1 to {SIMULATED_CPUS_MAX}")),
     }
 }
 

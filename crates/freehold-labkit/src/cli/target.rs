@@ -7,30 +7,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::CliError;
-use super::results::is_dash;
 
 /// What is to be written, and the option that says where.
 #[derive(Clone, Copy)]
-pub(super) struct Target {
+pub struct Target {
     what: &'static str,
     option: &'static str,
 }
 
 impl Target {
-    pub(super) const MODEL: Self = Self { what: "model", option: "--output" };
-    pub(super) const PAGE: Self = Self { what: "report", option: "-o" };
-    pub(super) const PICTURE: Self = Self { what: "picture", option: "--picture" };
-    pub(super) const REPORT: Self = Self { what: "report", option: "--html" };
-    pub(super) const ROWS: Self = Self { what: "rows", option: "--output" };
-    pub(super) const TIMELINE: Self = Self { what: "timeline", option: "--timeline" };
+    pub const MODEL: Self = Self { what: "model", option: "--output" };
+    pub const PAGE: Self = Self { what: "report", option: "-o" };
+    pub const PICTURE: Self = Self { what: "picture", option: "--picture" };
 
     /// Fails where the file, if one is wanted, cannot be written or is one of `others`. Leaves what
     /// is there as it is.
-    pub(super) fn check(
-        self,
-        path: Option<&PathBuf>,
-        others: &[(&str, &Path)],
-    ) -> Result<(), CliError> {
+    pub fn check(self, path: Option<&PathBuf>, others: &[(&str, &Path)]) -> Result<(), CliError> {
         let Some(path) = path else { return Ok(()) };
         self.is_none_of(path, others)?;
         let found = path.metadata().ok();
@@ -69,17 +61,22 @@ impl Target {
         }
     }
 
-    pub(super) fn write(self, path: &Path, contents: impl AsRef<[u8]>) -> Result<(), CliError> {
+    pub fn write(self, path: &Path, contents: impl AsRef<[u8]>) -> Result<(), CliError> {
         fs::write(path, contents).map_err(|error| self.failed(path, &error))
     }
 
-    pub(super) fn failed(self, path: &Path, error: &impl Display) -> CliError {
+    pub fn failed(self, path: &Path, error: &impl Display) -> CliError {
         CliError::new(format!("cannot write the {} to {}: {error}", self.what, path.display()))
             .hint(format!(
                 "give {} a file in a folder that exists and may be written to",
                 self.option
             ))
     }
+}
+
+/// Whether a path stands for standard input or output.
+pub fn is_dash(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 fn folder(path: &Path) -> &Path {

@@ -42,6 +42,8 @@ impl<T: Count, const N: usize> Count for [T; N] {
 
 /// Makes a record of counts one itself. All its fields are named, or the compiler says which is
 /// missing.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! count {
     ($record:ident: $($field:ident)+) => {
         impl $crate::engine::Count for $record {
@@ -59,4 +61,4 @@ macro_rules! count {
         }
     };
 }
-pub(crate) use count;
+pub use crate::count;

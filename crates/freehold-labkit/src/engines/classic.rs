@@ -48,7 +48,7 @@ fn origin(switches: freehold_classic::Switches) -> String {
 }
 
 /// The design `text` as `machine` has it.
-pub(crate) fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
+pub fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
     let design = Design::parse(text).map_err(|error| error.to_string())?;
     let recorded = machine.zone.as_ref().map(|zone| &zone.info);
     let name = recorded.map_or("Normal", |zone| zone.name.as_str());
@@ -71,19 +71,25 @@ pub(crate) fn config(text: &str, machine: &MachineConfig) -> Result<Config, Stri
 }
 
 /// A design, and the state to start from where one was recorded.
-pub(crate) struct ClassicEngine {
+pub struct ClassicEngine {
     classic: Classic,
     zones: usize,
     recorded: Option<RecordedZone>,
 }
 
 impl ClassicEngine {
-    pub(crate) fn new(text: &str, machine: &MachineConfig) -> Result<Self, String> {
+    /// The design that `text` names, on that machine.
+    ///
+    /// # Errors
+    ///
+    /// In words, where its switches do not go together or the machine does not suit it.
+    pub fn new(text: &str, machine: &MachineConfig) -> Result<Self, String> {
         let classic = Classic::new(config(text, machine)?).map_err(|error| error.to_string())?;
         Ok(Self { classic, zones: machine.zones().len(), recorded: machine.zone.clone() })
     }
 
-    pub(crate) fn classic(&self) -> &Classic {
+    /// The allocator itself.
+    pub fn classic(&self) -> &Classic {
         &self.classic
     }
 }

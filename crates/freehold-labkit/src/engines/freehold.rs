@@ -35,16 +35,16 @@ pub(super) fn catalogue() -> Catalogue {
 
 /// What can be written behind the name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Options {
+pub struct Options {
     /// `group=N`: how many CPUs share what they hold.
-    pub(crate) group: Option<u16>,
+    pub group: Option<u16>,
     /// `owned`: a replay owns every CPU, as a kernel does. Simulations and threads own them anyway.
-    pub(crate) owned: bool,
+    pub owned: bool,
 }
 
 impl Options {
     /// What follows the name and a comma; what is wrong with it otherwise.
-    pub(crate) fn parse(parts: &str) -> Result<Self, String> {
+    pub fn parse(parts: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for part in parts.split(',') {
             if part == "owned" {
@@ -60,7 +60,7 @@ impl Options {
     }
 
     /// Of an engine that has been named `freehold` or `freehold,...`; `None` for any other.
-    pub(crate) fn of(name: &str) -> Option<Self> {
+    pub fn of(name: &str) -> Option<Self> {
         if name == NAME {
             return Some(Self::default());
         }
@@ -68,7 +68,7 @@ impl Options {
     }
 
     /// Puts them into a configuration. The one place where they meet the allocator.
-    pub(crate) fn apply(self, config: Config<'_>) -> Config<'_> {
+    pub fn apply(self, config: Config<'_>) -> Config<'_> {
         Config { group: self.group, ..config }
     }
 }
@@ -100,7 +100,7 @@ fn build_owned<P: Waits>(
 
 /// An allocator that is lent for good: 56 KiB for each GiB of the machine, a few machines a
 /// process.
-pub(crate) fn leaked<P: Platform + 'static>(
+pub fn leaked<P: Platform + 'static>(
     options: Options,
     machine: &MachineConfig,
     platform: P,
@@ -164,7 +164,8 @@ fn with_config<R>(
     make(&options.apply(config))
 }
 
-pub(crate) struct FreeholdEngine<'a, 'm, P: Platform> {
+/// Freehold as an engine.
+pub struct FreeholdEngine<'a, 'm, P: Platform> {
     allocator: &'a Freehold<'m, P>,
     /// The CPUs, where they are owned; calls that name their CPU otherwise. A handle is no two
     /// threads' at once.
@@ -188,11 +189,13 @@ struct Counted {
 count! { Counted: counters work unseen waited paths }
 
 impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
-    pub(crate) fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
+    /// An allocator and the handles of those of its CPUs that are owned.
+    pub fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
         Self { allocator, owned, before: Mutex::new(Counted::default()) }
     }
 
-    pub(crate) fn allocator(&self) -> &'a Freehold<'m, P> {
+    /// The allocator itself.
+    pub fn allocator(&self) -> &'a Freehold<'m, P> {
         self.allocator
     }
 

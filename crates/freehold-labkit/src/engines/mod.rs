@@ -9,11 +9,9 @@ mod machine;
 mod sums;
 mod threads;
 
-pub(crate) use self::classic::{ClassicEngine, config as classic_config};
-pub(crate) use self::freehold::{
-    FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold,
-};
-pub(crate) use self::sums::free_chunks;
+pub use self::classic::{ClassicEngine, config as classic_config};
+pub use self::freehold::{FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold};
+pub use self::sums::free_chunks;
 pub use self::threads::{HostThreads, Waits};
 pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
 
@@ -72,7 +70,9 @@ impl EngineSpec {
         &self.text
     }
 
-    pub(crate) fn unbuildable(&self, reason: String) -> EngineError {
+    /// Why the engine cannot be built.
+    #[must_use]
+    pub fn unbuildable(&self, reason: String) -> EngineError {
         EngineError::Unbuildable { name: self.text.clone(), reason }
     }
 }

@@ -21,7 +21,7 @@ mod frames;
 mod mapper;
 pub mod memory_map;
 mod op;
-pub(crate) mod outcome;
+pub mod outcome;
 pub mod sizing;
 mod source;
 pub mod starting_lists;

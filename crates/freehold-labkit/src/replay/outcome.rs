@@ -35,36 +35,31 @@ pub struct Met {
     pub contention: Contention,
 }
 
-/// A count of a sample: its column in `--timeline`, and whether `--json` has it too.
-pub(crate) type Column = (&'static str, bool, fn(&Sample) -> u64);
+/// A count of a sample, by its name in `--json`.
+type Column = (&'static str, fn(&Sample) -> u64);
 
-/// The counts of a sample, in the order of the columns.
-pub(crate) const COLUMNS: [Column; 15] = [
-    ("ts_ns", true, |s| s.point.ts_ns),
-    ("live_frames", true, |s| s.point.live_frames),
-    ("managed_frames", false, |s| s.memory.managed_frames),
-    ("free_frames", true, |s| s.memory.free_frames),
-    ("pcp_frames", true, |s| s.memory.pcp_frames),
-    ("free_blocks", true, |s| s.memory.free_blocks),
-    ("mixed_blocks", true, |s| s.memory.mixed_blocks),
-    ("zone_lock_acquisitions", true, |s| s.counters.zone_lock_acquisitions),
-    ("zone_lock_work", true, |s| s.counters.zone_lock_work),
-    ("group_lock_acquisitions", true, |s| s.counters.group_lock_acquisitions),
-    ("merges_zone", false, |s| s.counters.merges_zone),
-    ("merges_pcp", false, |s| s.counters.merges_pcp),
-    ("refilled_frames", false, |s| s.counters.refilled_frames),
-    ("drained_frames", false, |s| s.counters.drained_frames),
-    ("fallbacks", true, |s| s.counters.fallbacks),
+/// The counts of a sample.
+const COLUMNS: [Column; 10] = [
+    ("ts_ns", |s| s.point.ts_ns),
+    ("live_frames", |s| s.point.live_frames),
+    ("free_frames", |s| s.memory.free_frames),
+    ("pcp_frames", |s| s.memory.pcp_frames),
+    ("free_blocks", |s| s.memory.free_blocks),
+    ("mixed_blocks", |s| s.memory.mixed_blocks),
+    ("zone_lock_acquisitions", |s| s.counters.zone_lock_acquisitions),
+    ("zone_lock_work", |s| s.counters.zone_lock_work),
+    ("group_lock_acquisitions", |s| s.counters.group_lock_acquisitions),
+    ("fallbacks", |s| s.counters.fallbacks),
 ];
 
-/// The column of the unusable-free-space index, for order 9.
-pub(crate) const INDEX: &str = "unusable_index_order9";
+/// The unusable-free-space index, for order 9.
+const INDEX: &str = "unusable_index_order9";
 
-/// The samples as `--json` has them: a list for each of some columns, one entry a moment; the index
-/// to six decimals.
+/// The samples as `--json` has them: a list for each count, one entry a moment; the index to six
+/// decimals.
 fn timeline<S: Serializer>(samples: &[Sample], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
-    for (name, _, of) in COLUMNS.iter().filter(|(_, in_json, _)| *in_json) {
+    for (name, of) in &COLUMNS {
         map.serialize_entry(name, &OneLine(samples.iter().map(of).collect::<Vec<u64>>()))?;
     }
     let index =

@@ -38,7 +38,7 @@ pub fn decimal(value: f64) -> String {
 }
 
 /// How many a second: whole from 10 up, because what comes after says nothing.
-pub(crate) fn per_second(rate: f64) -> String {
+pub fn per_second(rate: f64) -> String {
     let rate = if rate.is_finite() { rate.max(0.0) } else { 0.0 };
     if rate < 10.0 {
         format!("{rate:.1}/s")
@@ -48,7 +48,7 @@ pub(crate) fn per_second(rate: f64) -> String {
 }
 
 /// A length of time.
-pub(crate) fn duration(ns: u64) -> String {
+pub fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),

@@ -193,12 +193,12 @@ pub(super) fn engine_names(replay: &Replay, style: Style) -> Vec<Cell> {
 }
 
 /// A cell with a figure: at the right of its column.
-pub(crate) fn right(text: impl ToString) -> Cell {
+pub fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
 /// A table without frames, as wide as the terminal at most.
-pub(crate) fn new_table(style: Style) -> Table {
+pub fn new_table(style: Style) -> Table {
     let mut table = Table::new();
     table
         .load_preset(presets::UTF8_HORIZONTAL_ONLY)
@@ -216,7 +216,7 @@ pub(crate) fn new_table(style: Style) -> Table {
 }
 
 /// A table of these rows as text.
-pub(crate) fn rendered(
+pub fn rendered(
     style: Style,
     header: impl Into<Row>,
     rows: impl IntoIterator<Item = impl Into<Row>>,
@@ -246,7 +246,7 @@ pub(super) fn grouped(
 }
 
 /// Lines that fit, each but the first indented.
-pub(crate) fn wrap(text: &str, style: Style, indent: &str) -> String {
+pub fn wrap(text: &str, style: Style, indent: &str) -> String {
     let most = usize::from(style.width).saturating_sub(indent.len() + 2).max(20);
     let mut lines = String::new();
     let mut used = 0;
@@ -266,7 +266,7 @@ pub(crate) fn wrap(text: &str, style: Style, indent: &str) -> String {
 }
 
 /// Padding at the ends of lines would wrap on a terminal one column narrower.
-pub(crate) fn trim_lines(text: &str) -> String {
+pub fn trim_lines(text: &str) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
@@ -320,7 +320,7 @@ fn machine_line(replay: &Replay) -> String {
 }
 
 /// What the trace is, in a few lines.
-pub(crate) fn header_lines(replay: &Replay) -> String {
+pub fn header_lines(replay: &Replay) -> String {
     let survey = &replay.survey;
     let facts: &TraceFacts = &survey.facts;
     let mut text = format!("{} ({}", survey.description.name, survey.description.format);

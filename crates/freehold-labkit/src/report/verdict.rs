@@ -9,15 +9,15 @@ const EQUAL: f64 = 0.01;
 
 /// What is asked of every case.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'a> {
+pub struct Question<'a> {
     /// What the best engine has, as a sentence begins: `Most frames/s`.
-    pub(crate) best: &'a str,
+    pub best: &'a str,
     /// Whether that is the greatest figure, or the least.
-    pub(crate) better: Better,
+    pub better: Better,
 }
 
 /// The engines' figures of one case, in the order of the engines.
-pub(crate) type Case = (Question<'static>, Vec<Option<f64>>);
+pub type Case = (Question<'static>, Vec<Option<f64>>);
 
 /// How often an engine was best, and its changes beside the first engine.
 #[derive(Clone, Default)]
@@ -62,13 +62,13 @@ fn range(won: &Won, baseline: &str) -> String {
 
 /// The sentence, or `None` where there is nothing to compare. Where cases ask different questions,
 /// `all` stands for them.
-pub(crate) fn sentence(engines: &[&str], cases: &[Case], all: &str) -> Option<String> {
+pub fn sentence(engines: &[&str], cases: &[Case], all: &str) -> Option<String> {
     sentence_but(engines, cases, all, |_, _| false)
 }
 
 /// The same, where `by_think` says of a case and an engine that the figure is the think time's: no
 /// change is told then.
-pub(crate) fn sentence_but(
+pub fn sentence_but(
     engines: &[&str],
     cases: &[Case],
     all: &str,

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::error::CliError;
-use super::results::{is_dash, read_or_report, shown_name};
-use super::{Outcome, output};
+use super::results::{read_or_report, shown_name};
 use crate::compare::output::{Document, table};
 use crate::compare::{Comparison, Incomparable, Verdict, Wanted, compare};
 use crate::html::Source;
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::target::is_dash;
+use freehold_labkit::cli::{Outcome, output};
 
 const EXAMPLES: &str = "\
 Examples:

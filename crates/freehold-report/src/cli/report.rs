@@ -1,18 +1,19 @@
 //! `freehold report`: what the other commands found, as one HTML file.
 
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
 
-use super::error::CliError;
-use super::results::{is_dash, read};
-use super::target::Target;
-use super::{Outcome, compare, output};
+use super::compare;
+use super::results::read;
 use crate::compare::Wanted;
 use crate::compare::output::Document;
 use crate::html::{self, HtmlError, Source};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::target::Target;
+use freehold_labkit::cli::target::is_dash;
+use freehold_labkit::cli::{Outcome, output};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,7 +23,6 @@ Examples:
   freehold report -o report.html replay.json bench.json grid.json
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
-  freehold replay --html report.html trace.parquet      the same in one step
   freehold report --baseline last-week.html -o today.html replay.json
                                                         with a tab that says what has changed since
 
@@ -103,15 +103,6 @@ fn changes(args: &ReportArgs, inputs: &[PathBuf], sources: &[Source]) -> Result<
     let comparison = compare::with_baseline(&args.baseline, inputs, sources, &Wanted::default())?;
     let value = serde_json::to_value(Document::from(&comparison))?;
     Ok(Source { name: format!("beside {}", comparison.before), value })
-}
-
-/// A page of what a command has found, to the file that its `--html` names.
-pub(super) fn write(documents: &[impl Serialize], path: &Path) -> Result<(), CliError> {
-    let source = |document| {
-        Ok(Source { name: "this run".to_owned(), value: serde_json::to_value(document)? })
-    };
-    let sources: Vec<Source> = documents.iter().map(source).collect::<Result<_, CliError>>()?;
-    Target::REPORT.write(path, html::render(&sources, html::TITLE).map_err(failed)?)
 }
 
 /// An error of the library as the user sees it.

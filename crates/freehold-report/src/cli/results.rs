@@ -4,13 +4,9 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::error::CliError;
 use crate::html::{self, Source};
-
-/// Whether a path stands for standard input or output.
-pub(super) fn is_dash(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::target::is_dash;
 
 /// What to call a file in tables.
 pub(super) fn shown_name(path: &Path) -> String {

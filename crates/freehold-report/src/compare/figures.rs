@@ -7,10 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Incomparable, incomparable};
-use crate::better::Better;
-use crate::fragmentation::ALLOCATIONS;
 use crate::html::{Kind, Source, documents};
-use crate::simulate::TICK_MS;
+use freehold_labkit::better::Better;
+use freehold_labkit::defaults::{ALLOCATIONS, TICK_MS};
 
 /// What a figure is of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]

@@ -6,10 +6,10 @@ use comfy_table::{Attribute, Cell, Color};
 use serde::Serialize;
 
 use super::{Compared, Comparison, Place, Verdict};
-use crate::report::number::decimal;
-use crate::report::percent;
-use crate::report::table::{Style, new_table, right, trim_lines};
-use crate::report::thousands;
+use freehold_labkit::report::number::decimal;
+use freehold_labkit::report::percent;
+use freehold_labkit::report::table::{Style, new_table, right, trim_lines};
+use freehold_labkit::report::thousands;
 
 /// What `--json` prints.
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::figures::{Figure, Place};
-use crate::bench::significance::{self, LEVEL};
-use crate::better::Better;
+use freehold_labkit::better::Better;
+use freehold_labkit::significance::{self, LEVEL};
 
 /// What became of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

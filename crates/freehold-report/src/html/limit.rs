@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 
 use super::document::{Document, Kind};
 use super::{HtmlError, embed};
-use crate::bench::{self, metric::About};
-use crate::replay::memory_map::{CELLS_MAX, decode, encode};
+use freehold_labkit::replay::memory_map::{CELLS_MAX, decode, encode};
 
 /// Bytes of data in a report at most: what a phone still opens in a few seconds.
 pub const DATA_MAX: usize = 24 << 20;
@@ -24,7 +23,7 @@ struct Data<'a> {
     version: &'a str,
     notes: &'a [String],
     /// What each benchmark in them is, as `bench --list` says it.
-    benchmarks: &'a BTreeMap<&'static str, &'static About>,
+    benchmarks: &'a BTreeMap<String, Value>,
     documents: &'a [Document],
 }
 
@@ -65,13 +64,12 @@ pub(super) fn within(
     }
 }
 
-/// What the benchmarks are of which a document has figures. Results of another version may have
-/// some that are not known.
-fn benchmarks(documents: &[Document]) -> BTreeMap<&'static str, &'static About> {
-    let rows = documents.iter().filter(|document| document.kind == Kind::Bench);
-    let rows = rows.filter_map(|document| document.data.get("rows")?.as_array()).flatten();
-    let kind = |row: &Value| row.get("benchmark")?.as_str()?.parse::<bench::Kind>().ok();
-    rows.filter_map(kind).map(|kind| (kind.name(), kind.about())).collect()
+/// What the benchmarks are of which documents have figures: the documents say it. Those of older
+/// versions do not, and the page shows no more than names.
+fn benchmarks(documents: &[Document]) -> BTreeMap<String, Value> {
+    let benches = documents.iter().filter(|document| document.kind == Kind::Bench);
+    let about = benches.filter_map(|document| document.data.get("benchmarks")?.as_object());
+    about.flatten().map(|(name, about)| (name.clone(), about.clone())).collect()
 }
 
 /// The pictures of memory in a document.

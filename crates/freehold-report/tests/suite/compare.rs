@@ -10,7 +10,7 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 fn freehold() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold-report"));
     command.env_remove("COLUMNS").env_remove("NO_COLOR");
     command
 }
@@ -31,8 +31,7 @@ impl Folder {
 
 /// What a command prints with `--json`.
 fn result(arguments: &[&str]) -> Value {
-    let done = freehold().args(arguments).assert().success();
-    serde_json::from_slice(&done.get_output().stdout).expect("valid JSON")
+    serde_json::from_slice(&crate::commands::freehold(arguments)).expect("valid JSON")
 }
 
 fn bench(engine: &str, runs: &[f64]) -> Value {
@@ -272,11 +271,10 @@ fn a_report_takes_an_older_report_or_result_as_its_baseline() {
     let before = folder.json("before.json", &bench("x", &[10.0, 11.0, 12.0, 13.0]));
     let after = folder.json("after.json", &bench("x", &[20.0, 21.0, 22.0, 23.0]));
     let old = folder.0.path().join("old.html");
-    freehold().arg("report").arg(&before).arg("-o").arg(&old).assert().success();
+    freehold().arg(&before).arg("-o").arg(&old).assert().success();
     for baseline in [&before, &old] {
         let page = folder.0.path().join("new.html");
         freehold()
-            .arg("report")
             .arg("--baseline")
             .arg(baseline)
             .arg(&after)
@@ -302,14 +300,8 @@ fn a_report_takes_an_older_report_or_result_as_its_baseline() {
         &json!({"cells": [{"workload": "aging", "engine": "x", "failures": 1}]}),
     );
     let page = folder.0.path().join("no.html");
-    let refused = freehold()
-        .arg("report")
-        .arg("--baseline")
-        .arg(&mixed)
-        .arg(&after)
-        .arg("-o")
-        .arg(&page)
-        .assert();
+    let refused =
+        freehold().arg("--baseline").arg(&mixed).arg(&after).arg("-o").arg(&page).assert();
     refused.code(2).stderr(contains("only results of one command"));
     assert!(!page.exists());
 }

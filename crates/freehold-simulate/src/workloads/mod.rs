@@ -18,9 +18,9 @@ use std::sync::Arc;
 use freehold::{AllocFlags, Migratetype, Order, Pfn};
 use serde::Serialize;
 
-use crate::bench::loops::Random;
-use crate::engine::Request;
-use crate::kinds::kinds;
+use freehold_labkit::engine::Request;
+use freehold_labkit::kinds::kinds;
+use freehold_labkit::random::Random;
 
 pub use trace::TraceOps;
 

@@ -9,7 +9,7 @@
 use freehold::{Migratetype, Order, Pfn};
 
 use super::{About, BATCH, DEPTH, Io, MESSAGE, Message, Program, Setting, Step, frames, request};
-use crate::engine::Request;
+use freehold_labkit::engine::Request;
 
 /// Frames under way from a sender at most: in messages that wait, in the one being filled and the
 /// one being freed.

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use freehold::{Order, Pfn};
 
 use super::{About, Io, Program, Setting, Step};
-use crate::engine::Request;
-use crate::replay::{Mapper, MapperOptions, Op, SourceError, Trace, each_event};
+use freehold_labkit::engine::Request;
+use freehold_labkit::replay::{Mapper, MapperOptions, Op, SourceError, Trace, each_event};
 
 pub(super) const TRACE: About = About {
     name: "trace",

@@ -1,15 +1,13 @@
-//! `freehold simulate` and `freehold calibrate` as a user runs them.
-
-use std::path::Path;
+//! `freehold simulate` as a user runs it.
 
 use assert_cmd::Command;
 use predicates::str::contains;
 use serde_json::Value;
 
 fn simulate(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("freehold").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold-simulate"));
     // Quick also without optimisation.
-    command.arg("simulate").args(["--frames", "20000"]).args(args);
+    command.args(["--frames", "20000"]).args(args);
     command
 }
 
@@ -158,15 +156,11 @@ fn mistakes_are_named_with_what_to_do() {
         (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),
         (&["-w", "trace"], "--trace"),
         (&["--model", "/nowhere/model.json"], "freehold calibrate --output"),
-        (&["--sweep", "--output", "/nowhere/x.parquet"], "there is no folder /nowhere"),
+        (&["--picture", "/nowhere/x.svg"], "there is no folder /nowhere"),
     ];
     for (args, message) in cases {
         simulate(args).assert().code(2).stderr(contains(message));
     }
-    simulate(&["--shard", "2/2", "--sweep", "--output", "x.parquet"])
-        .assert()
-        .code(2)
-        .stderr(contains("0 to 1"));
     simulate(&["--picture", "x.png"]).assert().code(2).stderr(contains("x.svg"));
 }
 
@@ -195,46 +189,27 @@ fn a_trace_needs_as_much_memory_as_was_recorded() {
 }
 
 #[test]
-fn a_sweep_writes_parquet_and_a_picture_and_leaves_nothing_else() {
+fn a_picture_is_drawn() {
     let folder = tempfile::tempdir().unwrap();
-    let (output, picture) =
-        (folder.path().join("results.parquet"), folder.path().join("results.svg"));
-    let run = |shard: &str, output: &Path| {
-        let mut command = simulate(&[
-            "--sweep", "-w", "pair", "--cpus", "1,2", "--memory", "1G", "--shard", shard,
-        ]);
-        command.arg("--output").arg(output).arg("--picture").arg(&picture).assert().success();
-    };
-    run("0/1", &output);
-    let names: Vec<_> =
-        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 2, "{names:?}");
+    let picture = folder.path().join("results.svg");
+    simulate(&["-w", "pair", "--cpus", "1,2", "--memory", "1G"])
+        .arg("--picture")
+        .arg(&picture)
+        .assert()
+        .success();
     let svg = std::fs::read_to_string(&picture).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("freehold") && svg.contains("vanilla"));
-    assert_eq!(parquet_rows(&output), 6);
-    let (first, second) = (folder.path().join("0.parquet"), folder.path().join("1.parquet"));
-    run("0/2", &first);
-    run("1/2", &second);
-    assert_eq!(parquet_rows(&first) + parquet_rows(&second), 6);
 }
 
-fn parquet_rows(path: &Path) -> i64 {
-    use parquet::file::reader::{FileReader, SerializedFileReader};
-    let reader = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
-    let metadata = reader.metadata().file_metadata();
-    let model =
-        metadata.key_value_metadata().unwrap().iter().find(|pair| pair.key == "model").unwrap();
-    assert!(
-        model.value.as_ref().unwrap().contains("hold_ns"),
-        "the constants are stored with the rows"
-    );
-    metadata.num_rows()
+#[test]
+fn how_often_each_way_was_taken_is_a_table_where_it_is_asked_for() {
+    let pair = ["--no-progress", "-w", "pair", "--cpus", "2", "-e", "freehold"];
+    let done = simulate(&pair).arg("--paths").assert().success();
+    done.stdout(contains("heavy barriers")).stdout(contains("freehold, 2 CPUs"));
+    assert!(json(&pair)["rows"][0]["paths"]["alloc_in_hand"].as_u64().unwrap() > 0);
 }
 
 #[test]
 fn help_has_examples() {
-    for command in ["simulate", "calibrate"] {
-        let mut freehold = Command::cargo_bin("freehold").unwrap();
-        freehold.args([command, "--help"]).assert().success().stdout(contains("Examples:"));
-    }
+    simulate(&["--help"]).assert().success().stdout(contains("Examples:"));
 }

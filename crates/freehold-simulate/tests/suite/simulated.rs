@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{AllocFlags, Migratetype, Order};
-use freehold_lab::engine::Request;
-use freehold_lab::engines::{self, EngineSpec, MachineConfig};
-use freehold_lab::simulate::machine::Machine;
-use freehold_lab::simulate::sweep::{Kept, Shard, sweep};
-use freehold_lab::simulate::time::Time;
-use freehold_lab::simulate::workloads::{Setting, TraceOps};
-use freehold_lab::simulate::{Bound, Kind, Model, Row, Scenario, SimulateError, TICK_MS, simulate};
+use freehold_labkit::defaults::TICK_MS;
+use freehold_labkit::engine::Request;
+use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
+use freehold_simulate::machine::Machine;
+use freehold_simulate::many::simulate_all;
+use freehold_simulate::time::Time;
+use freehold_simulate::workloads::{Setting, TraceOps};
+use freehold_simulate::{Bound, Kind, Model, Row, Scenario, SimulateError, simulate};
 
 /// 1 GiB.
 const FRAMES: u64 = 1 << 18;
@@ -229,7 +230,7 @@ fn every_workload_is_whole_on_several_nodes_and_with_cma() {
 #[test]
 fn a_free_waits_for_the_owner_of_its_block_and_an_allocation_goes_past_it() {
     let mut model = round_model();
-    if let Some(costs) = model.engines.get_mut(&freehold_lab::engine::Family::Owners) {
+    if let Some(costs) = model.engines.get_mut(&freehold_labkit::engine::Family::Owners) {
         costs.remote_free_ns = 50.0;
     }
     let config = MachineConfig::new(FRAMES, 3);
@@ -304,7 +305,7 @@ fn two_who_free_into_one_line_queue_for_it() {
 fn freehold_waits_for_words_that_others_wrote() {
     let mut model = round_model();
     (model.transfer_ns, model.line_ns) = (200.0, 50.0);
-    if let Some(costs) = model.engines.get_mut(&freehold_lab::engine::Family::Freehold) {
+    if let Some(costs) = model.engines.get_mut(&freehold_labkit::engine::Family::Freehold) {
         (costs.remote_free_ns, costs.batch_free_ns) = (30.0, 15.0);
     }
     let config = MachineConfig::new(FRAMES, 2);
@@ -337,7 +338,7 @@ fn freehold_waits_for_words_that_others_wrote() {
 #[test]
 fn looks_for_blocks_queue_for_the_groups_lock() {
     let mut model = Model::standard();
-    if let Some(costs) = model.engines.get_mut(&freehold_lab::engine::Family::Freehold) {
+    if let Some(costs) = model.engines.get_mut(&freehold_labkit::engine::Family::Freehold) {
         costs.pcp_step_ns = 1e6;
     }
     let row = |engine: &str| {
@@ -402,8 +403,8 @@ fn a_row_that_real_threads_contradicted_says_so() {
         run(&scenario("pcp-buddy,-merge", Kind::Pair, 2)).validation_difference_percent,
         None
     );
-    let style = freehold_lab::report::table::Style { width: 120, color: false };
-    let table = freehold_lab::simulate::output::table(&[off, fine], &Model::standard(), style);
+    let style = freehold_labkit::report::table::Style { width: 120, color: false };
+    let table = freehold_simulate::output::table(&[off, fine], &Model::standard(), style);
     assert!(
         table.contains("producer-consumer with pcp-buddy +") && !table.contains("pair with"),
         "{table}"
@@ -557,53 +558,20 @@ fn matrix() -> Vec<Scenario> {
 }
 
 #[test]
-fn two_shards_are_the_whole_and_so_is_an_interrupted_run_that_goes_on() {
+fn threads_change_nothing_and_an_interrupted_run_says_so() {
     let (model, never, all) = (Model::standard(), AtomicBool::new(false), matrix());
-    let whole = sweep(&all, &model, 2, None, &never, |_, _| ()).unwrap();
+    let whole = simulate_all(&all, &model, 2, &never, |_, _| ()).unwrap();
     assert!(!whole.interrupted && whole.rows.len() == all.len());
+    let alone = simulate_all(&all, &model, 1, &never, |_, _| ()).unwrap();
+    assert_eq!(alone.rows, whole.rows);
 
-    let mut together: Vec<Option<Row>> = vec![None; all.len()];
-    for text in ["0/2", "1/2"] {
-        let shard: Shard = text.parse().unwrap();
-        let places: Vec<usize> = (0..all.len()).filter(|&place| shard.takes(place)).collect();
-        let mine: Vec<Scenario> = places.iter().map(|&place| all[place].clone()).collect();
-        let swept = sweep(&mine, &model, 1, None, &never, |_, _| ()).unwrap();
-        for (place, row) in places.into_iter().zip(swept.rows) {
-            together[place] = Some(row);
-        }
-    }
-    assert_eq!(together.into_iter().flatten().collect::<Vec<_>>(), whole.rows);
-
-    let folder = tempfile::tempdir().unwrap();
-    let path = Kept::beside(&folder.path().join("results.parquet"));
     let stop = AtomicBool::new(false);
-    let mut kept = Kept::open(path.clone(), &model).unwrap();
-    let first = sweep(&all, &model, 1, Some(&mut kept), &stop, |done, _| {
+    let first = simulate_all(&all, &model, 1, &stop, |done, _| {
         if done == 3 {
             stop.store(true, Ordering::Relaxed);
         }
     });
     let first = first.unwrap();
     assert!(first.interrupted && first.rows.len() < all.len());
-    drop(kept);
-    // As if the process had been killed in the middle of a line.
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, format!("{text}{{\"scenario\": \"van")).unwrap();
-    let mut kept = Kept::open(path, &model).unwrap();
-    assert_eq!(kept.rows(), first.rows.len());
-    let second = sweep(&all, &model, 2, Some(&mut kept), &never, |_, _| ()).unwrap();
-    assert_eq!((second.reused, second.rows), (first.rows.len(), whole.rows));
-}
-
-#[test]
-fn what_was_kept_for_another_model_is_not_used() {
-    let (model, never) = (Model::standard(), AtomicBool::new(false));
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("kept");
-    let all = &matrix()[..1];
-    sweep(all, &model, 1, Some(&mut Kept::open(path.clone(), &model).unwrap()), &never, |_, _| ())
-        .unwrap();
-    assert_eq!(Kept::open(path.clone(), &model).unwrap().rows(), 1);
-    let other = Model { hold_ns: model.hold_ns + 1.0, ..model };
-    assert_eq!(Kept::open(path, &other).unwrap().rows(), 0);
+    assert!(first.rows.iter().all(|row| whole.rows.contains(row)));
 }

@@ -3,10 +3,10 @@
 use freehold::{FreeError, Pfn};
 
 use super::Worker;
-use crate::soak::books::Chunk;
-use crate::soak::bounds::BULK;
-use crate::soak::call::{Door, Kind, free_of};
-use crate::soak::handle::Handle;
+use crate::books::Chunk;
+use crate::bounds::BULK;
+use crate::call::{Door, Kind, free_of};
+use crate::handle::Handle;
 
 impl Worker {
     /// Frees what another thread has allocated.

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::*;
+use super::support::*;
 
 /// A run of every benchmark there is: two engines in all, and in half of them a third that the
 /// others have no figure of.

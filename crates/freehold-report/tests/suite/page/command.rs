@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use serde_json::{Value, json};
 
-use crate::support::*;
+use super::support::*;
 
 #[test]
 fn what_the_replay_says_of_blocks_and_holds_adds_up() {
@@ -97,8 +97,8 @@ fn the_same_input_gives_the_same_file() {
         text.contains("x.json, document 1") && text.contains("x.json, document 2"),
         "several in one file"
     );
-    let out = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args(["report", "-o", "-", "--title", "Nightly <1>", "-"])
+    let out = Command::new(env!("CARGO_BIN_EXE_freehold-report"))
+        .args(["-o", "-", "--title", "Nightly <1>", "-"])
         .write_stdin(fs::read(&json).unwrap())
         .assert()
         .success();
@@ -108,29 +108,14 @@ fn the_same_input_gives_the_same_file() {
     );
 }
 
-#[test]
-fn replay_writes_the_report_itself() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("replay.html");
-    freehold(&["replay", "-e", "vanilla", "-e", "freehold", "--html", path(&file)]);
-    let text = fs::read_to_string(&file).unwrap();
-    assert!(text.contains("\"memory_map\"") && text.contains("page-cache-churn"));
-    let missing = folder.path().join("no/such/folder.html");
-    let done = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args(["replay", "--html", path(&missing)])
-        .assert()
-        .code(2);
-    let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-    assert!(said.contains("cannot write the report") && said.contains("hint"), "{said}");
-}
-
 fn path(path: &Path) -> &str {
     path.to_str().expect("a temporary path is UTF-8")
 }
 
 #[test]
 fn help_names_what_can_be_reported() {
-    let said = String::from_utf8(freehold(&["report", "--help"])).unwrap();
+    let help = Command::new(env!("CARGO_BIN_EXE_freehold-report")).arg("--help").output();
+    let said = String::from_utf8(help.unwrap().stdout).unwrap();
     for command in
         ["replay --json", "bench --json", "bench fragmentation --json", "simulate --json"]
     {
@@ -172,8 +157,7 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
         (vec![PathBuf::from("-"), PathBuf::from("-")], vec!["only once"]),
     ] {
         let out = folder.path().join("out.html");
-        let done = Command::new(env!("CARGO_BIN_EXE_freehold"))
-            .arg("report")
+        let done = Command::new(env!("CARGO_BIN_EXE_freehold-report"))
             .args(&arguments)
             .arg("-o")
             .arg(&out)
@@ -186,8 +170,7 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
         }
         assert!(!out.exists(), "nothing is written for {arguments:?}");
     }
-    let over = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .arg("report")
+    let over = Command::new(env!("CARGO_BIN_EXE_freehold-report"))
         .arg(&good)
         .arg("-o")
         .arg(&good)
@@ -195,8 +178,7 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
         .code(2);
     assert!(String::from_utf8_lossy(&over.get_output().stderr).contains("would overwrite"));
     assert_eq!(fs::read(&good).unwrap(), before);
-    let nowhere = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .arg("report")
+    let nowhere = Command::new(env!("CARGO_BIN_EXE_freehold-report"))
         .arg(&good)
         .args(["-o", "/nowhere/x"])
         .assert();

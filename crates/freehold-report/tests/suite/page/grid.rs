@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
+use super::support::*;
 use crate::browser::Browser;
-use crate::support::*;
 
 /// The means over the seeds of a figure of the grid, by "CPUs memory-a-CPU", of one engine.
 fn means(workload: &str, level: Option<f64>, engine: &str, figure: &str) -> BTreeMap<String, f64> {
@@ -51,7 +51,7 @@ fn the_picture_of_the_grid_is_what_the_cells_said() {
         _ if value < 0.1 => format!("{value:.3}"),
         _ if value < 100.0 => format!("{value:.2}"),
         _ if value < 1000.0 => format!("{value:.1}"),
-        _ => freehold_lab::report::thousands(value.round() as u64),
+        _ => freehold_labkit::report::thousands(value.round() as u64),
     };
     let linear = |value: f64, least: f64, most: f64| (value - least) / (most - least);
     let reversed = |value: f64, least: f64, most: f64| 1.0 - (value - least) / (most - least);

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::support::*;
 use crate::browser::Browser;
-use crate::support::*;
 
 #[test]
 fn the_picture_of_memory_is_what_the_engines_said() {

@@ -13,12 +13,10 @@
 //! | [`command`] | what the command takes, writes and refuses; no browser |
 //! | [`support`] | documents to report, and how a page is looked at |
 //!
-//! `FREEHOLD_PICTURES=docs/pictures cargo test -p freehold-lab --test report_html pictures` draws
+//! `FREEHOLD_PICTURES=docs/pictures cargo test -p freehold-report --test suite pictures` draws
 //! the pictures of docs/report.md anew.
 
 mod benchmarks;
-#[path = "../browser/mod.rs"]
-mod browser;
 mod command;
 mod grid;
 mod memory;
@@ -152,7 +150,7 @@ fn assert_cell_told(said: &str, cell: usize, moment: usize) {
         };
         let free = plane(engine, "free", moment)[cell];
         let (free, frames) =
-            (freehold_lab::report::thousands(free), freehold_lab::report::thousands(frames));
+            (freehold_labkit::report::thousands(free), freehold_labkit::report::thousands(frames));
         assert!(told.contains(&holder), "{name}: {holder} in {said}");
         assert!(
             told.contains(&format!(" {free} of {frames} frames free")),

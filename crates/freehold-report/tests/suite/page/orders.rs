@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::*;
+use super::support::*;
 
 /// The rows of each drawing: a title, and name and number of each row.
 const DRAWN: &str = "[...document.querySelectorAll('#panel-replay .stacks')].map((one) => [one.caption.querySelector('strong').innerText, [...one.tBodies[0].rows].map((row) => [row.cells[0].innerText.trim(), row.cells[1].innerText.replaceAll(',', ''), row.querySelectorAll('.segment').length])])";
@@ -40,7 +40,7 @@ fn refills_and_allocations_are_drawn_by_order() {
     }
     let said = page.eval("document.getElementById('panel-replay').innerText");
     let said = said.as_str().unwrap();
-    let total = freehold_lab::report::thousands(
+    let total = freehold_labkit::report::thousands(
         engines.last().unwrap()["refilled_frames"].as_u64().unwrap(),
     );
     for expected in [
@@ -83,7 +83,7 @@ fn a_replay_on_threads_shows_its_waits() {
     page.open(&report.file(), "view=replay");
     let waits = page.eval("document.getElementById('waits').parentElement.innerText");
     let waits = waits.as_str().unwrap();
-    let applied = freehold_lab::report::thousands(
+    let applied = freehold_labkit::report::thousands(
         threaded["engines"][0]["threads"]["applied"].as_u64().unwrap(),
     );
     for expected in [

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::*;
+use super::support::*;
 
 /// The text of a file's first page; `None`, said loudly, where there is no pdftotext.
 fn first_page(pdf: &[u8]) -> Option<String> {

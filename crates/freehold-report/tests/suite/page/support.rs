@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use assert_cmd::Command;
-use freehold_lab::replay::memory_map::decode;
+use freehold_labkit::replay::memory_map::decode;
 use serde_json::{Value, json};
 
 use crate::browser::{self, Browser};
+pub(crate) use crate::commands::freehold;
 
 /// The browser, one for all tests: it is half a dozen processes, and starting them takes longer
 /// than most tests.
@@ -59,11 +60,6 @@ impl Drop for Page {
             *self.0 = None;
         }
     }
-}
-
-pub(crate) fn freehold(arguments: &[&str]) -> Vec<u8> {
-    let done = Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).assert().success();
-    done.get_output().stdout.clone()
 }
 
 /// The sample through all engines, with the picture of memory.
@@ -171,8 +167,7 @@ impl Report {
             fs::write(name, document.to_string()).unwrap();
         }
         let report = Self { folder };
-        Command::new(env!("CARGO_BIN_EXE_freehold"))
-            .arg("report")
+        Command::new(env!("CARGO_BIN_EXE_freehold-report"))
             .arg("-o")
             .arg(report.file())
             .args(names)
