@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold::{
-    Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request,
+    Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Request,
     SingleCpu, ZoneConfig,
 };
 
@@ -20,20 +20,6 @@ use freehold_labkit::engines::{
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);
-
-/// A process with a single thread: whatever another CPU's owner did, this thread did, so there is
-/// nothing to wait for. For counting instructions under tools that do not know `membarrier(2)`; the
-/// owner's path is the same.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct InitialThread;
-
-impl Platform for InitialThread {
-    fn has_heavy_barrier(&self) -> bool {
-        true
-    }
-}
-
-impl Waits for InitialThread {}
 
 pub struct FreeholdMachine<P: Waits> {
     engine: FreeholdEngine<'static, 'static, P>,

@@ -15,12 +15,12 @@ mod peer;
 mod ring_alone;
 mod stamped;
 
-pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, InitialThread, OnCpu};
+pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, OnCpu};
 #[cfg(feature = "peers")]
 pub use bitmap::{BitmapCpu, BitmapMachine};
 pub use buddy_system::{BuddySystem, BuddySystemCpu};
 pub use classic::{ClassicCpu, ClassicMachine};
-pub use freehold_labkit::engines::HostThreads;
+pub use freehold_labkit::engines::{HostThreads, InitialThread};
 #[cfg(any(test, feature = "peers"))]
 pub use heap::{HeapCpu, HeapMachine};
 pub use mmap::{MmapCpu, MmapMachine};

@@ -12,7 +12,7 @@ mod threads;
 pub use self::classic::{ClassicEngine, config as classic_config};
 pub use self::freehold::{FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold};
 pub use self::sums::free_chunks;
-pub use self::threads::{HostThreads, Waits};
+pub use self::threads::{HostThreads, InitialThread, Waits};
 pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
 
 use std::fmt;

@@ -160,3 +160,17 @@ mod tests {
         assert_eq!(platform.waited()[0], 2);
     }
 }
+
+/// A process with a single thread: whatever another CPU's owner did, this thread did, so there is
+/// nothing to wait for. For counting instructions under tools that do not know `membarrier(2)`; the
+/// owner's path is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InitialThread;
+
+impl Platform for InitialThread {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
+}
+
+impl Waits for InitialThread {}
