@@ -62,7 +62,7 @@ pub(crate) fn target() -> PathBuf {
 fn cargo(subcommand: &str, profile: Profile) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root().join("os/bare-metal")).arg(subcommand);
-    cargo.args(["--locked", "--bin", "kernel", "--features", "bare"]);
+    cargo.args(["--bin", "kernel", "--features", "bare"]);
     cargo.args(["--target", TARGET, "--profile", profile.name()]);
     cargo.arg("--target-dir").arg(target());
     // Flags of the caller's would make another program of it.
