@@ -14,7 +14,7 @@ pub(crate) struct Mutant {
     /// Below `crates/freehold/src`.
     pub(crate) file: String,
     /// A text that the file has once, and that has `old` once: needed where the file has `old` more
-    /// often.
+    /// often. Of both the layout may differ from the file's.
     #[serde(default)]
     within: Option<String>,
     /// What is replaced: an expression, or statements that end in a semicolon.
@@ -46,10 +46,11 @@ impl Mutant {
 
     /// Where in the file's text it is.
     fn place(&self, text: &str) -> Result<Range<usize>, String> {
-        let outer = self.within.as_deref().unwrap_or(&self.old);
-        let start = once(text, outer).and_then(|start| Ok(start + once(outer, &self.old)?));
-        let start = start.map_err(|error| format!("{}: {}: {error}", self.name, self.file))?;
-        Ok(start..start + self.old.len())
+        let found = once(text, self.within.as_deref().unwrap_or(&self.old)).and_then(|outer| {
+            let inner = once(&text[outer.clone()], &self.old)?;
+            Ok(outer.start + inner.start..outer.start + inner.end)
+        });
+        found.map_err(|error| format!("{}: {}: {error}", self.name, self.file))
     }
 }
 
@@ -63,11 +64,27 @@ fn switch(mutants: &[Mutant], here: &[(Range<usize>, usize)]) -> String {
     if old.ends_with(';') { all } else { format!("({all})") }
 }
 
-/// Where `part` is in `text`, if it is there exactly once.
-fn once(text: &str, part: &str) -> Result<usize, String> {
-    let mut found = text.match_indices(part).map(|(at, _)| at);
+/// The text without what rustfmt decides: blanks, new lines, and the comma behind the last of several
+/// lines. And where in the text each byte of the rest is.
+fn without_layout(text: &str) -> (String, Vec<usize>) {
+    let mut kept = text.char_indices().filter(|(_, c)| !c.is_whitespace()).peekable();
+    let (mut rest, mut places) = (String::new(), Vec::new());
+    while let Some((at, c)) = kept.next() {
+        if c == ',' && kept.peek().is_some_and(|(_, next)| ")]}".contains(*next)) {
+            continue;
+        }
+        rest.push(c);
+        places.extend(at..at + c.len_utf8());
+    }
+    (rest, places)
+}
+
+/// Where `part` is in `text`, if it is there exactly once, however its lines are broken.
+fn once(text: &str, part: &str) -> Result<Range<usize>, String> {
+    let ((text, places), (bare, _)) = (without_layout(text), without_layout(part));
+    let mut found = text.match_indices(&bare).map(|(at, _)| at);
     match (found.next(), found.count()) {
-        (Some(at), 0) => Ok(at),
+        (Some(at), 0) => Ok(places[at]..places[at + bare.len() - 1] + 1),
         (None, _) => Err(format!("there is no such text (any more): {part}")),
         (_, more) => {
             Err(format!("{} places have this text, so that none is meant: {part}", more + 1))
@@ -195,6 +212,21 @@ mod tests {
             first: None,
             survives: None,
         }
+    }
+
+    #[test]
+    fn a_place_is_found_however_its_lines_are_broken() {
+        let broken = "  a.exchange(\n    1,\n    2,\n  )\n  .is_ok();\n";
+        assert_eq!(
+            switched(
+                &[mutant("a.exchange(1, 2).is_ok()", Some("a.exchange(1, 2)\n.is_ok();"))],
+                "f",
+                broken
+            ),
+            Ok("  (if crate::mutants::on(0) { no } else { a.exchange(1, 2).is_ok() });\n"
+                .to_owned())
+        );
+        assert!(switched(&[mutant("a.exchange(1,)", None)], "f", broken).is_err());
     }
 
     #[test]
