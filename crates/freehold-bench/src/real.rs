@@ -204,7 +204,11 @@ const WARM: Duration = Duration::from_millis(60);
 const COUNT: Duration = Duration::from_millis(200);
 
 /// Frames allocated per second by these programs, one a thread, each on a CPU of its own.
-pub(crate) fn throughput(machine: &dyn RealMachine, cpus: &Cpus, programs: Vec<Box<dyn Program>>) -> f64 {
+pub(crate) fn throughput(
+    machine: &dyn RealMachine,
+    cpus: &Cpus,
+    programs: Vec<Box<dyn Program>>,
+) -> f64 {
     let n = programs.len();
     let rings: Vec<Vec<Pipe>> =
         (0..n).map(|_| (0..n).map(|_| Pipe(Ring::new(DEPTH))).collect()).collect();

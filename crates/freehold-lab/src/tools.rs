@@ -109,15 +109,18 @@ fn failed(program: &str, arguments: &[&OsStr], path: &Path, error: &io::Error) -
     if error.kind() != io::ErrorKind::NotFound {
         return CliError::new(format!("cannot start {}: {error}", path.display()));
     }
-    let mut line = format!("cargo run --release -p {program} --");
+    // A workspace of its own.
+    let mut line = match program {
+        "freehold-soak" => "cd proofs/torture && cargo run --release --".to_owned(),
+        _ => format!("cargo run --release -p {program} --"),
+    };
     for argument in arguments {
         line.push(' ');
         line.push_str(&quoted(&argument.to_string_lossy()));
     }
-    CliError::new(format!(
-        "{program} is a program of its own, and neither beside freehold nor in PATH"
-    ))
-    .hint(format!("in Freehold's sources: {line}\n  elsewhere: cargo install {program}"))
+    let problem =
+        format!("{program} is a program of its own, and neither beside freehold nor in PATH");
+    CliError::new(problem).hint(format!("in Freehold's sources: {line}"))
 }
 
 /// As a shell takes it.

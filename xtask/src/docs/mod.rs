@@ -266,8 +266,18 @@ impl Runner {
     fn new(root: &Path) -> Result<Self, String> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let build = [
-            "build", "--quiet", "--profile", "release", "-p", "freehold-lab", "-p", "freehold-bench", "-p",
-            "freehold-simulate", "-p", "freehold-report",
+            "build",
+            "--quiet",
+            "--profile",
+            "release",
+            "-p",
+            "freehold-lab",
+            "-p",
+            "freehold-bench",
+            "-p",
+            "freehold-simulate",
+            "-p",
+            "freehold-report",
         ];
         let built = Command::new(&cargo).current_dir(root).args(build).status();
         if !built.is_ok_and(|status| status.success()) {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold::{
-    Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Request,
+    Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request,
     SingleCpu, ZoneConfig,
 };
 

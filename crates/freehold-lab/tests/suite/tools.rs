@@ -7,7 +7,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use predicates::prelude::*;
 use predicates::str::contains;
 
 /// `freehold` alone in a folder of its own.
@@ -49,10 +48,10 @@ fn a_command_that_is_not_built_is_named_with_the_line_that_runs_it() {
         (vec!["simulate", "--help"], "cargo run --release -p freehold-simulate -- --help"),
         (vec!["report", "a b.json"], "cargo run --release -p freehold-report -- 'a b.json'"),
         (vec!["compare", "a", "b"], "cargo run --release -p freehold-report -- compare a b"),
-        (vec!["soak"], "cargo run --release -p freehold-soak --\n"),
+        (vec!["soak"], "cd proofs/torture && cargo run --release --\n"),
     ] {
         let done = installed.freehold(&arguments).assert().code(2).stdout("");
-        done.stderr(contains(line).and(contains("cargo install")));
+        done.stderr(contains(line));
     }
 }
 

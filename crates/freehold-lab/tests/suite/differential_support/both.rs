@@ -1,8 +1,8 @@
 //! Both engines side by side, and what one call means for them.
 
 use freehold::{AllocFlags, CpuId, Freehold, Migratetype, Order, Pfn};
-use freehold_labkit::engines::InitialThread;
 use freehold_classic::Classic;
+use freehold_labkit::engines::InitialThread;
 
 use super::CPUS;
 use super::calls::Call;

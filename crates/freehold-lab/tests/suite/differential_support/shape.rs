@@ -1,8 +1,8 @@
 //! Machines, and both engines on them.
 
 use freehold::{Config, FrameRange, Freehold, Pfn, Watermarks, ZoneConfig};
-use freehold_labkit::engines::InitialThread;
 use freehold_classic::{Classic, Design};
+use freehold_labkit::engines::InitialThread;
 
 use super::{BASE, CPUS};
 
