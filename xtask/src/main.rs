@@ -36,7 +36,7 @@ enum Job {
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
-    /// Run the checks that a change must pass, or some of them: the steps of .ci/run.
+    /// Run the checks that a change must pass, or some of them: which .ci/run calls.
     Ci(ci::Arguments),
     /// Check that each crate builds with the oldest Rust that it says it needs.
     Msrv,
