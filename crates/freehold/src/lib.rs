@@ -20,6 +20,7 @@
 //! | room | what |
 //! |---|---|
 //! | `types` | the words of the interface |
+//! | `boot` | from a memory map to an allocator in one call |
 //! | `block` | a pageblock's metadata: words, tag, leases, class; the way from a PFN to it |
 //! | `cpu` | what a CPU has: leases, hints, a whole block or two, and the door to it |
 //! | `group` | free lists and inbox of those that hold blocks together |
@@ -75,6 +76,7 @@ extern crate alloc;
 extern crate std;
 
 mod block;
+mod boot;
 mod calls;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -102,6 +104,7 @@ mod transfer;
 mod types;
 mod zone;
 
+pub use boot::BootError;
 pub use calls::door::{Anybody, Door, Owner};
 pub use calls::frames::Frames;
 pub use calls::handle::{Handle, On, Owned};
