@@ -5,8 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::ask;
 use super::step::{Job, Lane, Run, Step};
-use super::worlds::lab;
-use crate::build::{root, target};
+use crate::build::{OPTIMISED, root, target};
 
 const PROOF: Step = Step {
     name: "",
@@ -95,6 +94,8 @@ fn model(run: &Run) -> Result<(), String> {
 
 fn loom(run: &Run) -> Result<(), String> {
     run.cargo("test --quiet -p freehold-classic -p freehold -p freehold-vm --lib --release loom_")
+        .words("--config")
+        .arg(OPTIMISED)
         .env("LOOM_MAX_PREEMPTIONS", "3")
         .env("RUSTFLAGS", "--cfg loom")
         .target("loom")
@@ -103,6 +104,8 @@ fn loom(run: &Run) -> Result<(), String> {
 
 fn shuttle(run: &Run) -> Result<(), String> {
     run.cargo("test --quiet -p freehold --lib --release shuttle_")
+        .words("--config")
+        .arg(OPTIMISED)
         .env("SHUTTLE_SCHEDULES", "2000")
         .env("RUSTFLAGS", "--cfg shuttle")
         .target("shuttle")
@@ -123,7 +126,10 @@ fn histories(run: &Run) -> Result<(), String> {
 }
 
 fn torture(run: &Run) -> Result<(), String> {
-    lab(run, "soak", "--minutes 1 --no-progress").must()
+    let folder = "proofs/torture";
+    run.cargo_in(folder, "clippy --quiet --all-targets -- -D warnings").must()?;
+    run.cargo_in(folder, "test --quiet").must()?;
+    run.cargo_in(folder, "run --quiet --release -- --minutes 1 --no-progress").must()
 }
 
 /// Adds the named test programs of `freehold-host` that there are.
@@ -228,6 +234,9 @@ fn tsan(run: &Run) -> Result<(), String> {
     let test = |package: &str| {
         run.cargo("test --quiet -Zbuild-std --target")
             .arg(ask::host())
+            // Otherwise the standard library would be compiled as other dependencies of tests are.
+            .words("--config")
+            .arg("profile.test.package.\"*\".opt-level=1")
             .words("-p")
             .arg(package)
             .env("RUSTC_BOOTSTRAP", "1")
