@@ -1,7 +1,7 @@
 //! Folios, address spaces and what belongs to them together, and a folio's life from allocation to
 //! its last reference.
 
-use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn};
+use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 
 use crate::folio::{DeferredSplit, Folios, Frame, List, Lru, flag};
 use crate::frames::free_what_can_be;
@@ -9,9 +9,7 @@ use crate::lock::Spin;
 use crate::primitive::{AtomicBool, Ordering, Plain, fence};
 use crate::rmap::{Mapping, Mappings};
 use crate::stats::{Counters, count};
-use crate::{
-    BATCH, Flush, FlushBatch, FrameAllocator, Mmu, Space, SpaceId, VmError, VmStats, VpnRange,
-};
+use crate::{BATCH, Flush, FlushBatch, Frames, Mmu, Space, SpaceId, VmError, VmStats, VpnRange};
 
 /// A folio, named by its first frame. A name only: it does not keep the folio alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -264,15 +262,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// [`VmError::OrderTooLarge`], [`VmError::Alloc`], and [`VmError::NotAFolio`] where the allocator hands out frames
     /// that there are no records for. Nothing has changed then.
-    pub fn folio_alloc(
-        &self,
-        frames: &impl FrameAllocator,
-        order: Order,
-    ) -> Result<Folio, VmError> {
+    pub fn folio_alloc(&self, frames: &impl Frames, order: Order) -> Result<Folio, VmError> {
         if order > Order::PAGEBLOCK {
             return Err(VmError::OrderTooLarge { order });
         }
-        let pfn = frames.alloc(order, Migratetype::Movable).map_err(VmError::Alloc)?;
+        let pfn =
+            frames.alloc(Request::new(order, Migratetype::Movable)).map_err(VmError::Alloc)?;
         let last = Pfn::new(pfn.get() + order.frames() - 1);
         let (Some(head), Some(_)) = (self.folios.index(pfn), self.folios.index(last)) else {
             frames.free(pfn, order).map_err(VmError::Free)?;
@@ -325,18 +320,13 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// # Errors
     ///
     /// [`VmError::NotAFolio`], and [`VmError::Free`] where somebody else has freed its frames.
-    pub fn put(&self, frames: &impl FrameAllocator, pfn: Pfn) -> Result<(), VmError> {
+    pub fn put(&self, frames: &impl Frames, pfn: Pfn) -> Result<(), VmError> {
         let index = self.index(pfn)?;
         let head = self.folios.head(index).ok_or(VmError::NotAFolio { pfn })?;
         self.put_refs(frames, head, 1)
     }
 
-    pub(crate) fn put_refs(
-        &self,
-        frames: &impl FrameAllocator,
-        head: u32,
-        n: u32,
-    ) -> Result<(), VmError> {
+    pub(crate) fn put_refs(&self, frames: &impl Frames, head: u32, n: u32) -> Result<(), VmError> {
         if !self.folios.frame(head).drop_refs(n) {
             return Ok(());
         }
@@ -392,7 +382,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// names, then look at the entry again.
     pub(crate) fn get_at(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: &Space<'m>,
         vpn: crate::Vpn,
     ) -> Result<Option<(u32, u32, crate::Entry)>, VmError> {
@@ -426,7 +416,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// [`Vm::get_at`]; waits where somebody has the page's entry in hand, and may put it back.
     pub(crate) fn get_settled(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: &Space<'m>,
         vpn: crate::Vpn,
     ) -> Result<Option<(u32, u32, crate::Entry)>, VmError> {
@@ -495,7 +485,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
 
     pub(crate) fn free_ranges(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         ranges: &mut [FrameRange],
     ) -> Result<(), FreeError> {
         ranges.sort_unstable_by_key(|range| range.start);

@@ -690,7 +690,7 @@ fn all_but_a_frame_freed_behind_its_folios_back_are_freed() {
     }
     let at = |page| vm.space(SPACE).unwrap().entry_at(vpn(page)).pfn();
     let bad = [5, 22, 53].map(at);
-    bad.iter().for_each(|pfn| fh.free(*pfn, Order::ZERO).unwrap());
+    bad.iter().for_each(|pfn| fh.here().free(*pfn, Order::ZERO).unwrap());
     let refused = |pfn| Err(VmError::Free(FreeError::DoubleFree { pfn }));
     // Two by reclaim, one by its last reference, one as a part of a split folio that nothing shows.
     assert_eq!(vm.madvise_free(&fh, SPACE, pages(0, 32)), Ok(32));

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use crate::common::*;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 use freehold_vm::{
-    Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId,
-    Vmalloc, VmallocError, Vpn, VpnRange,
+    Access, Flush, Frames, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
+    VmallocError, Vpn, VpnRange,
 };
 
 const KERNEL: SpaceId = SpaceId::new(0);
@@ -113,12 +113,12 @@ impl Mmu for &Tlbs {
 /// The page allocator, which takes no frame back that a CPU may still reach.
 struct Unreachable<'a, A>(&'a Tlbs, A);
 
-impl<A: FrameAllocator> FrameAllocator for Unreachable<'_, A> {
-    fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.1.alloc(order, migratetype)
+impl<A: Frames> Frames for Unreachable<'_, A> {
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        self.1.alloc(request)
     }
-    fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.1.alloc_bulk(migratetype, out)
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.1.alloc_bulk(request, out)
     }
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.free_range(FrameRange::new(pfn, order.frames()).unwrap())
