@@ -1,5 +1,6 @@
 //! Steps of the lane *proofs*: what shows that the allocator is right, beyond its ordinary tests.
-//! `proofs/README.md` says what each shows.
+//! `proofs/README.md` says what each shows. Those that build in target folders of their own run beside
+//! the others.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -27,12 +28,14 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "loom",
         title: "every interleaving of the lock-free protocols, up to three preemptions",
+        beside: true,
         run: loom,
         ..PROOF
     },
     Step {
         name: "shuttle",
         title: "random schedules of the whole allocator on four CPUs, 2,000 a test",
+        beside: true,
         run: shuttle,
         ..PROOF
     },
@@ -58,6 +61,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "asan",
         title: "the allocator's and the arena's tests under AddressSanitizer",
+        beside: true,
         run: asan,
         ..PROOF
     },
@@ -65,12 +69,14 @@ pub(super) const STEPS: &[Step] = &[
         name: "tsan",
         title: "the allocator's and the arena's tests under ThreadSanitizer",
         minutes: 30,
+        beside: true,
         run: tsan,
         ..PROOF
     },
     Step {
         name: "fuzz",
         title: "a minute of fuzzing from the committed corpus, under AddressSanitizer",
+        beside: true,
         run: fuzz,
         ..PROOF
     },
