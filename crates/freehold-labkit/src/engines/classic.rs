@@ -30,18 +30,6 @@ pub(super) fn catalogue() -> Catalogue {
     Catalogue { presets: presets.collect(), switches: switches.collect() }
 }
 
-/// What is not the kernel of that preset: other kernels, and itself with each of its rules switched
-/// off.
-pub(super) fn wrong_kernels(preset: &str) -> Vec<String> {
-    let own = Design::parse(preset).map(|design| design.switches).ok();
-    let others = ["5.17", "5.18", "7.1", "pcp-buddy"].into_iter().map(str::to_owned);
-    let without = own
-        .into_iter()
-        .flat_map(|on| on.iter())
-        .map(|switch| format!("{preset},-{}", switch.name()));
-    others.chain(without).collect()
-}
-
 /// Where a preset comes from: the proposal of its newest change.
 fn origin(switches: freehold_classic::Switches) -> String {
     switches.iter().last().map_or("kernel history", |newest| newest.proposal().name()).to_owned()

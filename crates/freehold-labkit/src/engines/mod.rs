@@ -161,13 +161,6 @@ impl FromStr for EngineSpec {
     }
 }
 
-/// What a comparison with the recording kernel must tell from it: other kernels, and
-/// [`RECORDING_KERNEL`] with each of its rules switched off.
-#[must_use]
-pub fn wrong_kernels() -> Vec<EngineSpec> {
-    classic::wrong_kernels(RECORDING_KERNEL).into_iter().map(|text| EngineSpec { text }).collect()
-}
-
 /// Builds an engine that one thread calls.
 ///
 /// # Errors
