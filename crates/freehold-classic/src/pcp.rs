@@ -66,8 +66,7 @@ impl Pcp {
         let inner = PcpInner {
             lists: [List::EMPTY; MAX_LISTS],
             count: 0,
-            // Replaced before first use; the values the kernel boots with.
-            tuning: Tuning::new(1, 0, 0, false),
+            tuning: PcpInner::BOOT_TUNING,
             dead: false,
             busy: false,
             counters: PcpCounters::default(),
@@ -79,6 +78,15 @@ impl Pcp {
             remote: Llist::new(),
             dead: AtomicBool::new(false),
         }
+    }
+
+    /// Every field, as text.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn fields(&self, of_inner: impl Fn(&PcpInner) -> String) -> String {
+        let Self { lock, waits, remote, dead } = self;
+        let inner = of_inner(&lock.lock().unwrap());
+        let (waits, dead) = (waits.read(), dead.load(crate::primitive::Ordering::SeqCst));
+        format!("{inner} {waits:?} {} {dead}", remote.is_empty())
     }
 
     /// Takes the lock, waiting for it.
@@ -180,6 +188,9 @@ impl Layout {
 }
 
 impl PcpInner {
+    /// What the kernel boots with, replaced before first use.
+    pub(crate) const BOOT_TUNING: Tuning = Tuning::new(1, 0, 0, false);
+
     /// Adds a chunk at the head of list `index`, the next to be allocated.
     #[inline]
     pub(crate) fn push(&mut self, frames: &Frames, index: usize, frame: u32, state: State) {
