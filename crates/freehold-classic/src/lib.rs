@@ -56,6 +56,7 @@ mod free;
 mod highatomic;
 mod hotplug;
 mod inspect;
+mod kernel;
 mod list;
 mod llist;
 mod page;
@@ -84,6 +85,7 @@ pub use contig::InUse;
 pub use free::{Context, FOLIO_BATCH};
 pub use hotplug::CpuStateError;
 pub use inspect::PageblockState;
+pub use kernel::{Kernel, KernelOutside};
 pub use page::Put;
 pub use presets::{Design, DesignError, Preset, presets};
 pub use stats::{
@@ -168,7 +170,7 @@ impl Classic {
     /// The tuning state of one CPU in one zone.
     #[must_use]
     pub fn tuning(&self, zone: usize, cpu: CpuId) -> Option<Tuning> {
-        Some(self.zones.get(zone)?.pcps.get(cpu.index())?.lock().tuning)
+        Some(self.zones.get(zone)?.pcps.get(cpu.index())?.look().tuning)
     }
 
     /// Frames on a CPU's lists in one zone.
@@ -177,7 +179,7 @@ impl Classic {
         self.zones
             .get(zone)
             .and_then(|zone| zone.pcps.get(cpu.index()))
-            .map_or(0, |pcp| pcp.lock().count)
+            .map_or(0, |pcp| pcp.look().count)
     }
 
     /// What has been done under a zone's lock and under one CPU's, so far: a few numbers, to be
@@ -187,7 +189,7 @@ impl Classic {
     pub fn work(&self, zone: usize, cpu: CpuId) -> Option<Work> {
         let zone = self.zones.get(zone)?;
         let (zone_holds, zone_steps) = zone.read_holds();
-        let pcp = zone.pcps.get(cpu.index())?.lock().counters;
+        let pcp = zone.pcps.get(cpu.index())?.look().counters;
         Some(Work {
             zone_holds,
             zone_steps,

@@ -36,7 +36,7 @@ impl Classic {
             zone.reclaim.store(false, Relaxed);
             zone.boost.store(0, Relaxed);
             for pcp in &zone.pcps {
-                pcp.lock().tuning = PcpInner::BOOT_TUNING;
+                pcp.look().tuning = PcpInner::BOOT_TUNING;
             }
         }
         if !*self.hotplug() {
@@ -48,7 +48,7 @@ impl Classic {
     /// hotplug event recomputes batch and range.
     pub fn set_tuning(&self, zone: usize, cpu: CpuId, tuning: Tuning) {
         if let Some(pcp) = self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())) {
-            pcp.lock().tuning = tuning;
+            pcp.look().tuning = tuning;
         }
     }
 
@@ -67,7 +67,7 @@ impl Classic {
         if !self.layout.keeps(order.get()) || !Migratetype::PCP.contains(&migratetype) {
             return;
         }
-        let mut inner = pcp.lock();
+        let mut inner = pcp.look();
         if inner.dead {
             return;
         }
@@ -94,7 +94,7 @@ impl Classic {
     pub fn reset_stats(&self) {
         for zone in &self.zones {
             for pcp in &zone.pcps {
-                let mut inner = pcp.lock();
+                let mut inner = pcp.look();
                 inner.counters = PcpCounters::default();
                 inner.flow = ListFlow::default();
                 pcp.waits.reset();

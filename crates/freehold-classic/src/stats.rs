@@ -215,6 +215,11 @@ counters! {
         peer_blocks,
         /// CPUs asked for one.
         peers_asked,
+        /// Times the PCP lock was taken, by whomever.
+        lock_holds,
+        /// Steps done in those holds: a list link or unlink, a list looked at, an entry looked at by
+        /// a merge pass. What is done under the zone lock meanwhile is counted there.
+        lock_steps,
     }
 }
 

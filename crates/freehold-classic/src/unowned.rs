@@ -33,6 +33,7 @@ impl PcpInner {
                 let mut at = self.lists[index].first();
                 while let Some(frame) = at {
                     self.counters.merge_steps += 1;
+                    self.work += 1;
                     at = next(frames, frame);
                     let buddy = frame ^ (1 << order);
                     if !mine.contains(&buddy) {

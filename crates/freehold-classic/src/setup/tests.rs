@@ -72,9 +72,9 @@ fn beside_memory_of(zone: &Zone) -> Vec<String> {
 
 fn of_pcp(pcp: &Pcp) -> String {
     pcp.fields(|inner| {
-        let PcpInner { lists, count, tuning, dead, busy, counters, flow } = inner;
+        let PcpInner { lists, count, tuning, dead, busy, counters, flow, work } = inner;
         let empty = lists.iter().all(|list| list.is_empty());
-        format!("{empty} {count} {tuning:?} {dead} {busy} {counters:?} {flow:?}")
+        format!("{empty} {count} {tuning:?} {dead} {busy} {counters:?} {flow:?} {work}")
     })
 }
 
@@ -100,7 +100,7 @@ fn set_up(classic: &Classic) {
     classic.set_reclaim(true);
     for (i, (pfn, order)) in held.into_iter().enumerate() {
         if i % 9 != 0 {
-            let _freed = classic.free(if i % 2 == 0 { cpu } else { other }, pfn, order).unwrap();
+            let _ = classic.free(if i % 2 == 0 { cpu } else { other }, pfn, order).unwrap();
         }
     }
 }

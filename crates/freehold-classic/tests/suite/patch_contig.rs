@@ -40,6 +40,18 @@ fn a_split_block_goes_back_as_one_chunk_instead_of_512() {
     assert!(after.pcp.hits >= 50, "{}", after.pcp.hits);
 }
 
+#[test]
+fn as_first_posted_a_range_goes_back_in_chunks_of_at_most_a_pageblock() {
+    for (engine, on_pcp, in_zone) in [("7.2", 0, 1), ("7.2,-contig-max-order", 2, 0)] {
+        let classic = booted(engine);
+        let pair = classic.take(CPU0, 10, Movable);
+        classic.split(pair, order(10), order(0)).unwrap();
+        let range = FrameRange::new(pair, 2 * PAGEBLOCK_FRAMES).unwrap();
+        let stats = classic.counted(|| _ = classic.free_contig_range(CPU0, range).unwrap());
+        assert_eq!((stats.pcp.frees, stats.zone.frees), (on_pcp, in_zone), "{engine}");
+    }
+}
+
 /// vmalloc(100 pages) and vfree: an array of chunks of orders 6, 5 and 2, split.
 fn vmalloc(engine: &str) -> Stats {
     let classic = booted(engine);

@@ -173,6 +173,7 @@ fn group_table(rows: &[Row], style: Style) -> String {
         "line wait",
         "bound",
         "zone holds",
+        "PCP holds",
         "group holds",
         "longest",
         "p99.9",
@@ -193,6 +194,7 @@ fn group_table(rows: &[Row], style: Style) -> String {
             percent(row.line_wait_share),
             row.bound.text().to_owned(),
             thousands(row.zone_lock_acquisitions),
+            thousands(row.pcp_lock_acquisitions),
             thousands(row.group_lock_acquisitions),
             time(row.longest_hold_ns),
             time(p999),
@@ -305,6 +307,7 @@ pub fn parquet(output: impl Write + Send, rows: &[Row], model: &Model) -> Result
     }
     counts! { "" |row| row;
         cpus nodes memory_bytes seed simulated_ns frames zone_lock_acquisitions longest_hold_ns pcp_busy line_transfers
+        pcp_lock_acquisitions pcp_lock_work pcp_lock_waits
         latency_p50_ns latency_p999_ns
     }
     // 0 where there are no bystanders.
