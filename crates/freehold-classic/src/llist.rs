@@ -207,7 +207,7 @@ mod loom_tests {
         });
     }
 
-    /// The same with company: two pushers, and somebody else who drains that CPU at the same time.
+    /// Two pushers, a CPU that goes offline, and somebody else who drains it at that time.
     #[test]
     fn loom_two_pushers_a_drain_and_a_dying_cpu_strand_and_double_nothing() {
         // Four threads: more than three preemptions take minutes and have never shown anything

@@ -125,7 +125,7 @@ fn chunked_drains_bound_the_work_of_one_hold() {
     // A batch of 63 frames: each is unlinked, joined at most ten times and linked again.
     assert!(after.zone_lock.max() <= 63 * (2 + 3 * 10), "{}", after.zone_lock.max());
     assert!(8 * after.zone_lock.max() < before.zone_lock.max());
-    // The same frames go back, in more and shorter holds.
+    // As many frames go back, in more and shorter holds.
     assert_eq!(before.pcp.drained_frames, after.pcp.drained_frames);
     assert!(after.zone_lock.holds() > 10 * before.zone_lock.holds());
 }
