@@ -8,7 +8,7 @@
 use freehold::{
     AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
 };
-use freehold_classic::{Classic, Config, Design, Request, Tuning};
+use freehold_classic::{Classic, Config, Design, Request, Tuning, Watermarks};
 
 const MOVABLE: Migratetype = Migratetype::Movable;
 const BLOCKS: u64 = 512;
@@ -159,15 +159,16 @@ fn spread(engine: &str) -> Outcome<()> {
     const CPUS: usize = 8;
     const OWNED: u64 = 64;
     const EACH: usize = 256;
-    let (classic, _) = machine(engine, CPUS as u16, 512, 0)?;
+    let frames = BLOCKS * PAGEBLOCK_FRAMES;
+    let mut config = Config::single_zone(Design::parse(engine)?, CPUS as u16, frames);
+    config.zones[0].watermarks = Some(Watermarks::default());
+    let classic = Classic::new(config)?;
+    classic.set_tuning(0, cpu(0), Tuning::new(512, 4096, 4096, false));
     let mut first = Vec::new();
     for _ in 0..OWNED * PAGEBLOCK_FRAMES {
         first.push(take(&classic, 0, Order::ZERO)?);
     }
-    classic.drain_all();
-    while classic.memory_map().free > OWNED * PAGEBLOCK_FRAMES {
-        take(&classic, 1, Order::PAGEBLOCK)?;
-    }
+    while take(&classic, 1, Order::PAGEBLOCK).is_ok() {}
     for pfn in first.into_iter().filter(|pfn| !pfn.is_aligned(Order::PAGEBLOCK)) {
         put(&classic, 0, pfn)?;
     }
