@@ -200,6 +200,26 @@ fn a_range_over_the_edge_between_two_zones_goes_back_to_both() {
 }
 
 #[test]
+fn two_zones_that_share_a_chunk_of_the_largest_order_are_not_one_run() {
+    // Their frames are numbered from the same chunk on, so that the number after the last of one is
+    // the first of the other.
+    let zone = |name: &str, start| ZoneConfig {
+        watermarks: Some(Watermarks::default()),
+        ..ZoneConfig::new(name, at(start), 512)
+    };
+    for engine in ["7.3", "7.3,-contig-max-order"] {
+        let zones = vec![zone("DMA32", 0), zone("Normal", 512)];
+        let classic = Classic::new(Config { zones, ..config(engine, 1) }).unwrap();
+        assert_eq!(classic.exhaust(0, Movable, AllocFlags::empty()).len(), 1024);
+        assert_eq!(classic.free_contig_range(CPU0, range(256, 512)), Ok(0), "{engine}");
+        classic.drain_all();
+        classic.validate().unwrap();
+        let free = |zone| classic.pageblocks(zone).iter().map(|block| block.free).sum::<u16>();
+        assert_eq!((free(0), free(1)), (256, 256), "{engine}");
+    }
+}
+
+#[test]
 fn a_range_over_an_isolated_block_goes_to_its_isolated_lists() {
     let classic = singles("7.2");
     classic.isolate(block(1)).unwrap();
