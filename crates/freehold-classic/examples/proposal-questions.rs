@@ -197,7 +197,7 @@ fn spread(engine: &str) -> Outcome<()> {
     ];
     let [holds, steps, pcp_holds, pcp_steps, remote, merges, pcp_merges] = counts.map(each);
     println!(
-        "{engine:<34} {holds:>7.1} {steps:>8.0} {pcp_holds:>9.0} {pcp_steps:>9.0} {remote:>7.0} {merges:>7.0} {pcp_merges:>10.0}"
+        "{engine:<34} {holds:>7.2} {steps:>8.0} {pcp_holds:>9.0} {pcp_steps:>9.0} {remote:>7.0} {merges:>7.0} {pcp_merges:>10.0}"
     );
     Ok(())
 }
