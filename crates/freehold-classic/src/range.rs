@@ -51,8 +51,8 @@ impl Classic {
     }
 
     /// The reverse of [`split`](Self::split): turns neighbouring chunks of order `from` into the
-    /// one of order `to` at `pfn`, with one reference. What a reviewer of the contiguous-free
-    /// proposal proposed to do before such a range is freed.
+    /// one of order `to` at `pfn`, with one reference. What Zi Yan, reviewing the
+    /// contiguous-free proposal, asked to do before such a range is freed.
     ///
     /// # Errors
     ///

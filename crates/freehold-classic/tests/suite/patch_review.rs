@@ -1,4 +1,5 @@
-//! What reviewers of "pcp buddy allocator" found, as posted (`pcp-buddy`) and repaired, by counts.
+//! What is wrong with "pcp buddy allocator", as posted (`pcp-buddy`) and repaired, by counts: what
+//! its reviewers found, and what was found here.
 
 use crate::support::*;
 use freehold::{AllocFlags, FrameRange, Pfn};
