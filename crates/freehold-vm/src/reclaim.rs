@@ -17,7 +17,7 @@ use crate::folio::flag;
 use crate::mmu::BATCH;
 use crate::stats::count;
 use crate::unmap::Kept;
-use crate::{Entry, Frames, Mmu, SpaceId, UnmapPath, Vm, VmError, VpnRange};
+use crate::{Entry, Frames, Mmu, SpaceId, Vm, VmError, VpnRange};
 
 /// Folios that are unmapped and have no reference, waiting for the flush after which they can be
 /// freed.
@@ -148,9 +148,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 reclaimed.len += 1;
                 reclaimed.frames += range.len();
             }
-            // Where every page is flushed that has been done already, and the folio goes back at
+            // Where flushes do not wait there is nothing left to flush, and the folio goes back at
             // once.
-            if reclaimed.len == BATCH || self.unmap_path() == UnmapPath::PageByPage {
+            if reclaimed.len == BATCH || !self.unmap_path().defers() {
                 return self.finish(allocator, reclaimed);
             }
             return Ok(());

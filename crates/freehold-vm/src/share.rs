@@ -1,4 +1,4 @@
-//! The same folios in two address spaces, as after `fork`: read-only in both, until whoever writes
+//! Folios shared by two address spaces, as after `fork`: read-only in both, until whoever writes
 //! first gets a copy.
 
 use crate::primitive::{Ordering, Plain, fence};

@@ -6,7 +6,7 @@ use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 use crate::folio::{DeferredSplit, Folios, Frame, List, Lru, flag};
 use crate::frames::free_what_can_be;
 use crate::lock::Spin;
-use crate::primitive::{AtomicBool, Ordering, Plain, fence};
+use crate::primitive::{AtomicU32, Ordering, Plain, fence};
 use crate::rmap::{Mapping, Mappings};
 use crate::stats::{Counters, count};
 use crate::{BATCH, Flush, FlushBatch, Frames, Mmu, Space, SpaceId, VmError, VmStats, VpnRange};
@@ -60,13 +60,39 @@ pub enum UnmapPath {
     /// mapped from its first page to its last but one, and so is queued for a split each time. What
     /// Linux until 6.14 did where a flush could not wait.
     PageByPage,
-    /// The same, but the flush is put off and shared with other folios, as in
+    /// One entry at a time, the flush put off and shared with other folios, as in
     /// [`UnmapPath::Batched`]: the baseline, since Linux until 6.14 did so wherever it paid
     /// (`should_defer_flush`).
     PageByPageDeferred,
+    /// All or nothing, as posted and as in Linux 6.15: all entries of a folio at once where one
+    /// table and one VMA have them all alike, otherwise one by one. Each batch is flushed at once.
+    Whole,
+    /// All or nothing, the flush put off and shared with other folios.
+    WholeDeferred,
     /// As many entries at a time as the page table, the VMA and the folio have alike, flushed
-    /// together with those of other folios.
+    /// together with those of other folios. Linux 6.16 and later.
     Batched,
+}
+
+impl UnmapPath {
+    /// All of them, from the oldest on.
+    pub const ALL: [Self; 5] = [
+        Self::PageByPage,
+        Self::PageByPageDeferred,
+        Self::Whole,
+        Self::WholeDeferred,
+        Self::Batched,
+    ];
+
+    /// Whether flushes wait and are shared by folios.
+    pub(crate) fn defers(self) -> bool {
+        !matches!(self, Self::PageByPage | Self::Whole)
+    }
+
+    /// Whether a folio whose entries agree is taken at once.
+    pub(crate) fn takes_whole(self) -> bool {
+        matches!(self, Self::Whole | Self::WholeDeferred)
+    }
 }
 
 /// Folios in address spaces. Any number of threads may call.
@@ -79,9 +105,8 @@ pub struct Vm<'m, M> {
     pub(crate) deferred: Spin<List<DeferredSplit>>,
     /// What reclaim has cleared and not flushed yet. Anybody may flush it.
     pending: Spin<FlushBatch>,
-    batched: AtomicBool,
-    /// Page by page only: whether flushes wait.
-    defers: AtomicBool,
+    /// The place of an [`UnmapPath`] among all of them.
+    path: AtomicU32,
     pub(crate) counters: Counters,
 }
 
@@ -114,8 +139,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             lru: Spin::new(List::new()),
             deferred: Spin::new(List::new()),
             pending: Spin::new(FlushBatch::new()),
-            batched: AtomicBool::new(true),
-            defers: AtomicBool::new(false),
+            path: AtomicU32::new(UnmapPath::Batched as u32),
             counters: Counters::default(),
         }
     }
@@ -128,19 +152,13 @@ impl<'m, M: Mmu> Vm<'m, M> {
 
     /// How reclaim takes entries away: [`UnmapPath::Batched`] at first.
     pub fn set_unmap_path(&self, path: UnmapPath) {
-        // Whoever reads between the two sees one of the three ways, each of which is right.
-        self.defers.set(path == UnmapPath::PageByPageDeferred);
-        self.batched.set(path == UnmapPath::Batched);
+        self.path.set(path as u32);
     }
 
     /// How reclaim takes entries away.
     #[must_use]
     pub fn unmap_path(&self) -> UnmapPath {
-        match (self.batched.get(), self.defers.get()) {
-            (true, _) => UnmapPath::Batched,
-            (false, true) => UnmapPath::PageByPageDeferred,
-            (false, false) => UnmapPath::PageByPage,
-        }
+        UnmapPath::ALL[self.path.get() as usize]
     }
 
     /// What has been done so far. Takes no lock.
@@ -367,7 +385,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// Notes that part of a folio is unmapped while the rest is not. Under the folio lock.
     pub(crate) fn note_partly_mapped(&self, head: u32) {
         let frame = self.folios.frame(head);
-        // As in Linux: a folio of two pages is not worth it.
+        // A folio of two pages is not worth it, as Linux has it.
         if frame.order().get() >= 2
             && self.deferred.with(|| self.mmu.relax(), |queue| queue.push(&self.folios, head))
         {

@@ -235,7 +235,7 @@ fn a_write_fault_that_cannot_be_resolved_leaves_the_page() {
     let denied = Err(VmError::Fault(Fault::AccessDenied));
     assert_eq!(vm.write_fault(&slow, A, vpn(0), |_, _| panic!("for nothing")), denied);
     assert_eq!(entry(vm, A, 0), old);
-    // The same, after it was copied.
+    // Once more, after it was copied.
     vm.protect(A, pages(0, 1), Access::ReadWrite).unwrap();
     let protect = |_, _| vm.protect(A, pages(0, 1), Access::Read).unwrap();
     assert_eq!(vm.write_fault(fh, A, vpn(0), protect), denied);

@@ -51,7 +51,7 @@ fn one_flush_serves_as_many_frees_as_the_limit_allows() {
     // And their frames, 104 and 100 neighbours, are freed as one run each.
     assert_eq!(mem.take(), (0, 0, 2));
     assert_all_free(&fh);
-    // The same without: a flush for each.
+    // Without it, a flush for each.
     let vm = vmalloc(SoftMmu::<1>::new(), 6000, 200, 400);
     for start in (0..51).map(|_| vm.vmalloc(&fh, Layout::pages(4)).unwrap()).collect::<Vec<_>>() {
         vm.vfree(&fh, start).unwrap();

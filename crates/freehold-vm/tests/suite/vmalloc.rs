@@ -281,7 +281,7 @@ proptest! {
     }
 }
 
-/// Which orders are asked for, from the table of spec 2.10.
+/// Which orders are asked for: the largest that fits what is left, from the largest on.
 #[test]
 fn allocation_takes_the_largest_orders_first() {
     let table: [(u64, &[u8]); 8] = [
@@ -552,5 +552,18 @@ fn threads_never_get_the_same_pages() {
             });
         }
     });
+    assert_all_free(&fh);
+}
+
+#[test]
+fn addresses_come_back_and_are_given_out_again() {
+    let (fh, _) = machine(SoftMmu::<1>::new(), 16, 1);
+    // Room for some ten areas, each with its guard page.
+    let vm = vmalloc(SoftMmu::<1>::new(), 64, 16, 64);
+    for i in 0..100 {
+        let start =
+            vm.vmalloc(&fh, Layout::pages(4)).unwrap_or_else(|error| panic!("area {i}: {error:?}"));
+        vm.vfree(&fh, start).unwrap();
+    }
     assert_all_free(&fh);
 }

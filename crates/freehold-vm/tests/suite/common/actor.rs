@@ -442,9 +442,7 @@ impl<'a, A: Frames> Actor<'a, A> {
             }
             _ if self.fixed_path => {}
             _ => {
-                let paths =
-                    [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
-                let path = paths[self.random(3) as usize];
+                let path = UnmapPath::ALL[self.random(UnmapPath::ALL.len() as u64) as usize];
                 self.vm.set_unmap_path(path);
             }
         }

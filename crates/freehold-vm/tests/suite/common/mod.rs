@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod actor;
+pub mod hooked;
 
 use freehold::{
     AllocError, Config, FrameRange, FreeError, Freehold, Order, Pfn, Request, Threads, Watermarks,
