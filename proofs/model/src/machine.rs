@@ -8,7 +8,8 @@
 //! CPU       door (busy, intruder), a slot for one leased word (key, hand), its count of frames
 //! ```
 
-use crate::calls::{Bug, Call, Stop, run};
+use crate::access::{Stop, run};
+use crate::calls::{Bug, Call};
 
 pub(crate) const WORDS: usize = 2;
 /// A word of which both frames are free.
@@ -26,7 +27,7 @@ pub(crate) const TYPE: u8 = 4;
 pub(crate) const ISOLATED: u8 = 8;
 /// In a lease: its CPU has nothing in hand, and anybody may take the word over.
 pub(crate) const EMPTY: u8 = 0x80;
-const BLOCKS: usize = 2;
+const BLOCKS: usize = 3;
 const CPUS: usize = 3;
 const CELLS: usize = BLOCKS * 8 + 8 + CPUS * 5;
 
@@ -87,7 +88,7 @@ pub(crate) type Cells = [u8; CELLS];
 pub struct Machine {
     /// Threads, each the owner of a CPU.
     pub cpus: usize,
-    /// Blocks of four frames, 1 or 2.
+    /// Blocks of four frames, 1 to 3.
     pub blocks: usize,
     /// Which calls may begin, in any order.
     pub menu: Vec<Call>,
@@ -97,6 +98,8 @@ pub struct Machine {
     pub used: u16,
     /// Whether every block has a bit in every row at the beginning, most of them stale.
     pub stale: bool,
+    /// Whether CPU 0 leases the first word at the beginning, with nothing in hand.
+    pub leased: bool,
     /// Free frames to be kept.
     pub mark: u8,
     /// A rule left out, to see that the search tells.
@@ -107,7 +110,17 @@ impl Machine {
     /// Two CPUs and one block, of which nothing is used, without a mark.
     #[must_use]
     pub fn new(menu: &[Call], calls: u8) -> Self {
-        Self { cpus: 2, blocks: 1, menu: menu.to_vec(), calls, used: 0, stale: false, mark: 0, bug: None }
+        Self {
+            cpus: 2,
+            blocks: 1,
+            menu: menu.to_vec(),
+            calls,
+            used: 0,
+            stale: false,
+            leased: false,
+            mark: 0,
+            bug: None,
+        }
     }
 }
 
@@ -164,6 +177,10 @@ impl World {
                 world.set(Cell::Any, world.get(Cell::Any) | 1 << (class - 1));
             }
         }
+        if machine.leased {
+            world.set(Cell::Lease(0, 0), 1);
+            world.set(Cell::Key(0), 1);
+        }
         if machine.stale {
             for row in [Cell::Row(0, 1), Cell::Row(0, 2), Cell::Row(1, 1), Cell::Row(1, 2)] {
                 world.set(row, (1 << machine.blocks) - 1);
@@ -187,6 +204,12 @@ impl World {
 
     /// What must be true in every world.
     pub(crate) fn check(&self, machine: &Machine) -> Result<(), String> {
+        for c in 0..machine.cpus {
+            let key = usize::from(self.get(Cell::Key(c)) & 0xf);
+            if key != 0 && self.get(Cell::Settled((key - 1) / 2)) != 0 {
+                return Err(format!("CPU {c} has a word of an isolated block in hand"));
+            }
+        }
         if self.is_quiet() { self.check_quiet(machine) } else { self.check_steps(machine) }
     }
 
@@ -254,7 +277,9 @@ impl World {
         }
         // Each CPU but one may have been told at the same moment that there is a word left.
         if split + 4 * wholes + 2 * (machine.cpus as u8 - 1) < machine.mark {
-            return Err(format!("the mark is passed by more than a word a CPU: {split} + 4 * {wholes}"));
+            return Err(format!(
+                "the mark is passed by more than a word a CPU: {split} + 4 * {wholes}"
+            ));
         }
         if (counted, self.get(Cell::Count)) != (split, wholes) {
             return Err(format!("{split} frames and {wholes} blocks free, counted {counted}"));

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-use crate::calls::{Call, Stop, run};
+use crate::access::{Stop, run};
+use crate::calls::Call;
 use crate::machine::{Machine, World};
 
 /// What a search came to.
