@@ -25,6 +25,7 @@ pub mod fragmentation;
 #[doc(hidden)]
 pub mod html;
 mod kinds;
+mod look;
 mod nearest;
 mod one_line;
 mod pool;

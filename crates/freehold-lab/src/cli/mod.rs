@@ -15,6 +15,7 @@ mod error;
 mod fragmentation;
 mod given;
 mod input;
+mod look;
 mod machine;
 mod notes;
 mod output;
@@ -52,6 +53,7 @@ Examples:
   freehold simulate -w kernel-build-like --cpus 1,32,1024
                                                 the same engines on machines that are not at hand
   freehold soak --minutes 60                    everything at once on many threads
+  freehold look                                 how fragmented this machine's memory is
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the \
@@ -83,6 +85,8 @@ enum Command {
     /// Do everything the allocator can do at once, on many threads, and check that nothing is
     /// wrong.
     Soak(soak::SoakArgs),
+    /// Show how fragmented a machine's memory is, without a trace.
+    Look(look::LookArgs),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),
     /// Make one HTML page of what the other commands printed with --json.
@@ -122,6 +126,7 @@ pub fn main() -> ExitCode {
         Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Soak(args)) => soak::run(&args),
+        Some(Command::Look(args)) => look::run(&args),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Compare(args)) => compare::run(&args),

@@ -143,7 +143,7 @@ fn one(
 ) -> (String, Result<Done, CliError>) {
     let trace = match argument {
         None => TraceFile::sample(),
-        Some(path) => match TraceFile::named(path, args.skip_bad) {
+        Some(path) => match TraceFile::named(path, args.skip_bad, args.kernel) {
             Ok(trace) => trace,
             Err(error) => return (path.display().to_string(), Err(error)),
         },

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use freehold_trace::kernel::Kernel;
 
 use super::given::Shown;
-use super::size::{Memory, parse_memory, parse_percent, parse_share};
+use super::size::{Memory, parse_memory, parse_page_size, parse_percent, parse_share};
 use crate::engines::EngineSpec;
 use crate::replay::SAMPLES;
 use crate::replay::sizing::CPUS_MAX;
@@ -157,6 +158,15 @@ pub(super) struct ReplayArgs {
     /// 5.17 and 5.18 this is a what-if.)
     #[arg(long, value_name = "SHARE", requires = "threads", value_parser = parse_share)]
     pub(super) interrupts: Option<f64>,
+
+    /// The kernel that recorded the trace, as `uname -r` prints it: what its numbers mean (flags,
+    /// migratetypes). Default: what the trace's own header says.
+    #[arg(long, value_name = "VERSION")]
+    pub(super) kernel: Option<Kernel>,
+
+    /// The page size of the recorded machine, where the number of orders does not tell it.
+    #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
+    pub(super) page_size: Option<u64>,
 
     /// The zoneinfo to use.
     #[arg(long, value_name = "FILE")]

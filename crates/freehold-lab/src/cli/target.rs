@@ -17,6 +17,7 @@ pub(super) struct Target {
 }
 
 impl Target {
+    pub(super) const METRICS: Self = Self { what: "metrics", option: "--prometheus" };
     pub(super) const MODEL: Self = Self { what: "model", option: "--output" };
     pub(super) const PAGE: Self = Self { what: "report", option: "-o" };
     pub(super) const PICTURE: Self = Self { what: "picture", option: "--picture" };

@@ -21,6 +21,7 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::kernel::Kernel;
 use crate::{OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written, ticks};
 
 pub use drain::{Drained, drain_lists};
@@ -185,7 +186,10 @@ fn convert(
     path: &Path,
     progress: &mut impl FnMut(u64),
 ) -> Result<Written, TraceError> {
-    let mut reader = TraceReader::open(&Source::Path(text.to_owned()), OpenOptions::default())?;
+    let kernel = tracefs::kernel();
+    let options =
+        OpenOptions { kernel: kernel.as_deref().and_then(Kernel::parse), ..OpenOptions::default() };
+    let mut reader = TraceReader::open(&Source::Path(text.to_owned()), options)?;
     let mut extra = serde_json::Map::new();
     if let Some(command) = &about.command {
         extra.insert("command".into(), command.clone().into());
@@ -193,7 +197,7 @@ fn convert(
     extra.insert("recorded_seconds".into(), about.seconds.into());
     let meta = TraceMeta {
         name: about.name.clone(),
-        kernel: tracefs::kernel(),
+        kernel,
         cpus: reader.info().cpus,
         lost_events: Some(lost),
         extra,

@@ -4,6 +4,7 @@
 use std::fs;
 
 use freehold::{CpuId, Order, Pfn};
+use freehold_trace::kernel::Kernel;
 use freehold_trace::{Event, EventKind, OpenOptions, Source, TraceReader};
 
 const SCRIPT: &str = include_str!("../../scripts/page-events.bt");
@@ -43,8 +44,11 @@ fn read(text: &str) -> (Vec<Event>, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.txt");
     fs::write(&path, text).unwrap();
-    let mut reader =
-        TraceReader::open(&Source::Path(path), OpenOptions { skip_bad: false }).unwrap();
+    let mut reader = TraceReader::open(
+        &Source::Path(path),
+        OpenOptions { skip_bad: false, kernel: Some(Kernel::OWN), types: None },
+    )
+    .unwrap();
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while reader.next_batch(&mut batch).unwrap() {
         all.append(&mut batch);

@@ -33,7 +33,7 @@ use std::fmt::Write as _;
 use plotters::prelude::{IntoDrawingArea, RGBColor, SVGBackend};
 use plotters::style::text_anchor::HPos;
 
-use super::number::{decimal, duration, memory, percent, thousands};
+use super::number::{decimal, duration, memory_of, percent, thousands};
 use super::table::rate;
 use crate::replay::{EngineOutcome, Replay};
 use canvas::{Canvas, units};
@@ -229,8 +229,8 @@ impl Layout {
             "{} of a recording, replayed on {} with {}; live at most {}",
             duration(survey.facts.span_ns()),
             counted(u64::from(replay.machine.cpus), "CPU"),
-            memory(replay.machine.memory_frames),
-            memory(survey.facts.peak_live_frames),
+            memory_of(replay.machine.memory_frames, replay.machine.page_size),
+            memory_of(survey.facts.peak_live_frames, replay.machine.page_size),
         );
         let mut subtitle = broken(&about, chars_in(full, PLAIN, false));
         if let Some(first) = replay.engines.first().filter(|_| replay.engines.len() > 1) {
