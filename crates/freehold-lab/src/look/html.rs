@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use freehold_trace::machine::{Look, LookZone};
 
 use super::{ABOVE, Named, share};
-use crate::report::number::memory_of;
-use crate::report::thousands;
+use freehold_labkit::report::number::memory_of;
+use freehold_labkit::report::thousands;
 
 const STYLE: &str = "body{font:14px/1.4 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;\
 color:#222;background:#fff}table{border-collapse:collapse;margin:.6em 0 1.6em}th,td{padding:.15em .8em;text-align:right}\

@@ -4,16 +4,20 @@
 //!
 //! | room | what |
 //! |---|---|
+//! | `command` | the arguments, and the files of the machine |
 //! | `page` | one page of a terminal; two machines beside each other |
 //! | `html` | one page of HTML, without scripts |
 //! | `prometheus` | Prometheus's text format |
 
-pub(crate) mod html;
-pub(crate) mod page;
-pub(crate) mod prometheus;
+mod command;
+mod html;
+mod page;
+mod prometheus;
 
 use freehold_trace::machine::Look;
 use serde::Serialize;
+
+pub(crate) use command::{LookArgs, run};
 
 /// A machine's figures and what to call it.
 #[derive(Clone, PartialEq, Debug, Serialize)]

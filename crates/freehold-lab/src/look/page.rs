@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use freehold_trace::machine::{Look, LookZone, OrderFigures};
 
 use super::{ABOVE, Named, bar, share};
-use crate::report::number::memory_of;
-use crate::report::table::{Style, rendered, right};
-use crate::report::thousands;
+use freehold_labkit::report::number::memory_of;
+use freehold_labkit::report::table::{Style, left, rendered, right};
+use freehold_labkit::report::thousands;
 
 /// Characters of a bar.
 const BAR: usize = 20;
@@ -163,9 +163,8 @@ pub(crate) fn compare(one: &Named, other: &Named, style: Style) -> String {
             };
             row(&format!("unusable index, order {order}"), &index);
         }
-        let rows =
-            rows.into_iter().map(|[what, a, b]| [comfy_table::Cell::new(what), right(a), right(b)]);
-        let header = [comfy_table::Cell::new(""), right("A"), right("B")];
+        let rows = rows.into_iter().map(|[what, a, b]| [left(what), right(a), right(b)]);
+        let header = [left(""), right("A"), right("B")];
         let _ = writeln!(text, "{}", rendered(style, header, rows));
     }
     let is_new = |zone: &&LookZone| {
