@@ -38,13 +38,14 @@ impl Recorded {
         let Some((shown, zones)) = found else { return Ok(None) };
         let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
         let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
-        let described = Described::new(zones, buddies.as_deref(), types.as_ref(), args.page_size)
+        let page_size = args.page_size.or_else(|| trace.page_size());
+        let described = Described::new(zones, buddies.as_deref(), types.as_ref(), page_size)
             .map_err(|error| {
-            CliError::new(format!("{shown}: {error}")).hint(
-                "copy zoneinfo, buddyinfo and pagetypeinfo one after the other on the machine \
+                CliError::new(format!("{shown}: {error}")).hint(
+                    "copy zoneinfo, buddyinfo and pagetypeinfo one after the other on the machine \
                          that was recorded; --machine SIZE replays without them",
-            )
-        })?;
+                )
+            })?;
         let found = described.zones.iter().map(|zone| {
             let account = account(&described, zone);
             let mut contents = contents(&described, zone);

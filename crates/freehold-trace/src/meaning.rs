@@ -17,6 +17,9 @@ pub(super) struct Meaning {
     pub(super) flags: Flags,
     /// Pages freed in a batch have no event of their own beside that.
     pub(super) batches_apart: bool,
+    /// The file names its own bits and is protected by sums: whoever wrote it has seen to it that
+    /// types and flags agree, as far as they did in the kernel.
+    pub(super) is_told: bool,
 }
 
 /// What numeric GFP flags mean.
@@ -52,7 +55,7 @@ impl Flags {
 impl Default for Meaning {
     /// That of 6.18.
     fn default() -> Self {
-        Self { numbers: TypeNumbers::OWN, flags: Flags::Own, batches_apart: false }
+        Self { numbers: TypeNumbers::OWN, flags: Flags::Own, batches_apart: false, is_told: false }
     }
 }
 
@@ -64,6 +67,7 @@ impl Meaning {
             numbers: types.unwrap_or(numbers),
             flags: Flags::of(kernel),
             batches_apart: kernel.is_some_and(Kernel::frees_batches_apart),
+            is_told: false,
         }
     }
 
@@ -110,6 +114,7 @@ impl Meaning {
             _ => return Err(format!("migratetype `{number}` is no type (0 to 2)")),
         };
         match told_by(flags) {
+            _ if self.is_told => Ok(migratetype as u8),
             // With grouping by mobility switched off, everything is unmovable.
             Some(wanted) if wanted != migratetype && migratetype != Migratetype::Unmovable => {
                 Err(format!(

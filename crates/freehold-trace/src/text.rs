@@ -272,6 +272,7 @@ pub(super) fn info(
         rows: None,
         kernel: None,
         notes: Vec::new(),
+        page_size: None,
         cpus: None,
         lost_events: None,
         checksums: None,

@@ -67,6 +67,11 @@ impl TraceFile {
         Ok(file)
     }
 
+    /// Bytes of a page of the machine that recorded it, where the trace says.
+    pub fn page_size(&self) -> Option<u64> {
+        TraceReader::open(&self.source, self.options).ok()?.info().page_size
+    }
+
     /// What the user called it.
     pub fn shown(&self) -> &str {
         &self.shown

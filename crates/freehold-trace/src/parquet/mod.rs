@@ -160,6 +160,7 @@ impl ParquetReader {
             rows: Some(self.rows),
             kernel: self.kernel.clone(),
             notes: Vec::new(),
+            page_size: number("page_size").filter(|bytes| bytes.is_power_of_two()),
             cpus: number("cpus").and_then(|n| u16::try_from(n).ok()),
             lost_events: number("lost_events"),
             checksums: Some(self.integrity.checksums()),
@@ -292,7 +293,7 @@ fn meaning(file: &SerializedFileReader<Input>, options: OpenOptions) -> (Meaning
         Some(translation) => Flags::Other(Box::new(translation)),
         None => Flags::Own,
     };
-    (Meaning { flags, ..Meaning::default() }, shown)
+    (Meaning { flags, is_told: true, ..Meaning::default() }, shown)
 }
 
 fn corrupt(path: &std::path::Path, place: &str, why: &dyn std::fmt::Display) -> TraceError {

@@ -98,6 +98,8 @@ pub struct About {
     pub command: Option<String>,
     /// Seconds that were recorded.
     pub seconds: f64,
+    /// Bytes of a page, which no file of `/proc` says.
+    pub page_size: u64,
 }
 
 /// What was written, and where.
@@ -195,6 +197,7 @@ fn convert(
         extra.insert("command".into(), command.clone().into());
     }
     extra.insert("recorded_seconds".into(), about.seconds.into());
+    extra.insert("page_size".into(), about.page_size.into());
     let meta = TraceMeta {
         name: about.name.clone(),
         kernel,

@@ -99,7 +99,7 @@ fn real_tracefs_text() {
 fn trace_cmd_and_perf_tell_the_same_story() {
     let scratch = Scratch::new();
     let (cmd, cmd_reader) = read_all(&scratch.file("a", TRACE_CMD), STRICT).unwrap();
-    let (perf, perf_reader) = read_all(&scratch.file("b", PERF), STRICT).unwrap();
+    let (perf, perf_reader) = read_all(&scratch.file("b", PERF), OpenOptions::default()).unwrap();
     assert_eq!(cmd, perf);
     assert_eq!(
         (cmd_reader.info().format, perf_reader.info().format),
