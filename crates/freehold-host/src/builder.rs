@@ -16,6 +16,7 @@ use crate::inner::Inner;
 use crate::memory::{Backing, Memory, OnFork};
 use crate::notes::Notes;
 use crate::numa::{Numa, Topology};
+use crate::pins::Pins;
 use crate::release::Release;
 use crate::slots::Slots;
 use crate::sys::Placement;
@@ -66,6 +67,7 @@ pub struct Builder {
     topology: Option<Topology>,
     watermarks: Watermarks,
     populate: bool,
+    pinned: bool,
     decay: Duration,
     budget: u64,
     batch: u64,
@@ -116,6 +118,7 @@ impl Builder {
             topology: None,
             watermarks: Watermarks::None,
             populate: false,
+            pinned: false,
             decay: Duration::from_secs(10),
             budget: 512,
             batch: 32,
@@ -209,6 +212,15 @@ impl Builder {
     /// Default: no. Nothing is touched until it is used.
     pub fn populate(mut self, populate: bool) -> Self {
         self.populate = populate;
+        self
+    }
+
+    /// Never gives memory back, for arenas that a device or the kernel knows the pages of: as a
+    /// [`Pin`](crate::Pin) on all frames that there are and will be.
+    ///
+    /// Default: no.
+    pub fn pinned(mut self, pinned: bool) -> Self {
+        self.pinned = pinned;
         self
     }
 
@@ -314,10 +326,12 @@ impl Builder {
         let memory = Memory::reserve(most, self.backing, self.on_fork)?;
         memory.set_end(Pfn::new(memory.first().get() + blocks * PAGEBLOCK_FRAMES));
         let (core, notes, extent) = self.assemble(&memory, slots, &topology)?;
+        let pins = Pins::new(memory.first().get() / PAGEBLOCK_FRAMES, most, self.pinned)?;
         let inner = Arc::new(Inner {
             core: Arc::new(core),
             notes,
             memory,
+            pins,
             release: Release::new(self.budget, self.batch),
             extent,
         });

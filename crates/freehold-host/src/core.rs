@@ -17,9 +17,9 @@ use freehold::{
 use crate::Error;
 use crate::host::{Engine, Host, OwnedCpu};
 use crate::key::Key;
+use crate::mapping::Mapping;
 use crate::slots::Slots;
 use crate::stamp::Stamp;
-use crate::sys::Mapping;
 
 /// Metadata of more than about a TiB.
 const LARGE: usize = 64 << 20;

@@ -6,6 +6,7 @@ use crate::core::Core;
 use crate::extent::Extent;
 use crate::memory::Memory;
 use crate::notes::Notes;
+use crate::pins::Pins;
 use crate::release::Release;
 
 /// What an arena and its background thread share.
@@ -13,6 +14,7 @@ pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     pub(crate) notes: Notes,
     pub(crate) memory: Memory,
+    pub(crate) pins: Pins,
     pub(crate) release: Release,
     pub(crate) extent: Extent,
 }

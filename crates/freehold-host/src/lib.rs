@@ -106,6 +106,24 @@
 //! notices nothing at all. What a child finds at the frames' addresses is the knob
 //! [`OnFork`]: its own copy, or nothing. A child that wants frames makes an arena of its own.
 //!
+//! # I/O into frames
+//!
+//! Reading into a frame, or writing from it, with `read(2)`, `O_DIRECT` or an io_uring without
+//! registered buffers is like any use of memory. It is different where the kernel or a device is
+//! told of memory **once** and remembers its pages: `IORING_REGISTER_BUFFERS`, RDMA memory regions,
+//! `AF_XDP` umems, VFIO. Memory that is given back and touched again is another page, of which they
+//! know nothing: what they write then goes nowhere. So:
+//!
+//! 1. [`Pin`] the frames, or make the whole arena [pinned](Builder::pinned);
+//! 2. register their memory;
+//! 3. use it, allocate and free as ever: pinned memory is not given back;
+//! 4. unregister it, and drop the pin.
+//!
+//! Of a [`HostVm`] every page that a device writes to is to be pinned with
+//! [`Vm::pin`](freehold_vm::Vm::pin) before it is registered, and unpinned as dirty: reclaim sees
+//! writes of programs and system calls, but a device's only by what it is told. Of a process that
+//! forks, [`OnFork::Unmapped`] spares the kernel copying pinned pages.
+//!
 //! # What it does not do
 //!
 //! - It does not move frames. Of a block with frames in use, free runs of less than 8 frames stay
@@ -135,6 +153,8 @@ mod caches;
 #[cfg(target_os = "linux")]
 mod core;
 #[cfg(target_os = "linux")]
+mod descriptors;
+#[cfg(target_os = "linux")]
 mod error;
 #[cfg(target_os = "linux")]
 mod extent;
@@ -149,6 +169,8 @@ mod inner;
 #[cfg(target_os = "linux")]
 mod key;
 #[cfg(target_os = "linux")]
+mod mapping;
+#[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
 mod mmu;
@@ -160,6 +182,8 @@ mod numa;
 mod own_thread;
 #[cfg(target_os = "linux")]
 mod pass;
+#[cfg(target_os = "linux")]
+mod pins;
 #[cfg(target_os = "linux")]
 mod release;
 #[cfg(target_os = "linux")]
@@ -201,6 +225,8 @@ pub use mmu::{HostMmu, HostStats, Stored};
 pub use numa::{Numa, Topology};
 #[cfg(target_os = "linux")]
 pub use pass::Released;
+#[cfg(target_os = "linux")]
+pub use pins::Pin;
 #[cfg(target_os = "linux")]
 pub use request::FrameRequest;
 #[cfg(target_os = "linux")]

@@ -18,14 +18,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::Error;
+use crate::descriptors::{File, with_pidfd};
+use crate::mapping::Mapping;
 use crate::numa::Topology;
-use crate::sys::{self, Bytes, MAX_VECTORS, Mapping, Placement};
+use crate::sys::{self, Bytes, MAX_VECTORS, Placement};
 
 /// What the frames are made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -78,6 +79,23 @@ fn set_length(file: &OwnedFd, len: u64) -> Result<(), Error> {
     rustix::fs::ftruncate(file, len).map_err(refused)
 }
 
+/// A memfd of that length for good (`F_SEAL_SHRINK`, `F_SEAL_GROW`), whose seals nobody changes
+/// (`F_SEAL_SEAL`) and from which nobody executes code (`MFD_NOEXEC_SEAL`, since Linux 6.3). So
+/// whoever else has the descriptor can make no byte of it unreadable, nor unwritable.
+fn sealed_memfd(len: u64) -> Result<OwnedFd, Error> {
+    let hint = "memfd_create(2) needs Linux 3.17 and a free file descriptor (ulimit -n)";
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let create = |flags| rustix::fs::memfd_create("freehold", flags);
+    let fd = create(flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|errno| if errno == Errno::INVAL { create(flags) } else { Err(errno) })
+        .map_err(|errno| Error::os("memfd_create", errno, len, hint))?;
+    set_length(&fd, len)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&fd, seals)
+        .map_err(|errno| Error::os("fcntl(F_ADD_SEALS)", errno, len, "Linux 3.17 is needed"))?;
+    Ok(fd)
+}
+
 /// See the module's documentation.
 pub(crate) struct Memory {
     mapping: ManuallyDrop<Mapping>,
@@ -85,9 +103,8 @@ pub(crate) struct Memory {
     end: AtomicU64,
     backing: Backing,
     on_fork: OnFork,
-    file: Option<OwnedFd>,
-    /// This process, as `process_madvise` wants it named; and whether that still works.
-    pidfd: Option<OwnedFd>,
+    file: Option<File>,
+    /// The kernel takes several ranges back in one call, as far as is known.
     vectors: AtomicBool,
     /// This is a forked child that has no such mapping.
     absent: AtomicBool,
@@ -108,18 +125,13 @@ impl Memory {
                 Mapping::aligned(len, align, rw, MapFlags::NORESERVE)?
             }
             Backing::Memfd => {
-                let hint =
-                    "memfd_create(2) needs Linux 3.17 and a free file descriptor (ulimit -n)";
-                let fd = rustix::fs::memfd_create(
-                    "freehold",
-                    MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-                )
-                .map_err(|errno| Error::os("memfd_create", errno, len as u64, hint))?;
-                set_length(&fd, len as u64)?;
+                let fd = sealed_memfd(len as u64)?;
                 let mut mapping =
                     Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
                 mapping.replace_with_file(fd.as_fd())?;
-                file = Some(fd);
+                let known = File::new(fd)
+                    .map_err(|errno| Error::os("fstat of the memfd", errno, len as u64, ""))?;
+                file = Some(known);
                 mapping
             }
             Backing::Hugetlb => {
@@ -141,14 +153,8 @@ impl Memory {
                 on_fork
             },
             file,
-            pidfd: match backing {
-                // Without it, runs are given back one call each.
-                Backing::Private | Backing::HugePages => {
-                    pidfd_open(getpid(), PidfdFlags::empty()).ok()
-                }
-                _ => None,
-            },
-            vectors: AtomicBool::new(true),
+            // Shared memory is given back range by range: see `release_run`.
+            vectors: AtomicBool::new(matches!(backing, Backing::Private | Backing::HugePages)),
             absent: AtomicBool::new(false),
         };
         if backing == Backing::HugePages {
@@ -198,8 +204,9 @@ impl Memory {
         self.on_fork
     }
 
+    /// The memfd, unless the program has closed its descriptor.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(AsFd::as_fd)
+        self.file.as_ref()?.get()
     }
 
     pub(crate) fn first(&self) -> Pfn {
@@ -225,7 +232,7 @@ impl Memory {
     /// There are frames up to there from now on.
     pub(crate) fn set_end(&self, end: Pfn) {
         debug_assert!(self.first() < end && end <= self.reserved().end);
-        // Relaxed: as above.
+        // Relaxed: see `range`.
         self.end.store(end.get(), Ordering::Relaxed);
     }
 
@@ -283,6 +290,22 @@ impl Memory {
         }
     }
 
+    /// Calls `f` with runs of frames of a range that the kernel has in memory, in rising order.
+    /// Takes time in proportion to these.
+    pub(crate) fn each_run_in_memory(
+        &self,
+        range: FrameRange,
+        pagemap: Option<BorrowedFd<'_>>,
+        mut f: impl FnMut(FrameRange),
+    ) -> Result<(), Error> {
+        let bytes = self.bytes(range);
+        sys::each_run_in_memory(bytes, pagemap, |page, pages| {
+            let start = range.start.get() + page as u64;
+            f(FrameRange { start: Pfn::new(start), end: Pfn::new(start + pages as u64) });
+        })
+        .map_err(|errno| Error::os("mincore", errno, bytes.1 as u64, "try again"))
+    }
+
     /// Frames that the kernel has in memory.
     pub(crate) fn in_memory(&self, range: FrameRange) -> Result<u64, Error> {
         let bytes = self.bytes(range);
@@ -336,14 +359,13 @@ impl Memory {
     /// As [`Self::release`].
     unsafe fn release_vectors(&self, runs: &[FrameRange], calls: &mut u64) -> usize {
         // Relaxed: whoever reads an old value finds out by itself.
-        let Some(pidfd) = self.pidfd.as_ref().filter(|_| self.vectors.load(Ordering::Relaxed))
-        else {
+        if !self.vectors.load(Ordering::Relaxed) {
             return 0;
-        };
+        }
         let ranges: Vec<Bytes> = runs.iter().map(|&run| self.bytes(run)).collect();
         *calls += 1;
         // SAFETY: the caller's promise.
-        match unsafe { sys::dont_need_vectors(pidfd.as_fd(), &ranges) } {
+        match with_pidfd(|pidfd| unsafe { sys::dont_need_vectors(pidfd, &ranges) }) {
             Ok(mut bytes) => ranges
                 .iter()
                 .take_while(|(_, len)| {
@@ -354,8 +376,8 @@ impl Memory {
                 .count(),
             Err(errno) => {
                 // Before Linux 6.13 the advice that destroys is not allowed here, not even to the
-                // process itself.
-                if matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::PERM) {
+                // process itself. And a program may have no descriptor left.
+                if matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::PERM | Errno::MFILE) {
                     self.vectors.store(false, Ordering::Relaxed);
                 }
                 0
@@ -371,21 +393,15 @@ impl Memory {
     unsafe fn release_run(&self, run: FrameRange) -> Result<(), Error> {
         let (base, len) = self.bytes(run);
         let hint = "memory that is locked (mlock) stays; unlock it first";
-        match &self.file {
-            Some(file) => {
-                let offset = (run.start.get() - self.first().get()) * FRAME_SIZE;
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(file, flags, offset, len as u64).map_err(|errno| {
-                    Error::os("fallocate(FALLOC_FL_PUNCH_HOLE)", errno, len as u64, hint)
-                })
-            }
-            None => {
-                // SAFETY: the range is ours, and the caller promises that nobody uses what is in
-                // it.
-                unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontNeed) }
-                    .map_err(|errno| Error::os("madvise(MADV_DONTNEED)", errno, len as u64, hint))
-            }
-        }
+        // Of shared memory the pages are the file's, and it is the file that gives them back. The
+        // call goes through the mapping: the descriptor may be another file's by now.
+        let (advice, call) = match self.file {
+            Some(_) => (Advice::LinuxRemove, "madvise(MADV_REMOVE)"),
+            None => (Advice::LinuxDontNeed, "madvise(MADV_DONTNEED)"),
+        };
+        // SAFETY: the range is ours, and the caller promises that nobody uses what is in it.
+        unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }
+            .map_err(|errno| Error::os(call, errno, len as u64, hint))
     }
 
     /// In a forked child that does not have the frames: something else may be at their addresses by

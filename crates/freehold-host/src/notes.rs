@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
 
 use crate::Error;
-use crate::sys::Mapping;
+use crate::mapping::Mapping;
 
 const RESIDENT: u32 = 1 << 0;
 const USED_UP: u32 = 1 << 1;

@@ -43,6 +43,8 @@ pub(crate) struct Release {
     wanted: AtomicU64,
     /// Somebody else than a pass has had free frames in hand.
     in_hand: AtomicBool,
+    /// The block at which the next decaying pass begins to ask the kernel.
+    next_look: AtomicU64,
     pub(crate) passes: AtomicU64,
     pub(crate) blocks: AtomicU64,
     pub(crate) frames: AtomicU64,
@@ -59,6 +61,7 @@ impl Release {
             batch: batch as usize,
             wanted: AtomicU64::new(0),
             in_hand: AtomicBool::new(false),
+            next_look: AtomicU64::new(0),
             passes: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
             frames: AtomicU64::new(0),
@@ -74,6 +77,17 @@ impl Release {
         // Release: see `hold_off`.
         self.passes.fetch_add(1, Ordering::Release);
         (passing, one)
+    }
+
+    /// The next `most` blocks of so many, for whoever looks at a part of them at a time: from the
+    /// first again after the last.
+    pub(crate) fn next_look(&self, blocks: u64, most: u64) -> std::ops::Range<u64> {
+        // Relaxed: one pass at a time.
+        let start = self.next_look.load(Ordering::Relaxed);
+        let start = if start < blocks { start } else { 0 };
+        let end = blocks.min(start.saturating_add(most));
+        self.next_look.store(end, Ordering::Relaxed);
+        start..end
     }
 
     /// Whether somebody waits for the pass that runs, which is to end.

@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::Error;
-use crate::sys::{Mapping, NO_ROOM};
+use crate::mapping::Mapping;
+use crate::sys::NO_ROOM;
 
 /// Pages of it. A new mapping may exceed the limit by one, and one in the middle of another wants
 /// to be two below it.

@@ -13,7 +13,7 @@ impl Arena {
     /// Counters, and what is resident. Takes no time to speak of.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Inner { core, notes, release, memory, .. } = &*self.inner;
+        let Inner { core, notes, release, memory, pins, .. } = &*self.inner;
         // Relaxed: statistics.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let forked = core.stamp.is_forked();
@@ -35,7 +35,7 @@ impl Arena {
             // Behind a lock, which a forked child must not wait for.
             threads_sharing: if forked { 0 } else { core.slots.sharing().into() },
             biased: core.biased(),
-            metadata_bytes: core.metadata_bytes() + notes.bytes(),
+            metadata_bytes: core.metadata_bytes() + notes.bytes() + pins.bytes(),
             refused_drops: read(&self.refused_drops),
             late_double_frees: core.engine.platform().late_double_frees(),
         }
