@@ -9,6 +9,7 @@ use freehold::{Config, FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn, Watermarks
 use crate::Error;
 use crate::arena::Arena;
 use crate::background::Background;
+use crate::checks::Checks;
 use crate::core::Core;
 use crate::extent::{Extent, STEP};
 use crate::host::Host;
@@ -68,6 +69,8 @@ pub struct Builder {
     watermarks: Watermarks,
     populate: bool,
     pinned: bool,
+    checked: bool,
+    zero_on_free: bool,
     decay: Duration,
     budget: u64,
     batch: u64,
@@ -119,6 +122,8 @@ impl Builder {
             watermarks: Watermarks::None,
             populate: false,
             pinned: false,
+            checked: cfg!(debug_assertions),
+            zero_on_free: false,
             decay: Duration::from_secs(10),
             budget: 512,
             batch: 32,
@@ -221,6 +226,26 @@ impl Builder {
     /// Default: no.
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
+        self
+    }
+
+    /// Notes where allocations start, so that a free of more frames than were allocated is refused
+    /// at once ([`Error::WrongOrder`]), where its tail would be somebody else's. One bit a frame.
+    ///
+    /// Default: in builds with debug assertions of this crate. Where it is off it costs
+    /// nothing; where it is on in an optimised build, every call takes the slow way. Frees by [`Arena::free`] are checked; those of handles
+    /// cannot be wrong, and [`Arena::free_range`] is there to free several allocations at once.
+    pub fn checked(mut self, checked: bool) -> Self {
+        self.checked = checked;
+        self
+    }
+
+    /// Writes zeros over frames that are freed, so that nothing of what was in them is there for
+    /// their next user, or for whoever reads the process's memory.
+    ///
+    /// Default: no. Takes the time to write as much memory, and the slow way of every call.
+    pub fn zero_on_free(mut self, zero: bool) -> Self {
+        self.zero_on_free = zero;
         self
     }
 
@@ -327,11 +352,13 @@ impl Builder {
         memory.set_end(Pfn::new(memory.first().get() + blocks * PAGEBLOCK_FRAMES));
         let (core, notes, extent) = self.assemble(&memory, slots, &topology)?;
         let pins = Pins::new(memory.first().get() / PAGEBLOCK_FRAMES, most, self.pinned)?;
+        let checks = Checks::new(memory.reserved(), self.checked, self.zero_on_free)?;
         let inner = Arc::new(Inner {
             core: Arc::new(core),
             notes,
             memory,
             pins,
+            checks,
             release: Release::new(self.budget, self.batch),
             extent,
         });

@@ -64,6 +64,19 @@ pub enum Error {
         /// How many bytes at its end are free.
         bytes: u64,
     },
+    /// A [checked](crate::Builder::checked) arena: more frames were to be freed than were
+    /// allocated, into another allocation.
+    WrongOrder {
+        /// The first frame to be freed.
+        pfn: Pfn,
+        /// How many were to be.
+        frames: u64,
+        /// Where the other allocation starts.
+        next: Pfn,
+    },
+    /// A signal handler has called while its thread was inside a call on an arena. Found in builds
+    /// with debug assertions only; in others it is a promise.
+    Reentered,
     /// Frames outside the arena were named.
     OutsideArena {
         /// The first of them.
@@ -136,6 +149,15 @@ impl fmt::Display for Error {
             Self::InUse { bytes } => {
                 write!(f, "frames there are in use; the last {bytes} bytes are free and could go")
             }
+            Self::WrongOrder { pfn, frames, next } => {
+                write!(
+                    f,
+                    "{frames} frames from {pfn} on were not allocated together: another allocation starts at {next}"
+                )
+            }
+            Self::Reentered => f.write_str(
+                "called from a signal handler that has interrupted another call of its thread",
+            ),
             Self::OutsideArena { pfn } => write!(f, "{pfn} is not a frame of this arena"),
         }
     }

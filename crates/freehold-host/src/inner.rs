@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::checks::Checks;
 use crate::core::Core;
 use crate::extent::Extent;
 use crate::memory::Memory;
@@ -15,6 +16,7 @@ pub(crate) struct Inner {
     pub(crate) notes: Notes,
     pub(crate) memory: Memory,
     pub(crate) pins: Pins,
+    pub(crate) checks: Option<Checks>,
     pub(crate) release: Release,
     pub(crate) extent: Extent,
 }

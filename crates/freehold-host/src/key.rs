@@ -34,7 +34,15 @@ unsafe impl Send for Key {}
 // SAFETY: as above.
 unsafe impl Sync for Key {}
 
+/// The number of an arena that no thread's cache holds.
+static NO_ARENA: AtomicU64 = AtomicU64::new(u64::MAX - 1);
+
 impl Key {
+    /// One by which no thread finds its CPU.
+    pub(crate) fn of_none() -> Self {
+        Self { stamp: NonNull::from(&NO_ARENA), offset: 0 }
+    }
+
     /// A new arena's, at the place that the fewest have. To be [left](Self::leave).
     pub(crate) fn of(stamp: &Stamp) -> Self {
         // Relaxed, both: two arenas made at the same moment may get one place. That costs time and

@@ -151,6 +151,8 @@ mod builder;
 #[cfg(target_os = "linux")]
 mod caches;
 #[cfg(target_os = "linux")]
+mod checks;
+#[cfg(target_os = "linux")]
 mod core;
 #[cfg(target_os = "linux")]
 mod descriptors;

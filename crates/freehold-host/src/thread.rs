@@ -14,6 +14,9 @@
 //! guest of a shared CPU for that one call.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -27,12 +30,70 @@ use crate::key::{Fast, Key, WAYS};
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
 
+/// A thread's arenas by number. Numbers are drawn once each, so that a multiplication spreads them.
+type Entries = HashMap<u64, Entry, BuildHasherDefault<Spread>>;
+
+/// The hasher of [`Entries`]: 2^64 divided by the golden ratio, as in Fibonacci hashing (Knuth, The
+/// Art of Computer Programming, volume 3, section 6.4).
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(self.0 ^ u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 thread_local! {
     static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(NonNull::dangling()) } }; WAYS] };
-    static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    static ENTRIES: RefCell<Entries> =
+        const { RefCell::new(HashMap::with_hasher(BuildHasherDefault::new())) };
     /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it
     /// has a destructor.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
+    /// The thread is inside a call on a CPU. Kept in builds with debug assertions only.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling thread's own CPU, for one call on it. In builds with debug assertions the thread
+/// counts as inside while this lives, so that a signal handler that calls meanwhile is found out.
+pub(crate) struct Own<'a> {
+    cpu: &'a OwnedCpu,
+    _inside: Inside,
+}
+
+impl Deref for Own<'_> {
+    type Target = OwnedCpu;
+    #[inline(always)]
+    fn deref(&self) -> &OwnedCpu {
+        self.cpu
+    }
+}
+
+/// The thread is inside a call while this lives.
+struct Inside;
+
+impl Inside {
+    /// `None` where it is already: this is a signal handler.
+    #[inline(always)]
+    fn begin() -> Option<Self> {
+        if cfg!(debug_assertions) && INSIDE.replace(true) { None } else { Some(Self) }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
 }
 
 /// What a thread has in one arena.
@@ -114,7 +175,7 @@ impl Drop for Entry {
 
 /// The calling thread's own CPU, if the cache knows it.
 #[inline(always)]
-pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
+pub(crate) fn fast(key: &Key) -> Option<Own<'_>> {
     // SAFETY: the core lives: the caller has the arena, or the core itself.
     let id = unsafe { key.id() };
     FAST.with(|fast| {
@@ -127,7 +188,8 @@ pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
         // thread's entry for it, which clears the cell before it drops the handle. An entry goes
         // when its thread ends or when its arena is closed, which cannot be while somebody has a
         // reference to the arena.
-        Some(unsafe { fast.cpu.get().as_ref() })
+        let cpu = unsafe { fast.cpu.get().as_ref() };
+        Some(Own { cpu, _inside: Inside::begin()? })
     })
 }
 
@@ -135,7 +197,7 @@ pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
 #[inline(always)]
 pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     match fast(&core.key()) {
-        Some(owned) => Ok(f(Cpu::Owned(owned))),
+        Some(own) => Ok(f(Cpu::Owned(&own))),
         None => enter_slow(core, f),
     }
 }
@@ -144,20 +206,21 @@ pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result
 #[inline(never)]
 fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
+    if INSIDE.get() {
+        return Err(Error::Reentered);
+    }
     let id = core.stamp.id();
     let place = ENTRIES.try_with(|entries| {
         let mut entries = entries.borrow_mut();
-        let at = match entries.iter().position(|entry| entry.id == id) {
-            Some(at) => at,
-            None => {
+        if !entries.contains_key(&id) {
+            if entries.len() == entries.capacity() {
                 // A good moment to let go of arenas that are gone.
-                entries.retain(|entry| !entry.core.is_closed());
-                entries.push(Entry::new(core, id));
-                KNOWN.set(true);
-                entries.len() - 1
+                entries.retain(|_, entry| !entry.core.is_closed());
             }
-        };
-        let entry = &mut entries[at];
+            entries.insert(id, Entry::new(core, id));
+            KNOWN.set(true);
+        }
+        let Some(entry) = entries.get_mut(&id) else { return Err(core.slots.keeper()) };
         if let Place::Shared(cpu) = entry.place {
             if core.slots.has_free() && entry.take_exclusive() {
                 core.slots.leave(&core.engine, cpu);
@@ -170,6 +233,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
             Place::GivenUp => Err(core.slots.keeper()),
         }
     });
+    let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
     Ok(match place {
         // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
         Ok(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
@@ -187,7 +251,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
 #[inline(always)]
 pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     match fast(&core.key()) {
-        Some(owned) => Ok(f(Cpu::Owned(owned))),
+        Some(own) => Ok(f(Cpu::Owned(&own))),
         None => enter_to_free_slow(core, f),
     }
 }
@@ -196,13 +260,16 @@ pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Res
 #[inline(never)]
 fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
+    if INSIDE.get() {
+        return Err(Error::Reentered);
+    }
     let id = core.stamp.id();
     let mut place = None;
     if KNOWN.get() {
         // Where the storage is gone already, nobody's CPU will do.
         let _ = ENTRIES.try_with(|entries| {
             let Ok(entries) = entries.try_borrow() else { return };
-            let Some(entry) = entries.iter().find(|entry| entry.id == id) else { return };
+            let Some(entry) = entries.get(&id) else { return };
             entry.cache();
             place = match &entry.place {
                 Place::Exclusive(_, owned) => Some(Ok(&raw const **owned)),
@@ -211,6 +278,7 @@ fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R,
             };
         });
     }
+    let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
     Ok(match place {
         // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
         Some(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
@@ -236,17 +304,32 @@ pub(crate) fn forget(core: &Core) {
     let id = core.stamp.id();
     // Where the storage is gone, so is the entry. In a forked child the number is 0 and no entry
     // has it.
-    let gone = ENTRIES.try_with(|entries| {
-        let mut entries = entries.borrow_mut();
-        let at = entries.iter().position(|entry| entry.id == id)?;
-        Some(entries.swap_remove(at))
-    });
+    let gone = ENTRIES.try_with(|entries| entries.borrow_mut().remove(&id));
     drop(gone);
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::Arena;
+
+    /// As in a signal handler that interrupts a call, on its own thread's CPU.
+    #[test]
+    fn a_call_within_a_call_is_refused_where_that_is_looked_for() {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let arena = Arena::builder(4 << 20).build().unwrap();
+        let frame = arena.frames(1).unwrap();
+        let key = arena.core().key();
+        let interrupted = fast(&key).unwrap();
+        assert_eq!(arena.frames(1).unwrap_err(), Error::Reentered);
+        drop(frame);
+        assert_eq!(arena.stats().refused_drops, 1, "its frame stays allocated");
+        drop(interrupted);
+        assert!(arena.frames(1).is_ok());
+        assert_eq!(arena.free_frames(), arena.stats().frames - 1);
+    }
 
     /// Also where others came and went in between. Tests beside this one have arenas too, so this
     /// is tried until they have few.

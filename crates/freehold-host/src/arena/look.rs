@@ -17,6 +17,7 @@ impl Arena {
         // Relaxed: statistics.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let forked = core.stamp.is_forked();
+        let checks = self.inner.checks.as_ref().map_or(0, crate::checks::Checks::bytes);
         Stats {
             frames: memory.range().len(),
             blocks: memory.range().len() / freehold::PAGEBLOCK_FRAMES,
@@ -35,7 +36,7 @@ impl Arena {
             // Behind a lock, which a forked child must not wait for.
             threads_sharing: if forked { 0 } else { core.slots.sharing().into() },
             biased: core.biased(),
-            metadata_bytes: core.metadata_bytes() + notes.bytes() + pins.bytes(),
+            metadata_bytes: core.metadata_bytes() + notes.bytes() + pins.bytes() + checks,
             refused_drops: read(&self.refused_drops),
             late_double_frees: core.engine.platform().late_double_frees(),
         }

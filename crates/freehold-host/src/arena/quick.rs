@@ -15,6 +15,7 @@
 use freehold::{FrameRange, Migratetype, Order, Pfn};
 
 use super::Arena;
+use crate::checks::ON_THE_FAST_WAY;
 use crate::request::FrameRequest;
 use crate::thread;
 
@@ -79,14 +80,16 @@ fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
 #[inline(always)]
 fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
-    let cpu = if const { ORDER < IN_WORD } { thread::fast(&arena.key) } else { None };
-    if let Some(cpu) = cpu {
-        if let Some(pfn) = cpu.alloc_in_hand(order, Migratetype::Movable) {
-            if arena.inner.notes.is_news(pfn, order.frames()) {
-                return noted::<ORDER>(arena, pfn);
-            }
-            return Some(pfn);
+    let in_hand = if const { ORDER < IN_WORD } {
+        thread::fast(&arena.key).and_then(|cpu| cpu.alloc_in_hand(order, Migratetype::Movable))
+    } else {
+        None
+    };
+    if let Some(pfn) = in_hand {
+        if arena.inner.notes.is_news(pfn, order.frames()) {
+            return noted::<ORDER>(arena, pfn);
         }
+        return Some(pfn);
     }
     take_far::<ORDER>(arena)
 }
@@ -139,6 +142,9 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
 /// again.
 #[inline(never)]
 fn give_long(arena: &Arena, range: FrameRange) {
+    if !ON_THE_FAST_WAY {
+        arena.ending(range);
+    }
     if let Err(error) = arena.give_range(range) {
         arena.refuse_drop(error);
     }
@@ -153,16 +159,23 @@ impl Arena {
     /// So many neighbouring frames, where the calling thread's own CPU has them at hand.
     #[inline(always)]
     pub(crate) fn quick(&self, count: u64) -> Option<Pfn> {
-        if count == 1 {
+        let start = if count == 1 {
             take_chunk::<0>(self)
         } else {
             TAKE[count.trailing_zeros() as usize](self, count)
+        };
+        if let (Some(checks), Some(start)) = (self.fast_checks(), start) {
+            checks.began(start);
         }
+        start
     }
 
     /// Frees what a handle had: all that its drop does.
     #[inline(always)]
     pub(crate) fn give_frames(&self, range: FrameRange) {
+        if ON_THE_FAST_WAY {
+            self.ending(range);
+        }
         let count = range.end.get().wrapping_sub(range.start.get());
         GIVE[count.trailing_zeros() as usize](self, range);
     }

@@ -29,9 +29,13 @@ impl Arena {
     #[inline(always)]
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
         let mut failed = None;
-        if let Some(cpu) = thread::fast(&self.key).filter(|_| !request.is_large()) {
-            match cpu.alloc(request.request()) {
+        let fast = if request.is_large() { None } else { thread::fast(&self.key) };
+        if let Some(tried) = fast.map(|cpu| cpu.alloc(request.request())) {
+            match tried {
                 Ok(pfn) => {
+                    if let Some(checks) = self.fast_checks() {
+                        checks.began(pfn);
+                    }
                     if self.inner.notes.is_news(pfn, request.order().frames()) {
                         self.note(pfn, request.order());
                     }
@@ -41,6 +45,7 @@ impl Arena {
             }
         }
         let pfn = self.request_slow(request, failed)?;
+        self.began(pfn);
         self.note(pfn, request.order());
         Ok(pfn)
     }
@@ -51,8 +56,27 @@ impl Arena {
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
         let order = Self::quick_order(count).filter(|_| thread::fast(&self.key).is_some());
         let range = self.find_range(count, order.map(|order| AllocError::NoMemory { order }))?;
+        self.began(range.start);
         self.inner.notes.handed_out(range, |_| {});
         Ok(range.start)
+    }
+
+    /// An allocation starts there, where that is noted.
+    #[inline]
+    fn began(&self, first: Pfn) {
+        if let Some(checks) = &self.inner.checks {
+            checks.began(first);
+        }
+    }
+
+    /// Frames are to be freed by whoever has them: what the arena does about that.
+    #[inline]
+    pub(super) fn ending(&self, range: FrameRange) {
+        let Some(checks) = &self.inner.checks else { return };
+        // What a child has at the frames' addresses is its own copy, or nothing.
+        if !self.core.stamp.is_forked() && self.check_inside(range).is_ok() {
+            checks.ending(&self.inner.memory, range);
+        }
     }
 
     /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own
@@ -95,7 +119,7 @@ impl Arena {
         }
     }
 
-    /// The same for an attempt that isolates blocks. What is isolated looks as if it were in use,
+    /// [`retried`](Self::retried) for an attempt that isolates blocks. What is isolated looks as if it were in use,
     /// and what a pass has in hand is busy to it: so only one at a time of these, and allocations
     /// that fail meanwhile wait for it.
     fn isolating<T>(&self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
@@ -129,6 +153,7 @@ impl Arena {
         mut dirty: impl FnMut(FrameRange),
     ) -> Result<FrameRange, Error> {
         let range = self.find_range(count, None)?;
+        self.began(range.start);
         self.inner.notes.handed_out(range, &mut dirty);
         Ok(range)
     }
@@ -200,7 +225,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Free`], [`Error::Forked`]; nothing has changed then.
+    /// [`Error::Free`], [`Error::Forked`]; of a [checked](crate::Builder::checked) arena
+    /// [`Error::WrongOrder`]. Nothing has changed then.
     #[inline(always)]
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.give(pfn, order)
@@ -208,6 +234,9 @@ impl Arena {
 
     #[inline(always)]
     pub(crate) fn give(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        if self.fast_checks().is_some() {
+            return self.give_slow(pfn, order);
+        }
         match thread::fast(&self.key) {
             Some(cpu) => cpu.free(pfn, order).map_err(Error::Free),
             None => self.give_slow(pfn, order),
@@ -217,6 +246,14 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        if let Some(checks) = &self.inner.checks {
+            self.core.check_fork()?;
+            let range = FrameRange::new(pfn, order.frames());
+            // What is no chunk of the arena's the allocator refuses in its own words.
+            if let Some(range) = range.filter(|&range| self.check_inside(range).is_ok()) {
+                checks.ending_chunk(&self.inner.memory, range)?;
+            }
+        }
         Ok(thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??)
     }
 
@@ -231,6 +268,7 @@ impl Arena {
     ///
     /// As [`Self::free`].
     pub unsafe fn free_range(&self, range: FrameRange) -> Result<(), Error> {
+        self.ending(range);
         self.give_range(range)
     }
 
@@ -262,13 +300,14 @@ impl Arena {
                 .unwrap_or(0);
         }
         if got < out.len() {
-            // As in `retried`: what is missing may be in a pass's hands.
+            // What is missing may be in a pass's hands, see `retried`.
             if let Some(_no_pass) = self.inner.release.hold_off() {
                 got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?
                     .unwrap_or(0);
             }
         }
         for &pfn in &out[..got] {
+            self.began(pfn);
             if self.inner.notes.is_news(pfn, 1) {
                 self.note(pfn, Order::ZERO);
             }
@@ -286,6 +325,11 @@ impl Arena {
     ///
     /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been freed.
     pub unsafe fn free_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
+        if self.inner.checks.is_some() {
+            for range in frames.iter().filter_map(|&pfn| FrameRange::new(pfn, 1)) {
+                self.ending(range);
+            }
+        }
         Ok(thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))??)
     }
 }
