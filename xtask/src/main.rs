@@ -3,10 +3,8 @@
 mod build;
 mod ci;
 mod docs;
-mod history;
 mod linux;
 mod msrv;
-mod mutants;
 mod ostd;
 mod qemu;
 mod run;
@@ -40,9 +38,6 @@ enum Job {
     Docs(docs::Arguments),
     /// Run the checks that a change must pass, or some of them: the steps of .ci/run.
     Ci(ci::Arguments),
-    /// Check that the core's tests notice when one line of it is wrong: each change that
-    /// docs/mutants.json lists.
-    Mutants(mutants::Arguments),
     /// Check that each crate builds with the oldest Rust that it says it needs.
     Msrv,
 }
@@ -58,7 +53,6 @@ fn main() -> ExitCode {
         Job::Ostd(arguments) => ostd::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
         Job::Ci(arguments) => ci::run(&arguments),
-        Job::Mutants(arguments) => mutants::run(&arguments),
         Job::Msrv => msrv::run(),
         Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
     };
