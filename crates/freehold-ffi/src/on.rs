@@ -16,8 +16,7 @@ use crate::status::Status;
 
 /// Allocates what the request says on a CPU; writes the first frame to `pfn`.
 ///
-/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work
-/// under the zone lock; before failing, every CPU is asked.
+/// The work is that of `freehold_alloc`.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///
