@@ -259,6 +259,7 @@ fn host_facts(error: &freehold_host::Error) -> Facts {
             Facts::at(Status::WrongOrder, pfn).found(frames).expected(next.get())
         }
         Host::Reentered => Facts::new(Status::Reentered),
+        Host::Limit { bytes } => Facts::new(Status::Limit).found(bytes),
         Host::InUse { bytes } => Facts::new(Status::Busy).found(bytes),
         _ => Facts::new(Status::Other),
     }

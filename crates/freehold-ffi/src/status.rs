@@ -110,6 +110,8 @@ pub enum Status {
     /// A signal handler has called while its thread was inside a call. Found in builds with debug
     /// assertions only.
     Reentered = 38,
+    /// The arena's limit on resident memory is reached. `found`: the limit in bytes.
+    Limit = 39,
 }
 
 statuses! {
@@ -151,7 +153,10 @@ statuses! {
     OutsideArena = 35, "the frames are not of this arena";
     Other = 36, "trouble of a kind that this version does not know";
     Ended = 37, "the arena has been destroyed";
-    Reentered = 38, "called from a signal handler that has interrupted another call of its thread";
+    Reentered = 38,
+    /// The arena's limit on resident memory is reached. `found`: the limit in bytes.
+    Limit = 39, "called from a signal handler that has interrupted another call of its thread";
+    Limit = 39, "the arena's limit on resident memory is reached";
 }
 
 /// What a status means, in a few English words; `"unknown status"` for numbers that are none. Never

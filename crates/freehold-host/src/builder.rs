@@ -21,6 +21,7 @@ use crate::pins::Pins;
 use crate::release::Release;
 use crate::slots::Slots;
 use crate::sys::Placement;
+use crate::watch::{Exhausted, Pressure, Watch};
 
 /// Frames of the allocator's sections, whose metadata is set up together: 128 MiB.
 const SECTION: u64 = 1 << 15;
@@ -71,6 +72,9 @@ pub struct Builder {
     pinned: bool,
     checked: bool,
     zero_on_free: bool,
+    watch: Watch,
+    dont_dump: bool,
+    locked: bool,
     decay: Duration,
     budget: u64,
     batch: u64,
@@ -124,6 +128,9 @@ impl Builder {
             pinned: false,
             checked: cfg!(debug_assertions),
             zero_on_free: false,
+            watch: Watch::default(),
+            dont_dump: false,
+            locked: false,
             decay: Duration::from_secs(10),
             budget: 512,
             batch: 32,
@@ -290,6 +297,58 @@ impl Builder {
         self
     }
 
+    /// The most bytes that the OS may back of the arena, counted in blocks of 2 MiB: what is handed
+    /// out of a block that it does not back yet, where it backs so many, is preceded by a
+    /// [trim](Arena::trim), and refused ([`Error::Limit`]) where that was not enough. Threads that
+    /// allocate at the same moment may exceed it by a block each.
+    ///
+    /// Default: none. [`ControlGroup`](crate::ControlGroup) tells what the system allows.
+    pub fn resident_limit(mut self, bytes: u64) -> Self {
+        self.watch.limit = Some(bytes / (PAGEBLOCK_FRAMES * FRAME_SIZE));
+        self
+    }
+
+    /// Called before an allocation fails for want of free frames, with how many are wanted. It says
+    /// whether it has freed something: then the allocation is tried again, 15 times at most.
+    ///
+    /// It runs on the thread that allocates, which holds no lock of the arena: it may free,
+    /// allocate and trim. What it allocates itself calls no callback.
+    pub fn on_exhausted(
+        mut self,
+        callback: impl Fn(Exhausted) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.watch.on_exhausted = Some(Arc::new(callback));
+        self
+    }
+
+    /// Called where the [limit](Self::resident_limit) on resident memory is reached, before the
+    /// arena is trimmed for an allocation: what the callback frees is given back then. It runs as
+    /// that of [`on_exhausted`](Self::on_exhausted) does.
+    pub fn on_pressure(mut self, callback: impl Fn(Pressure) + Send + Sync + 'static) -> Self {
+        self.watch.on_pressure = Some(Arc::new(callback));
+        self
+    }
+
+    /// Leaves the arena out of core dumps (`MADV_DONTDUMP`): they are smaller, and tell nobody what
+    /// was in it.
+    ///
+    /// Default: no.
+    pub fn dont_dump(mut self, dont_dump: bool) -> Self {
+        self.dont_dump = dont_dump;
+        self
+    }
+
+    /// Keeps every page in memory from its first touch on (`mlock2` with `MLOCK_ONFAULT`, what
+    /// `mlockall` calls `MCL_ONFAULT`): never swapped, and nothing backed before it is touched.
+    /// Nothing is given back of such an arena. All of its addresses, [reserved](Self::reserve) ones
+    /// too, count for `RLIMIT_MEMLOCK`.
+    ///
+    /// Default: no.
+    pub fn locked(mut self, locked: bool) -> Self {
+        self.locked = locked;
+        self
+    }
+
     /// Makes the arena.
     ///
     /// Takes about a millisecond, whatever its size (16 TiB: 1.2): what is known of a block is
@@ -320,7 +379,8 @@ impl Builder {
                 allowed: "at most 64 TiB",
             });
         }
-        if self.backing == Backing::Hugetlb && self.reserve > self.bytes {
+        let set_aside = matches!(self.backing, Backing::Hugetlb | Backing::Hugetlb1G);
+        if set_aside && self.reserve > self.bytes {
             return Err(Error::Knob {
                 knob: "reserve",
                 value: self.reserve,
@@ -337,7 +397,15 @@ impl Builder {
         if self.group == Some(0) {
             return Err(Error::Knob { knob: "group", value: 0, allowed: "at least 1 thread" });
         }
-        let blocks = self.bytes.div_ceil(BLOCK);
+        if self.watch.limit == Some(0) {
+            return Err(Error::Knob {
+                knob: "resident_limit",
+                value: 0,
+                allowed: "at least a block of 2 MiB",
+            });
+        }
+        let whole = if self.backing == Backing::Hugetlb1G { 1 << 30 } else { BLOCK };
+        let blocks = self.bytes.div_ceil(whole) * (whole / BLOCK);
         let topology = match self.numa {
             Numa::Ignore => Topology::single(),
             _ => self.topology.clone().unwrap_or_else(Topology::detect),
@@ -351,7 +419,15 @@ impl Builder {
         let memory = Memory::reserve(most, self.backing, self.on_fork)?;
         memory.set_end(Pfn::new(memory.first().get() + blocks * PAGEBLOCK_FRAMES));
         let (core, notes, extent) = self.assemble(&memory, slots, &topology)?;
-        let pins = Pins::new(memory.first().get() / PAGEBLOCK_FRAMES, most, self.pinned)?;
+        if self.dont_dump {
+            memory.dont_dump()?;
+        }
+        if self.locked {
+            memory.lock_on_fault()?;
+        }
+        // Of a page of 1 GiB no block can be given back; nor what is locked.
+        let pinned = self.pinned || self.locked || self.backing == Backing::Hugetlb1G;
+        let pins = Pins::new(memory.first().get() / PAGEBLOCK_FRAMES, most, pinned)?;
         let checks = Checks::new(memory.reserved(), self.checked, self.zero_on_free)?;
         let inner = Arc::new(Inner {
             core: Arc::new(core),
@@ -359,6 +435,7 @@ impl Builder {
             memory,
             pins,
             checks,
+            watch: self.watch.clone(),
             release: Release::new(self.budget, self.batch),
             extent,
         });

@@ -74,6 +74,12 @@ pub enum Error {
         /// Where the other allocation starts.
         next: Pfn,
     },
+    /// The frames are free, but the OS does not back them, and the arena's
+    /// [limit](crate::Builder::resident_limit) on resident memory is reached.
+    Limit {
+        /// The limit.
+        bytes: u64,
+    },
     /// A signal handler has called while its thread was inside a call on an arena. Found in builds
     /// with debug assertions only; in others it is a promise.
     Reentered,
@@ -110,7 +116,7 @@ impl Error {
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Alloc(error) => matches!(error, AllocError::NoMemory { .. }),
-            Self::NoRun { .. } => true,
+            Self::NoRun { .. } | Self::Limit { .. } => true,
             Self::Os { errno, .. } => *errno == rustix::io::Errno::NOMEM.raw_os_error(),
             _ => false,
         }
@@ -155,6 +161,10 @@ impl fmt::Display for Error {
                     "{frames} frames from {pfn} on were not allocated together: another allocation starts at {next}"
                 )
             }
+            Self::Limit { bytes } => write!(
+                f,
+                "the arena's limit of {bytes} bytes of resident memory is reached; free or trim, or raise it"
+            ),
             Self::Reentered => f.write_str(
                 "called from a signal handler that has interrupted another call of its thread",
             ),

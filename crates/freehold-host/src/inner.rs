@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use crate::notes::Notes;
 use crate::pins::Pins;
 use crate::release::Release;
+use crate::watch::Watch;
 
 /// What an arena and its background thread share.
 pub(crate) struct Inner {
@@ -17,6 +18,7 @@ pub(crate) struct Inner {
     pub(crate) memory: Memory,
     pub(crate) pins: Pins,
     pub(crate) checks: Option<Checks>,
+    pub(crate) watch: Watch,
     pub(crate) release: Release,
     pub(crate) extent: Extent,
 }

@@ -16,7 +16,15 @@ static ARENAS: [AtomicU32; WAYS] = [const { AtomicU32::new(0) }; WAYS];
 pub(crate) struct Fast {
     pub(crate) id: Cell<u64>,
     /// Dangling where nobody's.
-    pub(crate) cpu: Cell<NonNull<OwnedCpu>>,
+    pub(crate) place: Cell<NonNull<Place>>,
+}
+
+/// A CPU that a thread has for itself.
+pub(crate) struct Place {
+    pub(crate) cpu: OwnedCpu,
+    /// Frames that the slot's threads have taken, less those that they gave. Lives as long as the
+    /// arena's [`Core`](crate::core::Core), which outlives this.
+    pub(crate) used: NonNull<AtomicU64>,
 }
 
 /// By what a thread finds its CPU of an arena. Good while the arena's [`Core`](crate::core::Core)

@@ -153,11 +153,15 @@ mod caches;
 #[cfg(target_os = "linux")]
 mod checks;
 #[cfg(target_os = "linux")]
+mod control_group;
+#[cfg(target_os = "linux")]
 mod core;
 #[cfg(target_os = "linux")]
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod error;
+#[cfg(target_os = "linux")]
+mod events;
 #[cfg(target_os = "linux")]
 mod extent;
 #[cfg(target_os = "linux")]
@@ -203,9 +207,15 @@ mod sys;
 #[cfg(target_os = "linux")]
 mod thread;
 #[cfg(target_os = "linux")]
+mod used;
+#[cfg(target_os = "linux")]
 mod userfault;
 #[cfg(target_os = "linux")]
+mod view;
+#[cfg(target_os = "linux")]
 mod vm;
+#[cfg(target_os = "linux")]
+mod watch;
 
 #[cfg(target_os = "linux")]
 pub use areas::{AreaStats, HostAreas};
@@ -213,6 +223,8 @@ pub use areas::{AreaStats, HostAreas};
 pub use arena::{Arena, Handle};
 #[cfg(target_os = "linux")]
 pub use builder::{Builder, Lock};
+#[cfg(target_os = "linux")]
+pub use control_group::ControlGroup;
 #[cfg(target_os = "linux")]
 pub use error::Error;
 #[cfg(target_os = "linux")]
@@ -234,7 +246,11 @@ pub use request::FrameRequest;
 #[cfg(target_os = "linux")]
 pub use stats::Stats;
 #[cfg(target_os = "linux")]
+pub use view::View;
+#[cfg(target_os = "linux")]
 pub use vm::HostVm;
+#[cfg(target_os = "linux")]
+pub use watch::{Exhausted, Pressure};
 
 #[cfg(target_os = "linux")]
 pub use freehold;

@@ -187,14 +187,19 @@ impl Mapping {
     }
 
     /// Puts huge pages there instead, all of them set aside for this mapping at once.
-    pub(crate) fn replace_with_huge_pages(&mut self) -> Result<(), Error> {
+    pub(crate) fn replace_with_huge_pages(&mut self, of_1_gib: bool) -> Result<(), Error> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // Not NORESERVE: that would put the error off to the first touch, where it is a SIGBUS.
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB;
+        let flags = flags | if of_1_gib { MapFlags::HUGE_1GB } else { MapFlags::HUGE_2MB };
         // SAFETY: the range replaced is this mapping's, which `&mut self` shows to be unused.
         let mapped =
             unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.len, prot, flags) };
-        let hint = "set huge pages aside first: vm.nr_hugepages must have one to spare for each 2 MiB of the arena";
+        let hint = if of_1_gib {
+            "set huge pages of 1 GiB aside first, at boot: hugepagesz=1G hugepages=N"
+        } else {
+            "set huge pages aside first: vm.nr_hugepages must have one to spare for each 2 MiB of the arena"
+        };
         mapped
             .map(drop)
             .map_err(|errno| Error::os("mmap(MAP_HUGETLB)", errno, self.len as u64, hint))

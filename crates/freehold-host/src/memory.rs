@@ -51,6 +51,10 @@ pub enum Backing {
     /// anybody's again, and if others have taken it by then the next touch of it is that signal: of
     /// such an arena give back only what may be lost, or nothing.
     Hugetlb,
+    /// Huge pages of 1 GiB set aside by the administrator (`hugepagesz=1G hugepages=N` at boot, or
+    /// `/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages`), in whole ones. Nothing is given
+    /// back of them.
+    Hugetlb1G,
 }
 
 /// What a forked child finds at the arena's addresses.
@@ -134,12 +138,12 @@ impl Memory {
                 file = Some(known);
                 mapping
             }
-            Backing::Hugetlb => {
+            Backing::Hugetlb | Backing::Hugetlb1G => {
                 // Aligned as address space first: aligning huge pages would take more of them for a
                 // moment.
                 let mut mapping =
                     Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
-                mapping.replace_with_huge_pages()?;
+                mapping.replace_with_huge_pages(backing == Backing::Hugetlb1G)?;
                 mapping
             }
         };
@@ -147,7 +151,7 @@ impl Memory {
             end: AtomicU64::new((mapping.base().addr().get() + mapping.len()) as u64 / FRAME_SIZE),
             mapping: ManuallyDrop::new(mapping),
             backing,
-            on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb) {
+            on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb | Backing::Hugetlb1G) {
                 OnFork::Unmapped
             } else {
                 on_fork
@@ -264,6 +268,25 @@ impl Memory {
         // SAFETY: the range is ours, and none of the callers' advice changes what is in it.
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }
             .map_err(|errno| Error::os(call, errno, len as u64, room(errno)))
+    }
+
+    /// Leaves the memory out of core dumps.
+    pub(crate) fn dont_dump(&self) -> Result<(), Error> {
+        let hint = "Linux 3.4 is needed";
+        self.advise(self.reserved(), Advice::LinuxDontDump, "madvise(MADV_DONTDUMP)", hint)
+    }
+
+    /// Locks each page when it is first touched.
+    pub(crate) fn lock_on_fault(&self) -> Result<(), Error> {
+        let (base, len) = self.bytes(self.reserved());
+        sys::lock_on_fault((base, len)).map_err(|errno| {
+            Error::os(
+                "mlock2(MLOCK_ONFAULT)",
+                errno,
+                len as u64,
+                "raise RLIMIT_MEMLOCK (ulimit -l)",
+            )
+        })
     }
 
     /// Keeps the kernel from using huge pages here, where it has any.

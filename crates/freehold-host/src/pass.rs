@@ -39,7 +39,7 @@ use crate::Error;
 use crate::host::Host;
 use crate::inner::Inner;
 use crate::memory::Backing;
-use crate::sys;
+use crate::{events, sys};
 
 /// Which blocks a pass gives back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,8 +147,9 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     release.blocks.fetch_add(released.blocks, Ordering::Relaxed);
     release.frames.fetch_add(released.frames, Ordering::Relaxed);
     release.calls.fetch_add(released.calls, Ordering::Relaxed);
-    result?;
-    Ok(released)
+    let result = result.map(|()| released);
+    events::released(&result);
+    result
 }
 
 impl Pass<'_> {

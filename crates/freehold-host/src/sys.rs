@@ -100,6 +100,14 @@ pub(crate) fn bind(range: Bytes, node: u32, placement: Placement) -> Result<(), 
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
+/// Keeps pages in memory from their first touch on.
+pub(crate) fn lock_on_fault(range: Bytes) -> Result<(), Errno> {
+    const MLOCK_ONFAULT: libc::c_uint = 1;
+    // SAFETY: it changes nothing in the memory.
+    let done = unsafe { libc::syscall(libc::SYS_mlock2, range.0.as_ptr(), range.1, MLOCK_ONFAULT) };
+    if done == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
 /// How long a file may be that this process writes; `None` where there is no limit, or the kernel
 /// does not say.
 ///

@@ -19,13 +19,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use freehold::CpuId;
 
 use crate::Error;
 use crate::core::{Core, Cpu};
 use crate::host::OwnedCpu;
-use crate::key::{Fast, Key, WAYS};
+use crate::key::{Fast, Key, Place, WAYS};
 
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
@@ -53,7 +54,7 @@ impl Hasher for Spread {
 }
 
 thread_local! {
-    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(NonNull::dangling()) } }; WAYS] };
+    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), place: Cell::new(NonNull::dangling()) } }; WAYS] };
     static ENTRIES: RefCell<Entries> =
         const { RefCell::new(HashMap::with_hasher(BuildHasherDefault::new())) };
     /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it
@@ -66,15 +67,37 @@ thread_local! {
 /// The calling thread's own CPU, for one call on it. In builds with debug assertions the thread
 /// counts as inside while this lives, so that a signal handler that calls meanwhile is found out.
 pub(crate) struct Own<'a> {
-    cpu: &'a OwnedCpu,
+    place: &'a Place,
     _inside: Inside,
+}
+
+impl Own<'_> {
+    #[inline(always)]
+    fn add(&self, frames: u64) {
+        // SAFETY: the count lives as long as the core, which lives while somebody has the place.
+        let used = unsafe { self.place.used.as_ref() };
+        // Relaxed, both, and no read-modify-write: nobody else writes, and it is a statistic.
+        used.store(used.load(Ordering::Relaxed).wrapping_add(frames), Ordering::Relaxed);
+    }
+
+    /// Frames have been allocated on it.
+    #[inline(always)]
+    pub(crate) fn taken(&self, frames: u64) {
+        self.add(frames);
+    }
+
+    /// Frames have been freed on it.
+    #[inline(always)]
+    pub(crate) fn given(&self, frames: u64) {
+        self.add(frames.wrapping_neg());
+    }
 }
 
 impl Deref for Own<'_> {
     type Target = OwnedCpu;
     #[inline(always)]
     fn deref(&self) -> &OwnedCpu {
-        self.cpu
+        &self.place.cpu
     }
 }
 
@@ -100,11 +123,11 @@ impl Drop for Inside {
 struct Entry {
     core: Arc<Core>,
     id: u64,
-    place: Place,
+    seat: Seat,
 }
 
-enum Place {
-    Exclusive(CpuId, Box<OwnedCpu>),
+enum Seat {
+    Exclusive(CpuId, Box<Place>),
     Shared(CpuId),
     /// Given up; only while an entry is dropped or changed.
     GivenUp,
@@ -112,9 +135,9 @@ enum Place {
 
 impl Entry {
     fn new(core: &Arc<Core>, id: u64) -> Self {
-        let mut entry = Self { core: Arc::clone(core), id, place: Place::GivenUp };
+        let mut entry = Self { core: Arc::clone(core), id, seat: Seat::GivenUp };
         if !entry.take_exclusive() {
-            entry.place = Place::Shared(core.slots.join(&core.engine));
+            entry.seat = Seat::Shared(core.slots.join(&core.engine));
         }
         entry
     }
@@ -129,15 +152,16 @@ impl Entry {
             core.slots.give(&core.engine, cpu);
             return false;
         };
-        self.place = Place::Exclusive(cpu, Box::new(owned));
+        let used = NonNull::from(core.used.of_slot(cpu.index()));
+        self.seat = Seat::Exclusive(cpu, Box::new(Place { cpu: owned, used }));
         true
     }
 
     fn cache(&self) {
-        let Place::Exclusive(_, owned) = &self.place else { return };
+        let Seat::Exclusive(_, place) = &self.seat else { return };
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
-            fast.cpu.set(NonNull::from(&**owned));
+            fast.place.set(NonNull::from(&**place));
             fast.id.set(self.id);
         });
     }
@@ -149,11 +173,11 @@ impl Drop for Entry {
             let fast = &fast[self.core.key().way()];
             if fast.id.get() == self.id {
                 fast.id.set(NOBODY);
-                fast.cpu.set(NonNull::dangling());
+                fast.place.set(NonNull::dangling());
             }
         });
         let core = &self.core;
-        let place = std::mem::replace(&mut self.place, Place::GivenUp);
+        let place = std::mem::replace(&mut self.seat, Seat::GivenUp);
         if core.stamp.is_forked() {
             // The slot is the parent's; a lock here may be held by a thread that does not exist in
             // this process.
@@ -161,14 +185,14 @@ impl Drop for Entry {
             return;
         }
         match place {
-            Place::Exclusive(cpu, owned) => {
+            Seat::Exclusive(cpu, owned) => {
                 drop(owned);
                 if !core.is_closed() {
                     core.slots.give(&core.engine, cpu);
                 }
             }
-            Place::Shared(cpu) => core.slots.leave(&core.engine, cpu),
-            Place::GivenUp => {}
+            Seat::Shared(cpu) => core.slots.leave(&core.engine, cpu),
+            Seat::GivenUp => {}
         }
     }
 }
@@ -188,8 +212,8 @@ pub(crate) fn fast(key: &Key) -> Option<Own<'_>> {
         // thread's entry for it, which clears the cell before it drops the handle. An entry goes
         // when its thread ends or when its arena is closed, which cannot be while somebody has a
         // reference to the arena.
-        let cpu = unsafe { fast.cpu.get().as_ref() };
-        Some(Own { cpu, _inside: Inside::begin()? })
+        let place = unsafe { fast.place.get().as_ref() };
+        Some(Own { place, _inside: Inside::begin()? })
     })
 }
 
@@ -221,16 +245,16 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
             KNOWN.set(true);
         }
         let Some(entry) = entries.get_mut(&id) else { return Err(core.slots.keeper()) };
-        if let Place::Shared(cpu) = entry.place {
+        if let Seat::Shared(cpu) = entry.seat {
             if core.slots.has_free() && entry.take_exclusive() {
                 core.slots.leave(&core.engine, cpu);
             }
         }
         entry.cache();
-        match &entry.place {
-            Place::Exclusive(_, owned) => Ok(&raw const **owned),
-            Place::Shared(cpu) => Err(*cpu),
-            Place::GivenUp => Err(core.slots.keeper()),
+        match &entry.seat {
+            Seat::Exclusive(_, place) => Ok(&raw const place.cpu),
+            Seat::Shared(cpu) => Err(*cpu),
+            Seat::GivenUp => Err(core.slots.keeper()),
         }
     });
     let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
@@ -271,10 +295,10 @@ fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R,
             let Ok(entries) = entries.try_borrow() else { return };
             let Some(entry) = entries.get(&id) else { return };
             entry.cache();
-            place = match &entry.place {
-                Place::Exclusive(_, owned) => Some(Ok(&raw const **owned)),
-                Place::Shared(cpu) => Some(Err(*cpu)),
-                Place::GivenUp => None,
+            place = match &entry.seat {
+                Seat::Exclusive(_, place) => Some(Ok(&raw const place.cpu)),
+                Seat::Shared(cpu) => Some(Err(*cpu)),
+                Seat::GivenUp => None,
             };
         });
     }

@@ -81,7 +81,11 @@ fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
 fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
     let in_hand = if const { ORDER < IN_WORD } {
-        thread::fast(&arena.key).and_then(|cpu| cpu.alloc_in_hand(order, Migratetype::Movable))
+        thread::fast(&arena.key).and_then(|cpu| {
+            let found = cpu.alloc_in_hand(order, Migratetype::Movable)?;
+            cpu.taken(order.frames());
+            Some(found)
+        })
     } else {
         None
     };
@@ -97,9 +101,14 @@ fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
 #[inline(never)]
 fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
-    let pfn = thread::fast(&arena.key)?.alloc(FrameRequest::new(order).request()).ok()?;
+    let pfn = {
+        let cpu = thread::fast(&arena.key)?;
+        let pfn = cpu.alloc(FrameRequest::new(order).request()).ok()?;
+        cpu.taken(order.frames());
+        pfn
+    };
     if arena.inner.notes.is_news(pfn, order.frames()) {
-        arena.note(pfn, order);
+        arena.note(pfn, order).ok()?;
     }
     Some(pfn)
 }
@@ -107,7 +116,7 @@ fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
 #[cold]
 #[inline(never)]
 fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
-    arena.note(pfn, const { order(ORDER) });
+    arena.note(pfn, const { order(ORDER) }).ok()?;
     Some(pfn)
 }
 
@@ -117,7 +126,14 @@ fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
 fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     let order = const { order(ORDER) };
     let whole = range.end.get().wrapping_sub(range.start.get()) == order.frames();
-    if whole && thread::fast(&arena.key).is_some_and(|cpu| cpu.free_in_hand(range.start, order)) {
+    let freed = |cpu: thread::Own<'_>| {
+        let freed = cpu.free_in_hand(range.start, order);
+        if freed {
+            cpu.given(order.frames());
+        }
+        freed
+    };
+    if whole && thread::fast(&arena.key).is_some_and(freed) {
         return;
     }
     give_far::<ORDER>(arena, range);
@@ -131,7 +147,13 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     if range.end.get().wrapping_sub(start.get()) != order.frames() || !start.is_aligned(order) {
         return give_long(arena, range);
     }
-    let freed = thread::fast(&arena.key).is_some_and(|cpu| cpu.free(start, order).is_ok());
+    let freed = thread::fast(&arena.key).is_some_and(|cpu| {
+        let freed = cpu.free(start, order).is_ok();
+        if freed {
+            cpu.given(order.frames());
+        }
+        freed
+    });
     if !freed {
         // Made anew, so that the end need not be kept.
         give_long(arena, FrameRange { start, end: Pfn::new(start.get() + order.frames()) });

@@ -19,10 +19,10 @@ use std::sync::atomic::Ordering;
 use freehold::{FRAME_SIZE, FrameRange, HotplugError, PAGEBLOCK_FRAMES, Pfn};
 
 use super::Arena;
-use crate::Error;
 use crate::extent::STEP;
 use crate::pass::join;
 use crate::release::Passing;
+use crate::{Error, events};
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
 
@@ -106,6 +106,7 @@ impl Arena {
                 return Err(error);
             }
         }
+        events::grown(added.len());
         Ok(added)
     }
 
@@ -150,6 +151,7 @@ impl Arena {
             extent.set_known_end(start);
         }
         memory.set_end(gone.start);
+        events::shrunk(gone.len());
         Ok(gone)
     }
 

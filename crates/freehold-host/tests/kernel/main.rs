@@ -7,6 +7,7 @@ mod checks;
 mod common;
 mod descriptors;
 mod filters;
+mod limits;
 mod pins;
 mod resident;
 mod ring;
