@@ -332,7 +332,11 @@ typedef enum freehold_status {
      * A signal handler has called while its thread was inside a call. Found in builds with debug
      * assertions only.
      */
-    FREEHOLD_STATUS_REENTERED = 38
+    FREEHOLD_STATUS_REENTERED = 38,
+    /**
+     * The arena's limit on resident memory is reached. `found`: the limit in bytes.
+     */
+    FREEHOLD_STATUS_LIMIT = 39
 } freehold_status;
 
 /**
@@ -380,7 +384,13 @@ typedef enum freehold_backing {
     /**
      * Huge pages set aside by the administrator (vm.nr_hugepages).
      */
-    FREEHOLD_BACKING_HUGETLB = 3
+    FREEHOLD_BACKING_HUGETLB = 3,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * Huge pages of 1 GiB set aside by the administrator, in whole ones; nothing is given back.
+     */
+    FREEHOLD_BACKING_HUGETLB1_G = 4
 #endif
 } freehold_backing;
 
@@ -845,6 +855,18 @@ typedef struct freehold_frames {
 } freehold_frames;
 
 /**
+ * An allocation of so many neighbouring frames is about to fail, for the `attempts`th time. Says
+ * whether it has freed something, so that it is to be tried again. Must not throw or longjmp.
+ */
+typedef bool (*freehold_on_exhausted)(void *user, uint64_t frames, uint32_t attempts);
+
+/**
+ * An arena is at its limit of resident memory: bytes that the OS may back, and the limit. Must not
+ * throw or longjmp.
+ */
+typedef void (*freehold_on_pressure)(void *user, uint64_t resident, uint64_t limit);
+
+/**
  * What giving memory back to the OS did.
  */
 typedef struct freehold_released {
@@ -944,6 +966,22 @@ typedef struct freehold_arena_stats {
      * Threads use the biased lock.
      */
     bool biased;
+    /**
+     * Frames in use. Exact while nothing runs.
+     */
+    uint64_t frames_used;
+    /**
+     * Frames that are free, wherever they are held.
+     */
+    uint64_t frames_free;
+    /**
+     * Frames given back out of blocks in use so far, each time counted.
+     */
+    uint64_t frames_released;
+    /**
+     * The most blocks that the OS may back; 0 where there is no limit.
+     */
+    uint64_t blocks_resident_limit;
 } freehold_arena_stats;
 #endif
 
@@ -1793,7 +1831,93 @@ enum freehold_status freehold_frames_merge(struct freehold_frames *first,
                                            struct freehold_error *error);
 
 /**
- * Where a frame is; null for frames of other arenas. Reading and writing there is for who has the
+ * Never gives memory back: for arenas that a device or the kernel knows the pages of. For parts of
+ * one there is `freehold_arena_pin`. Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_pinned(struct freehold_arena_builder *builder,
+                                                   bool pinned,
+                                                   struct freehold_error *error);
+
+/**
+ * Notes where allocations start, so that `freehold_arena_free` of more frames than were allocated
+ * is refused with `FREEHOLD_STATUS_WRONG_ORDER`. Every call takes longer. Default: no, but for
+ * builds of the library with debug assertions.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_checked(struct freehold_arena_builder *builder,
+                                                    bool checked,
+                                                    struct freehold_error *error);
+
+/**
+ * Writes zeros over frames that are freed. Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_zero_on_free(struct freehold_arena_builder *builder,
+                                                         bool zero,
+                                                         struct freehold_error *error);
+
+/**
+ * Leaves the arena out of core dumps. Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_dont_dump(struct freehold_arena_builder *builder,
+                                                      bool dont_dump,
+                                                      struct freehold_error *error);
+
+/**
+ * Keeps every page in memory from its first touch on (mlock2 with MLOCK_ONFAULT); nothing is given
+ * back. Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_locked(struct freehold_arena_builder *builder,
+                                                   bool locked,
+                                                   struct freehold_error *error);
+
+/**
+ * The most bytes that the OS may back of the arena, in blocks of 2 MiB. Where that is reached, free
+ * memory is given back first, and then calls that need more are refused with
+ * `FREEHOLD_STATUS_LIMIT`. Default: none.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_resident_limit(struct freehold_arena_builder *builder,
+                                                           uint64_t bytes,
+                                                           struct freehold_error *error);
+
+/**
+ * Called before an allocation fails for want of frames, on the thread that allocates, with no lock
+ * held: it may free, allocate and trim. Null, the default: nobody is asked.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * Requires: the callback can be called with `user` on any thread while an arena made with it is not destroyed.
+ */
+enum freehold_status freehold_arena_builder_on_exhausted(struct freehold_arena_builder *builder,
+                                                         freehold_on_exhausted callback,
+                                                         void *user,
+                                                         struct freehold_error *error);
+
+/**
+ * Called where the limit on resident memory is reached, before free memory is given back, as
+ * `freehold_arena_builder_on_exhausted` says.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * Requires: the callback can be called with `user` on any thread while an arena made with it is not destroyed.
+ */
+enum freehold_status freehold_arena_builder_on_pressure(struct freehold_arena_builder *builder,
+                                                        freehold_on_pressure callback,
+                                                        void *user,
+                                                        struct freehold_error *error);
+
+/**
+ * Where a frame is; null for frames of other arenas. Reading and writing there is for whoever has the
  * frame.
  *
  * Thread safety: any thread, at any time.
@@ -1899,6 +2023,31 @@ enum freehold_status freehold_arena_pass_sized(const struct freehold_arena *aren
                                                struct freehold_error *error);
 
 /**
+ * Keeps frames' memory where it is, in use or free, until `freehold_arena_unpin`: nothing is given
+ * back of the blocks that they are in. For memory that is registered for I/O
+ * (IORING_REGISTER_BUFFERS, RDMA, AF_XDP, VFIO): pin it first, then register it.
+ *
+ * Thread safety: any thread, at any time but from a signal handler. Waits for a pass that gives
+ * memory back.
+ */
+enum freehold_status freehold_arena_pin(const struct freehold_arena *arena,
+                                        uint64_t start,
+                                        uint64_t end,
+                                        struct freehold_error *error);
+
+/**
+ * Ends one `freehold_arena_pin` of the same frames: unregister them first.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * Requires: these frames were pinned by one call and not unpinned since.
+ */
+enum freehold_status freehold_arena_unpin(const struct freehold_arena *arena,
+                                          uint64_t start,
+                                          uint64_t end,
+                                          struct freehold_error *error);
+
+/**
  * Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: of the addresses
  * that `freehold_arena_builder_reserve` has set aside. The new frames, all of them free, are
  * written to `added`, unless that is null.
@@ -1937,6 +2086,31 @@ enum freehold_status freehold_arena_read_stats_sized(const struct freehold_arena
                                                      struct freehold_arena_stats *stats,
                                                      size_t size,
                                                      struct freehold_error *error);
+
+/**
+ * The statistics as one JSON object, with a terminating zero, cut off where there is not enough
+ * room; `length`, unless it is null, gets how long it is without the zero.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ */
+enum freehold_status freehold_arena_json(const struct freehold_arena *arena,
+                                         char *buffer,
+                                         size_t size,
+                                         size_t *length,
+                                         struct freehold_error *error);
+
+/**
+ * The statistics in Prometheus' text format, with `name` as the label `arena`; the rest is as for
+ * `freehold_arena_json`.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ */
+enum freehold_status freehold_arena_prometheus(const struct freehold_arena *arena,
+                                               const char *name,
+                                               char *buffer,
+                                               size_t size,
+                                               size_t *length,
+                                               struct freehold_error *error);
 
 /**
  * How many frames are free, wherever they are held. Looks at every block; exact while nothing

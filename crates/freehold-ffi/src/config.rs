@@ -121,7 +121,7 @@ impl Versioned for Config {
     const LEAST: usize = offset_of!(Self, extra_ranges);
 }
 
-// SAFETY: as above.
+// SAFETY: integers and pointers.
 unsafe impl FilledIn for Config {}
 
 /// # Safety

@@ -1,4 +1,4 @@
-//! The same on a CPU that the caller names: for hosts that know better than a callback, for tests
+//! The calls of the allocator on a CPU that the caller names: for hosts that know better than a callback, for tests
 //! and replays.
 
 use core::ffi::c_void;

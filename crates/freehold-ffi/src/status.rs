@@ -153,9 +153,7 @@ statuses! {
     OutsideArena = 35, "the frames are not of this arena";
     Other = 36, "trouble of a kind that this version does not know";
     Ended = 37, "the arena has been destroyed";
-    Reentered = 38,
-    /// The arena's limit on resident memory is reached. `found`: the limit in bytes.
-    Limit = 39, "called from a signal handler that has interrupted another call of its thread";
+    Reentered = 38, "called from a signal handler that has interrupted another call of its thread";
     Limit = 39, "the arena's limit on resident memory is reached";
 }
 

@@ -304,7 +304,7 @@ static void older_results(freehold_arena *arena)
     OK(freehold_arena_read_totals_sized(arena, (freehold_totals *)room, sizeof totals - 8, cpu, &error));
     HOLDS_ONLY(room, &totals, sizeof totals - 8);
 
-    /* Nothing is done for who cannot be told of it. */
+    /* Nothing is done for a caller that cannot be told of it. */
     memset(room, 0xff, sizeof room);
     const size_t more = sizeof nothing + 8;
     FAILS(freehold_arena_trim_sized(arena, (freehold_released *)room, more, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);

@@ -104,7 +104,7 @@ fn work(call: usize, arena: Shared, end: &AtomicBool) {
                 freehold_arena_trim_sized(arena.0, null_mut(), 0, null_mut());
                 arena.frames(512).into_iter().for_each(|frames| arena.free(frames));
             },
-            // SAFETY: as above.
+            // SAFETY: the arena lives.
             _ => unsafe {
                 freehold_arena_drain(arena.0, null_mut());
                 arena.frames(16).into_iter().for_each(|frames| arena.free(frames));

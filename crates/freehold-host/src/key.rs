@@ -39,7 +39,7 @@ pub(crate) struct Key {
 
 // SAFETY: what it points to is atomic, and lives in memory of the process that no thread owns.
 unsafe impl Send for Key {}
-// SAFETY: as above.
+// SAFETY: what it points to is atomic, and lives in memory of the process that no thread owns.
 unsafe impl Sync for Key {}
 
 /// The number of an arena that no thread's cache holds.
@@ -83,7 +83,8 @@ impl Key {
 
     /// Others may have the place. Once for each arena.
     pub(crate) fn leave(self) {
-        // Relaxed: as above.
+        // Relaxed: two arenas made at the same moment may get one place. That costs time and
+        // nothing else, and a lock could stay locked in a forked child.
         ARENAS[self.way()].fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -500,7 +500,7 @@ mod tests {
             assert_eq!(done, [0, 2]);
             assert!(result.is_err());
             assert_eq!(memory.in_memory(memory.range()), Ok(1));
-            // SAFETY: as above.
+            // SAFETY: our own memory; locking it changes nothing in it.
             unsafe { libc::munlock(memory.pointer(runs[1].start).cast(), 4096) };
             assert_eq!(released(&memory, &runs[1..2]).2, Ok(()));
         }

@@ -129,7 +129,7 @@ impl Topology {
         nodes
     }
 
-    /// The same machine with at most that many nodes.
+    /// This machine with at most that many nodes.
     pub(crate) fn at_most(mut self, nodes: usize) -> Self {
         self.nodes.truncate(nodes.max(1));
         self.sizes.truncate(nodes.max(1));

@@ -51,7 +51,7 @@ struct Owned<T>(NonNull<[T]>);
 
 // SAFETY: it is a box of them.
 unsafe impl<T: Send> Send for Owned<T> {}
-// SAFETY: as above; it gives no access to them.
+// SAFETY: it is a box of them. It gives no access to them.
 unsafe impl<T: Sync> Sync for Owned<T> {}
 
 impl<T> Owned<T> {

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::memory::{Backing, Memory};
 
 impl Arena {
-    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for who
+    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for whoever
     /// has the frame.
     #[inline]
     #[must_use]

@@ -278,7 +278,7 @@ pub fn try_in_a_child(child: impl FnOnce(&Trying)) -> Ended {
     let status = child::wait(pid);
     // SAFETY: the page made above, used by nobody any more.
     let tried = unsafe { trying.0.read_volatile() } == 1;
-    // SAFETY: as above.
+    // SAFETY: the page made above, used by nobody any more.
     unsafe { rustix::mm::munmap(page, 4096) }.unwrap();
     match () {
         () if !tried => Ended::Early,

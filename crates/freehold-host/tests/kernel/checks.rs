@@ -34,7 +34,7 @@ fn eight_frames_freed_as_sixteen_are_refused_before_the_others_are_anybody_elses
     }
     // What was two allocations is one now.
     let all = arena.frames(1024).unwrap().into_raw();
-    // SAFETY: as above.
+    // SAFETY: allocated above, and used by nobody.
     unsafe { arena.free_range(all) }.unwrap();
     arena.validate().unwrap();
     assert_eq!(arena.free_frames(), 1024);

@@ -121,7 +121,7 @@ fn a_handler_that_allocates_inside_a_call_is_refused_and_nothing_is_broken() {
                 drop(arena.frames(n).unwrap());
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the handler allocates, which is what is tried; a timer of this child's own.
         unsafe { libc::signal(libc::SIGALRM, libc::SIG_IGN) };
         arena.validate().is_ok() && arena.free_frames() == arena.stats().frames
     });
