@@ -393,6 +393,7 @@ static void watched(void)
     OK(freehold_arena_builder_dont_dump(builder, true, &error));
     OK(freehold_arena_builder_locked(builder, false, &error));
     OK(freehold_arena_builder_pinned(builder, false, &error));
+    OK(freehold_arena_builder_least_run(builder, 16, &error));
     OK(freehold_arena_builder_on_exhausted(builder, evict, &cached, &error));
     OK(freehold_arena_builder_build(builder, &arena, &error));
     freed_as_more(arena);

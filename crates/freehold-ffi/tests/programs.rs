@@ -10,7 +10,7 @@ use std::process::Command;
 use build::{Installed, Link, fresh, have, root, run, skipped};
 
 const C_TESTS: [&str; 5] = ["bare", "threads", "arena", "mempool", "huge"];
-const C_EXAMPLES: [&str; 3] = ["boot", "messages", "pairs"];
+const C_EXAMPLES: [&str; 2] = ["boot", "pairs"];
 
 /// An installation, unless there is no make or no compiler of that name.
 fn installed(compiler: &str, name: &str) -> Option<Installed> {
@@ -303,7 +303,7 @@ fn installed_as_a_distribution_would() {
     let flags = pkg_config(&["--cflags", "--libs"]);
     let mut command = Command::new("gcc");
     command
-        .arg(root().join("examples/messages.c"))
+        .arg(root().join("examples/boot.c"))
         .args(flags.split_whitespace())
         .arg("-lpthread")
         .arg("-o")
@@ -317,7 +317,7 @@ fn installed_as_a_distribution_would() {
     let mut command = Command::new("gcc");
     command
         .arg("-static")
-        .arg(root().join("examples/messages.c"))
+        .arg(root().join("examples/boot.c"))
         .args(flags.split_whitespace())
         .arg("-o")
         .arg(&program);

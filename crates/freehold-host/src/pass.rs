@@ -4,7 +4,7 @@
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (an allocation limited to that very block)
-//!     or else what is free in it, in chunks of 8 frames or more
+//!     or else what is free in it, in chunks of 8 frames or more (a knob)
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
 //!     note the blocks and chunks as released, free them again
@@ -75,13 +75,6 @@ pub(crate) fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
         _ => runs.push(range),
     }
 }
-
-/// The smallest chunk that is given back out of a block in use: 32 KiB. For less, the call costs
-/// more than the memory.
-const LEAST: Order = match Order::new(3) {
-    Some(order) => order,
-    None => Order::ZERO,
-};
 
 /// Blocks that one decaying pass asks the kernel about beyond those noted: 64 GiB.
 const LOOK: u64 = 1 << 15;
@@ -263,10 +256,11 @@ impl Pass<'_> {
         let first = self.taken.len();
         // The smallest first: where there is none there is nothing, and that is all that most
         // blocks cost.
-        let Some(chunk) = self.take(LEAST, block) else { return };
+        let least = self.inner.release.least;
+        let Some(chunk) = self.take(least, block) else { return };
         self.taken.push(chunk);
         let mut order = Order::PAGEBLOCK.get() - 1;
-        while let Some(size) = Order::new(order).filter(|&size| size >= LEAST) {
+        while let Some(size) = Order::new(order).filter(|&size| size >= least) {
             match self.take(size, block) {
                 Some(chunk) => self.taken.push(chunk),
                 None => order -= 1,

@@ -5,6 +5,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use freehold::Order;
+
 thread_local! {
     /// This thread is making a pass or changes the arena's size, for whose end it must not wait:
     /// the program's own allocator may be the arena, and a pass keeps lists.
@@ -38,6 +40,8 @@ pub(crate) struct Release {
     pass: Mutex<()>,
     pub(crate) budget: u64,
     pub(crate) batch: usize,
+    /// The smallest chunk that is given back out of a block in use.
+    pub(crate) least: Order,
     /// How many wait for the pass that runs to end. Counted, as several passes may be in the queue
     /// before one who waits.
     wanted: AtomicU64,
@@ -54,11 +58,12 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    pub(crate) fn new(budget: u64, batch: u64) -> Self {
+    pub(crate) fn new(budget: u64, batch: u64, least: Order) -> Self {
         Self {
             pass: Mutex::new(()),
             budget,
             batch: batch as usize,
+            least,
             wanted: AtomicU64::new(0),
             in_hand: AtomicBool::new(false),
             next_look: AtomicU64::new(0),

@@ -144,6 +144,25 @@ pub unsafe extern "C" fn freehold_arena_builder_resident_limit(
     unsafe { turn(builder, error, |builder| Ok(builder.resident_limit(bytes))) }
 }
 
+/// The least run of free frames, a power of two from 1 to 512, that is given back out of a block in
+/// use. Default: 8.
+///
+/// Thread safety: one thread at a time for each builder.
+///
+/// # Safety
+///
+/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
+/// null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_builder_least_run(
+    builder: *mut ArenaBuilder,
+    frames: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { turn(builder, error, |builder| Ok(builder.least_run(frames))) }
+}
+
 /// Called before an allocation fails for want of frames, on the thread that allocates, with no lock
 /// held: it may free, allocate and trim. Null, the default: nobody is asked.
 ///

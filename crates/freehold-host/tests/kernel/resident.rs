@@ -86,6 +86,32 @@ fn what_was_locked_is_given_back_when_it_is_unlocked() {
     assert_eq!(status, 0);
 }
 
+/// One frame in 20 in use, and the rest free.
+#[test]
+fn the_least_run_that_is_given_back_is_a_knob() {
+    let given_back = [1, 8, 16, 512].map(|least| {
+        let arena = Arena::builder(8 << 20).least_run(least).build().unwrap();
+        let mut whole = arena.frames(2000).unwrap();
+        whole.fill(1);
+        let mut kept = Vec::new();
+        while whole.frame_count() > 20 {
+            let (piece, rest) = whole.split(20).unwrap();
+            let (one, free) = piece.split(1).unwrap();
+            kept.push(one);
+            drop(free);
+            whole = rest;
+        }
+        drop(whole);
+        let frames = arena.trim().unwrap().frames;
+        assert_eq!(arena.frames_in_memory(arena.range()), Ok(2000 - frames));
+        frames
+    });
+    let [all, eight, sixteen, whole_blocks] = given_back;
+    assert_eq!((all, whole_blocks), (2000 - 99, 0));
+    assert!(all > eight && eight > sixteen && sixteen > 0, "{given_back:?}");
+    assert!(Arena::builder(8 << 20).least_run(12).build().is_err());
+}
+
 /// Nothing is touched by looking: an arena of many more addresses than the machine has memory.
 #[test]
 fn asking_the_kernel_about_an_arena_of_16_tib_takes_no_walk_over_it() {
