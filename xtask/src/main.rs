@@ -2,6 +2,7 @@
 
 mod build;
 mod ci;
+mod dist;
 mod docs;
 mod linux;
 mod msrv;
@@ -36,8 +37,11 @@ enum Job {
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
-    /// Run the checks that a change must pass, or some of them: the steps of .ci/run.
+    /// Run the checks that a change must pass, or some of them: which .ci/run calls.
     Ci(ci::Arguments),
+    /// Make what a package of the commands is made from: static programs, completions, manual pages,
+    /// checksums, a bill of materials.
+    Dist(dist::Arguments),
     /// Check that each crate builds with the oldest Rust that it says it needs.
     Msrv,
 }
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Job::Ostd(arguments) => ostd::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
         Job::Ci(arguments) => ci::run(&arguments),
+        Job::Dist(arguments) => dist::run(&arguments),
         Job::Msrv => msrv::run(),
         Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
     };

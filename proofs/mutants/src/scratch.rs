@@ -128,6 +128,8 @@ impl Scratch {
             Build::Ordinary => cargo.args(["--package", "freehold", "--lib", "--tests"]),
             Build::Loom => cargo
                 .args(["--package", "freehold", "--lib", "--release"])
+                // Loom itself is what takes long.
+                .args(["--config", "profile.release.package.\"*\".opt-level=3"])
                 .env("RUSTFLAGS", "--cfg loom"),
         };
         let output = cargo
