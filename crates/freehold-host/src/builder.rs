@@ -43,6 +43,9 @@ pub enum Lock {
     Ordinary,
 }
 
+/// Bytes of a block.
+const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
+
 /// Makes an [`Arena`].
 ///
 /// ```
@@ -373,58 +376,7 @@ impl Builder {
     /// [`Error::Knob`] for a knob out of its range; [`Error::Os`] where the kernel has no address space, no huge pages or
     /// no memory; [`Error::PageSize`]; [`Error::Config`].
     pub fn build(&self) -> Result<Arena, Error> {
-        const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
-        let page = rustix::param::page_size();
-        if page as u64 != FRAME_SIZE {
-            return Err(Error::PageSize { bytes: page });
-        }
-        // 2^46 bytes: half of what a process can address on x86-64.
-        if self.bytes == 0 || self.bytes > 1 << 46 {
-            return Err(Error::Knob {
-                knob: "size",
-                value: self.bytes,
-                allowed: "1 byte to 64 TiB",
-            });
-        }
-        if self.reserve > 1 << 46 {
-            return Err(Error::Knob {
-                knob: "reserve",
-                value: self.reserve,
-                allowed: "at most 64 TiB",
-            });
-        }
-        let set_aside = matches!(self.backing, Backing::Hugetlb | Backing::Hugetlb1G);
-        if set_aside && self.reserve > self.bytes {
-            return Err(Error::Knob {
-                knob: "reserve",
-                value: self.reserve,
-                allowed: "0 for huge pages set aside",
-            });
-        }
-        if self.batch == 0 || self.batch > 1 << 20 {
-            return Err(Error::Knob {
-                knob: "batch",
-                value: self.batch,
-                allowed: "1 to 1048576 blocks",
-            });
-        }
-        let least = Order::fitting(self.least_run)
-            .filter(|order| order.frames() == self.least_run && *order <= Order::PAGEBLOCK)
-            .ok_or(Error::Knob {
-                knob: "least_run",
-                value: self.least_run,
-                allowed: "a power of two, 1 to 512 frames",
-            })?;
-        if self.group == Some(0) {
-            return Err(Error::Knob { knob: "group", value: 0, allowed: "at least 1 thread" });
-        }
-        if self.watch.limit == Some(0) {
-            return Err(Error::Knob {
-                knob: "resident_limit",
-                value: 0,
-                allowed: "at least a block of 2 MiB",
-            });
-        }
+        let least = self.check_knobs()?;
         let whole = if self.backing == Backing::Hugetlb1G { 1 << 30 } else { BLOCK };
         let blocks = self.bytes.div_ceil(whole) * (whole / BLOCK);
         let topology = match self.numa {
@@ -463,6 +415,38 @@ impl Builder {
         let background =
             if self.background { Some(Background::start(&inner, self.decay)?) } else { None };
         Ok(Arena::new(inner, background))
+    }
+
+    /// An error for a knob out of its range; and the order of the least run.
+    fn check_knobs(&self) -> Result<Order, Error> {
+        let page = rustix::param::page_size();
+        if page as u64 != FRAME_SIZE {
+            return Err(Error::PageSize { bytes: page });
+        }
+        let knob = |right: bool, knob: &'static str, value: u64, allowed: &'static str| match right
+        {
+            true => Ok(()),
+            false => Err(Error::Knob { knob, value, allowed }),
+        };
+        // 2^46 bytes: half of what a process can address on x86-64.
+        let size = (1..=1 << 46).contains(&self.bytes);
+        knob(size, "size", self.bytes, "1 byte to 64 TiB")?;
+        knob(self.reserve <= 1 << 46, "reserve", self.reserve, "at most 64 TiB")?;
+        let set_aside = matches!(self.backing, Backing::Hugetlb | Backing::Hugetlb1G);
+        let reserve = !set_aside || self.reserve <= self.bytes;
+        knob(reserve, "reserve", self.reserve, "0 for huge pages set aside")?;
+        let batch = (1..=1 << 20).contains(&self.batch);
+        knob(batch, "batch", self.batch, "1 to 1048576 blocks")?;
+        knob(self.group != Some(0), "group", 0, "at least 1 thread")?;
+        let limit = self.watch.limit != Some(0);
+        knob(limit, "resident_limit", 0, "at least a block of 2 MiB")?;
+        Order::fitting(self.least_run)
+            .filter(|order| order.frames() == self.least_run && *order <= Order::PAGEBLOCK)
+            .ok_or(Error::Knob {
+                knob: "least_run",
+                value: self.least_run,
+                allowed: "a power of two, 1 to 512 frames",
+            })
     }
 
     fn slot_table(&self, blocks: u64, nodes: u16, topology: &Topology) -> Result<Slots, Error> {

@@ -56,7 +56,7 @@ impl Used {
         let sum = slots
             .map(|count| count.load(Ordering::Relaxed))
             .fold(self.others.load(Ordering::Relaxed), u64::wrapping_add);
-        sum.cast_signed().max(0).cast_unsigned()
+        (sum as i64).max(0) as u64
     }
 
     pub(crate) fn bytes(&self) -> u64 {
