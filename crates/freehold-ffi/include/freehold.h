@@ -1891,6 +1891,16 @@ enum freehold_status freehold_arena_builder_resident_limit(struct freehold_arena
                                                            struct freehold_error *error);
 
 /**
+ * The least run of free frames, a power of two from 1 to 512, that is given back out of a block in
+ * use. Default: 8.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_least_run(struct freehold_arena_builder *builder,
+                                                      uint64_t frames,
+                                                      struct freehold_error *error);
+
+/**
  * Called before an allocation fails for want of frames, on the thread that allocates, with no lock
  * held: it may free, allocate and trim. Null, the default: nobody is asked.
  *

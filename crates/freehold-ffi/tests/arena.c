@@ -20,7 +20,7 @@ static void knobs(void)
     freehold_zone_stats stats;
 
     FAILS(freehold_arena_builder_backing(builder, 5, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
-    CHECK(error.found == 4 && strstr(error.message, "freehold_backing"));
+    CHECK(error.found == 5 && strstr(error.message, "freehold_backing"));
     FAILS(freehold_arena_builder_on_fork(builder, 2, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
     FAILS(freehold_arena_builder_lock(builder, 2, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
     FAILS(freehold_arena_builder_numa(builder, 4, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);

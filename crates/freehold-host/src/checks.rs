@@ -86,7 +86,8 @@ impl Checks {
         None
     }
 
-    fn forget_starts(&self, range: FrameRange) {
+    /// No allocation starts in these frames any more.
+    pub(crate) fn forget_starts(&self, range: FrameRange) {
         let (start, end) = (range.start.get() - self.first, range.end.get() - self.first);
         let mut at = start;
         while at < end {

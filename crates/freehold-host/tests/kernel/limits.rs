@@ -16,6 +16,7 @@ fn an_arena_stays_within_its_limit_of_resident_memory() {
     let listener = Arc::clone(&told);
     let arena = Arena::builder(32 << 20)
         .resident_limit(8 << 20)
+        .zero_on_free(true)
         .on_pressure(move |pressure| listener.lock().unwrap().push(pressure))
         .build()
         .unwrap();
