@@ -1,7 +1,7 @@
 //! Attempts at breaking it: frees that race, budgets of nothing, limits of the process, machines
 //! made and dropped.
 
-mod common;
+use crate::common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};

@@ -72,7 +72,7 @@ fn frames_fresh_from_the_system_are_zero_without_being_touched() {
     let frames = arena.zeroed(2048).unwrap();
     assert_eq!(arena.frames_in_memory(frames.range()).unwrap(), 0);
     let used = arena.frames(1).unwrap().range();
-    // The same frame again is not known to be zero, so it is written.
+    // That frame, when it is used again, is not known to be zero, so it is written.
     let again = arena.zeroed(1).unwrap();
     assert_eq!(again.range(), used);
     assert_eq!(arena.frames_in_memory(used).unwrap(), 1);

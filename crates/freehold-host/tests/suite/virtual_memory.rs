@@ -212,7 +212,7 @@ fn areas_hold_what_is_written_and_every_frame_comes_back() {
         for (i, (&area, pages)) in areas.iter().zip(sizes).enumerate() {
             let at = vmalloc.mmu().pointer(area).unwrap();
             for page in 0..pages as usize {
-                // SAFETY: as above.
+                // SAFETY: the area has that many pages, and nobody else knows them.
                 assert_eq!(
                     unsafe { at.add(page * 4096).cast::<u64>().read() },
                     (i as u64) << 32 | page as u64

@@ -3,8 +3,7 @@
 //! Whatever needs a process of its own (limits, fork) runs in one: this test program starts itself
 //! again with the name of one test and `FREEHOLD_CHILD` set.
 
-#[path = "common/child.rs"]
-mod child;
+use crate::common::child;
 
 use std::io::Write;
 use std::process::Command;
@@ -34,8 +33,9 @@ fn in_a_process_of_its_own(test: &str) -> bool {
         return true;
     }
     let me = std::env::current_exe().unwrap();
+    let (_, module) = module_path!().split_once("::").unwrap();
     let output = Command::new(me)
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .args([&format!("{module}::{test}"), "--exact", "--nocapture", "--test-threads=1"])
         .env("FREEHOLD_CHILD", test)
         .output()
         .unwrap();

@@ -2,19 +2,19 @@
 //! checked.
 
 #[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
-#[path = "../examples/buffer-pool.rs"]
+#[path = "../../examples/buffer-pool.rs"]
 mod buffer_pool;
-#[allow(dead_code, reason = "as above")]
-#[path = "../examples/cache-of-pages.rs"]
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/cache-of-pages.rs"]
 mod cache_of_pages;
-#[allow(dead_code, reason = "as above")]
-#[path = "../examples/fault-loop.rs"]
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/fault-loop.rs"]
 mod fault_loop;
-#[allow(dead_code, reason = "as above")]
-#[path = "../examples/kv-cache.rs"]
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/kv-cache.rs"]
 mod kv_cache;
-#[allow(dead_code, reason = "as above")]
-#[path = "../examples/packet-pipeline.rs"]
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/packet-pipeline.rs"]
 mod packet_pipeline;
 
 #[test]

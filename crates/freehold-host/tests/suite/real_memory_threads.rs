@@ -12,7 +12,7 @@
 //! and of one that it has advised and not stored to: it holds what it held, or it is gone and reads
 //! as zero.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -185,7 +185,7 @@ fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
         // One frame after the other.
         for _ in 0..1024 / 2 / one {
             let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
-            // SAFETY: as above.
+            // SAFETY: allocated just now, and used by nobody else.
             (0..order.frames()).for_each(|frame| {
                 unsafe { arena.free(Pfn::new(pfn.get() + frame), Order::ZERO) }.unwrap()
             });
@@ -315,7 +315,7 @@ fn locked_memory_stays_and_is_an_error_not_a_loss() {
     assert!(error.os_error().is_some() && error.to_string().contains("unlock"), "{error}");
     assert_eq!(arena.stats().release_refused, 1);
     all_free(&arena);
-    // SAFETY: as above.
+    // SAFETY: locking changes nothing in it.
     assert_eq!(unsafe { libc::munlock(pointer.cast(), 4096) }, 0);
     assert_eq!(arena.trim().unwrap().blocks, 2);
     assert_eq!(arena.frames_in_memory(range).unwrap(), 0);

@@ -2,7 +2,7 @@
 //! entries, but not the thread that sees writes, and the userfaultfd it inherits is still the
 //! parent's.
 
-mod common;
+use crate::common;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};

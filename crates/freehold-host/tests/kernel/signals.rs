@@ -1,7 +1,7 @@
 //! Writes that are not allowed end as they do on ordinary memory, whatever the thread has done
 //! about its signals.
 
-mod common;
+use crate::common;
 
 use std::sync::atomic::Ordering::Relaxed;
 

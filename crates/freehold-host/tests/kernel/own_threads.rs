@@ -1,5 +1,4 @@
 //! The crate's own threads take no signal that is meant for the program.
-#![cfg(target_os = "linux")]
 
 use std::io::Write;
 use std::time::{Duration, Instant};
