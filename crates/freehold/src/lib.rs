@@ -62,20 +62,11 @@ compile_error!(
     "freehold needs 64-bit atomics, which this target lacks: a word of 64 frames is one"
 );
 
-#[cfg(all(feature = "conformance", any(loom, shuttle)))]
-compile_error!(
-    "feature conformance tells of the machine's atomics; loom and shuttle have their own"
-);
-
-#[cfg(feature = "conformance")]
-extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
 mod block;
 mod calls;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod cpu;
 mod freehold;
 mod group;

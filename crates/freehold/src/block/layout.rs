@@ -1,5 +1,5 @@
 //! The layout of the metadata: typed slices in the caller's memory. The only unsafe code of the
-//! crate but for the lock of feature `conformance`.
+//! crate.
 //!
 //! ```text
 //! | CpuState ... | Cursors ... | Group ... | Zone ... | sections | bitmap words | ... | Line ... | Head ... | Links ... |
@@ -180,14 +180,6 @@ impl Index {
     #[inline(always)]
     pub(crate) const fn get(self) -> u32 {
         self.0
-    }
-}
-
-#[cfg(feature = "conformance")]
-impl Blocks<'_> {
-    /// Where lines, heads and links begin, and how many there is room for.
-    pub(crate) fn bases(&self) -> (*const Line, *const Head, *const Links, usize) {
-        (self.lines.as_ptr(), self.heads.as_ptr(), self.links.as_ptr(), self.len as usize)
     }
 }
 

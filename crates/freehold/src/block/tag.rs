@@ -60,18 +60,6 @@ pub(crate) const CMA: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag(u32);
 
-#[cfg(feature = "conformance")]
-impl Tag {
-    /// The tag of that value.
-    pub(crate) const fn of(value: u32) -> Self {
-        Self(value)
-    }
-    /// Its value.
-    pub(crate) const fn value(self) -> u32 {
-        self.0
-    }
-}
-
 impl Tag {
     pub(crate) const fn new(state: u32, migratetype: usize, zone: u8, group: u16) -> Self {
         Self(

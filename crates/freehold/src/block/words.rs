@@ -69,21 +69,6 @@ pub(crate) struct Links {
     pub(crate) count: AtomicU16,
 }
 
-#[cfg(feature = "conformance")]
-impl Head {
-    /// Where the protocol's cells are in it.
-    pub(crate) fn cells() -> alloc::vec::Vec<(usize, crate::conformance::Cell)> {
-        use crate::conformance::Cell;
-        let lease =
-            |w: usize| (core::mem::offset_of!(Self, leases) + w * 2, Cell::Lease(0, w as u8));
-        let others = [
-            (core::mem::offset_of!(Self, tag), Cell::Tag(0)),
-            (core::mem::offset_of!(Self, class), Cell::Class(0)),
-        ];
-        (0..WORDS).map(lease).chain(others).collect()
-    }
-}
-
 impl Links {
     pub(crate) fn new() -> Self {
         Self {

@@ -20,14 +20,6 @@ pub(crate) struct Inbox {
     rest: AtomicU32,
 }
 
-#[cfg(feature = "conformance")]
-impl Inbox {
-    /// Where head and rest are.
-    pub(crate) fn addresses(&self) -> (usize, usize) {
-        (core::ptr::from_ref(&self.head).addr(), core::ptr::from_ref(&self.rest).addr())
-    }
-}
-
 impl Inbox {
     pub(crate) fn new() -> Self {
         Self { head: AtomicU32::new(NONE), rest: AtomicU32::new(NONE) }

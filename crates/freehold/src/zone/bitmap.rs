@@ -31,14 +31,6 @@ pub(crate) struct WholeBitmap<'m> {
     any2: &'m [AtomicU64],
 }
 
-#[cfg(feature = "conformance")]
-impl<'m> WholeBitmap<'m> {
-    /// One bit a block.
-    pub(crate) fn words(&self) -> &'m [AtomicU64] {
-        self.words
-    }
-}
-
 impl<'m> WholeBitmap<'m> {
     /// How many words the three levels need for that many blocks.
     pub(crate) const fn sizes(blocks: u64) -> [usize; 3] {
