@@ -359,10 +359,7 @@ fn a_contiguous_range_of_any_length_is_found() {
 #[test]
 fn cpus_come_and_go_and_nothing_is_lost() {
     let memory = [range(512, 128 * MIB)];
-    let fh = build(
-        &Config { online: 2, group: Some(1), ..Config::new(4, &[plain(&memory)]) },
-        &SingleCpu,
-    );
+    let fh = build(&Config { online: 2, ..Config::new(4, &[plain(&memory)]) }, &SingleCpu);
     assert_eq!(fh.on(cpu(3)).alloc(movable(0)), Err(AllocError::CpuOffline { cpu: cpu(3) }));
     fh.cpu_online(cpu(3)).unwrap();
     let mine: Vec<Pfn> = (0..3000).map(|_| fh.on(cpu(3)).alloc(movable(0)).unwrap()).collect();
@@ -375,7 +372,6 @@ fn cpus_come_and_go_and_nothing_is_lost() {
     drop(owned);
     fh.cpu_offline(cpu(3)).unwrap();
     fh.validate().unwrap();
-    assert_eq!(fh.blocks_held(Some(cpu(3))), 0);
     assert_eq!(fh.cpu_holdings(cpu(3)).unwrap().0, 0);
     assert_eq!(fh.cpu_offline(cpu(3)), Err(AllocError::CpuOffline { cpu: cpu(3) }));
     assert!(fh.own(cpu(3)).is_err());
