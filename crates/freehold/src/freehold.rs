@@ -16,6 +16,7 @@ use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
 use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::board::Board;
+use crate::zone::counters::OUTSIDE;
 use crate::zone::summary::Summary;
 use crate::zone::watermarks::kernel_watermarks;
 use crate::zone::{Zone, ZoneParts, bitmap_blocks};
@@ -291,7 +292,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
             // A CPU may be between a word and its count.
-            zone.error.set((fold + 64) * self.cpus.len() as u64);
+            zone.error.set((fold + 64) * self.cpus.len() as u64 + fold * OUTSIDE as u64);
             zone.update_mode();
         }
     }

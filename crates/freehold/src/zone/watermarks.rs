@@ -106,10 +106,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         match by.0 {
             Some(cpu) => self.cursors_of(cpu, zone).free[migratetype].add(frames),
             None => {
-                let outside = &self.zones[zone].outside;
+                let zone = &self.zones[zone];
+                let outside = &zone.outside[index.get() as usize % zone.outside.len()];
+                let count = &outside.free[migratetype];
                 // Relaxed: a count, summed up by who needs it.
-                outside[index.get() as usize % outside.len()].free[migratetype]
-                    .fetch_add(frames, Ordering::Relaxed);
+                let now = count.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
+                if (now as i64).unsigned_abs() > zone.fold.get() {
+                    let all = count.swap(0, Ordering::Relaxed);
+                    zone.split_free[migratetype].fetch_add(all, Ordering::Relaxed);
+                    zone.update_mode();
+                }
             }
         }
     }

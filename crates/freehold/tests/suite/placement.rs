@@ -66,10 +66,10 @@ fn partly_free_blocks_of_other_cpus_are_used_before_a_whole_one_is_split() {
     fh.validate().unwrap();
 }
 
-/// While most of the zone is whole a CPU keeps to its block; later each word comes from the block
+/// While nearly all of the zone is whole a CPU keeps to its block; later each word comes from the block
 /// that fits best.
 #[test]
-fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
+fn a_cpu_keeps_to_its_block_only_while_nearly_all_of_the_zone_is_whole() {
     let fh = zone_of(1, 64);
     let frames = fill(&fh);
     let (more, fewer) = (512 * 5, 512 * 9);
@@ -80,17 +80,15 @@ fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
     fh.drain_all();
     let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
     assert!((more..more + 512).contains(&pfn), "there is no other block");
-    // From now on a fuller one has a word, too.
-    fh.on(cpu(0)).free_range(word(fewer)).unwrap();
-    let next: Vec<u64> = (0..127).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
+    // From now on another one has a smaller run, too.
+    let smaller = FrameRange::new(Pfn::new(fewer), 32).unwrap();
+    fh.on(cpu(0)).free_range(smaller).unwrap();
+    let next: Vec<u64> = (0..95).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
     assert!(
         next[..63].iter().all(|pfn| (more..more + 512).contains(pfn)),
         "the rest of the word in hand"
     );
-    assert!(
-        next[63..].iter().all(|pfn| (fewer..fewer + 64).contains(pfn)),
-        "then the fuller block"
-    );
+    assert!(next[63..].iter().all(|pfn| (fewer..fewer + 32).contains(pfn)), "then the smaller run");
     assert_eq!(frames.len() as u64, 64 * MIB);
     fh.validate().unwrap();
 }

@@ -272,7 +272,9 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
                         let o = [0, 0, 0, 0, 2, 5, 9][(random(&mut seed) % 7) as usize];
                         // At most a tenth of memory each: nobody is short of it here.
                         if frames < 51 * MIB - 512 {
-                            mine.push((owned.alloc(movable(o)).unwrap(), o));
+                            // Of another type: nobody takes frames of the block while it comes back.
+                            let other = Request::new(order(o), Migratetype::Reclaimable);
+                            mine.push((owned.alloc(other).unwrap(), o));
                             frames += 1 << o;
                         } else {
                             mine.drain(..).for_each(|(pfn, o)| owned.free(pfn, order(o)).unwrap());
@@ -294,7 +296,9 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
             wait(10_000);
             let mut seed = 11;
             for round in 0..rounds {
-                let block = fh.on(cpu(0)).alloc(movable(9)).unwrap();
+                // High, where the others do not come: they fill memory from below.
+                let high = movable(9).from(Pfn::new(512 + 256 * MIB));
+                let block = fh.on(cpu(0)).alloc(high).unwrap();
                 wait(20);
                 let freer = fh.on(cpu(u16::from(remote)));
                 let mut frames: Vec<Pfn> = (0..512).map(|i| Pfn::new(block.get() + i)).collect();
