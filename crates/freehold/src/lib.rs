@@ -20,6 +20,7 @@
 //! | room | what |
 //! |---|---|
 //! | `types` | the words of the interface |
+//! | `boot` | from a memory map to an allocator in one call |
 //! | `block` | a pageblock's metadata: words, tag, leases, class; the way from a PFN to it |
 //! | `cpu` | what a CPU has: leases, hints, a whole block or two, and the door to it |
 //! | `zone` | the bitmap of whole blocks, the scoreboard of the others, watermarks |
@@ -65,6 +66,7 @@ compile_error!(
 extern crate std;
 
 mod block;
+mod boot;
 mod calls;
 mod cpu;
 mod freehold;
@@ -90,6 +92,7 @@ mod transfer;
 mod types;
 mod zone;
 
+pub use boot::BootError;
 pub use calls::handles::{On, Owned};
 pub use freehold::Freehold;
 pub use inspect::pageblocks::PageblockState;
