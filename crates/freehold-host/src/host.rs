@@ -37,10 +37,6 @@ impl Host {
 }
 
 impl Platform for Host {
-    fn cpus_per_cache() -> Option<u16> {
-        crate::caches::cpus_per_cache()
-    }
-
     fn has_heavy_barrier(&self) -> bool {
         self.barrier
     }

@@ -131,7 +131,6 @@ mod background;
 #[cfg(target_os = "linux")]
 mod builder;
 #[cfg(target_os = "linux")]
-mod caches;
 #[cfg(target_os = "linux")]
 mod core;
 #[cfg(target_os = "linux")]
