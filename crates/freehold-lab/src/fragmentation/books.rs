@@ -3,7 +3,7 @@
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
-use super::figure::{Figures, Unusable};
+use super::figure::{ByOrder, Figures};
 use crate::bench::loops::Random;
 use crate::engine::{Counters, Memory, Request, Simulated};
 use crate::engines::MachineConfig;
@@ -201,8 +201,8 @@ impl<'e> Books<'e> {
         let (counters, frames) = (self.engine.counters(), self.allocated - allocated);
         let per_1000 = |locks: u64| (frames > 0).then(|| locks as f64 * 1000.0 / frames as f64);
         Figures {
-            unusable: Some(Unusable::by(|order| memory.unusable_index(order))),
-            unusable_lists: Some(Unusable::by(|order| memory.unusable_index_of_lists(order))),
+            unusable: Some(ByOrder::by(|order| memory.unusable_index(order))),
+            unusable_lists: Some(ByOrder::by(|order| memory.unusable_index_of_lists(order))),
             zone_locks_per_1000: per_1000(
                 counters.zone_lock_acquisitions - before.zone_lock_acquisitions,
             ),

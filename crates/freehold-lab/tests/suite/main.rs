@@ -13,6 +13,7 @@ mod compare;
 mod differential;
 mod differential_support;
 mod fragmentation;
+mod fragmentation_random;
 mod picture;
 mod record;
 mod recorded_machine;
