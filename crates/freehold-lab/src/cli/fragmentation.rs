@@ -45,7 +45,7 @@ two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. Its seed is printed; it and --quick
 more cells of one seed begin with the fewer.
 
 --json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
-\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_locks_per_1000\", \"group_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
+\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"group_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"group_locks_per_1000\", \"shared_writes_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
 \"used_percent\" of fill is where the first allocation failed. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
 with --random, --worst-first or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": [{\"workload\", \"cpus\", \"memory_mib\", \
@@ -117,6 +117,10 @@ pub(super) struct FragmentationArgs {
     /// first, in place of a table for each workload.
     #[arg(long)]
     worst_first: bool,
+
+    /// Print so many of the worst rows and no others; all of them count, and --json has them.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rows: Option<u16>,
 
     /// Exit with 1 where an engine is below the first by more than .005 at any of these orders.
     #[arg(long)]
@@ -231,7 +235,7 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
     let document = Document::new(cells, random, comparison.as_ref());
     output::result(args.shown.json, &document, |style| match &comparison {
         _ if cells.is_empty() => String::new(),
-        Some(comparison) => beside(comparison, style),
+        Some(comparison) => beside(comparison, args.rows.map(usize::from), style),
         None => table(cells, style),
     })?;
     if args.gate && comparison.is_none() && !outcome.interrupted {

@@ -166,6 +166,7 @@ impl Engine for ClassicEngine {
             zone_lock_work_p99: stats.zone_lock.quantile(0.99),
             // Its CPUs share no lock but the zone's.
             group_lock_acquisitions: 0,
+            shared_writes: stats.zone_lock.holds() + stats.zone_lock.total(),
             merges_zone: zone.merges,
             merges_pcp: pcp.merges,
             splits_zone: zone.splits,

@@ -70,11 +70,20 @@ pub struct Figures {
     pub unusable: Option<ByOrder>,
     /// The same by chunks as they lie on the engine's lists, neighbours on different lists apart.
     pub unusable_lists: Option<ByOrder>,
+    /// Times the zone lock was taken.
+    pub zone_lock_acquisitions: Option<u64>,
+    /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups.
+    pub group_lock_acquisitions: Option<u64>,
+    /// Writes to lines that all CPUs share: see
+    /// [`Counters::shared_writes`](crate::engine::Counters::shared_writes).
+    pub shared_writes: Option<u64>,
     /// Times the zone lock was taken for each 1,000 frames allocated.
     pub zone_locks_per_1000: Option<f64>,
     /// Times a lock was taken that a group of CPUs shares, for each 1,000 frames allocated; 0 for
     /// designs without groups.
     pub group_locks_per_1000: Option<f64>,
+    /// Writes to lines that all CPUs share, for each 1,000 frames allocated.
+    pub shared_writes_per_1000: Option<f64>,
     /// The share of free memory that can serve requests of order 9, at the end.
     pub order9_share: Option<f64>,
     pub order9_failures: Option<u64>,
@@ -183,8 +192,8 @@ pub(super) const UNUSABLE9: Figure =
     figure("unusable, order 9", |c| c.figures.unusable.map(|u| u.order9), share);
 pub(super) const LOCKS: Figure =
     figure("zone locks / 1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
-pub(super) const GROUP_LOCKS: Figure =
-    figure("group locks / 1,000 frames", |c| c.figures.group_locks_per_1000, rate);
+pub(super) const SHARED_WRITES: Figure =
+    figure("shared writes / 1,000 frames", |c| c.figures.shared_writes_per_1000, rate);
 pub(super) const ORDER9: Figure =
     better(figure("free as order 9", |c| c.figures.order9_share, share));
 pub(super) const FAILURES9: Figure =

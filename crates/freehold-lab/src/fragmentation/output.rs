@@ -144,55 +144,69 @@ fn memory(mib: u64) -> String {
     }
 }
 
-/// Tables narrower than this leave out the differences that can be told from what stands beside.
+/// Tables narrower than this leave out the differences, which can be told from what stands beside.
 const DIFFERENCES_FROM: u16 = 100;
 
-/// Engines beside the first, worst first, and in how many cells each is not below it.
-pub fn beside(comparison: &Comparison, style: Style) -> String {
+/// Each engine beside the first, worst first and so many rows of it, and in how many of all cells it
+/// is not below the first.
+pub fn beside(comparison: &Comparison, most: Option<usize>, style: Style) -> String {
+    let engines = unique(comparison.rows.iter().map(|row| row.engine.as_str()));
+    let parts: Vec<String> =
+        engines.iter().map(|engine| beside_first(comparison, engine, most, style)).collect();
+    parts.join("\n")
+}
+
+/// One engine beside the first.
+fn beside_first(
+    comparison: &Comparison,
+    engine: &str,
+    most: Option<usize>,
+    style: Style,
+) -> String {
     let Comparison { baseline, rows, tallies, tolerance } = comparison;
-    let several = unique(rows.iter().map(|row| row.engine.as_str())).len() > 1;
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.engine == engine).collect();
+    let shown = &rows[..most.unwrap_or(rows.len()).min(rows.len())];
     let wide = style.width >= DIFFERENCES_FROM;
     let about = format!(
-        "The share of free memory that can serve an order: {baseline}'s, {}'s{}. Worst first; means of the seeds.",
-        if several { "the engine" } else { rows.first().map_or("", |row| row.engine.as_str()) },
+        "The share of free memory that can serve an order: {baseline}'s, {engine}'s{}. Worst first; means of the \
+         seeds.",
         if wide { " and the difference" } else { "" },
     );
-    let mut header: Vec<TableCell> = vec![TableCell::new("workload")];
-    header.extend(["CPUs", "memory", "in use"].map(right));
-    header.extend(several.then(|| TableCell::new("engine")));
+    let mut header = vec![TableCell::new("workload, in use")];
+    header.extend(["CPUs", "memory"].map(right));
     header.extend(ByOrder::ORDERS.map(|order| right(format!("order {order}"))));
-    let table =
-        rendered(style, header, rows.iter().map(|row| beside_row(row, several, wide, style)));
+    let table = rendered(style, header, shown.iter().map(|row| beside_row(row, wide, style)));
     let mut text = format!("{}\n\n{table}\n\n", wrap(&about, style, ""));
+    if shown.len() < rows.len() {
+        let _ = writeln!(text, "... and {} more.\n", rows.len() - shown.len());
+    }
     if let Some(worst) = rows.first().filter(|row| is_below(row.worst())) {
         let _ = writeln!(text, "The worst again: freehold bench fragmentation {worst}\n");
     }
-    for tally in tallies {
+    for tally in tallies.iter().filter(|tally| tally.engine == engine) {
         let _ = writeln!(
             text,
-            "order {}: {}{} of {} cells not below {baseline} by more than {}",
+            "order {}: {} of {} cells not below {baseline} by more than {}",
             tally.order,
-            if several { format!("{}: ", tally.engine) } else { String::new() },
             tally.not_below,
             tally.cells,
-            signless(*tolerance)
+            pointed(*tolerance)
         );
     }
     text
 }
 
-fn beside_row(row: &Row, several: bool, wide: bool, style: Style) -> Vec<TableCell> {
-    let used = row.used_percent.map_or_else(String::new, |used| format!("{used:.0} %"));
-    let mut cells = vec![TableCell::new(row.workload)];
-    cells.extend([thousands(u64::from(row.cpus)), memory(row.memory_mib), used].map(right));
-    cells.extend(several.then(|| TableCell::new(&row.engine)));
+fn beside_row(row: &Row, wide: bool, style: Style) -> Vec<TableCell> {
+    let used = row.used_percent.map_or_else(String::new, |used| format!(", {used:.0} %"));
+    let mut cells = vec![TableCell::new(format!("{}{used}", row.workload))];
+    cells.extend([thousands(u64::from(row.cpus)), memory(row.memory_mib)].map(right));
     cells.extend(ByOrder::ORDERS.map(|order| {
         let [base, mine] =
-            [row.baseline_contiguity, row.contiguity].map(|all| signless(all.at(order)));
+            [row.baseline_contiguity, row.contiguity].map(|all| pointed(all.at(order)));
         let difference = row.difference.at(order);
         let sign = if difference < 0.0 { '-' } else { '+' };
         let far =
-            if wide { format!(" {sign}{}", signless(difference.abs())) } else { String::new() };
+            if wide { format!(" {sign}{}", pointed(difference.abs())) } else { String::new() };
         let cell = right(format!("{base} {mine}{far}"));
         if style.color && is_below(difference) { cell.fg(comfy_table::Color::Red) } else { cell }
     }));
@@ -200,7 +214,7 @@ fn beside_row(row: &Row, several: bool, wide: bool, style: Style) -> Vec<TableCe
 }
 
 /// A share in three digits without the 0 before the point, so that three stand beside each other.
-fn signless(share: f64) -> String {
+fn pointed(share: f64) -> String {
     let text = format!("{share:.3}");
     text.strip_prefix('0').map_or(text.clone(), str::to_owned)
 }

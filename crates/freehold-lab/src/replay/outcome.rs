@@ -39,7 +39,7 @@ pub struct Met {
 pub(crate) type Column = (&'static str, bool, fn(&Sample) -> u64);
 
 /// The counts of a sample, in the order of the columns.
-pub(crate) const COLUMNS: [Column; 15] = [
+pub(crate) const COLUMNS: [Column; 16] = [
     ("ts_ns", true, |s| s.point.ts_ns),
     ("live_frames", true, |s| s.point.live_frames),
     ("managed_frames", false, |s| s.memory.managed_frames),
@@ -50,6 +50,7 @@ pub(crate) const COLUMNS: [Column; 15] = [
     ("zone_lock_acquisitions", true, |s| s.counters.zone_lock_acquisitions),
     ("zone_lock_work", true, |s| s.counters.zone_lock_work),
     ("group_lock_acquisitions", true, |s| s.counters.group_lock_acquisitions),
+    ("shared_writes", true, |s| s.counters.shared_writes),
     ("merges_zone", false, |s| s.counters.merges_zone),
     ("merges_pcp", false, |s| s.counters.merges_pcp),
     ("refilled_frames", false, |s| s.counters.refilled_frames),
@@ -80,6 +81,13 @@ pub struct EngineOutcome {
     /// What it had counted at the end of the trace; failures are those of the trace's allocations.
     #[serde(flatten)]
     pub counters: Counters,
+    /// [`Counters::zone_lock_acquisitions`] for each 1,000 events, an event being an allocation or
+    /// a free that was carried out.
+    pub zone_locks_per_1000: f64,
+    /// [`Counters::group_lock_acquisitions`] for each 1,000 events.
+    pub group_locks_per_1000: f64,
+    /// [`Counters::shared_writes`] for each 1,000 events.
+    pub shared_writes_per_1000: f64,
     /// Allocations that failed before the trace began: of those put in for memory in use by then.
     pub set_up_failed: u64,
     /// Steps of work in a hold of a zone lock, on average.
@@ -151,6 +159,9 @@ impl EngineOutcome {
         Self {
             zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
             pcp_hit_rate: share(counters.pcp_hits, counters.allocs),
+            zone_locks_per_1000: counters.per_1000_events(counters.zone_lock_acquisitions),
+            group_locks_per_1000: counters.per_1000_events(counters.group_lock_acquisitions),
+            shared_writes_per_1000: counters.per_1000_events(counters.shared_writes),
             counters: Counters { failed: made.failed, ..counters },
             managed_frames: end.managed_frames,
             free_frames_end: end.free_frames,

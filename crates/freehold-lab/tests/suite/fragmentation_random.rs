@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 
 use assert_cmd::Command;
+use freehold_lab::fragmentation::output::beside;
 use freehold_lab::fragmentation::{
     ByOrder, Cell, Comparison, DRAWN, Draw, Figures, Scenario, TOLERANCE, Workload,
 };
+use freehold_lab::report::table::Style;
 use predicates::str::contains;
 use serde_json::Value;
 
@@ -180,8 +182,12 @@ fn the_table_has_both_engines_and_a_line_for_each_order() {
         .collect();
     assert_eq!(rows.len(), 2, "{text}");
     for row in rows {
-        // Workload, CPUs, memory and its unit, the percentage, and three orders of three figures.
-        assert_eq!((row.len(), row[1], row[5]), (6 + 9, "2", "%"), "{text}");
+        // Workload, percentage, CPUs, memory and its unit, and three orders of three figures.
+        assert_eq!(
+            (row.len(), row[0], row[2], row[3]),
+            (6 + 9, "two-cpu-mix,", "%", "2"),
+            "{text}"
+        );
         for order in row[6..].chunks(3) {
             let [base, mine, difference] = [0, 1, 2].map(|n| order[n].parse::<f64>().unwrap());
             assert!((mine - base - difference).abs() < 0.002, "{text}");
@@ -194,6 +200,31 @@ fn the_table_has_both_engines_and_a_line_for_each_order() {
                 && line.ends_with(" of 2 cells not below vanilla by more than .005")
         };
         assert_eq!(text.lines().filter(line).count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn the_worst_rows_alone_are_printed_where_so_many_are_asked_for_and_all_count() {
+    let done = command(&DRAW).args(["--rows", "1"]).assert().success();
+    let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
+    let is_row = |line: &&str| line.trim_start().starts_with("two-cpu-mix");
+    assert_eq!(text.lines().filter(is_row).count(), 1, "{text}");
+    assert!(text.contains("... and 1 more.") && text.contains(" of 2 cells not below"), "{text}");
+}
+
+#[test]
+fn lines_fit_the_terminal_and_names_do_not_break() {
+    for (width, figures) in [(80, 2), (100, 3), (120, 3)] {
+        let mut longest = cell(1024, "vanilla", 1, [0.111; 3]);
+        longest.memory_mib = 1_052;
+        longest.workload = Workload::TwoCpuMix.name();
+        let mine = Cell { engine: "freehold".to_owned(), ..longest.clone() };
+        let comparison = Comparison::of(&[longest, mine]).unwrap();
+        let text = beside(&comparison, None, Style { width, color: false });
+        assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{text}");
+        let row = text.lines().find(|line| line.contains("two-cpu-mix, 70 %")).unwrap();
+        assert!(row.contains("1,024") && row.contains("1,052 MiB"), "{text}");
+        assert_eq!(row.split_whitespace().count(), 6 + 3 * figures, "{text}");
     }
 }
 
