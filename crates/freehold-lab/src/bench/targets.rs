@@ -249,6 +249,7 @@ mod tests {
             values: Vec::new(),
             runs: 1,
             exact: false,
+            samples_shared: None,
             better: Better::Less,
             comparison: None,
             histogram: None,
