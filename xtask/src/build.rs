@@ -2,7 +2,7 @@
 //! two more flags.
 //!
 //! The flags go with `--target`, so that build scripts are compiled as always. Why this target:
-//! `kernel/src/bare/boot.rs`.
+//! `os/bare-metal/src/bare/boot.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,14 +21,12 @@ pub(crate) enum Profile {
     Checked,
     /// Optimised, without them: for benchmarks.
     Bench,
-    /// As for the self-test, with the witness of the protocol.
-    History,
 }
 
 impl Profile {
     fn name(self) -> &'static str {
         match self {
-            Self::Checked | Self::History => "kernel",
+            Self::Checked => "kernel",
             Self::Bench => "kernel-bench",
         }
     }
@@ -63,9 +61,8 @@ pub(crate) fn target() -> PathBuf {
 
 fn cargo(subcommand: &str, profile: Profile) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root()).arg(subcommand);
-    let features = if profile == Profile::History { "history" } else { "bare" };
-    cargo.args(["--package", "freehold-kernel", "--bin", "kernel", "--features", features]);
+    cargo.current_dir(root().join("os/bare-metal")).arg(subcommand);
+    cargo.args(["--bin", "kernel", "--features", "bare"]);
     cargo.args(["--target", TARGET, "--profile", profile.name()]);
     cargo.arg("--target-dir").arg(target());
     // Flags of the caller's would make another program of it.
@@ -98,13 +95,10 @@ pub(crate) fn build(profile: Profile) -> Result<PathBuf, String> {
 ///
 /// What to tell the user.
 pub(crate) fn clippy() -> Result<(), String> {
-    // With the witness and without: each has lines that the other has not.
-    for profile in [Profile::Checked, Profile::History] {
-        let status = cargo("clippy", profile).args(["--", "-D", "warnings"]).status();
-        let status = status.map_err(|error| format!("cargo cannot be run: {error}"))?;
-        if !status.success() {
-            return Err("clippy has something to say".to_owned());
-        }
+    let status = cargo("clippy", Profile::Checked).args(["--", "-D", "warnings"]).status();
+    let status = status.map_err(|error| format!("cargo cannot be run: {error}"))?;
+    if !status.success() {
+        return Err("clippy has something to say".to_owned());
     }
     Ok(())
 }

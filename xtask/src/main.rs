@@ -2,11 +2,10 @@
 
 mod build;
 mod ci;
+mod dist;
 mod docs;
-mod history;
 mod linux;
 mod msrv;
-mod mutants;
 mod ostd;
 mod qemu;
 mod run;
@@ -38,11 +37,11 @@ enum Job {
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
-    /// Run the checks that a change must pass, or some of them: the steps of .ci/run.
+    /// Run the checks that a change must pass, or some of them: which .ci/run calls.
     Ci(ci::Arguments),
-    /// Check that the core's tests notice when one line of it is wrong: each change that
-    /// docs/mutants.json lists.
-    Mutants(mutants::Arguments),
+    /// Make what a package of the commands is made from: static programs, completions, manual pages,
+    /// checksums, a bill of materials.
+    Dist(dist::Arguments),
     /// Check that each crate builds with the oldest Rust that it says it needs.
     Msrv,
 }
@@ -58,7 +57,7 @@ fn main() -> ExitCode {
         Job::Ostd(arguments) => ostd::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
         Job::Ci(arguments) => ci::run(&arguments),
-        Job::Mutants(arguments) => mutants::run(&arguments),
+        Job::Dist(arguments) => dist::run(&arguments),
         Job::Msrv => msrv::run(),
         Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
     };

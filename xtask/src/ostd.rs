@@ -1,4 +1,4 @@
-//! `cargo xtask ostd`: an OSTD kernel (`ostd/`) whose frames are Freehold's, with OSTD's own tests
+//! `cargo xtask ostd`: an OSTD kernel (`os/ostd`) whose frames are Freehold's, with OSTD's own tests
 //! in it, under QEMU.
 //!
 //! What `cargo osdk` does is little for one kernel: flags, a link script, and two bytes for QEMU.
@@ -58,7 +58,7 @@ fn has_sources() -> bool {
 
 /// Builds the kernel; returns where it is.
 fn kernel(lose: bool) -> Result<PathBuf, String> {
-    let (folder, target) = (build::root().join("ostd"), build::target().join("ostd"));
+    let (folder, target) = (build::root().join("os/ostd"), build::target().join("ostd"));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(&folder).args([
         "build",

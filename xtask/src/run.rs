@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use crate::build::{self, Profile};
-use crate::history;
 use crate::qemu::{self, Accelerator, End, Machine};
 
 /// How long the probe may take. Where KVM works the kernel says hello within a fraction of a
@@ -70,7 +69,6 @@ Examples:
   cargo xtask qemu --bench                      benchmarks, too
   cargo xtask qemu --only lazyfree              the tests with that in their names
   cargo xtask qemu --inject no-shootdown        a defect, on purpose: must fail
-  cargo xtask qemu --history kernel.history     write down each step of the protocol
 
 Exit status: 0 all passed, 1 something failed, 2 nothing was run (QEMU is missing, the kernel was not built),
 3 the time limit, 4 the machine died without a word.")]
@@ -97,10 +95,6 @@ pub(crate) struct Arguments {
     /// Run those self-tests only whose names contain this word.
     #[arg(long, value_name = "WORD", default_value = "", value_parser = word)]
     only: String,
-    /// In place of the self-test a run of which each step is written to this file, to be judged
-    /// afterwards.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["bench", "only", "inject"])]
-    history: Option<PathBuf>,
     /// Build a defect in, to see it found.
     #[arg(long, value_enum, value_name = "DEFECT")]
     inject: Option<Inject>,
@@ -155,9 +149,6 @@ impl Arguments {
         if self.bench {
             line += " bench";
         }
-        if self.history.is_some() {
-            line += " history";
-        }
         if let Some(inject) = self.inject.and_then(|inject| inject.to_possible_value()) {
             line += &format!(" inject={}", inject.get_name());
         }
@@ -191,11 +182,7 @@ fn kvm_works(machine: &Machine, kernel: &std::path::Path) -> bool {
 /// Where nothing could be run.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let qemu = qemu::find(arguments.qemu.as_deref())?;
-    let kernel = build::build(match &arguments.history {
-        Some(_) => Profile::History,
-        None if arguments.bench => Profile::Bench,
-        None => Profile::Checked,
-    })?;
+    let kernel = build::build(if arguments.bench { Profile::Bench } else { Profile::Checked })?;
     let (memory, accelerator) =
         (arguments.memory.clone(), arguments.threads.accelerator(arguments.cpus));
     let mut machine =
@@ -212,9 +199,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             "The CPUs are translated, not run: the benchmarks' counts are right, their nanoseconds mean little."
         );
     }
-    if arguments.history.is_some() {
-        machine.extra = history::arguments(&machine.memory);
-    }
     let line = arguments.command_line();
     if arguments.verbose {
         eprintln!("{} {:?}", machine.qemu.display(), machine.arguments(&kernel, &line));
@@ -224,9 +208,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let end = machine.run(&kernel, &line, Duration::from_secs(arguments.limit()), true)?;
     let seconds = started.elapsed().as_secs_f64();
     end.tell(seconds, arguments.limit());
-    if let Some(file) = &arguments.history {
-        history::keep(file, end == End::Passed)?;
-    }
     Ok(ExitCode::from(end.code()))
 }
 

@@ -3,7 +3,7 @@
 //! OSTD is a kernel: its crate needs unstable features and a bare-metal target, so the trait is
 //! written down here again, with the same signatures, and the adapter is tested against that. In a
 //! kernel over OSTD, implement the real trait for a type that holds [`GlobalFrames`] and calls
-//! these methods by the same names, with interrupts off. `ostd/` in the repository is one: OSTD's
+//! these methods by the same names, with interrupts off. `os/ostd` in the repository is one: OSTD's
 //! own tests run on it.
 //!
 //! ```

@@ -156,9 +156,9 @@ impl HostAreas {
         let (start, flags) =
             (start.as_ptr().cast(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
         count(&self.counters.unmaps, 1);
-        // SAFETY: within the reserved range; who has unmapped these pages does not use them any
-        // more.
         let replace = || {
+            // SAFETY: within the reserved range; whoever has unmapped these pages does not use them
+            // any more.
             unsafe { rustix::mm::mmap_anonymous(start, len, ProtFlags::empty(), flags) }.map(drop)
         };
         let done = replace().or_else(|_| self.at_the_limit(start.cast(), len, replace));

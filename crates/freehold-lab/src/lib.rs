@@ -1,43 +1,111 @@
-//! The library behind the `freehold` command: driving engines with page-allocator traces and other
-//! work, and presenting what each engine did. Traces are read by [`freehold_trace`].
+//! The command line of `freehold`: replays of traces, recordings of them, and the engines there are.
 //!
 //! ```text
-//!  trace file ──> TraceReader ──> replay ──> Engine (one a design) ──> Counters ──> report (table, JSON, Parquet)
-//!                 (any format)    maps frames, orders events
+//!  freehold  replay ── replay_args  the machine, the passes over the trace, notes on standard error
+//!            record                 a trace of the running kernel
+//!            engines                what can be named
+//!            tools                  bench, simulate, report, ...: programs of their own, started as cargo starts its
 //! ```
+//!
+//! Results go to standard output and everything else (progress, warnings, errors) to standard
+//! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not
+//! whole; 2 wrong usage or input that cannot be read; 130 stopped by the user.
 
-// Allowed in seven files only, which say why: mappings, memory behind frame numbers and of an
-// arena, peers that hand out addresses (three times), and signals that stop a thread.
 #![deny(unsafe_code)]
 
-// The library is engines, and what one can ask of them. The rooms of commands are public for this
-// crate's own tests and examples, and no interface that others use.
-#[doc(hidden)]
-pub mod bench;
-mod better;
-pub mod cli;
-#[doc(hidden)]
-pub mod compare;
-pub mod engine;
-pub mod engines;
-#[doc(hidden)]
-pub mod fragmentation;
-#[doc(hidden)]
-pub mod html;
-mod kinds;
-mod nearest;
-mod one_line;
-mod pool;
-#[doc(hidden)]
-pub mod replay;
-#[doc(hidden)]
-pub mod report;
-#[doc(hidden)]
-pub mod simulate;
-#[doc(hidden)]
-pub mod soak;
+mod against_kernel;
+mod engines;
+mod machine;
+mod notes;
+mod passes;
+mod record;
+mod replay;
+mod replay_args;
+mod sample;
+mod tools;
 
-/// The page that package registries show, here so that its example is compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct Readme;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use freehold_labkit::cli::exit_code;
+
+const EXAMPLES: &str = "\
+Examples:
+  freehold                                      replay the sample trace through the default engines
+  freehold trace.parquet                        replay a trace of your own
+  freehold replay --json *.parquet              the same for several, for programs
+  freehold replay -e vanilla -e pcp-buddy-fixed,-merge trace.txt.gz
+                                                compare two engines, one with a change switched off
+  freehold replay --memory 1G trace.parquet     press it for memory
+  freehold bench --quick                        what allocations and frees cost
+  freehold report -o report.html *.json         one page of what the others printed with --json
+  freehold compare --worse 2 main.json now.json what has changed, with an exit code for CI
+  freehold simulate -w kernel-build-like --cpus 1,32,1024
+                                                the same engines on machines that are not at hand
+  freehold soak --minutes 60                    everything at once on many threads
+  freehold engines                              what can be named after --engine
+
+A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the \
+script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
+  freehold record -o trace.parquet -- make
+
+Exit codes: 0 fine; 1 an engine ended not whole, compare --worse found something worse, or a soak something wrong; 2 wrong \
+usage or unreadable input; 130 stopped by Ctrl-C.";
+
+/// Replays real traces of a kernel's page allocator through several designs and compares what each
+/// would have cost.
+#[derive(Parser, Debug)]
+#[command(name = "freehold", version, after_help = EXAMPLES, max_term_width = 120)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Replay traces through engines and print a comparison.
+    Replay(Box<replay_args::ReplayArgs>),
+    /// Record a trace of the running kernel (root).
+    Record(record::RecordArgs),
+    /// List the engines and switches that can be named.
+    Engines(engines::EnginesArgs),
+    #[command(flatten)]
+    Tool(tools::Tool),
+}
+
+/// The definition of the command line: what completions and manual pages are made from.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command with these arguments, the first of which is its name.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = Cli::parse_from(tools::with_replay(arguments.into_iter().collect()));
+    exit_code(match cli.command {
+        None => replay::run(&replay_args::ReplayArgs::sample()),
+        Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Record(args)) => record::run(&args),
+        Some(Command::Engines(args)) => engines::run(&args),
+        Some(Command::Tool(tool)) => return tool.run(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn no_subcommand_and_an_empty_replay_are_the_same() {
+        let cli = Cli::parse_from(["freehold", "replay"]);
+        let Some(Command::Replay(args)) = cli.command else { panic!("replay is a subcommand") };
+        assert_eq!(*args, replay_args::ReplayArgs::sample());
+    }
+}

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    freehold_lab::cli::main()
+    freehold_lab::main(std::env::args_os())
 }

@@ -20,6 +20,7 @@
 //! | room | what |
 //! |---|---|
 //! | `types` | the words of the interface |
+//! | `boot` | from a memory map to an allocator in one call |
 //! | `block` | a pageblock's metadata: words, tag, leases, class; the way from a PFN to it |
 //! | `cpu` | what a CPU has: leases, hints, a whole block or two, and the door to it |
 //! | `group` | free lists and inbox of those that hold blocks together |
@@ -73,6 +74,7 @@ extern crate alloc;
 extern crate std;
 
 mod block;
+mod boot;
 mod calls;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -100,6 +102,7 @@ mod transfer;
 mod types;
 mod zone;
 
+pub use boot::BootError;
 pub use calls::handles::{On, Owned};
 pub use freehold::Freehold;
 pub use inspect::pageblocks::PageblockState;

@@ -4,7 +4,7 @@
 //! The machine is that of [`loom_tests`](super::loom_tests). Its fences before every sequentially
 //! consistent read hide most of what a weaker access beside them would do, so most tests here are
 //! run with fewer fences as well; see
-//! [`Strict`](crate::primitive::under_loom::Strict). Which change each test notices is in `docs/mutants.json`.
+//! [`Strict`](crate::primitive::under_loom::Strict). Which change each test notices is in `proofs/mutants/mutants.json`.
 
 extern crate std;
 

@@ -268,7 +268,20 @@ impl Runner {
     /// Builds the command; nothing is built where it is up to date.
     fn new(root: &Path) -> Result<Self, String> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let build = ["build", "--quiet", "--release", "-p", "freehold-lab"];
+        let build = [
+            "build",
+            "--quiet",
+            "--profile",
+            "release",
+            "-p",
+            "freehold-lab",
+            "-p",
+            "freehold-bench",
+            "-p",
+            "freehold-simulate",
+            "-p",
+            "freehold-report",
+        ];
         let built = Command::new(&cargo).current_dir(root).args(build).status();
         if !built.is_ok_and(|status| status.success()) {
             return Err("the freehold command cannot be built".into());

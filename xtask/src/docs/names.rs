@@ -47,8 +47,9 @@ fn each_test_that_the_page_on_wrong_frees_names_exists() {
     let page =
         fs::read_to_string(build::root().join("docs/misuse.md")).expect("docs/misuse.md is there");
     let mut all = String::new();
-    for crate_name in ["freehold", "freehold-ffi", "freehold-host", "freehold-model"] {
-        sources(&build::root().join("crates").join(crate_name), &mut all);
+    for folder in ["crates/freehold", "crates/freehold-ffi", "crates/freehold-host", "proofs/model"]
+    {
+        sources(&build::root().join(folder), &mut all);
     }
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with('|')).collect();
     let names: Vec<&str> = rows.into_iter().flat_map(named).collect();

@@ -29,13 +29,13 @@ pub(crate) fn carried(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> 
     }
     let there = folder.join("compiled");
     std::fs::create_dir_all(&there)?;
-    let source = build::root().join("linux/user/anonymous.c");
+    let source = build::root().join("os/linux/user/anonymous.c");
     run(Command::new("cc").current_dir(&there).args(["-E", "-P", "-o", "compile.i"]).arg(source))?;
     OpenOptions::new()
         .append(true)
         .open(there.join("compile.i"))?
         .write_all(unused().as_bytes())?;
-    // As in the guest: linux/user/anonymous.c says so.
+    // As in the guest: os/linux/user/anonymous.c says so.
     let mut compile = Command::new(&cc1);
     compile.current_dir(&there).args([
         "-fpreprocessed",

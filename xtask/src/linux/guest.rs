@@ -38,7 +38,7 @@ pub(crate) fn build(folder: &Path, kernel: &Kernel, more: bool) -> Result<Guest,
     for name in ["bin", "dev", "proc", "sys"] {
         archive.folder(name);
     }
-    archive.program("init", &fs::read(build::root().join("linux/user/init"))?);
+    archive.program("init", &fs::read(build::root().join("os/linux/user/init"))?);
     archive.program("bin/busybox", &fs::read(&kernel.busybox)?);
     archive.program("freehold.ko", &fs::read(module)?);
     for (name, program) in module::programs(folder)? {

@@ -108,7 +108,7 @@ pub(crate) fn module(folder: &Path, kernel: &Kernel) -> Result<PathBuf, Trouble>
         Some(system) => (PathBuf::from("/freehold"), system.join("freehold")),
         None => (folder.join("module"), folder.join("module")),
     };
-    let sources = build::root().join("linux");
+    let sources = build::root().join("os/linux");
     fs::create_dir_all(there.join("include"))?;
     for part in [".", "include"] {
         for entry in fs::read_dir(sources.join(part))? {
@@ -148,7 +148,7 @@ pub(crate) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble>
     let there = folder.join("user");
     fs::create_dir_all(&there)?;
     let mut programs = Vec::new();
-    for entry in fs::read_dir(build::root().join("linux/user"))? {
+    for entry in fs::read_dir(build::root().join("os/linux/user"))? {
         let source = entry?.path();
         if source.extension().is_some_and(|extension| extension == "c") {
             let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();

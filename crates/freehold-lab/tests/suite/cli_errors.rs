@@ -286,11 +286,6 @@ fn options_that_do_not_go_together() {
         .code(2)
         .stderr(contains("cannot be used with"));
     freehold()
-        .args(["replay", "--against-kernel", "--picture", "p.svg"])
-        .assert()
-        .code(2)
-        .stderr(contains("cannot be used with"));
-    freehold()
         .args(["replay", "--machine", "8G", "--memory", "8G"])
         .assert()
         .code(2)
@@ -302,17 +297,6 @@ fn options_that_do_not_go_together() {
         .assert()
         .code(2)
         .stderr(contains("--against-kernel").and(contains("--power")));
-    for option in
-        [["--cpus", "2"], ["--think", "5"], ["--seed", "7"], ["--memory", "1G"], ["--frames", "9"]]
-    {
-        let said = format!("{} says nothing about --validate", option[0]);
-        freehold()
-            .args(["simulate", "--validate"])
-            .args(option)
-            .assert()
-            .code(2)
-            .stderr(contains(said));
-    }
     freehold()
         .args(["replay", "--zoneinfo", "no-such-file"])
         .assert()
@@ -350,101 +334,6 @@ fn one_bad_trace_does_not_keep_the_others_from_being_replayed() {
         .assert()
         .code(2)
         .stdout(contains("good").and(contains("lost frames")));
-}
-
-#[test]
-fn a_timeline_that_cannot_be_written_is_noticed_before_the_work() {
-    freehold()
-        .args(["replay", "--timeline", "/no/such/folder/over-time.parquet"])
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(contains("/no/such/folder/over-time.parquet").and(contains("hint:")));
-}
-
-#[test]
-fn a_picture_that_cannot_be_written_is_noticed_before_the_work() {
-    freehold()
-        .args(["replay", "--picture", "/no/such/folder/comparison.svg"])
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(contains("/no/such/folder/comparison.svg").and(contains("hint:")));
-    let folder = Folder::new();
-    freehold()
-        .args(["replay", "--picture"])
-        .arg(folder.0.path())
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(contains("hint:"));
-}
-
-#[test]
-fn a_picture_in_a_format_that_is_not_written() {
-    let folder = Folder::new();
-    let path = folder.0.path().join("comparison.png");
-    freehold()
-        .args(["replay", "--picture"])
-        .arg(&path)
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(contains("SVG, not png").and(contains("comparison.svg")));
-    assert!(!path.exists());
-}
-
-#[test]
-fn a_picture_never_overwrites_a_trace_or_the_timeline() {
-    let folder = Folder::new();
-    let trace = folder.file("trace.svg", TEXT);
-    // The same file by another name.
-    let other = folder.0.path().join(".").join("trace.svg");
-    freehold()
-        .args(["replay", "--picture"])
-        .args([&other, &trace])
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(contains("overwrite a trace").and(contains("hint:")));
-    assert_eq!(fs::read_to_string(&trace).expect("it is still there"), TEXT);
-    let out = folder.0.path().join("out.svg");
-    freehold()
-        .args(["replay", "--picture"])
-        .arg(&out)
-        .arg("--timeline")
-        .arg(&out)
-        .assert()
-        .code(2)
-        .stderr(contains("overwrite the timeline"));
-}
-
-#[test]
-fn a_timeline_never_overwrites_a_trace_nor_a_report_the_timeline() {
-    let folder = Folder::new();
-    let trace = folder.file("trace.txt", TEXT);
-    let replay = |args: &[&Path]| freehold().arg("replay").args(args).assert().code(2).stdout("");
-    let timeline = Path::new("--timeline");
-    replay(&[timeline, &trace, &trace])
-        .stderr(contains("the timeline would overwrite a trace").and(contains("hint:")));
-    assert_eq!(fs::read_to_string(&trace).expect("it is still there"), TEXT);
-    // Neither is there yet, and one is named in another way.
-    let (out, other) = (folder.0.path().join("out"), folder.0.path().join(".").join("out"));
-    replay(&[timeline, &out, Path::new("--html"), &other])
-        .stderr(contains("would overwrite the timeline"));
-    assert!(!out.exists());
-}
-
-#[test]
-fn a_trace_that_cannot_be_read_leaves_pictures_as_they_were() {
-    let folder = Folder::new();
-    let trace = folder.file("empty.txt", "");
-    let (old, new) = (folder.file("old.svg", "an older picture"), folder.0.path().join("new.svg"));
-    for path in [&old, &new] {
-        freehold().args(["replay", "--picture"]).args([path, &trace]).assert().code(2);
-    }
-    assert_eq!(fs::read_to_string(&old).expect("it is still there"), "an older picture");
-    assert!(!new.exists());
 }
 
 #[test]
@@ -531,7 +420,7 @@ fn rates_are_of_what_was_carried_out() {
             document["replayed_events"].as_u64().expect("a count"),
         );
         assert_eq!(done == asked, memory.is_empty(), "{done} of {asked}");
-        let rate = freehold_lab::report::decimal(
+        let rate = freehold_labkit::report::decimal(
             count("zone_lock_acquisitions") as f64 * 1000.0 / done as f64,
         );
         let (table, name) = (text(memory), "acquisitions / 1,000 events");

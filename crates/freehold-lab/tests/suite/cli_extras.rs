@@ -1,6 +1,4 @@
-//! Completions, manual pages, and how often each of an engine's ways was taken.
-
-use std::fs;
+//! How often each of an engine's ways was taken.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -11,83 +9,6 @@ fn freehold() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
     command.env_remove("COLUMNS").env_remove("NO_COLOR");
     command
-}
-
-const SUBCOMMANDS: [&str; 10] = [
-    "replay",
-    "bench",
-    "simulate",
-    "calibrate",
-    "record",
-    "report",
-    "compare",
-    "engines",
-    "completions",
-    "man",
-];
-
-#[test]
-fn completions_know_every_subcommand_and_option() {
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let done = freehold().args(["completions", shell]).assert().success();
-        let script = String::from_utf8(done.get_output().stdout.clone()).unwrap();
-        for word in SUBCOMMANDS.into_iter().chain(["against-kernel", "baseline", "fragmentation"]) {
-            assert!(script.contains(word), "{shell}: {word}");
-        }
-    }
-    freehold()
-        .args(["completions", "tcsh"])
-        .assert()
-        .code(2)
-        .stderr(contains("tcsh").and(contains("bash")));
-}
-
-#[test]
-fn bash_itself_reads_its_completions() {
-    let done = freehold().args(["completions", "bash"]).assert().success();
-    let script = String::from_utf8(done.get_output().stdout.clone()).unwrap();
-    let asked = "\nCOMP_WORDS=(freehold rep); COMP_CWORD=1; _freehold freehold rep freehold; printf '%s\\n' \"${COMPREPLY[@]}\"";
-    let Ok(answer) = std::process::Command::new("bash").arg("-c").arg(script + asked).output()
-    else {
-        eprintln!("SKIPPED: there is no bash");
-        return;
-    };
-    let words = String::from_utf8_lossy(&answer.stdout).into_owned();
-    assert_eq!(words.split_whitespace().collect::<Vec<_>>(), ["replay", "report"], "{answer:?}");
-}
-
-#[test]
-fn manual_pages_are_written_one_a_subcommand() {
-    freehold()
-        .arg("man")
-        .assert()
-        .success()
-        .stdout(contains(".TH freehold 1").and(contains("freehold\\-replay(1)")));
-    let folder = tempfile::tempdir().unwrap();
-    let pages = folder.path().join("share/man/man1");
-    freehold()
-        .args(["man", "--out"])
-        .arg(&pages)
-        .assert()
-        .success()
-        .stdout("")
-        .stderr(contains("wrote"));
-    for name in SUBCOMMANDS {
-        let page =
-            fs::read_to_string(pages.join(format!("freehold-{name}.1"))).expect("a page of each");
-        assert!(page.contains(".SH SYNOPSIS") && page.contains(name), "{name}");
-    }
-    assert!(
-        pages.join("freehold.1").exists() && pages.join("freehold-bench-fragmentation.1").exists()
-    );
-    let taken = folder.path().join("file");
-    fs::write(&taken, "").unwrap();
-    freehold()
-        .args(["man", "--out"])
-        .arg(&taken)
-        .assert()
-        .code(2)
-        .stderr(contains("cannot write").and(contains("hint")));
 }
 
 fn replay(engine: &str) -> Value {
@@ -146,11 +67,4 @@ fn the_ways_are_a_table_where_they_are_asked_for() {
         .assert()
         .code(2)
         .stderr(contains("freehold,owned"));
-
-    let simulate = ["simulate", "--no-progress", "-w", "pair", "--cpus", "2", "-e", "freehold"];
-    let done = freehold().args(simulate).arg("--paths").assert().success();
-    done.stdout(contains("heavy barriers").and(contains("freehold, 2 CPUs")));
-    let done = freehold().args(simulate).arg("--json").assert().success();
-    let document: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
-    assert!(document["rows"][0]["paths"]["alloc_in_hand"].as_u64().unwrap() > 0);
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use freehold::{Migratetype, Order, Pfn};
-use freehold_lab::engine::Memory;
-use freehold_lab::engines::{self, MachineConfig};
-use freehold_lab::replay::fill::{Contents, Layout};
-use freehold_lab::replay::{
+use freehold_labkit::engine::Memory;
+use freehold_labkit::engines::{self, MachineConfig};
+use freehold_labkit::replay::fill::{Contents, Layout};
+use freehold_labkit::replay::{
     Beginning, NamedEngine, Recorded, ReplayOptions, replay as replay_trace, survey,
 };
 use freehold_trace::{Event, EventKind};

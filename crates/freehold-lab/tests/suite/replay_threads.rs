@@ -4,10 +4,10 @@
 use crate::support::{Toy, alloc, batched, free};
 use assert_cmd::Command;
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
-use freehold_lab::engine::{Block, Counters, Engine, Memory, Request};
-use freehold_lab::engines::{self, MachineConfig};
-use freehold_lab::replay::threads::replay_on_threads;
-use freehold_lab::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, survey};
+use freehold_labkit::engine::{Block, Counters, Engine, Memory, Request};
+use freehold_labkit::engines::{self, MachineConfig};
+use freehold_labkit::replay::threads::replay_on_threads;
+use freehold_labkit::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, survey};
 use freehold_trace::Event;
 use serde_json::Value;
 

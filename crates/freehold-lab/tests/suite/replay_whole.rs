@@ -2,8 +2,8 @@
 //! be noticed.
 
 use crate::support::{Setup, Toy, alloc, batched, drained, failed, free, run, zone_locked};
-use freehold_lab::engine::Engine;
-use freehold_lab::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, replay, survey};
+use freehold_labkit::engine::Engine;
+use freehold_labkit::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, replay, survey};
 use freehold_trace::Event;
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ proptest! {
     }
 }
 
-fn through(engines: &[NamedEngine], events: &[Event]) -> freehold_lab::replay::Replay {
+fn through(engines: &[NamedEngine], events: &[Event]) -> freehold_labkit::replay::Replay {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
     let survey = survey(&trace, false, |_, _| {}).unwrap();
     let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10, memory_maps: 0 };

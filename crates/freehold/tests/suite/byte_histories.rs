@@ -1,7 +1,7 @@
-//! The corpus that the fuzzer has found (`fuzz/corpus/operations`), and random byte strings, as
+//! The corpus that the fuzzer has found (`proofs/fuzz/corpus/operations`), and random byte strings, as
 //! histories of calls.
 //!
-//! `cargo +nightly fuzz run operations` in this crate's directory looks for more; what it finds is
+//! `proofs/fuzz` looks for more with a nightly compiler; what it finds is
 //! replayed here from then on, on machines without a fuzzer too. One file:
 //! `FREEHOLD_HISTORY=1 FREEHOLD_HISTORY_FILE=path cargo test -p freehold --test suite -- one_file --nocapture`.
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 #[test]
 fn what_the_fuzzer_found_stays_found() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/operations");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proofs/fuzz/corpus/operations");
     let Ok(entries) = std::fs::read_dir(&corpus) else {
         // The packaged crate comes without it. Not `eprintln!`, which the test harness swallows
         // when the test passes.

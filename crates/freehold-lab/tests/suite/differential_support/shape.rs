@@ -2,7 +2,7 @@
 
 use freehold::{Config, FrameRange, Freehold, Pfn, Watermarks, ZoneConfig};
 use freehold_classic::{Classic, Design};
-use freehold_lab::bench::engines::InitialThread;
+use freehold_labkit::engines::InitialThread;
 
 use super::{BASE, CPUS};
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
-use freehold_lab::engine::{Counters, Engine, Memory, Request};
-use freehold_lab::engines::MachineConfig;
-use freehold_lab::replay::{
+use freehold_labkit::engine::{Counters, Engine, Memory, Request};
+use freehold_labkit::engines::MachineConfig;
+use freehold_labkit::replay::{
     Beginning, NamedEngine, Recorded, Replay, ReplayOptions, Survey, replay, sizing, survey,
 };
 use freehold_trace::{Event, EventKind};

@@ -1,0 +1,158 @@
+//! `freehold calibrate`: the constants of the simulation's cost model, measured on this machine.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use comfy_table::Cell;
+
+use crate::clock::Cpus;
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::target::Target;
+use freehold_labkit::cli::{Outcome, given, output, progress};
+use freehold_labkit::engines::EngineSpec;
+use freehold_labkit::report::table::{Style, rendered, right};
+use freehold_simulate::output::Document;
+use freehold_simulate::validation::validation_table;
+use freehold_simulate::{Model, model_file};
+
+use crate::calibrate::{STEPS, calibrate};
+use crate::validate::{cases, validate};
+
+// Paragraphs are one line each: clap breaks them where the terminal ends.
+const HELP: &str = "\
+Each constant is measured by itself, by one thread or by two in turns: read-modify-writes, lines passed between cores, \
+a mutex, bursts of allocations and frees of each kind of engine, and the steps that the engines count in them. With one \
+CPU the constants of two are those of the checked-in model. How much further another socket is (socket_factor) and how \
+many CPUs a socket has (cores_per_socket) are not measured: change them in the file. All of it is done --runs times, and \
+each constant is the median: a virtual machine may be twice as slow for some seconds.
+
+Examples:
+  freehold calibrate                            print the constants; about half a minute
+  freehold calibrate --output here.json         keep them
+  freehold simulate -w pair --cpus 1,64 --model here.json
+  freehold calibrate --validate --model here.json
+                                                simulated beside measured, on this machine's own CPUs
+
+Nothing else should run meanwhile.
+
+--json prints the model, as --output writes it: {\"machine\", \"measured_cpus\", \"rmw_ns\", \"transfer_ns\", \"line_ns\", \
+\"hold_ns\", ..., \"engines\": {family: its costs}}. --validate --json prints {\"command\": \"simulate\", \"model\", \"validation\": [{\"workload\", \"engine\", \
+\"cpus\", \"measured\", \"simulated\"}]}.";
+
+/// Engines of a comparison unless told otherwise.
+const DEFAULT: [&str; 3] = ["vanilla", "pcp-buddy", "freehold"];
+/// Runs of a comparison.
+const RUNS: usize = 5;
+
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct CalibrateArgs {
+    /// Write the model to a file, for simulate's --model.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// What to call the machine in the model and in what is simulated with it. Default: what the
+    /// system says of its CPU.
+    #[arg(long, value_name = "TEXT")]
+    machine: Option<String>,
+
+    /// Instead, compare the simulation with real threads on this machine's CPUs, 1, 2 and 16 as far
+    /// as there are so many.
+    #[arg(long, conflicts_with_all = ["output", "machine", "runs"])]
+    validate: bool,
+
+    /// With --validate: an engine, by its name for `freehold simulate`. May be given several times.
+    /// Default: vanilla, pcp-buddy and freehold.
+    #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...", requires = "validate")]
+    engines: Vec<EngineSpec>,
+
+    /// With --validate: constants that --output wrote. Default: those checked in.
+    #[arg(long, value_name = "FILE", requires = "validate")]
+    model: Option<PathBuf>,
+
+    /// How many times all is measured.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    runs: u32,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
+    if args.validate {
+        return compare(args);
+    }
+    // Fail before the work, not after it.
+    Target::MODEL.check(args.output.as_ref(), &[])?;
+    let cpus = Cpus::allowed();
+    let machine = args.machine.clone().unwrap_or_else(describe);
+    if cpus.count() < 2 {
+        output::complain(
+            "warning: this process may use one CPU; what takes two is taken from the checked-in model",
+        );
+    }
+    let bar = progress::steps(
+        "calibrating",
+        STEPS as u64 * u64::from(args.runs),
+        progress::TURNS,
+        args.shown.no_progress,
+    );
+    let once = |_| {
+        calibrate(machine.clone(), &cpus, |what| {
+            bar.set_message(what.to_owned());
+            bar.inc(1);
+        })
+    };
+    let models: Vec<Model> =
+        (0..args.runs).map(once).collect::<Result<_, _>>().map_err(CliError::new)?;
+    bar.finish_and_clear();
+    let model = Model::median(&models);
+    if let Some(path) = &args.output {
+        let mut text = serde_json::to_string_pretty(&model)?;
+        text.push('\n');
+        Target::MODEL.write(path, text)?;
+    }
+    output::result(args.shown.json, &model, |style| table(&model, style))?;
+    Ok(Outcome::Fine)
+}
+
+/// Simulated beside measured.
+fn compare(args: &CalibrateArgs) -> Result<Outcome, CliError> {
+    let model = model_file::read(args.model.as_deref())?;
+    let engines = given::engines(&args.engines, &DEFAULT)?;
+    let cpus = Cpus::allowed();
+    let steps = cases(&cpus).len() * engines.len() * RUNS;
+    let bar = progress::steps("measuring", steps as u64, progress::TURNS, args.shown.no_progress);
+    let rows = validate(&engines, &model, &cpus, RUNS, |kind, n, engine| {
+        bar.set_message(format!("{kind} on {n} CPUs: {engine}"));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    if cpus.count() < 16 {
+        output::complain(&format!(
+            "note: this process may use {} CPUs; compared on no more",
+            cpus.count()
+        ));
+    }
+    let rows = rows?;
+    let document = Document::new(1, &model, &[], Some(&rows));
+    output::result(args.shown.json, &document, |style| validation_table(&rows, style))?;
+    Ok(Outcome::Fine)
+}
+
+fn table(model: &Model, style: Style) -> String {
+    let row = |(name, value, _)| [Cell::new::<String>(name), right(format!("{value:.2}"))];
+    let table = rendered(style, ["constant", "value"], model.constants().into_iter().map(row));
+    format!("{table}\n\nmachine: {}, {} CPUs\n", model.machine, model.measured_cpus)
+}
+
+/// What the system says of its CPU.
+fn describe() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
+    named.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}

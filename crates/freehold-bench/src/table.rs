@@ -1,0 +1,541 @@
+//! The table: metrics as rows, engines as columns, in the style of mmtests' comparisons. The first
+//! engine is the baseline; beside every other figure stands how much more or less it is, with a
+//! star where the difference is significant.
+//!
+//! ```text
+//!                        freehold   in RMW            vanilla
+//!  PAIR
+//!    ns_per_pair_order0  1.82 ±2%     0.69   64.1 ±0%  x35.2*
+//! ```
+//!
+//! Where that is wider than the terminal, the engines are shown a few at a time, the first one
+//! beside each of them.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Attribute, Cell, Color, ContentArrangement};
+
+use super::kind::Kind;
+use super::memory;
+use super::result::{Report, Row};
+use super::targets::{Verdict, verdicts};
+use freehold_labkit::better::Better;
+use freehold_labkit::report::number::thousands;
+use freehold_labkit::report::table::{Style, new_table, right, trim_lines, wrap};
+use freehold_labkit::report::unique;
+use freehold_labkit::significance;
+
+pub fn render(report: &Report, style: Style) -> String {
+    let mut text = header(report, style);
+    let (own, usual): (Vec<Kind>, Vec<Kind>) =
+        Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
+    // Those of virtual memory have engines of their own.
+    let engines_of = |kind: Kind| {
+        unique(
+            report
+                .rows
+                .iter()
+                .filter(|row| row.benchmark == kind.name())
+                .map(|row| row.engine.as_str()),
+        )
+    };
+    let usual = Part::new(
+        report,
+        &usual,
+        report.engines.iter().map(String::as_str).collect(),
+        report.yardstick.rmw.median(),
+    );
+    let own = own.iter().map(|&kind| Part::new(report, &[kind], engines_of(kind), None));
+    let before = text.len();
+    for part in std::iter::once(usual).chain(own).filter(|part| !part.lines.is_empty()) {
+        if text.len() > before {
+            text.push('\n');
+        }
+        part.render(style, &mut text);
+    }
+    if text.len() > before {
+        text.push_str(&legend(report, style));
+    }
+    text
+}
+
+/// Benchmarks of the same engines.
+struct Part<'a> {
+    engines: Vec<&'a str>,
+    lines: Vec<Line<'a>>,
+    head: &'static str,
+    /// What times are shown in beside nanoseconds.
+    rmw: Option<f64>,
+}
+
+impl<'a> Part<'a> {
+    fn new(report: &'a Report, kinds: &[Kind], engines: Vec<&'a str>, rmw: Option<f64>) -> Self {
+        let mut lines = Vec::new();
+        for kind in kinds {
+            if !report.rows.iter().any(|row| row.benchmark == kind.name()) {
+                continue;
+            }
+            lines.push(Line { label: kind.name().to_uppercase(), rows: Vec::new() });
+            for metric in kind.about().metrics.iter().filter(|metric| metric.in_tables()) {
+                let row = |engine: &&str| report.row(kind.name(), metric.name, engine);
+                let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();
+                // Not every machine has the threads for every metric.
+                if rows.iter().any(Option::is_some) {
+                    lines.push(Line { label: format!("  {}", metric.label()), rows });
+                }
+            }
+        }
+        Self {
+            engines,
+            lines,
+            head: if rmw.is_some() { "median; ns or a count" } else { "median; as named" },
+            rmw,
+        }
+    }
+
+    /// As many engines at a time as fit beside the first.
+    fn render(&self, style: Style, text: &mut String) {
+        let width = usize::from(style.width);
+        let names = self.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0) + 4;
+        let needed =
+            |engines: &[Column]| names + engines.iter().map(|e| e.width() + 2).sum::<usize>();
+        // As it reads best, with whole names; else as it fits.
+        let [wide, narrow] = [40, 12].map(|name| -> Vec<Column> {
+            (0..self.engines.len()).map(|engine| Column::new(self, engine, name)).collect()
+        });
+        let engines = if needed(&wide) <= width { wide } else { narrow };
+        let rmw = self.rmw.filter(|_| needed(&engines) + RMW.len() + 2 <= width);
+        let fixed = if rmw.is_some() { names + RMW.len() + 2 } else { names };
+        let mut rest: Vec<&Column> = engines.iter().skip(1).collect();
+        let Some(first) = engines.first() else { return };
+        loop {
+            let mut shown = vec![first];
+            let mut room = width.saturating_sub(fixed + first.width() + 2);
+            while let Some(next) = rest.first() {
+                if shown.len() > 1 && next.width() + 2 > room {
+                    break;
+                }
+                room = room.saturating_sub(next.width() + 2);
+                shown.push(rest.remove(0));
+            }
+            let _ = writeln!(text, "{}", block(self.head, &self.lines, &shown, rmw, style));
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+const RMW: &str = "in RMW";
+
+struct Line<'a> {
+    label: String,
+    /// A figure for each engine; none of them where the line is a benchmark's name.
+    rows: Vec<Option<&'a Row>>,
+}
+
+/// The parts of an engine's cells, each as wide as the widest of them.
+struct Column {
+    engine: usize,
+    name: String,
+    widths: [usize; 3],
+}
+
+impl Column {
+    /// With a name broken to so many columns, or to the width of the cells where that is more.
+    fn new(part: &Part<'_>, engine: usize, name: usize) -> Self {
+        let mut widths = [0; 3];
+        for row in part.lines.iter().filter_map(|line| line.rows.get(engine).copied().flatten()) {
+            for (width, part) in widths.iter_mut().zip(parts(row)) {
+                *width = part.chars().count().max(*width);
+            }
+        }
+        let mut column = Self { engine, name: String::new(), widths };
+        column.name = broken(part.engines[engine], column.cells_width().max(name));
+        column
+    }
+
+    fn cells_width(&self) -> usize {
+        let beside = |part: usize| if part > 0 { part + 1 } else { 0 };
+        self.widths[0] + beside(self.widths[1]) + beside(self.widths[2])
+    }
+
+    fn width(&self) -> usize {
+        self.name.lines().map(str::len).max().unwrap_or(0).max(self.cells_width())
+    }
+
+    fn text(&self, row: &Row) -> String {
+        let [median, spread, change] = parts(row);
+        let beside = |part: &str, width: usize| {
+            if width > 0 { format!(" {part:>width$}") } else { String::new() }
+        };
+        let [wide, spread_wide, change_wide] = self.widths;
+        format!("{median:>wide$}{}{}", beside(&spread, spread_wide), beside(&change, change_wide))
+    }
+}
+
+/// A name in lines of that width at most, where it has places to break.
+fn broken(name: &str, width: usize) -> String {
+    let mut lines = String::new();
+    let mut used = 0;
+    for part in name.split_inclusive(['_', ',']) {
+        if used > 0 && used + part.len() > width {
+            lines.push('\n');
+            used = 0;
+        }
+        lines.push_str(part);
+        used += part.len();
+    }
+    lines
+}
+
+/// Median, spread, change.
+fn parts(row: &Row) -> [String; 3] {
+    let farthest = (row.max - row.median).max(row.median - row.min) / row.median.abs() * 100.0;
+    let spread = if row.runs > 1 && farthest.is_finite() && !matches!(row.better, Better::Neither) {
+        format!("±{:.0}%", farthest.min(999.0))
+    } else {
+        String::new()
+    };
+    let change = row.comparison.as_ref().filter(|_| !matches!(row.better, Better::Neither)).map(
+        |comparison| {
+            let star = if comparison.significant { '*' } else { ' ' };
+            comparison
+                .percent
+                .map_or_else(String::new, |percent| format!("{}{star}", changed(percent)))
+        },
+    );
+    let mark = if row.mostly_shared() { "?" } else { "" };
+    [format!("{}{mark}", figure(row.median)), spread, change.unwrap_or_default()]
+}
+
+/// A change in percent; beyond a thousand per cent a factor says more.
+fn changed(percent: f64) -> String {
+    match percent.abs() {
+        p if p < 0.05 => "0.0%".to_owned(),
+        p if p < 10.0 => format!("{percent:+.1}%"),
+        p if p < 1000.0 => format!("{percent:+.0}%"),
+        _ => format!("x{}", figure(percent / 100.0 + 1.0)),
+    }
+}
+
+/// Some of the engines.
+fn block(
+    head: &str,
+    lines: &[Line<'_>],
+    shown: &[&Column],
+    rmw: Option<f64>,
+    style: Style,
+) -> String {
+    let mut table = new_table(style);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let mut names = vec![Cell::new(head)];
+    for (at, column) in shown.iter().enumerate() {
+        let name = right(column.name.clone());
+        names.push(if style.color { name.add_attribute(Attribute::Bold) } else { name });
+        if at == 0 && rmw.is_some() {
+            names.push(right(RMW.to_owned()));
+        }
+    }
+    table.set_header(names);
+    for line in lines {
+        let mut cells = vec![Cell::new(&line.label)];
+        if !line.rows.is_empty() {
+            for (at, column) in shown.iter().enumerate() {
+                let row = line.rows[column.engine];
+                let cell = right(row.map_or_else(|| "-".to_owned(), |row| column.text(row)));
+                cells.push(match row.filter(|_| style.color).and_then(verdict) {
+                    Some(color) => cell.fg(color),
+                    None => cell,
+                });
+                if let Some(rmw) = rmw.filter(|_| at == 0) {
+                    let row = row.filter(|row| row.unit == "ns");
+                    cells.push(right(row.map_or_else(String::new, |row| figure(row.median / rmw))));
+                }
+            }
+        }
+        table.add_row(cells);
+    }
+    trim_lines(&table.to_string())
+}
+
+/// Green is better, red worse; only what is significant.
+fn verdict(row: &Row) -> Option<Color> {
+    let percent = row.comparison.as_ref().filter(|comparison| comparison.significant)?.percent?;
+    row.better.color(percent < 0.0)
+}
+
+fn legend(report: &Report, style: Style) -> String {
+    let mut text = String::from(
+        "± is the farthest run from the median. Zone locks, zone work, distinct and most_reused are counted, not timed.",
+    );
+    if report.rows.iter().any(|row| row.comparison.is_some()) {
+        // Of times: counts may have been made once.
+        let timed = || {
+            report
+                .rows
+                .iter()
+                .filter(|row| ["ns", "us", "ms"].contains(&row.unit))
+                .map(|row| row.runs)
+        };
+        let (fewest, runs) = (timed().min().unwrap_or(0), timed().max().unwrap_or(0));
+        let each = if fewest == runs { runs.to_string() } else { format!("{fewest} to {runs}") };
+        text.push_str(" Changes are from a table's first engine: -25% is a quarter less, x25 25 times as much. ");
+        if significance::can_tell(runs, runs) {
+            let _ = write!(
+                text,
+                "* a significant one: {}, p < {} of {each} runs each.",
+                significance::NAME,
+                significance::LEVEL,
+            );
+        } else {
+            let enough = (runs..).find(|&n| significance::can_tell(n, n)).unwrap_or(runs);
+            let _ = write!(
+                text,
+                "No stars: {} of {each} runs each cannot be significant at {:.0} %, however large the difference; \
+                 --runs {enough} can.",
+                significance::NAME,
+                significance::LEVEL * 100.0,
+            );
+        }
+    }
+    text.push_str(&shared(report));
+    let mut text = format!("{}\n", wrap(&text, style, ""));
+    for same in report.unsuited.chunk_by(|a, b| (a.benchmark, a.reason) == (b.benchmark, b.reason))
+    {
+        let engines =
+            same.iter().map(|unsuited| unsuited.engine.as_str()).collect::<Vec<_>>().join(", ");
+        let line = format!("- {}, {engines}: {}.", same[0].benchmark, same[0].reason);
+        let _ = writeln!(text, "{}", wrap(&line, style, "  "));
+    }
+    text
+}
+
+/// How many samples were not counted, and which figures have too few left.
+fn shared(report: &Report) -> String {
+    let shares: Vec<f64> = report.rows.iter().filter_map(|row| row.samples_shared).collect();
+    let Some(most) = shares.iter().copied().reduce(f64::max) else { return String::new() };
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    let mut text = format!(
+        " {:.0} % of the samples of what one thread does were not counted, {:.0} % of a figure's at most: a \
+         neighbour shared the core.",
+        mean * 100.0,
+        most * 100.0
+    );
+    if report.rows.iter().any(Row::mostly_shared) {
+        text.push_str(
+            " ? marks a figure of which fewer than a third were left: it is of all samples, a neighbour's share \
+             included.",
+        );
+    }
+    text
+}
+
+/// Three digits or so; counts as they are.
+fn figure(value: f64) -> String {
+    match value {
+        v if v >= 0.0 && v.fract() == 0.0 && v < 1e15 => thousands(v as u64),
+        v if v < 0.1 => format!("{v:.4}"),
+        v if v < 10.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => thousands(v.round() as u64),
+    }
+}
+
+fn header(report: &Report, style: Style) -> String {
+    let cpus: Vec<String> = report.cpus.iter().map(usize::to_string).collect();
+    let mut text = match (report.pinned, &cpus[..]) {
+        (true, [only]) => format!("pinned to CPU {only}"),
+        (true, [_, _]) => format!("pinned to CPUs {}", cpus.join(" and ")),
+        (true, _) => format!("pinned to CPUs {}", cpus.join(", ")),
+        (false, _) => "not pinned: the system does not let threads choose their CPU".to_owned(),
+    };
+    if let Some(rmw) = report.yardstick.rmw.median() {
+        let _ = write!(
+            text,
+            "; one atomic read-modify-write (RMW) {} ns",
+            spread(rmw, &report.yardstick.rmw)
+        );
+    }
+    if let Some(handover) = report.yardstick.handover.median() {
+        let _ = write!(
+            text,
+            "; a cache line to the other core {} ns",
+            spread(handover, &report.yardstick.handover)
+        );
+    }
+    if let Some(ring) = report.yardstick.ring_alone.median() {
+        let _ = write!(
+            text,
+            "\nproducer-consumer's ring without an engine {} ns a frame",
+            spread(ring, &report.yardstick.ring_alone)
+        );
+    }
+    if !report.barrier {
+        text.push_str("\nno membarrier(2) here: freehold's owners take an ordinary lock");
+    }
+    text.lines().map(|line| wrap(line, style, "") + "\n").collect()
+}
+
+fn spread(median: f64, all: &super::Spread) -> String {
+    let (min, max) = (all.min().unwrap_or(median), all.max().unwrap_or(median));
+    format!("{} ({}-{})", figure(median), figure(min), figure(max))
+}
+
+/// What is to be reached, and whether it was.
+pub fn render_targets(report: &Report, style: Style) -> String {
+    let mut table = new_table(style);
+    table.set_header(["freehold's targets", "to reach", "measured", "best run", ""]);
+    for Verdict { work, target, found } in verdicts(report) {
+        let (median, best, word, color) = match found {
+            Some(found) if found.met => (found.median, found.best, "met", Some(Color::Green)),
+            Some(found) => (found.median, found.best, "MISSED", Some(Color::Red)),
+            None => ("not measured".to_owned(), String::new(), "", None),
+        };
+        let word = Cell::new(word);
+        let word = color.filter(|_| style.color).map_or(word.clone(), |color| word.fg(color));
+        table.add_row([
+            Cell::new(work),
+            Cell::new(target),
+            Cell::new(median),
+            Cell::new(best),
+            word,
+        ]);
+    }
+    format!("{}\n", trim_lines(&table.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Comparison, Spread};
+
+    fn row(
+        engine: &str,
+        metric: &'static str,
+        unit: &'static str,
+        runs: &[f64],
+        base: Option<&[f64]>,
+    ) -> Row {
+        let spread = |runs: &[f64]| {
+            let mut spread = Spread::default();
+            runs.iter().for_each(|&run| spread.add(run));
+            spread
+        };
+        let of = spread(runs);
+        Row {
+            benchmark: "pair",
+            engine: engine.to_owned(),
+            metric,
+            unit,
+            median: of.median().unwrap(),
+            min: of.min().unwrap(),
+            max: of.max().unwrap(),
+            values: Vec::new(),
+            exact: false,
+            samples_shared: None,
+            runs: runs.len(),
+            better: Better::Less,
+            comparison: base.and_then(|base| Comparison::of(&of, "freehold", &spread(base))),
+            histogram: None,
+        }
+    }
+
+    fn report() -> Report {
+        let engines = [
+            "freehold",
+            "vanilla",
+            "buddy_system_allocator",
+            "pcp-buddy-fixed,-merge,-route,-claim",
+        ];
+        let mut report =
+            Report { engines: engines.map(str::to_owned).to_vec(), ..Report::default() };
+        report.yardstick.rmw.add(2.0);
+        let base = [4.0, 4.1, 4.2, 4.3];
+        let times = [base, [60.0, 62.0, 64.0, 70.0], [4.0, 4.1, 4.2, 4.4], [2.0, 2.1, 2.2, 2.3]];
+        for (at, (engine, runs)) in engines.iter().zip(&times).enumerate() {
+            let base = (at > 0).then_some(&base[..]);
+            report.rows.push(row(engine, "ns_per_pair_order0", "ns", runs, base));
+            if at < 2 {
+                let counts: Option<&[f64]> = (at > 0).then_some(&[0.0]);
+                report.rows.push(row(
+                    engine,
+                    "zone_lock_work_per_1000_frames",
+                    "steps",
+                    &[12_345.0],
+                    counts,
+                ));
+            }
+        }
+        report
+    }
+
+    #[test]
+    fn lines_fit_every_terminal() {
+        for width in [60, 80, 100, 120, 160] {
+            let text = render(&report(), Style { width, color: false });
+            for line in text.lines() {
+                assert!(line.chars().count() <= usize::from(width), "{width}: {line}\n{text}");
+            }
+            for part in [
+                "PAIR",
+                "ns_per_pair_order0",
+                "±4%",
+                "±11%",
+                "x15.2*",
+                "-48%*",
+                "0.0%",
+                "vanilla",
+                "12,345",
+            ] {
+                assert!(text.contains(part), "{width}: {part}\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_counted_is_told_and_figures_with_too_little_left_are_marked() {
+        let style = Style { width: 120, color: false };
+        let mut report = report();
+        let text = render(&report, style);
+        assert!(!text.contains("neighbour") && !text.contains('?'), "nobody could tell: {text}");
+
+        report.rows[0].samples_shared = Some(0.0);
+        report.rows[1].samples_shared = Some(0.5);
+        let text = render(&report, style).replace('\n', " ");
+        let said = "25 % of the samples of what one thread does were not counted, 50 % of a figure's at most";
+        assert!(text.contains(said) && !text.contains('?'), "{text}");
+
+        report.rows[0].samples_shared = Some(0.7);
+        let text = render(&report, style).replace('\n', " ");
+        assert!(text.contains("4.15?") && text.contains("? marks a figure"), "{text}");
+    }
+
+    #[test]
+    fn few_runs_get_no_stars_and_are_told() {
+        let mut report = report();
+        report.rows.retain(|row| row.unit == "ns");
+        for row in &mut report.rows {
+            let base = (row.engine != "freehold").then_some(&[4.0, 4.1, 4.2][..]);
+            *row = self::row(&row.engine.clone(), row.metric, "ns", &[60.0, 61.0, 62.0], base);
+        }
+        let text = render(&report, Style { width: 120, color: false });
+        assert!(text.contains("No stars") && text.contains("--runs 4"), "{text}");
+        assert!(!text.contains("%*") && !text.contains("x15.0*"), "{text}");
+    }
+
+    #[test]
+    fn changes() {
+        for (percent, text) in [
+            (0.01, "0.0%"),
+            (-2.25, "-2.2%"),
+            (35.0, "+35%"),
+            (-88.2, "-88%"),
+            (999.4, "+999%"),
+            (2400.0, "x25"),
+        ] {
+            assert_eq!(changed(percent), text);
+        }
+        assert_eq!(broken("buddy_system_allocator", 13), "buddy_system_\nallocator");
+    }
+}

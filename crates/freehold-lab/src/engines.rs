@@ -1,0 +1,39 @@
+//! `freehold engines`: what can be named after `--engine`.
+
+use clap::Args;
+
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::{Outcome, output};
+use freehold_labkit::engines::{self, Entry};
+use freehold_labkit::report::table::{Style, rendered};
+
+const EXAMPLES: &str = "\
+Examples:
+  freehold engines
+  freehold engines --json
+  freehold replay --engine pcp-buddy-fixed,-merge   a preset with one change switched off";
+
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct EnginesArgs {
+    /// Print JSON: {"presets": [...], "switches": [...]}, each with name, summary and source.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
+    let catalogue = engines::catalogue();
+    output::result(args.json, &catalogue, |style| {
+        format!(
+            "{}\n\n{}\n\nName one with --engine; switch single changes with commas: --engine pcp-buddy-fixed,-merge\n",
+            table("preset", &catalogue.presets, style),
+            table("switch", &catalogue.switches, style),
+        )
+    })?;
+    Ok(Outcome::Fine)
+}
+
+fn table(what: &str, entries: &[Entry], style: Style) -> String {
+    let row = |entry: &Entry| [entry.name.clone(), entry.summary.clone(), entry.source.clone()];
+    rendered(style, [what, "what it is", "from"], entries.iter().map(row))
+}

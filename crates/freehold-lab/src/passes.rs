@@ -1,0 +1,115 @@
+//! The two passes over a trace: what is in it, and the replay.
+
+use super::notes;
+use super::replay_args::ReplayArgs;
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given;
+use freehold_labkit::cli::input::TraceFile;
+use freehold_labkit::cli::progress::Progress;
+use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
+use freehold_labkit::replay::against_kernel::AgainstKernel;
+use freehold_labkit::replay::{
+    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts,
+    sizing, threads,
+};
+
+/// What came of one trace.
+pub(super) struct Done {
+    pub(super) replay: Replay,
+    pub(super) comparison: Option<AgainstKernel>,
+}
+
+/// The first pass.
+pub(super) fn survey(args: &ReplayArgs, warm: bool, trace: &TraceFile) -> Result<Survey, CliError> {
+    let progress =
+        Progress::new(&format!("reading {}", trace.shown()), None, args.shown.no_progress);
+    let survey = replay::survey(trace as &dyn Trace, warm, |events, reader| {
+        progress.update(events, reader);
+    })?;
+    drop(progress);
+    let TraceFacts { events, .. } = survey.facts;
+    if events == 0 {
+        return Err(CliError::new(format!(
+            "{}: there is no page-allocator event in it",
+            trace.shown()
+        ))
+        .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
+    }
+    if let Some(why) = survey.nothing_to_replay() {
+        return Err(CliError::new(format!(
+            "{}: nothing of its {events} events can be replayed: {why}",
+            trace.shown()
+        ))
+        .hint(match survey.facts.unknown_frees {
+            0 => "record kmem:mm_page_alloc and kmem:mm_page_free; 'freehold --help' says how",
+            _ => "--warm puts in what was allocated before the recording began",
+        }));
+    }
+    notes::of_trace(trace.shown(), &survey);
+    Ok(survey)
+}
+
+/// CPUs of the machine, as the user wants or as the trace has them.
+pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<u16, CliError> {
+    let shown = sizing::default_cpus(survey);
+    if args.cpus.is_none() && shown > sizing::CPUS_MAX {
+        let most = sizing::CPUS_MAX;
+        return Err(CliError::new(format!(
+            "the trace has {shown} CPUs; {most} is the most that can be replayed"
+        ))
+        .hint(format!("fold them onto fewer: --cpus {most}")));
+    }
+    Ok(args.cpus.unwrap_or(shown))
+}
+
+/// The second pass.
+pub(super) fn drive(
+    args: &ReplayArgs,
+    specs: &[EngineSpec],
+    trace: &TraceFile,
+    survey: &Survey,
+    warm: bool,
+    (machine, beginning): (MachineConfig, Beginning),
+) -> Result<Replay, CliError> {
+    if args.threads && machine.cpus > threads::CPUS_MAX {
+        let (cpus, most) = (machine.cpus, threads::CPUS_MAX);
+        return Err(CliError::new(format!(
+            "{cpus} CPUs are too many for threads: {most} is the most"
+        ))
+        .hint(format!("fold them onto fewer: --cpus {most}")));
+    }
+    let build = |spec: &EngineSpec| {
+        Ok(NamedEngine {
+            name: spec.name().to_owned(),
+            engine: engines::build_for(spec, &machine, args.threads)?,
+        })
+    };
+    let engines: Result<Vec<NamedEngine>, engines::EngineError> = specs.iter().map(build).collect();
+    let engines = engines.map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
+    let options = ReplayOptions {
+        cpus: machine.cpus,
+        warm,
+        jobs: given::jobs(args.jobs),
+        samples: SAMPLES,
+        memory_maps: args.memory_map.unwrap_or(0),
+    };
+    if args.threads {
+        let (frames, interrupts) = (machine.memory_frames, args.interrupts.unwrap_or(0.0));
+        return Ok(threads::replay_on_threads(
+            beginning, trace, survey, &engines, frames, options, interrupts,
+        )?);
+    }
+    let what = format!("replaying {}", trace.shown());
+    let progress = Progress::new(&what, Some(survey.facts.events), args.shown.no_progress);
+    Ok(replay::replay(
+        beginning,
+        trace,
+        survey,
+        &engines,
+        machine.memory_frames,
+        options,
+        |events, reader| {
+            progress.update(events, reader);
+        },
+    )?)
+}

@@ -1,0 +1,182 @@
+//! The commands that are programs of their own, started as cargo starts its subcommands: from beside
+//! this program, or from the search path.
+//!
+//! ```text
+//!  freehold bench ...        freehold-bench ...              freehold report ...    freehold-report ...
+//!  freehold calibrate ...    freehold-bench calibrate ...    freehold compare ...   freehold-report compare ...
+//!  freehold simulate ...     freehold-simulate ...           freehold soak ...      freehold-soak ...
+//! ```
+//!
+//! So a first build makes what a replay needs and nothing else. A program that is not there is
+//! named with the line that builds and runs it.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use clap::{Args, CommandFactory, Subcommand};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::output;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Tool {
+    /// Measure what allocations and frees cost, engines side by side [freehold-bench].
+    #[command(disable_help_flag = true)]
+    Bench(Passed),
+    /// Measure the constants of the simulation's cost model on this machine [freehold-bench].
+    #[command(disable_help_flag = true)]
+    Calibrate(Passed),
+    /// Simulate engines on 1 to 1,024 CPUs [freehold-simulate].
+    #[command(disable_help_flag = true)]
+    Simulate(Passed),
+    /// Make one HTML page of what the other commands printed with --json [freehold-report].
+    #[command(disable_help_flag = true)]
+    Report(Passed),
+    /// Compare two results that the other commands printed with --json [freehold-report].
+    #[command(disable_help_flag = true)]
+    Compare(Passed),
+    /// Do everything the allocator can do at once, on many threads, and check that nothing is
+    /// wrong [freehold-soak].
+    #[command(disable_help_flag = true)]
+    Soak(Passed),
+}
+
+/// What the program gets, as it is.
+#[derive(Args, Debug)]
+pub(crate) struct Passed {
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        help = "see the command's own --help"
+    )]
+    arguments: Vec<OsString>,
+}
+
+impl Tool {
+    /// The program, and the subcommand of it that this is.
+    fn program(&self) -> (&'static str, Option<&'static str>, &Passed) {
+        match self {
+            Self::Bench(passed) => ("freehold-bench", None, passed),
+            Self::Calibrate(passed) => ("freehold-bench", Some("calibrate"), passed),
+            Self::Simulate(passed) => ("freehold-simulate", None, passed),
+            Self::Report(passed) => ("freehold-report", None, passed),
+            Self::Compare(passed) => ("freehold-report", Some("compare"), passed),
+            Self::Soak(passed) => ("freehold-soak", None, passed),
+        }
+    }
+
+    /// Runs the program in the place of this one; its exit code is this one's.
+    pub(crate) fn run(&self) -> ExitCode {
+        let (program, subcommand, passed) = self.program();
+        let arguments: Vec<&OsStr> = subcommand
+            .map(OsStr::new)
+            .into_iter()
+            .chain(passed.arguments.iter().map(OsString::as_os_str))
+            .collect();
+        let beside = env::current_exe()
+            .ok()
+            .map(|own| own.with_file_name(format!("{program}{}", env::consts::EXE_SUFFIX)))
+            .filter(|path| path.is_file());
+        // A bare name is looked for in the search path.
+        let path = beside.as_deref().unwrap_or(Path::new(program));
+        match become_program(Command::new(path).args(&arguments)) {
+            Ok(code) => code,
+            Err(error) => {
+                output::error(failed(program, &arguments, path, &error));
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+/// Replaces this process: signals and the terminal are the program's own.
+#[cfg(unix)]
+fn become_program(command: &mut Command) -> io::Result<ExitCode> {
+    use std::os::unix::process::CommandExt;
+    Err(command.exec())
+}
+
+#[cfg(not(unix))]
+fn become_program(command: &mut Command) -> io::Result<ExitCode> {
+    let code = command.status()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(1)))
+}
+
+fn failed(program: &str, arguments: &[&OsStr], path: &Path, error: &io::Error) -> CliError {
+    if error.kind() != io::ErrorKind::NotFound {
+        return CliError::new(format!("cannot start {}: {error}", path.display()));
+    }
+    // A workspace of its own.
+    let mut line = match program {
+        "freehold-soak" => "cd proofs/torture && cargo run --release --".to_owned(),
+        _ => format!("cargo run --release -p {program} --"),
+    };
+    for argument in arguments {
+        line.push(' ');
+        line.push_str(&quoted(&argument.to_string_lossy()));
+    }
+    let problem =
+        format!("{program} is a program of its own, and neither beside freehold nor in PATH");
+    CliError::new(problem).hint(format!("in Freehold's sources: {line}"))
+}
+
+/// As a shell takes it.
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=+:%@".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        argument.to_owned()
+    } else {
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    }
+}
+
+/// The command line with `replay` put in where the first argument is a file: `freehold
+/// trace.parquet`. What is neither a command nor looks like a file is left for clap to complain
+/// about.
+pub(crate) fn with_replay(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_file = |argument: &OsString| {
+        let text = argument.to_string_lossy();
+        let known = super::Cli::command().find_subcommand(&*text).is_some() || text == "help";
+        let is_option = text.starts_with('-') && text != "-";
+        let path = Path::new(argument);
+        !known && !is_option && (text == "-" || path.extension().is_some() || path.exists())
+    };
+    if arguments.get(1).is_some_and(is_file) {
+        arguments.insert(1, OsString::from("replay"));
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replayed(arguments: &[&str]) -> Vec<String> {
+        let all = [&["freehold"], arguments].concat();
+        let all = with_replay(all.into_iter().map(OsString::from).collect());
+        all.into_iter().skip(1).map(|argument| argument.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_bare_file_is_replayed_and_nothing_else() {
+        assert_eq!(replayed(&["a.parquet", "--warm"]), ["replay", "a.parquet", "--warm"]);
+        assert_eq!(replayed(&["-"]), ["replay", "-"]);
+        assert_eq!(replayed(&["src"]), ["replay", "src"], "it is there");
+        for other in ["replay", "bench", "help", "relpay", "--version", "-h"] {
+            assert_eq!(replayed(&[other]), [other]);
+        }
+        assert!(replayed(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_line_to_run_is_one_that_a_shell_takes() {
+        let arguments = ["--cpus", "1,2", "a b", "it's", ""].map(OsStr::new);
+        let error =
+            failed("freehold-x", &arguments, Path::new("x"), &io::ErrorKind::NotFound.into());
+        let line = r"cargo run --release -p freehold-x -- --cpus 1,2 'a b' 'it'\''s' ''";
+        assert!(error.to_string().contains(line), "{error}");
+    }
+}

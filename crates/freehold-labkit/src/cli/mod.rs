@@ -1,0 +1,52 @@
+//! What every command line has: how results are printed, errors said, progress shown, and amounts,
+//! files and traces named.
+//!
+//! Results go to standard output and everything else (progress, warnings, errors) to standard
+//! error, so that `--json` is always one valid document.
+
+pub mod error;
+pub mod given;
+pub mod input;
+pub mod output;
+pub mod progress;
+pub mod size;
+pub mod stop;
+pub mod target;
+
+use std::process::ExitCode;
+
+use error::CliError;
+
+/// What came of a command that did its work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All is well.
+    Fine,
+    /// An engine ended not whole, or a soak found something wrong.
+    NotWhole,
+    /// A result is worse than another by more than what is tolerated.
+    Worse,
+    /// Some of the input could not be read; said already.
+    Unreadable,
+    /// The user stopped it; what there was has been printed.
+    Interrupted,
+}
+
+/// The exit code of a command, its error said: 0 fine; 1 an engine ended not whole, `compare
+/// --worse` found something worse, or a soak something wrong; 2 wrong usage or input that cannot be
+/// read; 130 stopped by the user.
+pub fn exit_code(done: Result<Outcome, CliError>) -> ExitCode {
+    match done {
+        Ok(Outcome::Fine) => ExitCode::SUCCESS,
+        Ok(Outcome::NotWhole | Outcome::Worse) => ExitCode::from(1),
+        Ok(Outcome::Unreadable) => ExitCode::from(2),
+        // What a shell reports of a program that Ctrl-C has ended.
+        Ok(Outcome::Interrupted) => ExitCode::from(130),
+        // Whoever read our output has seen enough: `freehold | head` is no error.
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(error);
+            ExitCode::from(2)
+        }
+    }
+}

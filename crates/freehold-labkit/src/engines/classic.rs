@@ -1,0 +1,285 @@
+//! The kernel's own designs as engines: [`freehold_classic`] behind [`Engine`].
+
+use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
+use freehold_classic::{
+    Classic, Config, Design, PageblockState, Switch, Tuning, Watermarks, ZoneConfig, presets,
+};
+
+use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
+use crate::engine::{
+    Block, Contention, Counters, Engine, Family, ListFlow, Marks, Memory, Request, Simulated,
+};
+
+/// What of `freehold-classic` can be named.
+pub(super) fn catalogue() -> Catalogue {
+    let preset = |name: &str, summary: &str, switches| {
+        let source = origin(switches);
+        Entry { name: name.into(), summary: summary.into(), source }
+    };
+    let presets = presets().iter().flat_map(|known| {
+        let alias = known
+            .alias
+            .map(|alias| preset(alias, &format!("The same as {}.", known.name), known.switches));
+        [Some(preset(known.name, known.summary, known.switches)), alias].into_iter().flatten()
+    });
+    let switches = Switch::ALL.iter().map(|switch| Entry {
+        name: switch.name().into(),
+        summary: switch.summary().into(),
+        source: format!("{}: {}", switch.since(), switch.proposal().name()),
+    });
+    Catalogue { presets: presets.collect(), switches: switches.collect() }
+}
+
+/// What is not the kernel of that preset: other kernels, and itself with each of its rules switched
+/// off.
+pub(super) fn wrong_kernels(preset: &str) -> Vec<String> {
+    let own = Design::parse(preset).map(|design| design.switches).ok();
+    let others = ["5.17", "5.18", "7.1", "pcp-buddy"].into_iter().map(str::to_owned);
+    let without = own
+        .into_iter()
+        .flat_map(|on| on.iter())
+        .map(|switch| format!("{preset},-{}", switch.name()));
+    others.chain(without).collect()
+}
+
+/// Where a preset comes from: the proposal of its newest change.
+fn origin(switches: freehold_classic::Switches) -> String {
+    switches.iter().last().map_or("kernel history", |newest| newest.proposal().name()).to_owned()
+}
+
+/// The design `text` as `machine` has it.
+pub fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
+    let design = Design::parse(text).map_err(|error| error.to_string())?;
+    let recorded = machine.zone.as_ref().map(|zone| &zone.info);
+    let name = recorded.map_or("Normal", |zone| zone.name.as_str());
+    let marks = recorded.map(|zone| Watermarks { min: zone.min, low: zone.low, high: zone.high });
+    let zone = |(node, place): (usize, ZonePlace)| ZoneConfig {
+        node: node as u8,
+        range: place.range,
+        cma: place.cma.into_iter().collect(),
+        watermarks: marks,
+        ..ZoneConfig::new(name, place.range.start, place.range.len())
+    };
+    FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
+    let zones = machine.zones().into_iter().enumerate().map(zone).collect();
+    let cpu_nodes = (0..machine.cpus).map(|cpu| machine.zone_of_cpu(cpu) as u8).collect();
+    Ok(Config {
+        zones,
+        cpu_nodes,
+        ..Config::single_zone(design, machine.cpus, machine.memory_frames)
+    })
+}
+
+/// A design, and the state to start from where one was recorded.
+pub struct ClassicEngine {
+    classic: Classic,
+    zones: usize,
+    recorded: Option<RecordedZone>,
+}
+
+impl ClassicEngine {
+    /// The design that `text` names, on that machine.
+    ///
+    /// # Errors
+    ///
+    /// In words, where its switches do not go together or the machine does not suit it.
+    pub fn new(text: &str, machine: &MachineConfig) -> Result<Self, String> {
+        let classic = Classic::new(config(text, machine)?).map_err(|error| error.to_string())?;
+        Ok(Self { classic, zones: machine.zones().len(), recorded: machine.zone.clone() })
+    }
+
+    /// The allocator itself.
+    pub fn classic(&self) -> &Classic {
+        &self.classic
+    }
+}
+
+/// A recorded machine has one zone.
+const ZONE: usize = 0;
+
+impl Engine for ClassicEngine {
+    fn start(&self) {
+        // What was allocated for the set-up went through the PCPs; those begin empty, or as
+        // recorded.
+        self.classic.drain_all();
+        let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
+        let sets = self
+            .recorded
+            .iter()
+            .flat_map(|zone| zone.info.pagesets.iter().enumerate().map(move |set| (zone, set)));
+        for (zone, (n, set)) in sets {
+            for list in zone.lists.get(n).into_iter().flatten() {
+                self.classic.prefill(
+                    ZONE,
+                    set.cpu,
+                    list.migratetype,
+                    list.order,
+                    narrow(list.chunks),
+                );
+            }
+            // Whether high-order chunks may wait for a whole batch depends on the CPU's cache,
+            // which no recording names; server CPUs are large enough.
+            let [least, most] =
+                [set.high_min, set.high_max].map(|high| narrow(high.unwrap_or(set.high)));
+            let tuning = Tuning::new(narrow(set.batch), least, most, true);
+            // A kernel that does not tune `high` has it where the others begin.
+            let tuned = self.classic.switches().has(Switch::AutoHigh);
+            let high = if tuned { narrow(set.high) } else { tuning.high };
+            self.classic.set_tuning(ZONE, set.cpu, Tuning { high, ..tuning });
+        }
+        self.classic.reset_stats();
+    }
+
+    fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        self.classic.alloc(cpu, request)
+    }
+
+    fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.classic.free(cpu, pfn, order).map(drop)
+    }
+
+    fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.classic.free_interrupting(cpu, pfn, order).map(drop)
+    }
+
+    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
+        self.classic.free_folios(cpu, chunks).map(drop)
+    }
+
+    fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        self.classic.split(pfn, from, to)
+    }
+
+    fn tick(&self, cpu: CpuId) {
+        self.classic.tick(cpu);
+    }
+
+    fn drain_all(&self) {
+        self.classic.drain_all();
+    }
+
+    fn counters(&self) -> Counters {
+        let stats = self.classic.stats();
+        let (zone, pcp) = (&stats.zone, &stats.pcp);
+        Counters {
+            allocs: zone.allocs + pcp.allocs,
+            frees: zone.frees + pcp.frees,
+            failed: stats.failed,
+            pcp_hits: pcp.hits,
+            zone_lock_acquisitions: stats.zone_lock.holds(),
+            zone_lock_work: stats.zone_lock.total(),
+            zone_lock_work_max: stats.zone_lock.max(),
+            zone_lock_work_p99: stats.zone_lock.quantile(0.99),
+            // Its CPUs share no lock but the zone's.
+            group_lock_acquisitions: 0,
+            shared_writes: stats.zone_lock.holds() + stats.zone_lock.total(),
+            merges_zone: zone.merges,
+            merges_pcp: pcp.merges,
+            splits_zone: zone.splits,
+            splits_pcp: pcp.splits,
+            refills: pcp.refills,
+            refills_by_phase: [
+                pcp.refills_recover,
+                pcp.refills_claim,
+                pcp.refills_fragment,
+                pcp.refills_fallback,
+            ],
+            refilled_frames: pcp.refilled_frames,
+            drains: pcp.drains,
+            drained_frames: pcp.drained_frames,
+            remote_frees: pcp.remote_frees,
+            lists_looked_at: pcp.lists_looked_at,
+            fallbacks: zone.fallbacks,
+        }
+    }
+
+    fn memory(&self) -> Memory {
+        let map = self.classic.memory_map();
+        Memory {
+            managed_frames: map.managed,
+            free_frames: map.free,
+            pcp_frames: map.on_pcp,
+            free_runs: map.runs,
+            free_chunks: map.chunks,
+            free_blocks: map.free_blocks,
+            mixed_blocks: map.mixed_blocks,
+            blocks_by_type: map.blocks_by_type,
+            largest_free_order: map.largest_free_order().map(Order::get),
+        }
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let states = (0..self.zones).flat_map(|zone| self.classic.pageblocks(zone));
+        states
+            .map(|PageblockState { start, owner: holder, migratetype, frames, free, .. }| Block {
+                start,
+                holder,
+                migratetype,
+                frames,
+                free,
+            })
+            .collect()
+    }
+
+    fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
+        self.classic.stats().zone_lock.buckets().map(<[u64; 3]>::from).collect()
+    }
+
+    fn list_flow(&self) -> Option<ListFlow> {
+        let stats = self.classic.stats();
+        let flow = stats.flow;
+        Some(ListFlow {
+            refilled: flow.refilled,
+            drained: flow.drained,
+            fallbacks: stats.fallbacks,
+        })
+    }
+
+    fn contention(&self) -> Contention {
+        let stats = self.classic.stats();
+        Contention {
+            shared_lock_waits: stats.zone_waits,
+            shared_lock_wait_ns: stats.zone_wait_ns,
+            pcp_lock_waits: stats.pcp_waits,
+            pcp_lock_wait_ns: stats.pcp_wait_ns,
+            remote_pcp_lock_waits: stats.remote_pcp_waits,
+            trylock_failures: stats.pcp_busy + stats.pcp_relocks_lost,
+            bypasses: stats.pcp_busy,
+        }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.classic.validate()
+    }
+}
+
+impl Simulated for ClassicEngine {
+    fn family(&self) -> Family {
+        let on = self.classic.switches();
+        match (on.has(Switch::Route), on.has(Switch::RemoteList)) {
+            (false, _) => Family::Lists,
+            (true, false) => Family::Owners,
+            (true, true) => Family::OwnersRemoteList,
+        }
+    }
+
+    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
+        let work = self.classic.work(zone, cpu).unwrap_or_default();
+        Marks {
+            holds: work.zone_holds,
+            steps: work.zone_steps,
+            changes: work.pcp_changes,
+            merge_steps: work.pcp_merge_steps,
+            refilled: work.refilled_frames,
+            barriers: 0,
+        }
+    }
+
+    fn home(&self, pfn: Pfn) -> Option<CpuId> {
+        self.classic.switches().has(Switch::Route).then(|| self.classic.owner(pfn)).flatten()
+    }
+
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        self.classic.alloc_finding_busy(cpu, request)
+    }
+}

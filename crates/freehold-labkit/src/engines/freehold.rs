@@ -1,0 +1,457 @@
+//! Freehold itself as an engine: [`freehold::Freehold`] behind [`Engine`].
+//!
+//! Replays make calls that name their CPU, as a host does that owns none; with `owned` they own
+//! every CPU, as a kernel does, and as simulations and counts always do. One thread plays all of
+//! them, so a heavy barrier has nothing to wait for and is counted only. On threads each owns its
+//! CPU, and the barrier is the system's.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use freehold::{
+    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, PageblockState, Pfn,
+    Platform, SingleCpu, WORK_BUCKETS, Watermarks, ZoneConfig, ZoneStats,
+};
+
+use super::sums::{added, free_chunks};
+use super::threads::{Counting, Waits};
+use super::{Catalogue, Entry, MachineConfig};
+use crate::engine::{
+    Block, Contention, Count, Counters, Engine, Family, Marks, Memory, Paths, Request, Simulated,
+    count,
+};
+
+/// The engine's name.
+pub(super) const NAME: &str = "freehold";
+
+/// What of `freehold` can be named: one design without switches.
+pub(super) fn catalogue() -> Catalogue {
+    let entry = Entry {
+        name: NAME.into(),
+        summary: "Groups of CPUs hold pageblocks, CPUs lease words of 64 frames, free frames are bits, any free is lock-free.".into(),
+        source: "this project".into(),
+    };
+    Catalogue { presets: vec![entry], switches: Vec::new() }
+}
+
+/// What can be written behind the name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Options {
+    /// `group=N`: how many CPUs share what they hold.
+    pub group: Option<u16>,
+    /// `owned`: a replay owns every CPU, as a kernel does. Simulations and threads own them anyway.
+    pub owned: bool,
+}
+
+impl Options {
+    /// What follows the name and a comma; what is wrong with it otherwise.
+    pub fn parse(parts: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for part in parts.split(',') {
+            if part == "owned" {
+                options.owned = true;
+                continue;
+            }
+            let number = part.strip_prefix("group=").ok_or_else(|| part.to_owned())?;
+            let group =
+                number.parse().ok().filter(|&group| group > 0).ok_or_else(|| part.to_owned())?;
+            options.group = Some(group);
+        }
+        Ok(options)
+    }
+
+    /// Of an engine that has been named `freehold` or `freehold,...`; `None` for any other.
+    pub fn of(name: &str) -> Option<Self> {
+        if name == NAME {
+            return Some(Self::default());
+        }
+        Self::parse(name.strip_prefix(NAME)?.strip_prefix(',')?).ok()
+    }
+
+    /// Puts them into a configuration. The one place where they meet the allocator.
+    pub fn apply(self, config: Config<'_>) -> Config<'_> {
+        Config { group: self.group, ..config }
+    }
+}
+
+/// Builds it for `machine`; for threads, each of which owns a CPU, or for one that makes all calls.
+pub(super) fn build(
+    options: Options,
+    machine: &MachineConfig,
+    for_threads: bool,
+) -> Result<Box<dyn Engine>, String> {
+    match (for_threads, options.owned) {
+        (true, _) => build_owned(options, machine, Counting::threads()),
+        (false, true) => build_owned(options, machine, Counting::default()),
+        (false, false) => {
+            Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new())))
+        }
+    }
+}
+
+/// On that platform, with every CPU owned.
+fn build_owned<P: Waits>(
+    options: Options,
+    machine: &MachineConfig,
+    platform: P,
+) -> Result<Box<dyn Engine>, String> {
+    let allocator = leaked(options, machine, platform)?;
+    Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
+}
+
+/// An allocator that is lent for good: 56 KiB for each GiB of the machine, a few machines a
+/// process.
+pub fn leaked<P: Platform + 'static>(
+    options: Options,
+    machine: &MachineConfig,
+    platform: P,
+) -> Result<&'static Freehold<'static, P>, String> {
+    with_config(options, machine, |config| {
+        let allocator = Freehold::leaked(config, platform).map_err(|error| error.to_string())?;
+        Ok(&*Box::leak(Box::new(allocator)))
+    })
+}
+
+/// Every CPU's handle.
+fn own_all<'a, 'm, P: Platform>(
+    allocator: &'a Freehold<'m, P>,
+    cpus: u16,
+) -> Result<Vec<Mutex<Owned<'a, 'm, P>>>, String> {
+    let owned = (0..cpus).map(|cpu| allocator.own(CpuId::new(cpu)).map(Mutex::new));
+    owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
+}
+
+/// The same, for a simulation: a sweep makes many machines, so their memory is given back.
+pub(super) fn with_simulated<R>(
+    options: Options,
+    machine: &MachineConfig,
+    run: impl FnOnce(&dyn Simulated) -> R,
+) -> Result<R, String> {
+    with_config(options, machine, |config| {
+        let bytes =
+            Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
+        let mut metadata = Box::new_uninit_slice(bytes);
+        let allocator = Freehold::new(config, &mut metadata, Counting::default())
+            .map_err(|error| error.to_string())?;
+        let owned = own_all(&allocator, machine.cpus)?;
+        Ok(run(&FreeholdEngine::new(&allocator, owned)))
+    })
+}
+
+fn with_config<R>(
+    options: Options,
+    machine: &MachineConfig,
+    make: impl FnOnce(&Config<'_>) -> Result<R, String>,
+) -> Result<R, String> {
+    FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
+    let places: Vec<_> =
+        machine.zones().into_iter().map(|place| (place.node, [place.range], place.cma)).collect();
+    let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
+        min: zone.info.min,
+        low: zone.info.low,
+        high: zone.info.high,
+    });
+    let zones: Vec<_> = places
+        .iter()
+        .map(|(node, memory, cma)| ZoneConfig {
+            node: *node,
+            watermarks,
+            cma: cma.as_slice(),
+            ..ZoneConfig::new(memory)
+        })
+        .collect();
+    let nodes: Vec<_> = (0..machine.cpus).map(|cpu| places[machine.zone_of_cpu(cpu)].0).collect();
+    let config = Config { cpu_nodes: &nodes, ..Config::new(machine.cpus, &zones) };
+    make(&options.apply(config))
+}
+
+/// Freehold as an engine.
+pub struct FreeholdEngine<'a, 'm, P: Platform> {
+    allocator: &'a Freehold<'m, P>,
+    /// The CPUs, where they are owned; calls that name their CPU otherwise. A handle is no two
+    /// threads' at once.
+    owned: Vec<Mutex<Owned<'a, 'm, P>>>,
+    /// What had been counted when the trace began.
+    before: Mutex<Counted>,
+}
+
+/// All that is counted and can be subtracted.
+#[derive(Clone, Default)]
+struct Counted {
+    counters: Counters,
+    work: [u64; WORK_BUCKETS],
+    /// Frees that found their CPU's state in use.
+    unseen: u64,
+    /// Waits, and nanoseconds of them.
+    waited: [u64; 2],
+    paths: Paths,
+}
+
+count! { Counted: counters work unseen waited paths }
+
+impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
+    /// An allocator and the handles of those of its CPUs that are owned.
+    pub fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
+        Self { allocator, owned, before: Mutex::new(Counted::default()) }
+    }
+
+    /// The allocator itself.
+    pub fn allocator(&self) -> &'a Freehold<'m, P> {
+        self.allocator
+    }
+
+    /// The CPU's handle, where it is owned.
+    fn owned(&self, cpu: CpuId) -> Option<MutexGuard<'_, Owned<'a, 'm, P>>> {
+        // A handle is whole whatever its user's panic was about.
+        self.owned
+            .get(cpu.index())
+            .map(|handle| handle.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// All zones as one.
+    fn zones(&self) -> ZoneStats {
+        let all =
+            (0..self.allocator.zone_count()).filter_map(|zone| self.allocator.zone_stats(zone));
+        all.reduce(added).unwrap_or_default()
+    }
+
+    fn counted(&self) -> Counted {
+        let totals = self.allocator.totals();
+        let zone = self.zones();
+        let cpus = &totals.cpus;
+        let allocs = cpus.total_allocs();
+        let counters = Counters {
+            allocs,
+            frees: cpus.local_frees + cpus.remote_frees + totals.unattributed_frees,
+            failed: cpus.failed,
+            pcp_hits: allocs.saturating_sub(cpus.slow),
+            zone_lock_acquisitions: zone.lock_acquisitions,
+            zone_lock_work: zone.lock_work,
+            zone_lock_work_max: zone.lock_work_max,
+            group_lock_acquisitions: totals.group_lock_acquisitions,
+            // The one place where the allocator's own count belongs, once it keeps one.
+            shared_writes: zone.lock_acquisitions + zone.lock_work + totals.group_lock_acquisitions,
+            splits_zone: zone.splits,
+            refills: cpus.refills,
+            refills_by_phase: cpus.refills_by_phase,
+            refilled_frames: cpus.refilled_frames,
+            drains: cpus.drains,
+            drained_frames: cpus.drained_frames,
+            remote_frees: cpus.remote_frees,
+            fallbacks: zone.fallbacks,
+            // Neighbouring bits are one run: there is nothing to merge, no list of frames to look
+            // at.
+            ..Counters::default()
+        };
+        let (unseen, waited) = (totals.unattributed_frees, self.allocator.platform().waited());
+        let [own, whole, other, other_type] = cpus.refills_by_phase;
+        let paths = Paths {
+            alloc_in_hand: counters.pcp_hits,
+            alloc_slow: cpus.slow,
+            refills: cpus.refills,
+            refill_own_group: own,
+            refill_whole_block: whole,
+            refill_other_group: other,
+            refill_other_type: other_type,
+            recalls: cpus.recalls,
+            free_own_group: cpus.local_frees,
+            free_other_group: cpus.remote_frees,
+            free_state_in_use: unseen,
+            drains: cpus.drains,
+            group_locks: counters.group_lock_acquisitions,
+            zone_locks: zone.lock_acquisitions,
+            heavy_barriers: self.allocator.platform().barriers(),
+        };
+        Counted { counters, work: zone.lock_work_histogram, unseen, waited, paths }
+    }
+
+    fn counted_since_start(&self) -> Counted {
+        let now = self.counted();
+        let longest = now.counters.zone_lock_work_max;
+        let mut counted = now.since(&self.before.lock().unwrap_or_else(PoisonError::into_inner));
+        // A maximum cannot be taken apart; that of the set-up counts too.
+        counted.counters.zone_lock_work_max = longest;
+        counted
+    }
+}
+
+impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
+    fn start(&self) {
+        self.allocator.drain_all();
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = self.counted();
+    }
+
+    fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        let Request { order, migratetype, flags } = request;
+        let request = freehold::Request::new(order, migratetype).flags(flags);
+        let allocated = match self.owned(cpu) {
+            Some(owned) => owned.alloc(request),
+            None => self.allocator.on(cpu).alloc(request),
+        };
+        self.allocator.platform().call_ended();
+        allocated
+    }
+
+    fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        match self.owned(cpu) {
+            Some(owned) => owned.free(pfn, order),
+            None => self.allocator.on(cpu).free(pfn, order),
+        }
+    }
+
+    fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // An interrupt of an owner's path comes as anybody else would: it does not get in, and
+        // frees into the word.
+        self.allocator.on(cpu).free(pfn, order)
+    }
+
+    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
+        let on = self.allocator.on(cpu);
+        free_chunks(
+            &mut self.owned(cpu),
+            chunks,
+            |owned, pfn, order| {
+                owned.as_ref().map_or_else(|| on.free(pfn, order), |owned| owned.free(pfn, order))
+            },
+            |owned, frames| {
+                let freed = owned
+                    .as_ref()
+                    .map_or_else(|| on.free_bulk(frames), |owned| owned.free_bulk(frames));
+                freed.map_err(|error| error.error)
+            },
+        )
+    }
+
+    fn split(&self, _pfn: Pfn, _from: Order, _to: Order) -> Result<(), FreeError> {
+        // An allocated frame carries no order: any part of it can be freed as it is.
+        Ok(())
+    }
+
+    fn tick(&self, cpu: CpuId) {
+        // Fails only for a CPU that is offline, which has nothing to do.
+        let _ = match self.owned(cpu) {
+            Some(owned) => owned.tick(),
+            None => self.allocator.on(cpu).tick(),
+        };
+        self.allocator.platform().call_ended();
+    }
+
+    fn drain_all(&self) {
+        self.allocator.drain_all();
+    }
+
+    fn counters(&self) -> Counters {
+        let Counted { counters, work, .. } = self.counted_since_start();
+        let mut holds = ZoneStats::default();
+        holds.lock_acquisitions = work.iter().sum();
+        holds.lock_work_histogram = work;
+        holds.lock_work_max = counters.zone_lock_work_max;
+        Counters { zone_lock_work_p99: holds.lock_work_p99(), ..counters }
+    }
+
+    fn memory(&self) -> Memory {
+        let zone = self.zones();
+        let largest = Order::LINUX_MAX.index();
+        // Larger chunks than the kernel has count as so many of its largest.
+        let runs = std::array::from_fn(|order| {
+            if order < largest {
+                return zone.free_chunks[order];
+            }
+            zone.free_chunks[largest..].iter().enumerate().map(|(above, n)| n << above).sum()
+        });
+        Memory {
+            managed_frames: zone.managed,
+            free_frames: zone.free,
+            pcp_frames: zone.free_in_cpus,
+            // Free neighbours are one run of bits: there are no lists on which they could be apart.
+            free_runs: runs,
+            free_chunks: runs,
+            free_blocks: zone.free_blocks,
+            // Frames carry no type; that many allocations went into blocks of another type.
+            mixed_blocks: zone.mixed,
+            blocks_by_type: zone.blocks_by_type,
+            largest_free_order: zone.largest_free_order().map(Order::get),
+        }
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let states =
+            (0..self.allocator.zone_count()).flat_map(|zone| self.allocator.pageblocks(zone));
+        states
+            .map(|PageblockState { start, holder, migratetype, frames, free, .. }| Block {
+                start,
+                holder,
+                migratetype,
+                frames,
+                free,
+            })
+            .collect()
+    }
+
+    fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
+        let Counted { counters, work, .. } = self.counted_since_start();
+        work.into_iter()
+            .enumerate()
+            .filter(|(_, holds)| *holds > 0)
+            .map(|(bucket, holds)| {
+                let from = (1u64 << bucket) / 2;
+                // The last one is open; no hold did more than the longest.
+                let last = bucket == WORK_BUCKETS - 1;
+                let to = if last { u64::MAX } else { (1 << bucket) - 1 };
+                [from, to.min(counters.zone_lock_work_max), holds]
+            })
+            .collect()
+    }
+
+    fn paths(&self) -> Option<Paths> {
+        Some(self.counted_since_start().paths)
+    }
+
+    fn contention(&self) -> Contention {
+        let Counted { waited: [shared_lock_waits, shared_lock_wait_ns], unseen, .. } =
+            self.counted_since_start();
+        Contention {
+            shared_lock_waits,
+            shared_lock_wait_ns,
+            // Into the block's word, not to the zone: nothing is gone past.
+            trylock_failures: unseen,
+            ..Contention::default()
+        }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.allocator.validate().map_err(|violation| violation.to_string())
+    }
+}
+
+impl<P: Waits> Simulated for FreeholdEngine<'_, '_, P> {
+    fn family(&self) -> Family {
+        Family::Freehold
+    }
+
+    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
+        let (holds, steps) = self.allocator.zone_lock_counts(zone).unwrap_or_default();
+        // Of no zone, or of whichever: in the first one's.
+        let first = |count| if zone == 0 { count } else { 0 };
+        let changes = first(self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.refills));
+        Marks { holds, steps, changes, barriers: first(self.heavy_barriers()), ..Marks::default() }
+    }
+
+    fn home(&self, _: Pfn) -> Option<CpuId> {
+        // A free goes into the block's own words, whoever has the block: what counts is who wrote
+        // them last.
+        None
+    }
+
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        // Nobody but its owner enters a CPU's state on the way of an allocation or a free.
+        self.alloc(cpu, request)
+    }
+
+    fn group(&self, pfn: Pfn) -> Option<CpuId> {
+        self.allocator.holder_of(pfn)
+    }
+
+    fn heavy_barriers(&self) -> u64 {
+        self.allocator.platform().barriers()
+    }
+}

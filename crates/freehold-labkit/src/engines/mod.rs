@@ -1,0 +1,214 @@
+//! The engines a command line can name, and how a name becomes an engine.
+//!
+//! A name is a preset and, after commas, single changes switched on or off:
+//! `pcp-buddy-fixed,-merge`; behind `freehold`, options: `freehold,group=1`, `freehold,owned`.
+
+mod classic;
+mod freehold;
+mod machine;
+mod sums;
+mod threads;
+
+pub use self::classic::{ClassicEngine, config as classic_config};
+pub use self::freehold::{FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold};
+pub use self::sums::free_chunks;
+pub use self::threads::{HostThreads, InitialThread, Waits};
+pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::engine::{Engine, Simulated};
+use crate::nearest::{did_you_mean, nearest};
+
+/// The engines that a replay compares unless told otherwise. The first is the baseline.
+pub const DEFAULT: [&str; 5] = ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"];
+
+/// The preset that stands for the kernel that recorded the traces.
+pub const RECORDING_KERNEL: &str = "6.18";
+
+/// A design that can be named, or a change that can be switched on or off in one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Entry {
+    /// What to write on the command line.
+    pub name: String,
+    /// What it is, in a line.
+    pub summary: String,
+    /// The proposal, kernel version or paper it comes from.
+    pub source: String,
+}
+
+/// Everything that can be named.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Catalogue {
+    /// Designs.
+    pub presets: Vec<Entry>,
+    /// Changes.
+    pub switches: Vec<Entry>,
+}
+
+/// What can be named: the one list that parsing, suggestions and `freehold engines` use.
+#[must_use]
+pub fn catalogue() -> Catalogue {
+    let mut catalogue = classic::catalogue();
+    catalogue.presets.extend(freehold::catalogue().presets);
+    catalogue
+}
+
+/// An engine as the user names it: checked, not yet built.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct EngineSpec {
+    text: String,
+}
+
+impl EngineSpec {
+    /// The name as written.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.text
+    }
+
+    /// Why the engine cannot be built.
+    #[must_use]
+    pub fn unbuildable(&self, reason: String) -> EngineError {
+        EngineError::Unbuildable { name: self.text.clone(), reason }
+    }
+}
+
+impl fmt::Display for EngineSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a name is no engine, or an engine cannot be built.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// No preset has that name.
+    #[error("there is no engine '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
+    UnknownEngine {
+        /// The name.
+        name: String,
+        /// The most similar one there is, if any is similar.
+        suggestion: Option<String>,
+    },
+    /// No switch has that name.
+    #[error("there is no switch '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
+    UnknownSwitch {
+        /// The name.
+        name: String,
+        /// The most similar one there is, if any is similar.
+        suggestion: Option<String>,
+    },
+    /// Freehold has no such option.
+    #[error(
+        "freehold has no option '{option}'; write freehold,group=N for N CPUs that share, or freehold,owned{LISTED}"
+    )]
+    UnknownOption {
+        /// What was written.
+        option: String,
+    },
+    /// A switch without a sign: it does not say whether on or off.
+    #[error("write '+{name}' to switch it on or '-{name}' to switch it off{LISTED}")]
+    UnsignedSwitch {
+        /// The name.
+        name: String,
+    },
+    /// The machine does not suit the engine, or the switches do not go together.
+    #[error("engine '{name}' cannot be built: {reason}")]
+    Unbuildable {
+        /// The engine.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+const LISTED: &str = " ('freehold engines' lists them all)";
+
+impl FromStr for EngineSpec {
+    type Err = EngineError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.strip_prefix(freehold::NAME).is_some_and(|rest| rest.starts_with(',')) {
+            return freehold::Options::parse(&text[freehold::NAME.len() + 1..])
+                .map(|_| Self { text: text.to_owned() })
+                .map_err(|option| EngineError::UnknownOption { option });
+        }
+        let known = catalogue();
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default();
+        if !known.presets.iter().any(|preset| preset.name == name) {
+            return Err(EngineError::UnknownEngine {
+                name: name.to_owned(),
+                suggestion: similar(name, &known.presets),
+            });
+        }
+        for part in parts {
+            let switch = part.strip_prefix(['+', '-']).unwrap_or(part);
+            if !known.switches.iter().any(|known| known.name == switch) {
+                let suggestion = similar(switch, &known.switches);
+                return Err(EngineError::UnknownSwitch { name: switch.to_owned(), suggestion });
+            }
+            if switch == part {
+                return Err(EngineError::UnsignedSwitch { name: switch.to_owned() });
+            }
+        }
+        Ok(Self { text: text.to_owned() })
+    }
+}
+
+/// What a comparison with the recording kernel must tell from it: other kernels, and
+/// [`RECORDING_KERNEL`] with each of its rules switched off.
+#[must_use]
+pub fn wrong_kernels() -> Vec<EngineSpec> {
+    classic::wrong_kernels(RECORDING_KERNEL).into_iter().map(|text| EngineSpec { text }).collect()
+}
+
+/// Builds an engine that one thread calls.
+///
+/// # Errors
+///
+/// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
+pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
+    build_for(spec, machine, false)
+}
+
+/// The same for real threads, each the only one of its CPU, where `for_threads` says so.
+pub fn build_for(
+    spec: &EngineSpec,
+    machine: &MachineConfig,
+    for_threads: bool,
+) -> Result<Box<dyn Engine>, EngineError> {
+    let built = match freehold::Options::of(spec.name()) {
+        Some(options) => freehold::build(options, machine, for_threads),
+        None => ClassicEngine::new(spec.name(), machine)
+            .map(|engine| Box::new(engine) as Box<dyn Engine>),
+    };
+    built.map_err(|reason| spec.unbuildable(reason))
+}
+
+/// Builds an engine, lends it to `run`, and gives its memory back.
+///
+/// # Errors
+///
+/// [`EngineError::Unbuildable`] as [`build`].
+pub fn with_simulated<R>(
+    spec: &EngineSpec,
+    machine: &MachineConfig,
+    run: impl FnOnce(&dyn Simulated) -> R,
+) -> Result<R, EngineError> {
+    let ran = match freehold::Options::of(spec.name()) {
+        Some(options) => freehold::with_simulated(options, machine, run),
+        None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
+    };
+    ran.map_err(|reason| spec.unbuildable(reason))
+}
+
+/// The name of an entry that is most like `name`, unless none is much like it.
+fn similar(name: &str, entries: &[Entry]) -> Option<String> {
+    nearest(name, entries.iter().map(|entry| entry.name.as_str())).map(str::to_owned)
+}

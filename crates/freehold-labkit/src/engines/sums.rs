@@ -1,0 +1,41 @@
+//! Several as one: statistics of Freehold's zones, and the frees of a batch of chunks.
+
+use freehold::{Order, Pfn, ZoneStats};
+
+use crate::engine::Count;
+
+/// Two zones as one, as far as the laboratory asks.
+pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
+    macro_rules! add {
+        ($($field:ident)+) => { $(sum.$field.add(&more.$field);)+ };
+    }
+    add!(blocks_by_type free_chunks lock_work_histogram managed free free_in_cpus free_blocks lock_acquisitions lock_work);
+    add!(fallbacks mixed splits);
+    sum.lock_work_max = sum.lock_work_max.max(more.lock_work_max);
+    sum
+}
+
+/// Frees chunks where single frames have a call for many: those 64 at a time, larger ones each by
+/// itself.
+#[inline(always)]
+pub fn free_chunks<T, E>(
+    to: &mut T,
+    chunks: &[(Pfn, Order)],
+    one: impl Fn(&mut T, Pfn, Order) -> Result<(), E>,
+    bulk: impl Fn(&mut T, &[Pfn]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut frames = [Pfn::new(0); 64];
+    for part in chunks.chunks(frames.len()) {
+        let mut singles = 0;
+        for &(pfn, order) in part {
+            if order == Order::ZERO {
+                frames[singles] = pfn;
+                singles += 1;
+            } else {
+                one(to, pfn, order)?;
+            }
+        }
+        bulk(to, &frames[..singles])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Threads as CPUs, and for a replay on threads how often they wait in Freehold.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use freehold::Platform;
+
+/// Turns of a wait before the processor is left to others: whoever is waited for may need it.
+const SPINS: u32 = 64;
+
+std::thread_local! {
+    /// Of the call that this thread is in: turns waited, when the first was and when the last.
+    static WAIT: Cell<Option<(u32, Instant, Instant)>> = const { Cell::new(None) };
+}
+
+/// Threads of this process as CPUs. Where the system has `membarrier(2)`, the owner of a CPU enters
+/// its state with plain stores and loads; elsewhere with an ordinary lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostThreads {
+    barrier: bool,
+}
+
+impl HostThreads {
+    /// Asks the system for the barrier.
+    pub fn new() -> Self {
+        Self { barrier: register() }
+    }
+
+    /// Whether the system has the barrier.
+    pub fn has_barrier(self) -> bool {
+        self.barrier
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn register() -> bool {
+    rustix::thread::membarrier(rustix::thread::MembarrierCommand::RegisterPrivateExpedited).is_ok()
+}
+
+#[cfg(target_os = "linux")]
+fn barrier() {
+    // It can fail only where it has not been registered.
+    let done = rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited);
+    debug_assert!(done.is_ok());
+}
+
+#[cfg(not(target_os = "linux"))]
+fn register() -> bool {
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+fn barrier() {}
+
+impl Platform for HostThreads {
+    fn has_heavy_barrier(&self) -> bool {
+        self.barrier
+    }
+
+    fn heavy_barrier(&self) {
+        barrier();
+    }
+}
+
+/// CPUs that are owned, with what they wait for counted: by threads, with the system's barrier; or
+/// all by one thread, which has seen whatever any of them did, so that a barrier has nothing to
+/// wait for.
+#[derive(Default)]
+pub(super) struct Counting {
+    threads: Option<HostThreads>,
+    barriers: AtomicU64,
+    waits: AtomicU64,
+    wait_ns: AtomicU64,
+}
+
+impl Counting {
+    pub(super) fn threads() -> Self {
+        Self { threads: Some(HostThreads::new()), ..Self::default() }
+    }
+}
+
+impl Platform for Counting {
+    fn has_heavy_barrier(&self) -> bool {
+        self.threads.is_none_or(HostThreads::has_barrier)
+    }
+
+    fn heavy_barrier(&self) {
+        // Relaxed: a count that carries nothing.
+        self.barriers.fetch_add(1, Relaxed);
+        self.threads.iter().for_each(HostThreads::heavy_barrier);
+    }
+
+    fn relax(&self) {
+        let (turns, begun) =
+            WAIT.get().map_or_else(|| (0, Instant::now()), |(turns, begun, _)| (turns, begun));
+        if turns < SPINS {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+        WAIT.set(Some((turns.saturating_add(1), begun, Instant::now())));
+    }
+}
+
+/// A platform that knows of waits, or has none.
+pub trait Waits: Platform + Send + 'static {
+    /// A call has ended: what it waited, if it did, is one wait.
+    fn call_ended(&self) {}
+
+    /// Waits, and nanoseconds of them.
+    fn waited(&self) -> [u64; 2] {
+        [0, 0]
+    }
+
+    /// Heavy barriers, where they are counted.
+    fn barriers(&self) -> u64 {
+        0
+    }
+}
+
+impl Waits for Counting {
+    fn call_ended(&self) {
+        if let Some((_, begun, last)) = WAIT.take() {
+            let ns = u64::try_from(last.duration_since(begun).as_nanos()).unwrap_or(u64::MAX);
+            // Relaxed, both: counts that carry nothing.
+            self.waits.fetch_add(1, Relaxed);
+            self.wait_ns.fetch_add(ns, Relaxed);
+        }
+    }
+
+    fn waited(&self) -> [u64; 2] {
+        // Relaxed: exact while nobody waits.
+        [self.waits.load(Relaxed), self.wait_ns.load(Relaxed)]
+    }
+
+    fn barriers(&self) -> u64 {
+        // Relaxed: as above.
+        self.barriers.load(Relaxed)
+    }
+}
+
+impl Waits for freehold::SingleCpu {}
+impl Waits for HostThreads {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_turns_of_one_call_are_one_wait() {
+        let platform = Counting::threads();
+        platform.call_ended();
+        assert_eq!(platform.waited()[0], 0);
+        for _ in 0..2 {
+            (0..100).for_each(|_| platform.relax());
+            platform.call_ended();
+            platform.call_ended();
+        }
+        assert_eq!(platform.waited()[0], 2);
+    }
+}
+
+/// A process with a single thread: whatever another CPU's owner did, this thread did, so there is
+/// nothing to wait for. For counting instructions under tools that do not know `membarrier(2)`; the
+/// owner's path is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InitialThread;
+
+impl Platform for InitialThread {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
+}
+
+impl Waits for InitialThread {}

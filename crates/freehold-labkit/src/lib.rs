@@ -1,0 +1,49 @@
+//! What the commands of Freehold's laboratory stand on: engines by name, replays of traces, tables,
+//! JSON, and what every command line has. Traces are read by [`freehold_trace`].
+//!
+//! ```text
+//!  freehold (replay, record, engines)   freehold-bench   freehold-simulate   freehold-report   freehold-soak
+//!                      \                      |                  |                 |              /
+//!  freehold-labkit      cli  report  replay  engines  engine  significance  random  pool
+//!                                              |
+//!  freehold-trace      freehold-classic      freehold
+//! ```
+//!
+//! ```text
+//!  trace file ──> TraceReader ──> replay ──> Engine (one a design) ──> Counters ──> report (table, JSON)
+//!                 (any format)    maps frames, orders events
+//! ```
+
+#![deny(unsafe_code)]
+
+// The library is engines, and what one can ask of them. The rest is public for the commands and
+// their tests, and no interface that others use.
+#[doc(hidden)]
+pub mod better;
+#[doc(hidden)]
+pub mod cli;
+#[doc(hidden)]
+pub mod defaults;
+pub mod engine;
+pub mod engines;
+#[doc(hidden)]
+pub mod kinds;
+#[doc(hidden)]
+pub mod nearest;
+#[doc(hidden)]
+pub mod one_line;
+#[doc(hidden)]
+pub mod pool;
+#[doc(hidden)]
+pub mod random;
+#[doc(hidden)]
+pub mod replay;
+#[doc(hidden)]
+pub mod report;
+#[doc(hidden)]
+pub mod significance;
+
+/// The page that package registries show, here so that its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

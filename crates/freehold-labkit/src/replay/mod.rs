@@ -1,0 +1,228 @@
+//! Replaying a trace of one kernel's page allocator through other designs.
+//!
+//! A replay reads its trace twice. The `survey` counts what is in it, which says how large a
+//! machine is needed ([`sizing`]) and what to put in for allocations the trace does not show. Then
+//! the trace is decoded once more and every engine carries out the same operations side by side
+//! ([`replay`]). At its end everything still live is given back, and each engine must be whole
+//! again.
+//!
+//! Memory is in proportion to what is live at once in the trace, not to its length.
+
+pub mod against_kernel;
+mod applier;
+mod broadcast;
+mod by_order;
+mod driver;
+mod errors;
+mod facts;
+pub mod fill;
+mod frame_set;
+mod frames;
+mod mapper;
+pub mod memory_map;
+mod op;
+pub mod outcome;
+pub mod sizing;
+mod source;
+pub mod starting_lists;
+mod survey;
+pub mod threads;
+mod whole;
+
+pub use by_order::ByOrder;
+pub use driver::Driver;
+pub use facts::TraceFacts;
+pub use frames::{Found, FrameIndex};
+pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
+pub use memory_map::MemoryMap;
+pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
+pub use outcome::{EngineOutcome, Sample};
+pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace, each_event};
+pub use survey::{Survey, survey};
+
+use freehold::FrameRange;
+use freehold_trace::ticks::Tick;
+use serde::Serialize;
+
+use crate::engine::Engine;
+
+/// Samples of memory taken over the time of a trace, unless asked for otherwise.
+pub const SAMPLES: u32 = 200;
+
+pub struct NamedEngine {
+    /// As on the command line.
+    pub name: String,
+    pub engine: Box<dyn Engine>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplayOptions {
+    /// CPUs of the machine; CPUs of the trace beyond are folded onto these.
+    pub cpus: u16,
+    /// Whether to put in what must have been allocated before the trace; the survey was made with
+    /// the same.
+    pub warm: bool,
+    /// Engines at work at the same time.
+    pub jobs: usize,
+    pub samples: u32,
+    /// Of these, how many to take a map of every pageblock at; 0 for none. Each walks all of
+    /// memory.
+    pub memory_maps: u32,
+}
+
+/// The result of replaying one trace. As in `--json`: fields may be added, none renamed or removed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replay {
+    #[serde(rename = "trace")]
+    pub survey: Survey,
+    pub machine: Machine,
+    /// Allocations and frees that each engine was asked for while the trace ran: the events of "per
+    /// event".
+    #[serde(rename = "replayed_events")]
+    pub replayed: u64,
+    /// Allocations put in that the trace does not show.
+    pub injected: u64,
+    /// How it was shared out, where each CPU had a thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<threads::ThreadsReport>,
+    #[serde(skip)]
+    pub beginning: Beginning,
+    /// What came of each engine, in the order given.
+    pub engines: Vec<EngineOutcome>,
+}
+
+/// What a replay was on.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Machine {
+    pub memory_frames: u64,
+    pub cpus: u16,
+    /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by
+    /// the trace's needs) or "given".
+    pub origin: Origin,
+    pub free_frames_begin: u64,
+    /// Frames recorded as free that are in use here, since the pageblocks of their type have no
+    /// place for them. Not among them: what CPUs held beside chunks of order 10, which begins in
+    /// use.
+    pub free_frames_left_out: u64,
+    pub cma_frames: u64,
+}
+
+impl Machine {
+    fn new(beginning: &Beginning, memory_frames: u64, cpus: u16) -> Self {
+        Self {
+            memory_frames,
+            cpus,
+            origin: beginning.origin,
+            free_frames_begin: beginning
+                .layout
+                .as_ref()
+                .map_or(memory_frames, fill::Layout::free_frames),
+            free_frames_left_out: beginning.layout.as_ref().map_or(0, fill::Layout::left_out),
+            cma_frames: beginning.cma.iter().map(FrameRange::len).sum(),
+        }
+    }
+}
+
+impl Replay {
+    pub fn is_whole(&self) -> bool {
+        self.engines.iter().all(|engine| engine.whole)
+    }
+}
+
+/// Where the machine and the contents of its memory come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// As recorded: the zone's size, marks and CPU settings, and what was free and in use.
+    Recorded,
+    /// As recorded, but all memory free.
+    Pristine,
+    /// Sized by the trace's needs, all memory free: nothing was recorded beside it.
+    #[default]
+    Assumed,
+    /// Of the size asked for, all memory free.
+    Given,
+}
+
+/// The state that every engine begins in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Beginning {
+    pub origin: Origin,
+    /// The zone's contents; `None`: all of it is free.
+    pub layout: Option<fill::Layout>,
+    /// Which of the memory is CMA.
+    pub cma: Vec<FrameRange>,
+    /// When within a second the periodic work runs, where `ticks` does not say when it ran.
+    pub tick_phase_ns: u64,
+    /// When it ran.
+    pub ticks: Option<Vec<Tick>>,
+}
+
+impl Default for Beginning {
+    fn default() -> Self {
+        Self {
+            origin: Origin::default(),
+            layout: None,
+            cma: Vec::new(),
+            tick_phase_ns: TICK_PHASE_NS,
+            ticks: None,
+        }
+    }
+}
+
+/// Replays a surveyed trace through `engines`, all of which were built for the same machine and
+/// have all memory free; each is put into the state it begins in first.
+///
+/// `progress` is called now and then with the events so far and the reader's own progress (done,
+/// total).
+pub fn replay(
+    beginning: Beginning,
+    trace: &dyn Trace,
+    survey: &Survey,
+    engines: &[NamedEngine],
+    memory_frames: u64,
+    options: ReplayOptions,
+    progress: impl FnMut(u64, (u64, u64)),
+) -> Result<Replay, SourceError> {
+    let mapper = mapper_options(&beginning, survey, options, options.samples.max(1));
+    let done = broadcast::broadcast(trace, engines, mapper, options, &beginning, progress)?;
+    Ok(Replay {
+        survey: survey.clone(),
+        replayed: done.replayed,
+        injected: done.facts.injected,
+        machine: Machine::new(&beginning, memory_frames, options.cpus),
+        threads: None,
+        beginning,
+        engines: done.outcomes,
+    })
+}
+
+/// Between two of so many samples over the time of a trace.
+fn sample_every_ns(survey: &Survey, samples: u32) -> u64 {
+    survey.facts.span_ns().div_ceil(u64::from(samples)).max(1)
+}
+
+/// The moment of the sample in the middle of a trace that [`SAMPLES`] are taken of.
+pub fn middle_ns(survey: &Survey) -> u64 {
+    survey.facts.first_ts_ns + u64::from(SAMPLES / 2) * sample_every_ns(survey, SAMPLES)
+}
+
+/// How a surveyed trace becomes operations, with so many samples over its time.
+fn mapper_options(
+    beginning: &Beginning,
+    survey: &Survey,
+    options: ReplayOptions,
+    samples: u32,
+) -> MapperOptions {
+    MapperOptions {
+        schedule: Some(Schedule {
+            cpus: options.cpus,
+            first_ts_ns: survey.facts.first_ts_ns,
+            sample_every_ns: sample_every_ns(survey, samples),
+            samples,
+            tick_phase_ns: beginning.tick_phase_ns,
+        }),
+        warm: if options.warm { survey.warm.clone() } else { Vec::new() },
+        ticks: beginning.ticks.clone(),
+    }
+}

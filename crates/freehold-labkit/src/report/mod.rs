@@ -1,0 +1,22 @@
+//! Presenting what a replay found out: tables for people, JSON for programs.
+
+pub mod against_kernel;
+pub mod number;
+pub mod paths;
+pub mod power;
+pub mod table;
+pub mod threads;
+pub mod verdict;
+
+pub use number::{decimal, percent, thousands};
+
+/// Each name once, in the order in which they come.
+pub fn unique<T: PartialEq>(names: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}

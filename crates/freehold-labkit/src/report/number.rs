@@ -1,0 +1,103 @@
+//! Numbers the way the tables print them.
+
+/// A count with separators: `1,234,567`.
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// How much more `value` is than `base`: `+12.3%`; `None` where there is nothing to compare with (a
+/// base of 0).
+pub fn percent(base: f64, value: f64) -> Option<String> {
+    if base == value {
+        return Some("0.0%".to_owned());
+    }
+    if base == 0.0 || !base.is_finite() || !value.is_finite() {
+        return None;
+    }
+    let change = (value - base) / base.abs() * 100.0;
+    // Beyond a thousand per cent a factor says more.
+    Some(if change >= 1000.0 { format!("x{:.0}", value / base) } else { format!("{change:+.1}%") })
+}
+
+/// A number with as many decimals as help: three below 10, one below 1000, none above.
+pub fn decimal(value: f64) -> String {
+    match value.abs() {
+        v if v < 10.0 => format!("{value:.3}"),
+        v if v < 1000.0 => format!("{value:.1}"),
+        v if v < u64::MAX as f64 => thousands(value.round() as u64),
+        _ => format!("{value:e}"),
+    }
+}
+
+/// How many a second: whole from 10 up, because what comes after says nothing.
+pub fn per_second(rate: f64) -> String {
+    let rate = if rate.is_finite() { rate.max(0.0) } else { 0.0 };
+    if rate < 10.0 {
+        format!("{rate:.1}/s")
+    } else {
+        format!("{}/s", thousands(rate.round() as u64))
+    }
+}
+
+/// A length of time.
+pub fn duration(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+/// Frames as an amount of memory.
+pub(super) fn memory(frames: u64) -> String {
+    let kib = frames * 4;
+    match kib {
+        0..1024 => format!("{kib} KiB"),
+        1024..1_048_576 => format!("{:.1} MiB", kib as f64 / 1024.0),
+        _ => format!("{:.2} GiB", kib as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_get_separators() {
+        for (n, text) in
+            [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567"), (12_345, "12,345")]
+        {
+            assert_eq!(thousands(n), text);
+        }
+    }
+
+    #[test]
+    fn rates_have_no_decimals_that_say_nothing() {
+        for (rate, text) in [
+            (1_365_802.7, "1,365,803/s"),
+            (12.3, "12/s"),
+            (0.04, "0.0/s"),
+            (f64::INFINITY, "0.0/s"),
+        ] {
+            assert_eq!(per_second(rate), text);
+        }
+    }
+
+    #[test]
+    fn changes_are_relative_to_the_baseline() {
+        assert_eq!(percent(200.0, 150.0).as_deref(), Some("-25.0%"));
+        assert_eq!(percent(200.0, 300.0).as_deref(), Some("+50.0%"));
+        assert_eq!(percent(1.0, 25.0).as_deref(), Some("x25"));
+        assert_eq!(percent(0.0, 0.0).as_deref(), Some("0.0%"));
+        assert_eq!(percent(0.0, 3.0), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! `freehold compare`: two results beside each other.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::results::{read_or_report, shown_name};
+use crate::compare::output::{Document, table};
+use crate::compare::{Comparison, Incomparable, Verdict, Wanted, compare};
+use crate::html::Source;
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::target::is_dash;
+use freehold_labkit::cli::{Outcome, output};
+
+const EXAMPLES: &str = "\
+Examples:
+  freehold replay --json > now.json; freehold compare main.json now.json
+  freehold compare --worse 2 -e freehold main.json now.json
+                                                exit code 1 for anything worse by more than 2 %
+  freehold compare --worse 5 -m zone_lock_work -m free_blocks_end main.json now.json
+  freehold compare --json main.json now.json | jq '.figures[] | select(.verdict == \"worse\")'
+  freehold report --baseline main.json now.json the same as a page
+
+Compared is what both results have: the same trace on the same machine, benchmark, or simulated machine, by the same \
+engine, with the same seed. Counts are exact, and the same on every machine. Benchmarks that were run several times differ \
+where the two-sided Mann-Whitney U test says so at 5 %, which takes 4 runs on each side; a difference that is not \
+significant is unclear, and never worse. The time of an event in a replay is noisy and not judged. Of several seeds the mean \
+is shown.
+
+--json prints {\"command\": \"compare\", \"before\", \"after\", \"tolerance_percent\", \"worse\", \"better\", \"summary\", \
+\"figures\": [{\"command\", \"what\", \"engine\", \"metric\", \"better\": \"less\", \"more\" or \"neither\", \"before\", \
+\"after\", \"percent\", \"seeds\", \"p\", \"verdict\": \"worse\", \"better\", \"same\", \"unclear\" or \"neither\"}], \
+\"only_before\", \"only_after\"}.
+
+Exit codes: 0 fine; 1 with --worse, something is worse; 2 wrong usage, or results that cannot be compared.";
+
+#[derive(Args, Clone, PartialEq, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct CompareArgs {
+    /// The older result: what `freehold replay`, `bench`, `bench fragmentation` or `simulate`
+    /// printed with --json, or a page that `freehold report` wrote; '-' is standard input.
+    #[arg(value_name = "BEFORE")]
+    before: PathBuf,
+
+    /// The newer result.
+    #[arg(value_name = "AFTER")]
+    after: PathBuf,
+
+    /// End with exit code 1 if a figure is worse by more than so many per cent.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    worse: Option<f64>,
+
+    /// Compare only this engine. May be given several times.
+    #[arg(short, long = "engine", value_name = "NAME")]
+    engines: Vec<String>,
+
+    /// Compare only this metric, by its name in the table. May be given several times.
+    #[arg(short, long = "metric", value_name = "NAME")]
+    metrics: Vec<String>,
+
+    /// Show what is equal, too.
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
+    if is_dash(&args.before) && is_dash(&args.after) {
+        return Err(CliError::new("standard input can be read only once, but '-' was given twice"));
+    }
+    let wanted = Wanted { engines: args.engines.clone(), metrics: args.metrics.clone() };
+    let (before, after) = (read_or_report(&args.before)?, read_or_report(&args.after)?);
+    let names = names(std::slice::from_ref(&args.before), std::slice::from_ref(&args.after));
+    let comparison =
+        compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0))
+            .map_err(failed)?;
+    output::result(args.json, &Document::from(&comparison), |style| {
+        table(&comparison, args.all, style)
+    })?;
+    let is_worse = args.worse.is_some() && comparison.count(Verdict::Worse) > 0;
+    Ok(if is_worse { Outcome::Worse } else { Outcome::Fine })
+}
+
+/// Results that have been read beside those in older files.
+pub(super) fn with_baseline(
+    baseline: &[PathBuf],
+    inputs: &[PathBuf],
+    sources: &[Source],
+    wanted: &Wanted,
+) -> Result<Comparison, CliError> {
+    let before: Vec<Vec<Source>> =
+        baseline.iter().map(|path| read_or_report(path)).collect::<Result<_, _>>()?;
+    let names = names(baseline, inputs);
+    compare((&names.0, &before.concat()), (&names.1, sources), wanted, 0.0).map_err(failed)
+}
+
+/// What to call two results: the names of their files, with the folders where those are what
+/// differs.
+fn names(before: &[PathBuf], after: &[PathBuf]) -> (String, String) {
+    let join = |paths: &[PathBuf], name: fn(&PathBuf) -> String| {
+        paths.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    let short = (join(before, |path| shown_name(path)), join(after, |path| shown_name(path)));
+    if short.0 != short.1 {
+        return short;
+    }
+    let long = (
+        join(before, |path| path.display().to_string()),
+        join(after, |path| path.display().to_string()),
+    );
+    if long.0 == long.1 {
+        (format!("{} (before)", short.0), format!("{} (after)", short.1))
+    } else {
+        long
+    }
+}
+
+fn failed(why: Incomparable) -> CliError {
+    CliError::new(why.message).hint(why.hint)
+}
+
+/// `2.5`: by how much a figure may be worse.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
+    let percent = percent.filter(|percent| percent.is_finite() && *percent >= 0.0);
+    percent.ok_or_else(|| format!("'{text}' is no percentage: a number from 0 up, for example 2.5"))
+}

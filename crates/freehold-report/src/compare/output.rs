@@ -1,0 +1,152 @@
+//! A comparison as a table for people, and as JSON.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Attribute, Cell, Color};
+use serde::Serialize;
+
+use super::{Compared, Comparison, Place, Verdict};
+use freehold_labkit::report::number::decimal;
+use freehold_labkit::report::percent;
+use freehold_labkit::report::table::{Style, new_table, right, trim_lines};
+use freehold_labkit::report::thousands;
+
+/// What `--json` prints.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Document<'a> {
+    /// Always `compare`.
+    pub command: &'static str,
+    /// How many figures are.
+    pub worse: usize,
+    pub better: usize,
+    pub summary: String,
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+}
+
+impl<'a> From<&'a Comparison> for Document<'a> {
+    fn from(comparison: &'a Comparison) -> Self {
+        Self {
+            command: "compare",
+            worse: comparison.count(Verdict::Worse),
+            better: comparison.count(Verdict::Better),
+            summary: summary(comparison),
+            comparison,
+        }
+    }
+}
+
+/// The verdict in a sentence or two.
+pub fn summary(comparison: &Comparison) -> String {
+    let tolerance = comparison.tolerance_percent;
+    let by = if tolerance > 0.0 { format!(" by more than {tolerance} %") } else { String::new() };
+    let mut text = format!(
+        "Of {} figures {} {} worse{by}, {} better",
+        thousands(comparison.figures.len() as u64),
+        comparison.count(Verdict::Worse),
+        if comparison.count(Verdict::Worse) == 1 { "is" } else { "are" },
+        comparison.count(Verdict::Better),
+    );
+    let unclear = comparison.count(Verdict::Unclear);
+    if unclear > 0 {
+        let _ = write!(text, "; {unclear} differ by no more than runs of one thing do");
+    }
+    text.push('.');
+    if let Some(worst) = worst(comparison) {
+        let Place { what, engine, metric, .. } = &worst.place;
+        let change = percent(worst.before, worst.after).unwrap_or_else(|| "from 0".to_owned());
+        let _ = write!(text, " The worst: {metric} of {engine}, {what}, {change}.");
+    }
+    text
+}
+
+/// The figure that got worse by most; of those that came from nothing the first.
+fn worst(comparison: &Comparison) -> Option<&Compared> {
+    let worse = comparison.figures.iter().filter(|figure| figure.verdict == Verdict::Worse);
+    let size = |figure: &Compared| figure.percent.map_or(f64::INFINITY, f64::abs);
+    // Of equal ones `max_by` gives the last.
+    worse.rev().max_by(|a, b| size(a).total_cmp(&size(b)))
+}
+
+/// The table: what differs, or all of it.
+pub fn table(comparison: &Comparison, all: bool, style: Style) -> String {
+    let mut text = String::new();
+    for note in &comparison.notes {
+        let _ = writeln!(text, "Note: {note}.");
+    }
+    let is_shown = |figure: &&Compared| all || figure.before != figure.after;
+    let shown: Vec<&Compared> = comparison.figures.iter().filter(is_shown).collect();
+    if !shown.is_empty() {
+        let _ = writeln!(text, "{}\n", trim_lines(&rows(comparison, &shown, style)));
+    }
+    text.push_str(&summary(comparison));
+    let equal = comparison.figures.len() - shown.len();
+    if equal > 0 {
+        let _ = write!(text, " {} not shown, they are equal.", thousands(equal as u64));
+    }
+    text.push('\n');
+    for (name, only) in
+        [(&comparison.before, &comparison.only_before), (&comparison.after, &comparison.only_after)]
+    {
+        let mut places: Vec<String> = only.iter().map(ToString::to_string).collect();
+        places.dedup();
+        if !places.is_empty() {
+            let _ = writeln!(text, "Only in {name}: {}.", few(&places));
+        }
+    }
+    text
+}
+
+/// So many are named.
+const NAMED: usize = 6;
+
+fn few(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let named = names[..names.len().min(NAMED)].join("; ");
+    if more > 0 { format!("{named}; and {more} more") } else { named }
+}
+
+fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
+    let mut table = new_table(style);
+    table.set_header([
+        "",
+        "engine",
+        &comparison.before,
+        &comparison.after,
+        "change",
+        "p",
+        "verdict",
+    ]);
+    let mut place = "";
+    for figure in shown {
+        if figure.place.what != place {
+            place = &figure.place.what;
+            let cell = Cell::new(place);
+            table.add_row([if style.color { cell.add_attribute(Attribute::Bold) } else { cell }]);
+        }
+        let verdict = Cell::new(figure.verdict.text());
+        let verdict = match figure.verdict {
+            Verdict::Worse if style.color => verdict.fg(Color::Red),
+            Verdict::Better if style.color => verdict.fg(Color::Green),
+            _ => verdict,
+        };
+        table.add_row([
+            Cell::new(format!("  {}", figure.place.metric)),
+            Cell::new(&figure.place.engine),
+            right(number(figure.before)),
+            right(number(figure.after)),
+            right(percent(figure.before, figure.after).unwrap_or_default()),
+            right(figure.p.map(|p| format!("{p:.3}")).unwrap_or_default()),
+            verdict,
+        ]);
+    }
+    table.to_string()
+}
+
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 && (0.0..1e15).contains(&value) {
+        thousands(value as u64)
+    } else {
+        decimal(value)
+    }
+}

@@ -1,0 +1,17 @@
+//! What to do with results: one HTML page of them (`freehold report`), or two of them beside each
+//! other (`freehold compare`).
+//!
+//! ```text
+//!  JSON of replay, bench, fragmentation, simulate ──> html     the page: tables, charts, the picture of memory
+//!                                               └──> compare  every figure of one beside that of the other
+//! ```
+
+#![deny(unsafe_code)]
+// A program: what is public is for its tests and for other programs of the laboratory.
+#![allow(missing_docs)]
+
+mod cli;
+pub mod compare;
+pub mod html;
+
+pub use cli::{command, main};

@@ -1,0 +1,244 @@
+//! The cost model: what each step of a call takes, in nanoseconds, on one machine.
+//!
+//! Every constant is measured by itself by `freehold calibrate` ([`super::calibrate`] says how),
+//! never fitted to the workloads that a validation compares. Which step a call takes is not
+//! modelled: the engine itself is run, and says.
+//!
+//! ```text
+//!   call = local cost                              alloc_ns, free_ns, batch_free_ns, remote_free_ns
+//!        + changes under the CPU's own lock        pcp_step_ns, merge_step_ns
+//!        + waiting for a lock                      the queue (super::lock)
+//!        + each hold of the zone lock              hold_ns + steps x refill_step_ns or drain_step_ns
+//!              the first after another CPU's       + bounce_ns: the lock's line and what it protects
+//!        + each heavy barrier                        barrier_ns x the other CPUs
+//!        + lines that another CPU wrote            transfer_ns where the next step waits for it, line_ns in a run,
+//!                                                  chain_ns along a list
+//!              on another socket                   x socket_factor
+//! ```
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use freehold_labkit::engine::Family;
+
+/// What one family of engines costs by itself, on one CPU, its lines at hand. Nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineCosts {
+    /// A frame allocated from what the CPU holds.
+    pub alloc_ns: f64,
+    /// A frame freed to the CPU itself.
+    pub free_ns: f64,
+    /// The same in a batch of 31, each.
+    pub batch_free_ns: f64,
+    /// A frame freed that another CPU owns or holds, each line already there; for freehold, into a
+    /// word that another CPU wrote last.
+    pub remote_free_ns: f64,
+    /// A step of a hold by an allocation.
+    pub refill_step_ns: f64,
+    /// A step of a hold by a free.
+    pub drain_step_ns: f64,
+    /// A chunk split, merged or taken over by the CPU; for freehold, a block collected.
+    pub pcp_step_ns: f64,
+    /// A list entry that a merge pass looks at.
+    pub merge_step_ns: f64,
+}
+
+/// All constants, and the machine they were measured on.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    pub machine: String,
+    /// CPUs it had.
+    pub measured_cpus: u16,
+    /// An uncontended atomic read-modify-write.
+    pub rmw_ns: f64,
+    /// A line handed to another core that waits for it, as every locked read-modify-write does.
+    pub transfer_ns: f64,
+    /// A line that another core wrote, in a run of such lines that is read and written by plain
+    /// instructions: their transfers overlap.
+    pub line_ns: f64,
+    /// The same where each line names the next, as on a list: their transfers do not overlap.
+    pub chain_ns: f64,
+    /// How much longer from another socket. Not measured where there is one socket only.
+    pub socket_factor: f64,
+    pub cores_per_socket: u16,
+    /// Taking and leaving an uncontended zone lock.
+    pub hold_ns: f64,
+    /// What a hold takes longer where another CPU had the lock before.
+    pub bounce_ns: f64,
+    /// A heavy barrier, for each other CPU that it makes pass one: measured with one, and so for
+    /// many an upper bound, since their interrupts overlap. 0 in models that were measured before
+    /// it was: then it is free.
+    #[serde(default)]
+    pub barrier_ns: f64,
+    /// Sending or receiving a message of 64 frames through a ring.
+    pub message_ns: f64,
+    /// Writing a frame full of zeros, as a page fault does.
+    pub zero_frame_ns: f64,
+    /// What the step of a workload costs by itself, with an engine that does nothing.
+    pub caller_ns: f64,
+    pub engines: BTreeMap<Family, EngineCosts>,
+    /// What it said beside real threads on that machine (`freehold simulate --validate`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validated: Vec<Validated>,
+}
+
+/// The measured constants of a record: by name, and as the medians of several measurements.
+macro_rules! measured {
+    ($Record:ident, $count:literal: $($name:ident)+) => {
+        impl $Record {
+            fn named(&self) -> [(&'static str, f64); $count] {
+                [$((stringify!($name), self.$name)),+]
+            }
+
+            fn set_medians(&mut self, all: &[Self]) {
+                let middle = |of: fn(&Self) -> f64| {
+                    let mut values: Vec<f64> = all.iter().map(of).collect();
+                    values.sort_by(f64::total_cmp);
+                    values[values.len() / 2]
+                };
+                $(self.$name = middle(|one| one.$name);)+
+            }
+        }
+    };
+}
+
+measured! { EngineCosts, 8:
+    alloc_ns free_ns batch_free_ns remote_free_ns refill_step_ns drain_step_ns pcp_step_ns merge_step_ns
+}
+measured! { Model, 10:
+    rmw_ns transfer_ns line_ns chain_ns hold_ns bounce_ns barrier_ns message_ns zero_frame_ns caller_ns
+}
+
+/// A workload that was run on real threads as well.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Validated {
+    pub workload: String,
+    pub engine: String,
+    /// CPUs, and threads.
+    pub cpus: u16,
+    /// Simulated frames a second beside measured ones: how many per cent more.
+    pub difference_percent: f64,
+}
+
+/// The model that is used where none is given.
+const DEFAULT: &str = include_str!("default_model.json");
+
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    #[error("not a model that 'freehold calibrate' wrote: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("the model's {name} is {value}: it must be a number of at least {least}")]
+    Constant { name: String, value: f64, least: f64 },
+    #[error("the model has no costs for engines like {0}")]
+    Missing(&'static str),
+}
+
+impl Model {
+    /// The checked-in one.
+    ///
+    /// # Panics
+    ///
+    /// Never: a test reads it.
+    pub fn standard() -> Self {
+        Self::parse(DEFAULT).expect("the checked-in model is read by a test")
+    }
+
+    /// Reads what `freehold calibrate --output` wrote.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        let model: Self = serde_json::from_str(text)?;
+        for (name, value, least) in model.constants() {
+            if !value.is_finite() || value < least {
+                return Err(ModelError::Constant { name, value, least });
+            }
+        }
+        match Family::ALL.into_iter().find(|family| !model.engines.contains_key(family)) {
+            Some(family) => Err(ModelError::Missing(family.measured_on())),
+            None => Ok(model),
+        }
+    }
+
+    /// Each constant's median in these, which were measured on one machine; of an even number of
+    /// them the upper one.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn median(models: &[Self]) -> Self {
+        let mut median = models[0].clone();
+        median.set_medians(models);
+        for (family, costs) in &mut median.engines {
+            costs
+                .set_medians(&models.iter().map(|model| model.engines[family]).collect::<Vec<_>>());
+        }
+        median
+    }
+
+    /// Every number by name, and the least it may be.
+    pub fn constants(&self) -> Vec<(String, f64, f64)> {
+        let own = self.named().into_iter().map(|(name, value)| (name.to_owned(), value, 0.0));
+        let sockets = [
+            ("socket_factor", self.socket_factor),
+            ("cores_per_socket", f64::from(self.cores_per_socket)),
+        ];
+        let sockets = sockets.map(|(name, value)| (name.to_owned(), value, 1.0));
+        let engines = self.engines.iter().flat_map(|(family, costs)| {
+            costs
+                .named()
+                .map(|(name, value)| (format!("{}: {name}", family.measured_on()), value, 0.0))
+        });
+        own.chain(sockets).chain(engines).collect()
+    }
+
+    /// How far off this workload was with this engine, in per cent, on the most CPUs that it was
+    /// compared on.
+    pub fn validated(&self, workload: &str, engine: &str) -> Option<f64> {
+        let same =
+            self.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
+        same.max_by_key(|row| row.cpus).map(|row| row.difference_percent)
+    }
+
+    /// Whether two CPUs are on different sockets.
+    pub fn across(&self, a: u16, b: u16) -> bool {
+        a / self.cores_per_socket != b / self.cores_per_socket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_standard_model_is_read_and_sockets_are_told_apart() {
+        let model = Model::standard();
+        assert_eq!(model.engines.len(), 4);
+        let per = model.cores_per_socket;
+        assert!(!model.across(0, per - 1) && model.across(per - 1, per));
+    }
+
+    #[test]
+    fn the_median_of_runs_is_each_constants() {
+        let with = |rmw_ns: f64, transfer_ns: f64, alloc_ns: f64| {
+            let mut model = Model { rmw_ns, transfer_ns, ..Model::standard() };
+            model.engines.values_mut().for_each(|costs| costs.alloc_ns = alloc_ns);
+            model
+        };
+        let models = [with(1.0, 9.0, 5.0), with(3.0, 7.0, 4.0), with(2.0, 8.0, 6.0)];
+        assert_eq!(Model::median(&models), with(2.0, 8.0, 5.0));
+        assert_eq!(Model::median(&models[..1]), models[0]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let change = |from: &str, to: &str| Model::parse(&DEFAULT.replacen(from, to, 1));
+        assert!(matches!(
+            change("\"rmw_ns\": ", "\"rmw_ns\": -"),
+            Err(ModelError::Constant { .. })
+        ));
+        assert!(matches!(change("rmw_ns", "rmv_ns"), Err(ModelError::Malformed(_))));
+        assert!(Model::parse("{}").is_err());
+    }
+}

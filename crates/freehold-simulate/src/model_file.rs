@@ -1,0 +1,19 @@
+//! A cost model that `freehold calibrate --output` wrote.
+
+use std::fs;
+use std::path::Path;
+
+use freehold_labkit::cli::error::CliError;
+
+use super::model::Model;
+
+/// Reads it; without a file, the model that is checked in.
+pub fn read(path: Option<&Path>) -> Result<Model, CliError> {
+    let Some(path) = path else { return Ok(Model::standard()) };
+    let hint = "'freehold calibrate --output FILE' writes one";
+    let text = fs::read_to_string(path).map_err(|error| {
+        CliError::new(format!("cannot read the model {}: {error}", path.display())).hint(hint)
+    })?;
+    Model::parse(&text)
+        .map_err(|error| CliError::new(format!("{}: {error}", path.display())).hint(hint))
+}

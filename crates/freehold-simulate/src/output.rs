@@ -1,0 +1,253 @@
+//! Rows as a table for people and as JSON.
+
+use std::fmt::Write as _;
+
+use comfy_table::Cell;
+use serde::Serialize;
+
+use super::model::Model;
+use super::row::{Bound, Row};
+use super::validation::ValidationRow;
+use freehold_labkit::better::Better;
+use freehold_labkit::report::table::{Style, new_table, rendered, right, trim_lines};
+use freehold_labkit::report::verdict::{Question, sentence_but};
+use freehold_labkit::report::{thousands, unique};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+pub struct Document<'a> {
+    /// Always `simulate`.
+    pub command: &'static str,
+    /// The seed, or the first of them.
+    pub seed: u64,
+    /// Which engine does best: see [`verdict`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    pub model: &'a Model,
+    pub rows: &'a [Row],
+    /// Simulated beside measured, of `freehold calibrate --validate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<&'a [ValidationRow]>,
+}
+
+impl<'a> Document<'a> {
+    pub fn new(
+        seed: u64,
+        model: &'a Model,
+        rows: &'a [Row],
+        validation: Option<&'a [ValidationRow]>,
+    ) -> Self {
+        Self { command: "simulate", seed, verdict: verdict(rows), model, rows, validation }
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Nanoseconds as people read them.
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{} ns", thousands(ns)),
+        10_000..10_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
+    }
+}
+
+/// Bytes as people name memory.
+pub fn memory(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB")];
+    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => {
+            format!("{} {unit}", bytes >> shift)
+        }
+        Some((shift, unit)) => {
+            format!(
+                "{:.1} {unit}",
+                bytes as f64 / f64::from(1u32 << 20) / f64::from(1u32 << (shift - 20))
+            )
+        }
+        None => format!("{bytes} B"),
+    }
+}
+
+pub(super) fn rate(per_second: f64) -> String {
+    if per_second >= 1e9 {
+        format!("{:.2} G", per_second / 1e9)
+    } else if per_second >= 1e6 {
+        format!("{:.1} M", per_second / 1e6)
+    } else {
+        thousands(per_second.round() as u64)
+    }
+}
+
+/// Rows of one workload, machine and seed: what one table shows.
+fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+    let group = |row: &Row| {
+        (row.workload.clone(), row.memory_bytes, row.seed, row.nodes, row.cma.map(|cma| cma.frames))
+    };
+    rows.chunk_by(move |a, b| group(a) == group(b))
+}
+
+/// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence.
+/// `None` for one engine. By how much is not said where its row is bound by think time: that would
+/// be a figure of the think time.
+pub fn verdict(rows: &[Row]) -> Option<String> {
+    const MOST: Question<'_> =
+        Question { best: "Most frames/s with the most CPUs", better: Better::More };
+    let engines = unique(rows.iter().map(|row| row.engine.as_str()));
+    let case = |group: &[Row]| {
+        let most = group.iter().map(|row| row.cpus).max();
+        let of = |engine: &&str| {
+            group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine)
+        };
+        engines
+            .iter()
+            .map(|engine| of(engine).map(|row| (row.frames_per_second, row.bound)))
+            .collect::<Vec<_>>()
+    };
+    let found: Vec<_> = groups(rows).map(case).collect();
+    let figures = |of: &Vec<Option<(f64, Bound)>>| {
+        (MOST, of.iter().map(|row| row.map(|(figure, _)| figure)).collect())
+    };
+    let cases: Vec<_> = found.iter().map(figures).collect();
+    sentence_but(&engines, &cases, MOST.best, |case, engine| {
+        found[case][engine].is_some_and(|(_, bound)| bound == Bound::Think)
+    })
+}
+
+/// The verdict, and a table for each workload and size of memory.
+pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
+    let mut text = verdict(rows).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
+    for part in groups(rows) {
+        let first = &part[0];
+        let think = if first.think_ns > 0.0 {
+            format!(", {} ns between", thousands(first.think_ns as u64))
+        } else {
+            String::new()
+        };
+        let memory = memory(first.memory_bytes);
+        let nodes =
+            if first.nodes > 1 { format!(" on {} nodes", first.nodes) } else { String::new() };
+        let cma = first.cma.map_or_else(String::new, |cma| {
+            format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE))
+        });
+        let _ = writeln!(
+            text,
+            "{}, {memory} of memory{nodes}{cma}, seed {}{think}",
+            first.workload, first.seed
+        );
+        let _ = writeln!(text, "{}\n", trim_lines(&group_table(part, style)));
+        if first.cma.is_some() {
+            let _ = writeln!(text, "{}\n", cma_table(part, style));
+        }
+    }
+    let bystanders = if rows.iter().any(|row| row.bystander_p999_ns.is_some()) {
+        "; with bystanders, of their calls"
+    } else {
+        ""
+    };
+    let _ = writeln!(
+        text,
+        "Waits are shares of all CPUs' time: for the zone lock, for CPUs' and groups' own locks, and for lines on their way to\n\
+         others. Bound: what most of all CPUs' time goes into, or the lock that is full; frames/s of rows bound by think are\n\
+         the think time's. p99.9 is of single calls{bystanders}. Simulated by the constants of: {}",
+        model.machine
+    );
+    text.push_str(&validation_note(rows));
+    text
+}
+
+fn group_table(rows: &[Row], style: Style) -> String {
+    let mut table = new_table(style);
+    table.set_header([
+        "CPUs",
+        "engine",
+        "frames/s",
+        "zone wait",
+        "CPU wait",
+        "line wait",
+        "bound",
+        "zone holds",
+        "group holds",
+        "longest",
+        "p99.9",
+        "fell back",
+        "free blocks",
+        "unusable",
+    ]);
+    let mut before = None;
+    for row in rows {
+        let cpus = if before == Some(row.cpus) { String::new() } else { row.cpus.to_string() };
+        before = Some(row.cpus);
+        let mut cells = vec![right(cpus), Cell::new(&row.engine)];
+        let p999 = row.bystander_p999_ns.unwrap_or(row.latency_p999_ns);
+        let numbers = [
+            format!("{}{}", rate(row.frames_per_second), if row.is_off() { " *" } else { "" }),
+            percent(row.zone_lock_wait_share),
+            percent(row.pcp_lock_wait_share + row.group_lock_wait_share),
+            percent(row.line_wait_share),
+            row.bound.text().to_owned(),
+            thousands(row.zone_lock_acquisitions),
+            thousands(row.group_lock_acquisitions),
+            time(row.longest_hold_ns),
+            time(p999),
+            thousands(row.fallbacks),
+            thousands(row.free_blocks),
+            format!("{:.4}", row.unusable_index),
+        ];
+        cells.extend(numbers.into_iter().map(right));
+        table.add_row(cells);
+    }
+    // Many columns: of the gaps between them no more than is needed, so that no figure is broken in
+    // two.
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 0));
+    });
+    table.to_string()
+}
+
+/// What CMA served, from the start on.
+fn cma_table(rows: &[Row], style: Style) -> String {
+    let header = [
+        "CPUs",
+        "engine",
+        "movable by CMA",
+        "CMA free, lowest",
+        "at the end",
+        "failed while free",
+        "movable",
+    ];
+    let cells = |row: &Row| {
+        let cma = row.cma.unwrap_or_default();
+        let numbers = [
+            percent(cma.share()),
+            thousands(cma.free_lowest),
+            thousands(cma.free_end),
+            thousands(cma.failed_while_free),
+            thousands(cma.failed_movable),
+        ];
+        [right(row.cpus), Cell::new(&row.engine)]
+            .into_iter()
+            .chain(numbers.map(right))
+            .collect::<Vec<_>>()
+    };
+    rendered(style, header, rows.iter().map(cells))
+}
+
+/// How far the rows with a star were off where they were compared with real threads; empty where
+/// there are none.
+pub(super) fn validation_note(rows: &[Row]) -> String {
+    let off = |row: &Row| {
+        let percent = row.validation_difference_percent.unwrap_or_default();
+        format!("{} with {} {percent:+.0} %", row.workload, row.engine)
+    };
+    let said = unique(rows.iter().filter(|row| row.is_off()).map(off));
+    if said.is_empty() {
+        return String::new();
+    }
+    format!(
+        "* Beside real threads on 2 CPUs the simulated frames/s were off by: {}.\n",
+        said.join(", ")
+    )
+}

@@ -1,0 +1,4 @@
+//! Tests of `freehold simulate` and of what is behind it.
+
+mod command;
+mod simulated;

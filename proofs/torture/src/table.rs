@@ -1,0 +1,95 @@
+//! The report for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::Cell;
+
+use super::report::{Report, Row};
+use freehold_labkit::report::number::{duration, thousands};
+use freehold_labkit::report::table::{Style, rendered, right};
+
+pub(crate) fn table(report: &Report, style: Style) -> String {
+    let mut text = String::new();
+    for (alone, title) in [(false, "all threads"), (true, "one thread alone")] {
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.alone == alone).collect();
+        if !rows.is_empty() {
+            let _ = writeln!(text, "{title}\n{}\n", one(&rows, alone, style));
+        }
+    }
+    text.push_str(&summary(report));
+    text
+}
+
+/// The greatest seen and the bound.
+fn of(seen: Option<u64>, bound: Option<u64>) -> Cell {
+    let seen = seen.unwrap_or(0);
+    right(match bound {
+        Some(bound) => format!("{} of {}", thousands(seen), thousands(bound)),
+        None => thousands(seen),
+    })
+}
+
+fn one(rows: &[&Row], alone: bool, style: Style) -> String {
+    let mut header = vec!["call", "count", "refused", "p50", "p99", "p99.9", "max", "barriers"];
+    header.extend(if alone { &["locks", "steps"][..] } else { &["waits"][..] });
+    let cells = |row: &&Row| {
+        let name = if row.owner { format!("{} (owner)", row.call) } else { row.call.to_owned() };
+        let mut cells =
+            vec![Cell::new(name), right(thousands(row.count)), right(thousands(row.refused))];
+        cells.extend(
+            [row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(|ns| right(duration(ns))),
+        );
+        cells.push(of(row.barriers, row.barriers_bound));
+        if alone {
+            cells.push(of(row.locks, row.locks_bound));
+            cells.push(of(row.steps, row.steps_bound));
+        } else {
+            cells.push(of(row.waits, row.waits_bound));
+        }
+        cells
+    };
+    // As wide as it is: a terminal that is narrower breaks lines, this would break numbers.
+    rendered(Style { width: u16::MAX, ..style }, header, rows.iter().map(cells))
+}
+
+fn summary(report: &Report) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{} calls in {:.0} s by {} threads on {} CPUs in {} groups a zone, {} zones, {} MiB, seed {}",
+        thousands(report.calls),
+        report.seconds,
+        report.threads,
+        report.cpus,
+        report.groups,
+        report.zones,
+        report.memory_bytes >> 20,
+        report.seed
+    );
+    let _ = writeln!(
+        text,
+        "{} threads stopped, {} of them in mid-call; {} pauses in which everything was checked; {} times every CPU was \
+         asked; {} changes of a zone's pressure; {} HIGHATOMIC blocks at most in a zone; {} steps at most in one hold of a \
+         zone's lock, {} of {} alone",
+        thousands(report.stops.threads),
+        thousands(report.stops.in_call),
+        thousands(report.pauses),
+        thousands(report.recalls),
+        thousands(report.pressures),
+        report.high_atomic_blocks,
+        thousands(report.steps_max),
+        thousands(report.steps_max_alone),
+        thousands(report.steps_bound_alone)
+    );
+    if !report.heavy_barrier {
+        text.push_str("no membarrier(2) here: owners of CPUs took an ordinary lock\n");
+    }
+    text.push_str(
+        "barriers, waits, locks, steps under zones' locks: the most in one call, of the most that there may be \
+         (docs/bounds.md)\n",
+    );
+    if report.ok {
+        text.push_str("nothing was wrong\n");
+    }
+    text
+}

@@ -1,0 +1,61 @@
+//! What this machine has. Where something is missing and can be had from rustup it is asked for
+//! once; otherwise the step says loudly that it skips.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::step::Run;
+
+/// Whether a program is in PATH.
+pub(super) fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Whether there is a nightly toolchain.
+pub(super) fn nightly(run: &Run) -> bool {
+    run.cargo("+nightly --version").works()
+}
+
+fn printed(program: &str, words: &[&str]) -> String {
+    let output = Command::new(program).args(words).output();
+    output.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default()
+}
+
+/// The target that programs for this machine are built for.
+pub(super) fn host() -> String {
+    let told = printed("rustc", &["-vV"]);
+    told.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("unknown").to_owned()
+}
+
+/// Whether the sanitizers are set up for this machine here.
+pub(super) fn sanitized_host() -> bool {
+    ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"].contains(&host().as_str())
+}
+
+/// Whether the standard library's source is there, or was there after asking for it.
+pub(super) fn standard_source(run: &Run) -> bool {
+    let sysroot = printed("rustc", &["--print", "sysroot"]);
+    let library = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/std/Cargo.toml");
+    library.is_file()
+        || run.program("timeout", "120 rustup component add rust-src").works() && library.is_file()
+}
+
+/// Whether the standard library for a target is there, or was there after asking for it; says that
+/// it skips otherwise.
+pub(super) fn target(run: &Run, name: &str) -> bool {
+    let sysroot = printed("rustc", &["--print", "sysroot"]);
+    let library = Path::new(sysroot.trim()).join("lib/rustlib").join(name).join("lib");
+    let is_there =
+        library.is_dir() || run.program("timeout", "120 rustup target add").arg(name).works();
+    if !is_there {
+        run.skip(&format!("what is built for {name}: its standard library cannot be had"));
+    }
+    is_there
+}
+
+/// Whether programs of 32 bits can be linked.
+pub(super) fn links_32(run: &Run) -> bool {
+    let script = "echo 'int main(void) { return 0; }' | cc -m32 -x c -o /dev/null -";
+    run.program("sh", "-c").arg(script).works()
+}

@@ -1,0 +1,284 @@
+//! Steps of the lane *proofs*: what shows that the allocator is right, beyond its ordinary tests.
+//! `proofs/README.md` says what each shows.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::ask;
+use super::step::{Job, Lane, Run, Step};
+use super::worlds::lab;
+use crate::build::{root, target};
+
+const PROOF: Step = Step {
+    name: "",
+    lane: Lane::Proofs,
+    title: "",
+    minutes: 20,
+    beside: false,
+    covered_by: None,
+    run: loom,
+};
+
+pub(super) const STEPS: &[Step] = &[
+    Step {
+        name: "model",
+        title: "the protocol as a model: bounded searches, planted defects, and three CPUs in two groups to the end",
+        run: model,
+        ..PROOF
+    },
+    Step {
+        name: "loom",
+        title: "every interleaving of the lock-free protocols, up to three preemptions",
+        run: loom,
+        ..PROOF
+    },
+    Step {
+        name: "shuttle",
+        title: "random schedules of the whole allocator on four CPUs, 2,000 a test",
+        run: shuttle,
+        ..PROOF
+    },
+    Step {
+        name: "histories",
+        title: "random histories against a model, more of them than the tests run",
+        run: histories,
+        ..PROOF
+    },
+    Step {
+        name: "torture",
+        title: "everything at once on more threads than cores, for a minute",
+        run: torture,
+        ..PROOF
+    },
+    Step {
+        name: "valgrind",
+        title: "the arena's tests under valgrind",
+        minutes: 10,
+        run: valgrind,
+        ..PROOF
+    },
+    Step {
+        name: "asan",
+        title: "the allocator's and the arena's tests under AddressSanitizer",
+        run: asan,
+        ..PROOF
+    },
+    Step {
+        name: "tsan",
+        title: "the allocator's and the arena's tests under ThreadSanitizer",
+        minutes: 30,
+        run: tsan,
+        ..PROOF
+    },
+    Step {
+        name: "fuzz",
+        title: "a minute of fuzzing from the committed corpus, under AddressSanitizer",
+        run: fuzz,
+        ..PROOF
+    },
+    Step {
+        name: "mutants",
+        title: "of twelve wrong lines of the core each is noticed",
+        run: mutants,
+        ..PROOF
+    },
+];
+
+fn model(run: &Run) -> Result<(), String> {
+    let folder = "proofs/model";
+    run.cargo_in(folder, "clippy --quiet --all-targets -- -D warnings").must()?;
+    run.cargo_in(folder, "test --quiet").must()?;
+    // As the other tests are built: a release build takes longer than it saves.
+    run.cargo_in(folder, "test --quiet --test search -- --ignored --nocapture --exact")
+        .arg("every_order_of_calls_of_three_cpus")
+        .must()
+}
+
+fn loom(run: &Run) -> Result<(), String> {
+    run.cargo("test --quiet -p freehold-classic -p freehold -p freehold-vm --lib --release loom_")
+        .env("LOOM_MAX_PREEMPTIONS", "3")
+        .env("RUSTFLAGS", "--cfg loom")
+        .target("loom")
+        .must()
+}
+
+fn shuttle(run: &Run) -> Result<(), String> {
+    run.cargo("test --quiet -p freehold --lib --release shuttle_")
+        .env("SHUTTLE_SCHEDULES", "2000")
+        .env("RUSTFLAGS", "--cfg shuttle")
+        .target("shuttle")
+        .must()
+}
+
+fn histories(run: &Run) -> Result<(), String> {
+    // The whole workspace's tests are built already: of one crate alone they have other features,
+    // and would be built again.
+    let cases = |filter: &str, cases: &str| {
+        run.cargo("test --quiet --workspace --test suite")
+            .arg(filter)
+            .env("PROPTEST_CASES", cases)
+            .must()
+    };
+    cases("model_ops::", "300")?;
+    cases("byte_histories::", "2000")
+}
+
+fn torture(run: &Run) -> Result<(), String> {
+    lab(run, "soak", "--minutes 1 --no-progress").must()
+}
+
+/// Adds the named test programs of `freehold-host` that there are.
+fn host_tests<'a>(run: &Run, mut job: Job<'a>, names: &[&str]) -> Job<'a> {
+    let folder = root().join("crates/freehold-host/tests");
+    for name in names {
+        if folder.join(format!("{name}.rs")).is_file() || folder.join(name).is_dir() {
+            job = job.words("--test").arg(name);
+        } else {
+            run.skip(&format!("freehold-host has no test program called {name} any more"));
+        }
+    }
+    job
+}
+
+fn valgrind(run: &Run) -> Result<(), String> {
+    if !ask::has("valgrind") {
+        run.skip("the arena under valgrind: it is not installed");
+        return Ok(());
+    }
+    let runner =
+        format!("CARGO_TARGET_{}_RUNNER", ask::host().replace('-', "_").to_ascii_uppercase());
+    // valgrind has no seccomp(2), by which calls are made to fail: the tests of faults_injected say
+    // there that they skip.
+    let job = run
+        .cargo("test --quiet -p freehold-host")
+        .env(&runner, "valgrind --quiet --error-exitcode=9");
+    host_tests(run, job, &["handles", "extend", "misuse", "faults_injected"]).must()
+}
+
+fn asan(run: &Run) -> Result<(), String> {
+    if !ask::nightly(run) {
+        run.skip("AddressSanitizer needs a nightly toolchain, and there is none");
+        return Ok(());
+    }
+    if !ask::sanitized_host() {
+        run.skip(&format!("AddressSanitizer is not set up for {} here", ask::host()));
+        return Ok(());
+    }
+    // Leaks are not looked for: tests leak the metadata of their allocators on purpose. The walk of
+    // refused system calls (faults_injected) is left out: it does not end here, where the heap's
+    // calls look like the crate's.
+    let test = |package: &str| {
+        run.cargo("+nightly test --quiet --target")
+            .arg(ask::host())
+            .words("-p")
+            .arg(package)
+            .env("ASAN_OPTIONS", "detect_leaks=0")
+            .env("RUSTFLAGS", "-Zsanitizer=address")
+            .target("asan")
+    };
+    test("freehold").words("--lib --tests").must()?;
+    host_tests(run, test("freehold-host"), &["handles", "extend", "misuse", "resize"]).must()
+}
+
+/// What of the arena's tests ThreadSanitizer runs. It needs for itself what most of the others are
+/// about:
+///
+/// | left out | why |
+/// |---|---|
+/// | `faults_injected` | refuses system calls, ThreadSanitizer's own among them |
+/// | `limits`, `mapping_limits` | set limits on memory, descriptors and mappings |
+/// | `trouble` | limits, and children that are forked while threads run |
+/// | `real_memory_{fork,areas,defects,signals}` | forked children, of which some must end by SIGSEGV |
+/// | `resize` | counts what the process has resident |
+/// | `stopped` | a signal is put off until its thread makes a call that blocks: nobody is stopped in the middle of a call |
+/// | `real_memory_model` | a million steps on one thread, 45 s: passes, and has nothing to show here |
+/// | `locked_memory_stays` (in `release`) | mlock(2) is made to do nothing |
+/// | `the_fault_handler` (in `examples`) | maps memory beside threads that use it, which here is a write to all of it |
+const UNDER_TSAN: [&str; 10] = [
+    "handles",
+    "extend",
+    "misuse",
+    "model",
+    "threads",
+    "own_threads",
+    "release",
+    "examples",
+    "virtual_memory",
+    "real_memory_threads",
+];
+
+fn tsan(run: &Run) -> Result<(), String> {
+    if !ask::sanitized_host() {
+        run.skip(&format!("ThreadSanitizer is not set up for {} here", ask::host()));
+        return Ok(());
+    }
+    if !ask::standard_source(run) {
+        run.skip(
+            "ThreadSanitizer needs the standard library's source: rustup component add rust-src",
+        );
+        return Ok(());
+    }
+    // The standard library is built with it, too: otherwise its locks and channels are not seen, and
+    // all that they order is reported. ThreadSanitizer knows no fences. Where the allocator relies on
+    // one (the owner's door and its heavy barrier, recall's acquire fence), both sides are accesses to
+    // atomics, which are no races to it whatever the fence: it judges what atomics and locks order,
+    // which is the memory behind the frames. rustix calls the C library: by its own system calls
+    // memory would be mapped without ThreadSanitizer's knowledge, and two arenas, one after the other
+    // at the same address, would look like one to it.
+    let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg rustix_use_libc";
+    let test = |package: &str| {
+        run.cargo("test --quiet -Zbuild-std --target")
+            .arg(ask::host())
+            .words("-p")
+            .arg(package)
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", flags)
+            .env("PROPTEST_CASES", "8")
+            .env("FREEHOLD_SECONDS", "0")
+            .target("tsan")
+    };
+    test("freehold").words("--lib --tests").must()?;
+    host_tests(run, test("freehold-host"), &UNDER_TSAN)
+        .words("-- --skip locked_memory --skip the_fault_handler")
+        .must()
+}
+
+fn fuzz(run: &Run) -> Result<(), String> {
+    if !ask::nightly(run) {
+        run.skip("fuzzing needs a nightly toolchain; the corpus is replayed by the tests");
+        return Ok(());
+    }
+    let tools = target().join("tools");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(
+        std::iter::once(tools.join("bin")).chain(std::env::split_paths(&path)),
+    )
+    .map_err(|error| format!("PATH: {error}"))?;
+    let is_there = run.cargo("fuzz --version").env("PATH", &path).works()
+        || run.cargo("install --quiet --locked cargo-fuzz --root").arg(&tools).works();
+    if !is_there {
+        run.skip("fuzzing needs cargo-fuzz, which cannot be installed; the corpus is replayed by the tests");
+        return Ok(());
+    }
+    // What is found goes to the first folder, so that a run leaves the working tree alone.
+    let found = target().join("fuzz-corpus");
+    std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
+    run.cargo_in("proofs/fuzz", "+nightly fuzz run --fuzz-dir . --target-dir")
+        .arg(target().join("fuzz"))
+        .words("operations")
+        .arg(found)
+        .words("corpus/operations -- -max_total_time=60 -max_len=1024 -timeout=20 -verbosity=0")
+        .words("-print_final_stats=1")
+        .env("PATH", path)
+        .must()
+}
+
+fn mutants(run: &Run) -> Result<(), String> {
+    let folder = "proofs/mutants";
+    run.cargo_in(folder, "clippy --quiet --all-targets -- -D warnings").must()?;
+    run.cargo_in(folder, "test --quiet").must()?;
+    // Another dozen each day.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seed = (since.as_secs() / 86_400).to_string();
+    run.line(&format!("in proofs/mutants: cargo run -- --first --sample 12 --seed {seed}"));
+    run.cargo_in(folder, "run --quiet -- --first --sample 12 --seed").arg(seed).must()
+}

@@ -1,0 +1,82 @@
+//! Steps of the lane *quick*: under eight minutes on two cores, before every push.
+
+use super::step::{Lane, Run, Step};
+
+/// Workspaces of their own, of which the top's commands know nothing.
+pub(super) const ROOMS: [&str; 5] =
+    ["os/bare-metal", "os/ostd", "proofs/fuzz", "proofs/model", "proofs/mutants"];
+
+const QUICK: Step = Step {
+    name: "",
+    lane: Lane::Quick,
+    title: "",
+    minutes: 15,
+    beside: false,
+    covered_by: None,
+    run: format,
+};
+
+pub(super) const STEPS: &[Step] = &[
+    Step {
+        name: "format",
+        title: "format; lock files that fit their manifests",
+        run: format,
+        ..QUICK
+    },
+    Step { name: "lints", title: "clippy, warnings are errors", beside: true, run: lints, ..QUICK },
+    Step {
+        name: "core",
+        title: "tests of the allocator and of virtual memory",
+        covered_by: Some("tests"),
+        run: core,
+        ..QUICK
+    },
+    Step {
+        name: "header",
+        title: "the C header is what the sources say",
+        covered_by: Some("tests"),
+        run: header,
+        ..QUICK
+    },
+    Step {
+        name: "no-std",
+        title: "the no_std crates in a program without std",
+        run: no_std,
+        ..QUICK
+    },
+];
+
+fn format(run: &Run) -> Result<(), String> {
+    run.cargo("fmt --check").must()?;
+    for room in ROOMS {
+        run.cargo_in(room, "fmt --check").must()?;
+        let (status, told) =
+            run.cargo_in(room, "metadata --quiet --locked --format-version 1").heard()?;
+        if status != 0 {
+            return Err(format!(
+                "{room}/Cargo.lock: 'cargo metadata' there brings it up to date\n{told}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn lints(run: &Run) -> Result<(), String> {
+    run.cargo("clippy --quiet --workspace --all-targets -- -D warnings").must()
+}
+
+fn core(run: &Run) -> Result<(), String> {
+    run.cargo("test --quiet -p freehold -p freehold-vm --no-fail-fast").must()
+}
+
+fn header(run: &Run) -> Result<(), String> {
+    run.cargo("test --quiet -p freehold-ffi --test header").must()
+}
+
+fn no_std(run: &Run) -> Result<(), String> {
+    run.cargo("build --quiet --manifest-path .ci/no-std-probe/Cargo.toml")
+        .target("no-std")
+        .must()?;
+    run.line("freehold, freehold-vm and freehold-adapters link into a program without std");
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! `cargo xtask dist`: what a package of the commands is made from, in `target/dist`.
+//!
+//! ```text
+//!  share/bash-completion/completions/NAME     completions: pages.rs, from the commands' own definitions
+//!  share/zsh/site-functions/_NAME
+//!  share/fish/vendor_completions.d/NAME.fish
+//!  share/man/man1/NAME[-SUBCOMMAND].1         manual pages
+//!  TARGET/NAME                                static programs, for each target that can be had
+//!  sbom.cdx.json                              what is in them: sbom.rs
+//!  SHA256SUMS                                 of all of it: sha256sum --check SHA256SUMS
+//! ```
+//!
+//! Completions and pages need the laboratory as a library, which nothing else here does: feature
+//! `dist`, with which this program builds itself anew.
+
+#[cfg(feature = "dist")]
+mod pages;
+mod sbom;
+#[cfg(feature = "dist")]
+mod sums;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+
+use crate::build::{root, target};
+
+/// The programs that are distributed, and the packages that they are in.
+const PROGRAMS: [&str; 1] = ["freehold-lab"];
+
+/// Where static programs are built for.
+const TARGETS: [&str; 2] = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"];
+
+/// Arguments of `cargo xtask dist`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Without programs: completions, manual pages and the list of what is in them, in a minute.
+    #[arg(long)]
+    no_programs: bool,
+}
+
+/// Makes all of it.
+///
+/// # Errors
+///
+/// What could not be built or written. A target that cannot be had is a loud skip.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    let folder = target().join("dist");
+    if cfg!(not(feature = "dist")) {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.current_dir(root()).args(["run", "--quiet", "-p", "xtask", "--features", "dist"]);
+        cargo.args(["--", "dist"]).args(arguments.no_programs.then_some("--no-programs"));
+        let status = cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?;
+        return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    match std::fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("{}: {error}", folder.display()));
+        }
+        _ => {}
+    }
+    #[cfg(feature = "dist")]
+    pages::write(&folder.join("share"))?;
+    for target in TARGETS {
+        if !arguments.no_programs {
+            programs(target, &folder.join(target))?;
+        }
+    }
+    sbom::write(&folder.join("sbom.cdx.json"), &PROGRAMS)?;
+    #[cfg(feature = "dist")]
+    sums::write(&folder)?;
+    println!("{}", folder.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a program is in PATH.
+fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// The C compiler for a target, which zstd needs, if there is one.
+fn c_compiler(target: &str) -> Option<String> {
+    let machine = target.split('-').next().unwrap_or(target);
+    let mut names = vec![format!("{machine}-linux-musl-gcc"), format!("{machine}-linux-gnu-gcc")];
+    if machine == std::env::consts::ARCH {
+        names.extend(["musl-gcc".to_owned(), "cc".to_owned()]);
+    }
+    names.into_iter().find(|name| has(name))
+}
+
+/// Builds the programs for a target, linked with everything they need.
+fn programs(target: &str, to: &Path) -> Result<(), String> {
+    let mut rustup = Command::new("timeout");
+    rustup.args(["120", "rustup", "--quiet", "target", "add", target]);
+    if !rustup.output().is_ok_and(|done| done.status.success()) {
+        eprintln!("SKIPPED: programs for {target}: its standard library cannot be had");
+        return Ok(());
+    }
+    let Some(compiler) = c_compiler(target) else {
+        eprintln!("SKIPPED: programs for {target}: zstd needs a C compiler for it, as musl-gcc");
+        return Ok(());
+    };
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root()).args(["build", "--quiet", "--locked", "--profile", PROFILE]);
+    cargo.args(["--target", target]).args(PROGRAMS.iter().flat_map(|name| ["-p", name]));
+    let flags = "-Ctarget-feature=+crt-static -Clinker=rust-lld -Clink-self-contained=yes";
+    cargo.env("RUSTFLAGS", flags).env(format!("CC_{}", target.replace('-', "_")), compiler);
+    // glibc's headers, where there are no others, would have musl look for checked functions.
+    let defined = "-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=0";
+    cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), defined);
+    let status = cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?;
+    if !status.success() {
+        return Err(format!("the programs for {target} were not built"));
+    }
+    let built = crate::build::target().join(target).join(PROFILE);
+    std::fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
+    for name in executables(&built)? {
+        let (from, to) = (built.join(&name), to.join(&name));
+        std::fs::copy(&from, &to).map_err(|error| format!("{}: {error}", from.display()))?;
+    }
+    Ok(())
+}
+
+/// What they are built as.
+const PROFILE: &str = "release";
+
+/// The names of the programs in a folder.
+fn executables(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries =
+        std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut names: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| PathBuf::from(entry.file_name()))
+        .filter(|name| name.extension().is_none() && !name.to_string_lossy().starts_with('.'))
+        .collect();
+    names.sort();
+    Ok(names)
+}
