@@ -8,7 +8,7 @@ use freehold_trace::ticks::{self, Tick};
 use freehold_trace::zoneinfo;
 
 use super::passes;
-use super::replay_args::{Machine, ReplayArgs};
+use super::replay_args::{Common, Machine, MachineArgs};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::size::Memory;
@@ -104,14 +104,18 @@ pub(super) enum Choice {
 }
 
 /// Decides by the arguments and what lies beside the trace.
-pub(super) fn choose(args: &ReplayArgs, trace: &TraceFile) -> Result<Choice, CliError> {
-    let wanted = args.machine();
+pub(super) fn choose(
+    common: &Common,
+    machine: &MachineArgs,
+    trace: &TraceFile,
+) -> Result<Choice, CliError> {
+    let wanted = machine.machine;
     if let Some(Machine::Memory(memory)) = wanted {
         return Ok(Choice::Sized(Some(memory)));
     }
     let origin =
         if wanted == Some(Machine::Pristine) { Origin::Pristine } else { Origin::Recorded };
-    match Recorded::beside(trace, args.zoneinfo.as_deref())? {
+    match Recorded::beside(trace, common.zoneinfo.as_deref())? {
         Some(recorded) => Ok(Choice::Recorded(recorded, origin)),
         None if wanted.is_some() => Err(no_zoneinfo(trace)),
         None => Ok(Choice::Sized(None)),
@@ -133,18 +137,19 @@ impl Choice {
     /// The machine, and the state it begins in.
     pub(super) fn machine(
         self,
-        args: &ReplayArgs,
+        common: &Common,
+        wanted: &MachineArgs,
         trace: &TraceFile,
         survey: &Survey,
     ) -> Result<(MachineConfig, Beginning), CliError> {
-        let cpus = passes::cpus(args, survey)?;
+        let cpus = passes::cpus(common, survey)?;
         match self {
             Self::Recorded(mut recorded, origin) => {
                 let zone = against_kernel::busiest_zone(trace, &recorded.zones)?.ok_or_else(|| {
                     CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
                         .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
                 })?;
-                args.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
+                wanted.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
                 let machine = against_kernel::machine(&recorded.zones[zone], cpus);
                 let cma = machine.cma();
                 Ok((machine, Beginning { cma, ..recorded.beginning(zone, origin) }))
@@ -152,9 +157,9 @@ impl Choice {
             Self::Sized(memory) => {
                 let frames = memory.map(|memory| memory.frames);
                 let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
-                let machine = sizing::machine(survey, args.warm, frames, cpus);
+                let machine = sizing::machine(survey, wanted.warm, frames, cpus);
                 let cma_frames =
-                    args.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
+                    wanted.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
                 let machine = MachineConfig { cma_frames, ..machine };
                 Ok((
                     machine.clone(),

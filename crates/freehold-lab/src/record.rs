@@ -35,7 +35,7 @@ Examples:
   freehold record -o idle.parquet --duration 10s       for a time
   freehold record -o big.parquet --buffer 512M -- ./workload
   freehold record --drain -o make.parquet -- make -j2  from empty lists: nothing is to be guessed
-  freehold replay make.parquet && freehold replay --against-kernel make.parquet
+  freehold replay make.parquet && freehold replay fidelity make.parquet
 
 Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, what there was is written.";
 

@@ -1,12 +1,12 @@
 //! Steps of the lane *proofs*: what shows that the allocator is right, beyond its ordinary tests.
-//! `proofs/README.md` says what each shows.
+//! `proofs/README.md` says what each shows. Those that build in target folders of their own run beside
+//! the others.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::ask;
 use super::step::{Job, Lane, Run, Step};
-use super::worlds::lab;
-use crate::build::{root, target};
+use crate::build::{OPTIMISED, root, target};
 
 const PROOF: Step = Step {
     name: "",
@@ -28,12 +28,14 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "loom",
         title: "every interleaving of the lock-free protocols, up to three preemptions",
+        beside: true,
         run: loom,
         ..PROOF
     },
     Step {
         name: "shuttle",
         title: "random schedules of the whole allocator on four CPUs, 2,000 a test",
+        beside: true,
         run: shuttle,
         ..PROOF
     },
@@ -59,6 +61,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "asan",
         title: "the allocator's and the arena's tests under AddressSanitizer",
+        beside: true,
         run: asan,
         ..PROOF
     },
@@ -66,12 +69,14 @@ pub(super) const STEPS: &[Step] = &[
         name: "tsan",
         title: "the allocator's and the arena's tests under ThreadSanitizer",
         minutes: 30,
+        beside: true,
         run: tsan,
         ..PROOF
     },
     Step {
         name: "fuzz",
         title: "a minute of fuzzing from the committed corpus, under AddressSanitizer",
+        beside: true,
         run: fuzz,
         ..PROOF
     },
@@ -95,6 +100,8 @@ fn model(run: &Run) -> Result<(), String> {
 
 fn loom(run: &Run) -> Result<(), String> {
     run.cargo("test --quiet -p freehold-classic -p freehold -p freehold-vm --lib --release loom_")
+        .words("--config")
+        .arg(OPTIMISED)
         .env("LOOM_MAX_PREEMPTIONS", "3")
         .env("RUSTFLAGS", "--cfg loom")
         .target("loom")
@@ -103,6 +110,8 @@ fn loom(run: &Run) -> Result<(), String> {
 
 fn shuttle(run: &Run) -> Result<(), String> {
     run.cargo("test --quiet -p freehold --lib --release shuttle_")
+        .words("--config")
+        .arg(OPTIMISED)
         .env("SHUTTLE_SCHEDULES", "2000")
         .env("RUSTFLAGS", "--cfg shuttle")
         .target("shuttle")
@@ -123,7 +132,10 @@ fn histories(run: &Run) -> Result<(), String> {
 }
 
 fn torture(run: &Run) -> Result<(), String> {
-    lab(run, "soak", "--minutes 1 --no-progress").must()
+    let folder = "proofs/torture";
+    run.cargo_in(folder, "clippy --quiet --all-targets -- -D warnings").must()?;
+    run.cargo_in(folder, "test --quiet").must()?;
+    run.cargo_in(folder, "run --quiet --release -- --minutes 1 --no-progress").must()
 }
 
 /// Adds the named test programs of `freehold-host` that there are.
@@ -228,6 +240,9 @@ fn tsan(run: &Run) -> Result<(), String> {
     let test = |package: &str| {
         run.cargo("test --quiet -Zbuild-std --target")
             .arg(ask::host())
+            // Otherwise the standard library would be compiled as other dependencies of tests are.
+            .words("--config")
+            .arg("profile.test.package.\"*\".opt-level=1")
             .words("-p")
             .arg(package)
             .env("RUSTC_BOOTSTRAP", "1")

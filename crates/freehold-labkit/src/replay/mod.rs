@@ -182,10 +182,10 @@ pub fn replay(
     engines: &[NamedEngine],
     memory_frames: u64,
     options: ReplayOptions,
-    progress: impl FnMut(u64, (u64, u64)),
+    mut progress: impl FnMut(u64, (u64, u64)),
 ) -> Result<Replay, SourceError> {
     let mapper = mapper_options(&beginning, survey, options, options.samples.max(1));
-    let done = broadcast::broadcast(trace, engines, mapper, options, &beginning, progress)?;
+    let done = broadcast::broadcast(trace, engines, mapper, options, &beginning, &mut progress)?;
     Ok(Replay {
         survey: survey.clone(),
         replayed: done.replayed,

@@ -64,6 +64,15 @@ pub fn survey(
     warm: bool,
     mut progress: impl FnMut(u64, (u64, u64)),
 ) -> Result<Survey, SourceError> {
+    read(trace, warm, &mut progress)
+}
+
+/// [`survey`], compiled once.
+fn read(
+    trace: &dyn Trace,
+    warm: bool,
+    progress: &mut dyn FnMut(u64, (u64, u64)),
+) -> Result<Survey, SourceError> {
     let mut reader = trace.open()?;
     let mut mapper = Mapper::new(MapperOptions::default());
     mapper.warm = warm.then(Warm::default);

@@ -106,6 +106,12 @@ const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "per-CPU lists",
         &[
+            metric("PCP locks / 1,000 events", Better::Less, |_, e| {
+                Value::Real(rate(e, e.counters.pcp_lock_acquisitions))
+            }),
+            metric("work under them / 1,000 events", Better::Less, |_, e| {
+                Value::Real(rate(e, e.counters.pcp_lock_work))
+            }),
             metric("PCP hit rate", Better::More, |_, e| Value::Share(e.pcp_hit_rate)),
             metric("refills", Better::Less, |_, e| Value::Count(e.counters.refills)),
             metric("drains", Better::Less, |_, e| Value::Count(e.counters.drains)),

@@ -26,7 +26,7 @@ use crate::{OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter
 pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};
 
-/// The events that a replay and `--against-kernel` need, in group `kmem`.
+/// The events that `freehold replay` and `freehold replay fidelity` need, in group `kmem`.
 pub const EVENTS: [&str; 6] = [
     "mm_page_alloc",
     "mm_page_free",

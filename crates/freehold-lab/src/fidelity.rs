@@ -1,10 +1,12 @@
-//! `freehold replay --against-kernel` and `--power`: the machine that zoneinfo describes, a replay
-//! of what the recording kernel was asked for, and its own counts beside the model's.
+//! `freehold replay fidelity`: the machine that zoneinfo describes, a replay of what the recording
+//! kernel was asked for, and its own counts beside the model's.
 
 use super::machine::{Recorded, no_zoneinfo};
-use super::passes::{self, Done};
-use super::replay_args::{ReplayArgs, StartingLists};
+use super::passes::{self, How};
+use super::replay::Done;
+use super::replay_args::FidelityArgs;
 use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given;
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::engines::EngineSpec;
 use freehold_labkit::replay::against_kernel::{self, AgainstKernel, KernelCounts};
@@ -12,26 +14,36 @@ use freehold_labkit::replay::{
     Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, starting_lists,
 };
 
+/// Where the contents of the CPUs' lists at the start of a recording come from.
+#[derive(Clone, Copy)]
+enum StartingLists {
+    /// zoneinfo's count, all of it as movable single frames: a prediction.
+    Zoneinfo,
+    /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest; the
+    /// moment of the periodic work from the recorded drains.
+    Trace,
+}
+
+impl StartingLists {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Zoneinfo => "zoneinfo",
+            Self::Trace => "trace",
+        }
+    }
+}
+
 /// Engines built at a time: each has some ten bytes for each frame of the machine.
 const AT_ONCE: usize = 4;
 
-/// Refuses what would make the comparison one of two machines.
-pub(super) fn check(args: &ReplayArgs) -> Result<(), CliError> {
-    if args.compares() && args.cma.is_some() {
-        return Err(CliError::new("with --cma it is another machine than the one whose kernel counted")
-            .hint("compare without --cma; 'freehold replay --cma' says what CMA serves, without a comparison"));
-    }
-    Ok(())
-}
-
 pub(super) fn run(
-    args: &ReplayArgs,
+    args: &FidelityArgs,
     specs: &[EngineSpec],
     trace: &TraceFile,
 ) -> Result<Done, CliError> {
     let compared = Compared::new(args, trace)?;
     let mut done: Option<(Replay, AgainstKernel)> = None;
-    for &lists in args.starting_lists() {
+    for lists in [StartingLists::Zoneinfo, StartingLists::Trace] {
         for specs in specs.chunks(AT_ONCE) {
             let replay = compared.replay(args, specs, trace, lists)?;
             let comparison = against_kernel::compare(
@@ -61,10 +73,10 @@ struct Compared {
 }
 
 impl Compared {
-    fn new(args: &ReplayArgs, trace: &TraceFile) -> Result<Self, CliError> {
-        let recorded =
-            Recorded::beside(trace, args.zoneinfo.as_deref())?.ok_or_else(|| no_zoneinfo(trace))?;
-        let survey = passes::survey(args, true, trace)?;
+    fn new(args: &FidelityArgs, trace: &TraceFile) -> Result<Self, CliError> {
+        let recorded = Recorded::beside(trace, args.common.zoneinfo.as_deref())?
+            .ok_or_else(|| no_zoneinfo(trace))?;
+        let survey = passes::survey(&args.common, true, trace)?;
         let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
         let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
             let (trace, zones) = (trace.shown(), &recorded.shown);
@@ -77,7 +89,7 @@ impl Compared {
 
     fn replay(
         &self,
-        args: &ReplayArgs,
+        args: &FidelityArgs,
         specs: &[EngineSpec],
         trace: &TraceFile,
         lists: StartingLists,
@@ -86,13 +98,12 @@ impl Compared {
         let mut tick_phase_ns = TICK_PHASE_NS;
         match lists {
             StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zone),
-            StartingLists::Unused => starting_lists::assume_unused(trace, &mut zone)?,
             StartingLists::Trace => {
                 starting_lists::reconstruct(trace, &mut zone)?;
                 tick_phase_ns = starting_lists::tick_phase(trace)?.unwrap_or(TICK_PHASE_NS);
             }
         }
-        let machine = against_kernel::machine(&zone, passes::cpus(args, &self.survey)?);
+        let machine = against_kernel::machine(&zone, passes::cpus(&args.common, &self.survey)?);
         let layout = Some(self.recorded.layout(self.zone));
         let ticks = self.recorded.ticks.clone();
         let beginning = Beginning {
@@ -102,6 +113,8 @@ impl Compared {
             tick_phase_ns,
             ticks,
         };
-        passes::drive(args, specs, trace, &self.survey, true, (machine, beginning))
+        let how = How::Serial { jobs: given::jobs(args.jobs), memory_maps: 0 };
+        let machine = (machine, beginning);
+        passes::drive(&args.common, specs, trace, &self.survey, true, machine, how)
     }
 }
