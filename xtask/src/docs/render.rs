@@ -126,7 +126,10 @@ fn compared(rows: &[Value], tallies: &Value) -> Vec<Value> {
         .collect();
     let with_tallies = |row: &Value| {
         let mut item = row.clone();
-        item["memory"] = amount(row["memory_mib"].as_u64().unwrap_or_default()).into();
+        let mib = row["memory_mib"].as_u64().unwrap_or_default();
+        // Drawn memory is no round number of GiB.
+        let whole = mib.is_multiple_of(1024);
+        item["memory"] = if whole { amount(mib) } else { format!("{} MiB", thousands(mib)) }.into();
         item["not_below"] = not_below.clone().into();
         item["of"] = rows.len().into();
         item
