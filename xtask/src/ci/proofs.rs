@@ -151,6 +151,11 @@ fn host_tests<'a>(run: &Run, mut job: Job<'a>, names: &[&str]) -> Job<'a> {
     job
 }
 
+/// What of the arena's tests is short enough for valgrind and AddressSanitizer: modules of `suite`,
+/// and all of the other programs named.
+const SAFE_ALONE: &str = "-- --skip examples:: --skip model:: --skip real_memory_threads:: --skip release:: --skip threads:: \
+     --skip virtual_memory::";
+
 fn valgrind(run: &Run) -> Result<(), String> {
     if !ask::has("valgrind") {
         run.skip("the arena under valgrind: it is not installed");
@@ -163,7 +168,7 @@ fn valgrind(run: &Run) -> Result<(), String> {
     let job = run
         .cargo("test --quiet -p freehold-host")
         .env(&runner, "valgrind --quiet --error-exitcode=9");
-    host_tests(run, job, &["handles", "extend", "misuse", "faults_injected"]).must()
+    host_tests(run, job, &["suite", "faults_injected"]).words(SAFE_ALONE).must()
 }
 
 fn asan(run: &Run) -> Result<(), String> {
@@ -188,7 +193,7 @@ fn asan(run: &Run) -> Result<(), String> {
             .target("asan")
     };
     test("freehold").words("--lib --tests").must()?;
-    host_tests(run, test("freehold-host"), &["handles", "extend", "misuse", "resize"]).must()
+    host_tests(run, test("freehold-host"), &["suite", "resize"]).words(SAFE_ALONE).must()
 }
 
 /// What of the arena's tests ThreadSanitizer runs. It needs for itself what most of the others are
@@ -197,26 +202,14 @@ fn asan(run: &Run) -> Result<(), String> {
 /// | left out | why |
 /// |---|---|
 /// | `faults_injected` | refuses system calls, ThreadSanitizer's own among them |
-/// | `limits`, `mapping_limits` | set limits on memory, descriptors and mappings |
-/// | `trouble` | limits, and children that are forked while threads run |
-/// | `real_memory_{fork,areas,defects,signals}` | forked children, of which some must end by SIGSEGV |
+/// | `kernel`, `mapping_limits` | limits on memory, descriptors and mappings, filters, and children that are forked while threads run |
+/// | `real_memory_{areas,defects}` | forked children, of which some must end by SIGSEGV |
 /// | `resize` | counts what the process has resident |
 /// | `stopped` | a signal is put off until its thread makes a call that blocks: nobody is stopped in the middle of a call |
 /// | `real_memory_model` | a million steps on one thread, 45 s: passes, and has nothing to show here |
-/// | `locked_memory_stays` (in `release`) | mlock(2) is made to do nothing |
-/// | `the_fault_handler` (in `examples`) | maps memory beside threads that use it, which here is a write to all of it |
-const UNDER_TSAN: [&str; 10] = [
-    "handles",
-    "extend",
-    "misuse",
-    "model",
-    "threads",
-    "own_threads",
-    "release",
-    "examples",
-    "virtual_memory",
-    "real_memory_threads",
-];
+/// | `locked_memory_stays` (in `suite`) | mlock(2) is made to do nothing |
+/// | `the_fault_handler` (in `suite`) | maps memory beside threads that use it, which here is a write to all of it |
+const UNDER_TSAN: [&str; 1] = ["suite"];
 
 fn tsan(run: &Run) -> Result<(), String> {
     if !ask::sanitized_host() {
