@@ -219,6 +219,7 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
             refilled_frames: cpus.refilled_frames,
             remote_frees: cpus.remote_frees,
             fallbacks: zone.fallbacks,
+            shared_writes: totals.shared_writes,
             // Neighbouring bits are one run: there is nothing to merge, no list of frames to look
             // at.
             ..Counters::default()

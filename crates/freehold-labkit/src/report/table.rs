@@ -81,10 +81,10 @@ const GROUPS: [(&str, &[Metric]); 5] = [
         "zone lock",
         &[
             metric("acquisitions / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.zone_lock_acquisitions))
+                Value::Real(e.zone_locks_per_1000)
             }),
-            metric("group locks / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.group_lock_acquisitions))
+            metric("shared writes / 1,000 events", Better::Less, |_, e| {
+                Value::Real(e.shared_writes_per_1000)
             }),
             metric("work / 1,000 events", Better::Less, |_, e| {
                 Value::Real(rate(e, e.counters.zone_lock_work))
@@ -167,9 +167,9 @@ pub(super) fn cma(engine: &EngineOutcome) -> CmaCounts {
 /// The row that differs from run to run.
 pub const NS_PER_EVENT: &str = "ns per event (noisy)";
 
-/// A total per 1,000 events, an event being an allocation or a free that the engine carried out.
+/// A total for each 1,000 events.
 pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
-    total as f64 * 1000.0 / (engine.counters.allocs + engine.counters.frees).max(1) as f64
+    engine.counters.per_1000_events(total)
 }
 
 /// The header and the table of one trace.
