@@ -10,6 +10,7 @@ use freehold_labkit::cli::size::{Memory, parse_cpus, parse_frames, parse_memory}
 use freehold_labkit::cli::{Outcome, output, progress, stop};
 use freehold_labkit::defaults::ALLOCATIONS;
 use freehold_labkit::engines::EngineSpec;
+use freehold_labkit::report::table::Style;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -142,7 +143,8 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
             scenarios.len()
         ));
     }
-    let text = |style| if cells.is_empty() { String::new() } else { table(cells, style) };
-    output::result(args.shown.json, &Document::new(cells), text)?;
+    let text =
+        |style: Style<'_>| if cells.is_empty() { String::new() } else { table(cells, style) };
+    output::result(&args.shown.printed, &Document::new(cells), text)?;
     Ok(if outcome.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }

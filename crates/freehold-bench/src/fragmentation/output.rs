@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::Cell as TableCell;
 use serde::Serialize;
 
 use super::cell::Workload;
 use super::figure::{About, Cell, Figure};
-use freehold_labkit::report::table::{Style, new_table, right, trim_lines, wrap};
+use freehold_labkit::report::table::{Cell as TableCell, Room, Style, Table, right, wrap};
 use freehold_labkit::report::verdict::{Question, sentence};
 use freehold_labkit::report::{thousands, unique};
 
@@ -78,7 +77,7 @@ pub fn table(cells: &[Cell], style: Style) -> String {
             "{}",
             wrap(&format!("{workload}: {}", workload.about().what), style, "")
         );
-        let _ = writeln!(text, "{}\n", trim_lines(&one(workload, &of, &engines(cells), style)));
+        let _ = writeln!(text, "{}\n", one(workload, &of, &engines(cells), style));
     }
     let seeds = cells.iter().map(|cell| cell.seed).collect::<std::collections::BTreeSet<_>>().len();
     let _ = writeln!(
@@ -91,11 +90,11 @@ pub fn table(cells: &[Cell], style: Style) -> String {
 
 fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> String {
     let figures = workload.about().figures;
-    let mut table = new_table(style);
-    let head = ["CPUs", "memory", "", "engine"]
-        .into_iter()
-        .chain(figures.iter().map(|figure| figure.name));
-    table.set_header(head.collect::<Vec<_>>());
+    let place = ["CPUs", "memory", "", "engine"].map(|name| (name, Room::Always));
+    // The first figures are what the workload is for.
+    let ranked = figures.iter().enumerate();
+    let figure_columns = ranked.map(|(at, figure)| (figure.name, Room::GivesWay(at as u8)));
+    let mut table = Table::new(place.into_iter().chain(figure_columns));
     let mut rest = cells;
     while let Some(first) = rest.first() {
         let (place, more) =
@@ -113,10 +112,10 @@ fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> S
             row.extend(figures.iter().map(|figure| {
                 right(mean(&of, figure).map_or_else(|| "-".to_owned(), figure.text))
             }));
-            table.add_row(row);
+            table.row(row);
         }
     }
-    table.to_string()
+    table.render(style)
 }
 
 /// CPUs, memory, and the level or the order.

@@ -120,8 +120,7 @@ pub struct Table {
 
 impl Table {
     pub fn new<T: Into<Cell>>(columns: impl IntoIterator<Item = (T, Room)>) -> Self {
-        let (header, room) =
-            columns.into_iter().map(|(name, room)| (name.into(), room)).unzip();
+        let (header, room) = columns.into_iter().map(|(name, room)| (name.into(), room)).unzip();
         Self { header, room, rows: Vec::new(), repeated: None }
     }
 
@@ -150,7 +149,10 @@ impl Table {
             .map(|column| self.header[column].text.as_str())
             .collect();
         if style.columns == Columns::Fit && !hidden.is_empty() {
-            let note = format!("Not shown: {}. --wide shows all, --columns NAME,... some.", hidden.join(", "));
+            let note = format!(
+                "Not shown: {}. --wide shows all, --columns NAME,... some.",
+                hidden.join(", ")
+            );
             let _ = write!(text, "\n{}", wrap(&note, style, ""));
         }
         if let Columns::Named(names) = style.columns {
@@ -162,6 +164,12 @@ impl Table {
             }
         }
         text
+    }
+
+    /// Whether it is no wider than the terminal, in as many blocks as that takes.
+    pub fn fits(&self, style: Style) -> bool {
+        let blocks = self.blocks(&self.chosen(style), style);
+        blocks.iter().all(|block| self.least(block) <= usize::from(style.width))
     }
 
     /// The columns that are shown.

@@ -1,9 +1,7 @@
 //! The table of a replay on threads: first what is the same in every run, then what is not.
 
-use comfy_table::Cell;
-
 use super::number::{decimal, thousands};
-use super::table::{Style, cma, engine_names, grouped, header_lines, rate, right};
+use super::table::{Cell, Style, cma, engine_names, grouped, header_lines, rate, right};
 use crate::replay::outcome::Met;
 use crate::replay::{EngineOutcome, Replay};
 
@@ -89,7 +87,7 @@ pub fn render(replay: &Replay, style: Style) -> String {
     let has_cma = replay.engines.iter().any(|engine| engine.cma.is_some());
     let groups = GROUPS.into_iter().chain(has_cma.then_some(CMA));
     let groups = groups.map(|(name, rows)| (name.to_owned(), rows.iter().map(row).collect()));
-    let table = grouped(engine_names(replay, style), groups, style);
+    let table = grouped(engine_names(replay), groups, style);
     format!("{}{}\n{table}\n", header_lines(replay), threads_line(replay))
 }
 
