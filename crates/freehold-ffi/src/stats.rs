@@ -342,7 +342,8 @@ pub unsafe extern "C" fn freehold_cpu_holdings(
     }
 }
 
-/// How many blocks a CPU holds; the zones where `cpu` is negative. Takes no lock; walks all blocks.
+/// How many blocks the CPUs hold that share a cache with that one, it included, beside what each has
+/// in hand; how many the zones hold, where `cpu` is negative. Takes no lock; walks all blocks.
 ///
 /// Thread safety: any thread, at any time.
 ///

@@ -14,7 +14,8 @@ Examples:
   freehold engines --json
   freehold replay --engine pcp-buddy-fixed,-merge   a preset with one change switched off
 
---json prints {\"presets\": [...], \"switches\": [...]}, each with name, summary and source.";
+--json prints {\"presets\": [...], \"switches\": [...], \"kernels\": [OLDEST, NEWEST]}, presets and switches each with name, \
+summary and source.";
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -25,9 +26,11 @@ pub(super) struct EnginesArgs {
 
 pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
     let catalogue = engines::catalogue();
+    let [oldest, newest] = &catalogue.kernels;
     output::result(&args.printed, &catalogue, |style| {
         format!(
-            "{}\n\n{}\n\nName one with --engine; switch single changes with commas: --engine pcp-buddy-fixed,-merge\n",
+            "{}\n\n{}\n\nAny Linux from {oldest} to {newest} is an engine by its version: --engine 6.12\n\
+             Name one with --engine; switch single changes with commas: --engine pcp-buddy-fixed,-merge\n",
             table("preset", &catalogue.presets, style),
             table("switch", &catalogue.switches, style),
         )

@@ -136,10 +136,12 @@ fn one(
 ) -> (String, Result<Done, CliError>) {
     let trace = match argument {
         None => sample::trace(),
-        Some(path) => match TraceFile::named(path, args.of_mode().skip_bad) {
-            Ok(trace) => trace,
-            Err(error) => return (path.display().to_string(), Err(error)),
-        },
+        Some(path) => {
+            match TraceFile::named(path, args.of_mode().skip_bad, args.of_mode().kernel) {
+                Ok(trace) => trace,
+                Err(error) => return (path.display().to_string(), Err(error)),
+            }
+        }
     };
     let done = match &args.mode {
         None => {

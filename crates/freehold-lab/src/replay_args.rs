@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use freehold_trace::kernel::Kernel;
+
 use freehold_labkit::cli::given::Shown;
-use freehold_labkit::cli::size::{Memory, parse_memory, parse_percent, parse_share};
+use freehold_labkit::cli::size::{
+    Memory, parse_memory, parse_page_size, parse_percent, parse_share,
+};
 use freehold_labkit::engines::EngineSpec;
 use freehold_labkit::replay::SAMPLES;
 use freehold_labkit::replay::sizing::CPUS_MAX;
@@ -143,6 +147,15 @@ pub(super) struct Common {
 
     #[command(flatten)]
     pub(super) shown: Shown,
+
+    /// The kernel that recorded the trace, as `uname -r` prints it: what its numbers mean (flags,
+    /// migratetypes). Default: what the trace's own header says.
+    #[arg(long, value_name = "VERSION")]
+    pub(super) kernel: Option<Kernel>,
+
+    /// The page size of the recorded machine, where the number of orders does not tell it.
+    #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
+    pub(super) page_size: Option<u64>,
 }
 
 /// The machine, where it need not be the recorded one.

@@ -305,7 +305,7 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
     let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
     let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
         (Some(path), true) => {
-            let file = TraceFile::named(path, false)?;
+            let file = TraceFile::named(path, false, None)?;
             Some(Arc::new(TraceOps::read(&file)?))
         }
         (None, true) => {

@@ -30,7 +30,7 @@ pub(super) fn catalogue() -> Catalogue {
         summary: "Groups of CPUs hold pageblocks, CPUs lease words of 64 frames, free frames are bits, any free is lock-free.".into(),
         source: "this project".into(),
     };
-    Catalogue { presets: vec![entry], switches: Vec::new() }
+    Catalogue { presets: vec![entry], ..Catalogue::default() }
 }
 
 /// What can be written behind the name.

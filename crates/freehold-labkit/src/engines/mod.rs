@@ -1,7 +1,8 @@
 //! The engines a command line can name, and how a name becomes an engine.
 //!
-//! A name is a preset and, after commas, single changes switched on or off:
-//! `pcp-buddy-fixed,-merge`; behind `freehold`, options: `freehold,group=1`, `freehold,owned`.
+//! A name is a preset or a kernel's version and, after commas, single changes switched on or off:
+//! `pcp-buddy-fixed,-merge`, `6.12,+contig-free`; behind `freehold`, options: `freehold,group=1`,
+//! `freehold,owned`.
 
 mod classic;
 mod freehold;
@@ -47,6 +48,8 @@ pub struct Catalogue {
     pub presets: Vec<Entry>,
     /// Changes.
     pub switches: Vec<Entry>,
+    /// The oldest and the newest release of Linux; every one between them is an engine, too.
+    pub kernels: [String; 2],
 }
 
 /// What can be named: the one list that parsing, suggestions and `freehold engines` use.
@@ -95,6 +98,12 @@ pub enum EngineError {
         /// The most similar one there is, if any is similar.
         suggestion: Option<String>,
     },
+    /// A version of Linux that is not among them.
+    #[error("{reason}{LISTED}")]
+    UnknownKernel {
+        /// Which one is nearest, and why.
+        reason: String,
+    },
     /// No switch has that name.
     #[error("there is no switch '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
     UnknownSwitch {
@@ -142,10 +151,12 @@ impl FromStr for EngineSpec {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
         if !known.presets.iter().any(|preset| preset.name == name) {
-            return Err(EngineError::UnknownEngine {
-                name: name.to_owned(),
-                suggestion: similar(name, &known.presets),
-            });
+            classic::kernel(name)
+                .ok_or_else(|| EngineError::UnknownEngine {
+                    name: name.to_owned(),
+                    suggestion: similar(name, &known.presets),
+                })?
+                .map_err(|reason| EngineError::UnknownKernel { reason })?;
         }
         for part in parts {
             let switch = part.strip_prefix(['+', '-']).unwrap_or(part);

@@ -89,6 +89,11 @@ impl<T: ToString> From<T> for Cell {
     }
 }
 
+/// A cell with words: at the left of its column.
+pub fn left(text: impl ToString) -> Cell {
+    Cell::new(text)
+}
+
 /// A cell with a figure: at the right of its column.
 pub fn right(text: impl ToString) -> Cell {
     Cell { right: true, ..Cell::new(text) }

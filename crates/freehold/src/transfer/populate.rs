@@ -192,13 +192,13 @@ mod tests {
             let fh = Freehold::new(&config, &mut region.spare_capacity_mut()[..size], SingleCpu)
                 .unwrap();
             assert_eq!((fh.map.blocks.ready(), fh.zones[0].managed.get()), (0, frames));
-            let pfn = fh.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+            let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
             assert_eq!(
                 u64::from(fh.map.blocks.ready()),
                 SECTION_BLOCKS,
                 "one section of {frames} frames"
             );
-            fh.free(pfn, Order::ZERO).unwrap();
+            fh.here().free(pfn, Order::ZERO).unwrap();
         }
     }
 }

@@ -19,6 +19,8 @@ const REPLAY_ROWS = [
     ["merges under a PCP lock", (e) => e.merges_pcp],
   ]],
   ["Per-CPU lists", [
+    ["PCP locks per 1,000 events", (e) => (typeof e.pcp_lock_acquisitions === "number" ? perThousand(e.pcp_lock_acquisitions, e) : null), decimal, "less"],
+    ["work under them per 1,000 events", (e) => (typeof e.pcp_lock_work === "number" ? perThousand(e.pcp_lock_work, e) : null), decimal, "less"],
     ["PCP hit rate", (e) => e.pcp_hit_rate, percentOf, "more"],
     ["refills", (e) => e.refills, number, "less"],
     ["drains", (e) => e.drains, number, "less"],
