@@ -73,7 +73,7 @@ impl<'a> Part<'a> {
                 continue;
             }
             lines.push(Line { label: kind.name().to_uppercase(), rows: Vec::new() });
-            for metric in kind.about().metrics {
+            for metric in kind.about().metrics.iter().filter(|metric| metric.in_tables()) {
                 let row = |engine: &&str| report.row(kind.name(), metric.name, engine);
                 let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();
                 // Not every machine has the threads for every metric.
@@ -181,7 +181,8 @@ fn parts(row: &Row) -> [String; 3] {
                 .map_or_else(String::new, |percent| format!("{}{star}", changed(percent)))
         },
     );
-    [figure(row.median), spread, change.unwrap_or_default()]
+    let mark = if row.mostly_shared() { "?" } else { "" };
+    [format!("{}{mark}", figure(row.median)), spread, change.unwrap_or_default()]
 }
 
 /// A change in percent; beyond a thousand per cent a factor says more.
@@ -234,6 +235,7 @@ fn legend(report: &Report, style: Style) -> String {
             );
         }
     }
+    text.push_str(&shared(report));
     let mut text = format!("{}\n", wrap(&text, style, ""));
     for same in report.unsuited.chunk_by(|a, b| (a.benchmark, a.reason) == (b.benchmark, b.reason))
     {
@@ -241,6 +243,26 @@ fn legend(report: &Report, style: Style) -> String {
             same.iter().map(|unsuited| unsuited.engine.as_str()).collect::<Vec<_>>().join(", ");
         let line = format!("- {}, {engines}: {}.", same[0].benchmark, same[0].reason);
         let _ = writeln!(text, "{}", wrap(&line, style, "  "));
+    }
+    text
+}
+
+/// How many samples were not counted, and which figures have too few left.
+fn shared(report: &Report) -> String {
+    let shares: Vec<f64> = report.rows.iter().filter_map(|row| row.samples_shared).collect();
+    let Some(most) = shares.iter().copied().reduce(f64::max) else { return String::new() };
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    let mut text = format!(
+        " {:.0} % of the samples of what one thread does were not counted, {:.0} % of a figure's at most: a \
+         neighbour shared the core.",
+        mean * 100.0,
+        most * 100.0
+    );
+    if report.rows.iter().any(Row::mostly_shared) {
+        text.push_str(
+            " ? marks a figure of which fewer than a third were left: it is of all samples, a neighbour's share \
+             included.",
+        );
     }
     text
 }
@@ -324,6 +346,7 @@ mod tests {
             max: of.max().unwrap(),
             values: Vec::new(),
             exact: false,
+            samples_shared: None,
             runs: runs.len(),
             better: Better::Less,
             comparison: base.and_then(|base| Comparison::of(&of, "freehold", &spread(base))),
@@ -382,6 +405,24 @@ mod tests {
                 assert!(text.contains(part), "{width}: {part}\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn what_was_not_counted_is_told_and_figures_with_too_little_left_are_marked() {
+        let style = Style::plain(120);
+        let mut report = report();
+        let text = render(&report, style);
+        assert!(!text.contains("neighbour") && !text.contains('?'), "nobody could tell: {text}");
+
+        report.rows[0].samples_shared = Some(0.0);
+        report.rows[1].samples_shared = Some(0.5);
+        let text = render(&report, style).replace('\n', " ");
+        let said = "25 % of the samples of what one thread does were not counted, 50 % of a figure's at most";
+        assert!(text.contains(said) && !text.contains('?'), "{text}");
+
+        report.rows[0].samples_shared = Some(0.7);
+        let text = render(&report, style).replace('\n', " ");
+        assert!(text.contains("4.15?") && text.contains("? marks a figure"), "{text}");
     }
 
     #[test]

@@ -327,8 +327,12 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
             "engine",
             "unusable",
             "unusable_lists",
+            "zone_lock_acquisitions",
+            "group_lock_acquisitions",
+            "shared_writes",
             "zone_locks_per_1000",
             "group_locks_per_1000",
+            "shared_writes_per_1000",
             "order9_share",
             "order9_failures",
             "mixed_blocks",
@@ -356,6 +360,11 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
         assert!(is("zone_locks_per_1000"), "{cell}");
         let groups = cell["group_locks_per_1000"].as_f64().expect("a rate");
         assert_eq!(groups > 0.0, cell["engine"] == "freehold", "{cell}");
+        // Each acquisition of a shared lock is a write that all CPUs share.
+        let of = |name: &str| cell[name].as_u64().expect("a count");
+        let locks = of("zone_lock_acquisitions") + of("group_lock_acquisitions");
+        assert!(cell["engine"] == "freehold" || of("shared_writes") >= locks, "{cell}");
+        assert!(cell["shared_writes_per_1000"].as_f64().expect("a rate") > 0.0, "{cell}");
         if is("unusable") {
             assert_eq!(keys(&cell["unusable"]), BTreeSet::from(["3", "4", "9"]));
             let of = |name: &str| cell[name]["9"].as_f64().expect("an index");

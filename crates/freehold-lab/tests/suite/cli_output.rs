@@ -79,6 +79,10 @@ fn json_has_every_promised_name() {
             "zone_lock_work_p99",
             "zone_lock_work_max",
             "group_lock_acquisitions",
+            "shared_writes",
+            "zone_locks_per_1000",
+            "group_locks_per_1000",
+            "shared_writes_per_1000",
             "merges_zone",
             "merges_pcp",
             "refills",
@@ -118,6 +122,20 @@ fn json_has_every_promised_name() {
             Some(&groups.into())
         );
         assert_eq!(engine["allocs"], document["trace"]["allocs"]);
+        // What is counted for each 1,000 events is what is counted.
+        let of = |name: &str| engine[name].as_f64().expect("a figure");
+        let events = of("allocs") + of("frees");
+        for (total, rate) in [
+            ("zone_lock_acquisitions", "zone_locks_per_1000"),
+            ("group_lock_acquisitions", "group_locks_per_1000"),
+            ("shared_writes", "shared_writes_per_1000"),
+        ] {
+            assert!((of(rate) * events / 1000.0 - of(total)).abs() < 1e-6, "{rate} of {engine}");
+        }
+        // The kernel's designs write what all CPUs share under the zone lock and nowhere else.
+        let under_lock = of("zone_lock_acquisitions") + of("zone_lock_work");
+        assert!(of("shared_writes") > 0.0, "{engine}");
+        assert!(engine["engine"] == "freehold" || of("shared_writes") == under_lock, "{engine}");
     }
 }
 

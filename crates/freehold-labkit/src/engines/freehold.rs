@@ -228,6 +228,8 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
             zone_lock_work: zone.lock_work,
             zone_lock_work_max: zone.lock_work_max,
             group_lock_acquisitions: totals.group_lock_acquisitions,
+            // The one place where the allocator's own count belongs, once it keeps one.
+            shared_writes: zone.lock_acquisitions + zone.lock_work + totals.group_lock_acquisitions,
             splits_zone: zone.splits,
             refills: cpus.refills,
             refills_by_phase: cpus.refills_by_phase,

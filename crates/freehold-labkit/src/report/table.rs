@@ -71,20 +71,20 @@ const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "zone lock",
         &[
-            metric("acquisitions / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.zone_lock_acquisitions))
+            metric("zone locks / 1,000 events", Better::Less, |_, e| {
+                Value::Real(e.zone_locks_per_1000)
             }),
-            metric("group locks / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.group_lock_acquisitions))
+            metric("shared writes / 1,000 events", Better::Less, |_, e| {
+                Value::Real(e.shared_writes_per_1000)
             }),
-            metric("work / 1,000 events", Better::Less, |_, e| {
+            metric("zone steps / 1,000 events", Better::Less, |_, e| {
                 Value::Real(rate(e, e.counters.zone_lock_work))
             }),
-            metric("work per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
-            metric("work per hold, p99", Better::Less, |_, e| {
+            metric("steps per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
+            metric("steps per hold, p99", Better::Less, |_, e| {
                 Value::Count(e.counters.zone_lock_work_p99)
             }),
-            metric("work per hold, max", Better::Less, |_, e| {
+            metric("steps per hold, max", Better::Less, |_, e| {
                 Value::Count(e.counters.zone_lock_work_max)
             }),
             metric("merges under the zone lock", Better::Less, |_, e| {
@@ -101,7 +101,7 @@ const GROUPS: [(&str, &[Metric]); 5] = [
             metric("PCP locks / 1,000 events", Better::Less, |_, e| {
                 Value::Real(rate(e, e.counters.pcp_lock_acquisitions))
             }),
-            metric("work under them / 1,000 events", Better::Less, |_, e| {
+            metric("PCP steps / 1,000 events", Better::Less, |_, e| {
                 Value::Real(rate(e, e.counters.pcp_lock_work))
             }),
             metric("PCP hit rate", Better::More, |_, e| Value::Share(e.pcp_hit_rate)),
@@ -158,9 +158,9 @@ pub(super) fn cma(engine: &EngineOutcome) -> CmaCounts {
 /// The row that differs from run to run.
 pub const NS_PER_EVENT: &str = "ns per event (noisy)";
 
-/// A total per 1,000 events, an event being an allocation or a free that the engine carried out.
+/// A total for each 1,000 events.
 pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
-    total as f64 * 1000.0 / (engine.counters.allocs + engine.counters.frees).max(1) as f64
+    engine.counters.per_1000_events(total)
 }
 
 /// The header and the table of one trace.

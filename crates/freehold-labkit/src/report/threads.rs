@@ -43,13 +43,9 @@ const GROUPS: [(&str, &[Row]); 3] = [
     (
         "WORK (different in every run)",
         &[
-            ("zone locks / 1,000 events", |_, engine, _| {
-                decimal(rate(engine, engine.counters.zone_lock_acquisitions))
-            }),
-            ("group locks / 1,000 events", |_, engine, _| {
-                decimal(rate(engine, engine.counters.group_lock_acquisitions))
-            }),
-            ("steps under the zone lock / 1,000 events", |_, engine, _| {
+            ("zone locks / 1,000 events", |_, engine, _| decimal(engine.zone_locks_per_1000)),
+            ("shared writes / 1,000 events", |_, engine, _| decimal(engine.shared_writes_per_1000)),
+            ("zone steps / 1,000 events", |_, engine, _| {
                 decimal(rate(engine, engine.counters.zone_lock_work))
             }),
             ("steps per hold, max", |_, engine, _| thousands(engine.counters.zone_lock_work_max)),
