@@ -117,7 +117,8 @@ pub fn verdict(rows: &[Row]) -> Option<String> {
 
 /// The verdict, and a table for each workload and size of memory.
 pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
-    let mut text = verdict(rows).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
+    let mut text = verdict(rows)
+        .map_or_else(String::new, |verdict| format!("{}\n\n", wrap(&verdict, style, "")));
     for part in groups(rows) {
         let first = &part[0];
         let think = if first.think_ns > 0.0 {
@@ -131,11 +132,11 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         let cma = first.cma.map_or_else(String::new, |cma| {
             format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE))
         });
-        let _ = writeln!(
-            text,
+        let title = format!(
             "{}, {memory} of memory{nodes}{cma}, seed {}{think}",
             first.workload, first.seed
         );
+        let _ = writeln!(text, "{}", wrap(&title, style, ""));
         let _ = writeln!(text, "{}\n", group_table(part, style));
         if first.cma.is_some() {
             let _ = writeln!(text, "{}\n", cma_table(part, style));
@@ -153,7 +154,10 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         model.machine
     );
     let _ = writeln!(text, "{}", wrap(&legend, style, ""));
-    text.push_str(&validation_note(rows));
+    let note = validation_note(rows);
+    if !note.is_empty() {
+        let _ = writeln!(text, "{}", wrap(&note, style, "  "));
+    }
     text
 }
 

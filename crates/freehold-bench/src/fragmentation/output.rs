@@ -75,7 +75,8 @@ pub fn verdict(cells: &[Cell]) -> Option<String> {
 
 /// The verdict, and a table for each workload; the mean of the seeds.
 pub fn table(cells: &[Cell], style: Style) -> String {
-    let mut text = verdict(cells).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
+    let mut text = verdict(cells)
+        .map_or_else(String::new, |verdict| format!("{}\n\n", wrap(&verdict, style, "")));
     for workload in Workload::ALL {
         let of: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == workload.name()).collect();
         if of.is_empty() {

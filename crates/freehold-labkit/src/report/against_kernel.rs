@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use freehold::Migratetype;
 
 use super::number::thousands;
-use super::table::{Cell, Room, Style, Table, header_lines, right};
+use super::table::{Cell, Room, Style, Table, header_lines, right, wrap_lines};
 use crate::replay::Replay;
 use crate::replay::against_kernel::{AgainstKernel, Comparison};
 
@@ -67,7 +67,7 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
         let verdict = if engine.within { "as the kernel did" } else { "not as the kernel did" };
         table.row([name[0], name[1], verdict]);
     }
-    format!("{text}\n{}\n", table.render(style))
+    format!("{}\n{}\n", wrap_lines(&text, style), table.render(style))
 }
 
 /// One number of the table; `bound` is what it is held to, where it is.

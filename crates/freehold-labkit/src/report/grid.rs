@@ -343,6 +343,15 @@ pub fn wrap(text: &str, style: Style, indent: &str) -> String {
     broken(text.trim(), most).join(&format!("\n{indent}"))
 }
 
+/// Text whose lines are broken where the terminal ends, each with its own indentation and two more.
+pub fn wrap_lines(text: &str, style: Style) -> String {
+    let fitted = |line: &str| {
+        let indent = " ".repeat(line.len() - line.trim_start().len());
+        format!("{indent}{}", wrap(line, style, &format!("{indent}  ")))
+    };
+    text.lines().map(fitted).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use freehold_trace::Checksums;
 
-pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wrap};
+pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wrap, wrap_lines};
 
 use super::number::{decimal, duration, memory_of, percent, thousands};
 use crate::better::Better;
@@ -165,7 +165,8 @@ pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
 
 /// The header and the table of one trace.
 pub fn render(replay: &Replay, style: Style) -> String {
-    let Some(baseline) = replay.engines.first() else { return header_lines(replay) };
+    let header = wrap_lines(&header_lines(replay), style);
+    let Some(baseline) = replay.engines.first() else { return header };
     let row = |metric: &Metric| {
         let base = (metric.value)(replay, baseline);
         let mut row = vec![Cell::new(format!("  {}", metric.name))];
@@ -177,7 +178,7 @@ pub fn render(replay: &Replay, style: Style) -> String {
     let groups = GROUPS.into_iter().chain(baseline.cma.map(|_| CMA));
     let groups =
         groups.map(|(name, metrics)| (name.to_uppercase(), metrics.iter().map(row).collect()));
-    format!("{}\n{}\n", header_lines(replay), grouped(engine_names(replay), groups, style))
+    format!("{header}\n{}\n", grouped(engine_names(replay), groups, style))
 }
 
 /// The header: a column for each engine behind that of the rows' names.

@@ -1,7 +1,9 @@
 //! The table of a replay on threads: first what is the same in every run, then what is not.
 
 use super::number::{decimal, thousands};
-use super::table::{Cell, Style, cma, engine_names, grouped, header_lines, rate, right};
+use super::table::{
+    Cell, Style, cma, engine_names, grouped, header_lines, rate, right, wrap_lines,
+};
 use crate::replay::outcome::Met;
 use crate::replay::{EngineOutcome, Replay};
 
@@ -84,7 +86,8 @@ pub fn render(replay: &Replay, style: Style) -> String {
     let groups = GROUPS.into_iter().chain(has_cma.then_some(CMA));
     let groups = groups.map(|(name, rows)| (name.to_owned(), rows.iter().map(row).collect()));
     let table = grouped(engine_names(replay), groups, style);
-    format!("{}{}\n{table}\n", header_lines(replay), threads_line(replay))
+    let header = format!("{}{}", header_lines(replay), threads_line(replay));
+    format!("{}\n{table}\n", wrap_lines(&header, style))
 }
 
 /// How the trace was shared out.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Compared, Comparison, Place, Verdict};
 use freehold_labkit::report::number::decimal;
 use freehold_labkit::report::percent;
-use freehold_labkit::report::table::{Cell, Color, Room, Style, Table, right};
+use freehold_labkit::report::table::{Cell, Color, Room, Style, Table, right, wrap};
 use freehold_labkit::report::thousands;
 
 /// What `--json` prints.
@@ -71,26 +71,30 @@ fn worst(comparison: &Comparison) -> Option<&Compared> {
 pub fn table(comparison: &Comparison, all: bool, style: Style) -> String {
     let mut text = String::new();
     for note in &comparison.notes {
-        let _ = writeln!(text, "Note: {note}.");
+        let _ = writeln!(text, "{}", wrap(&format!("Note: {note}."), style, "  "));
     }
     let is_shown = |figure: &&Compared| all || figure.before != figure.after;
     let shown: Vec<&Compared> = comparison.figures.iter().filter(is_shown).collect();
     if !shown.is_empty() {
         let _ = writeln!(text, "{}\n", rows(comparison, &shown, style));
     }
-    text.push_str(&summary(comparison));
+    let mut sum = summary(comparison);
     let equal = comparison.figures.len() - shown.len();
     if equal > 0 {
-        let _ = write!(text, " {} not shown, they are equal.", thousands(equal as u64));
+        let _ = write!(sum, " {} not shown, they are equal.", thousands(equal as u64));
     }
-    text.push('\n');
+    let _ = writeln!(text, "{}", wrap(&sum, style, ""));
     for (name, only) in
         [(&comparison.before, &comparison.only_before), (&comparison.after, &comparison.only_after)]
     {
         let mut places: Vec<String> = only.iter().map(ToString::to_string).collect();
         places.dedup();
         if !places.is_empty() {
-            let _ = writeln!(text, "Only in {name}: {}.", few(&places));
+            let _ = writeln!(
+                text,
+                "{}",
+                wrap(&format!("Only in {name}: {}.", few(&places)), style, "  ")
+            );
         }
     }
     text
