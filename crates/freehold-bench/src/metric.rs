@@ -51,10 +51,10 @@ impl Metric {
     /// Its name in tables, which have less room.
     pub fn label(&self) -> &'static str {
         match self.name {
-            ZONE_LOCKS => "zone locks/1,000 frames",
-            GROUP_LOCKS => "group locks/1,000 frames",
-            ZONE_WORK => "zone work/1,000 frames",
-            SHARED_WRITES => "shared writes/1,000 frames",
+            ZONE_LOCKS => "zone locks / 1,000 frames",
+            GROUP_LOCKS => "group locks / 1,000 frames",
+            ZONE_WORK => "zone steps / 1,000 frames",
+            SHARED_WRITES => "shared writes / 1,000 frames",
             name => name,
         }
     }

@@ -114,7 +114,7 @@ impl FromStr for Wanted {
 
 pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     if args.engines.contains(&Wanted::Help) {
-        output::print(&listing::engines(output::style()))?;
+        output::print(&listing::engines(output::style(&args.shown.printed)))?;
         return Ok(Outcome::Fine);
     }
     let mut benchmarks: Vec<Kind> = Kind::ALL.to_vec();
@@ -122,7 +122,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         benchmarks.retain(|kind| args.benchmarks.contains(kind));
     }
     if args.list {
-        output::result(args.shown.json, &listing::entries(&benchmarks), |style| {
+        output::result(&args.shown.printed, &listing::entries(&benchmarks), |style| {
             listing::catalogue(&benchmarks, style)
         })?;
         return Ok(Outcome::Fine);
@@ -153,7 +153,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");
     }
-    output::result(args.shown.json, &report, |style| {
+    output::result(&args.shown.printed, &report, |style| {
         if report.rows.is_empty() { String::new() } else { table::render(&report, style) }
     })?;
     Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })

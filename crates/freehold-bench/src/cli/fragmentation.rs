@@ -242,7 +242,7 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
     let comparison = if compares { Comparison::of(cells) } else { None };
     let random = draw.map(|Draw { cells, seed, quick, .. }| Random { cells, seed, quick });
     let document = Document::new(cells, random, comparison.as_ref());
-    output::result(args.shown.json, &document, |style| match &comparison {
+    output::result(&args.shown.printed, &document, |style| match &comparison {
         _ if cells.is_empty() => String::new(),
         Some(comparison) => beside(comparison, args.rows.map(usize::from), style),
         None => table(cells, style),

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::Cell as TableCell;
 use serde::Serialize;
 
 use super::beside::{Comparison, Row, is_below};
 use super::cell::Workload;
 use super::figure::{About, ByOrder, Cell, Figure, engines, same_place};
-use freehold_labkit::report::table::{Style, new_table, rendered, right, trim_lines, wrap};
+use freehold_labkit::report::table::{
+    Cell as TableCell, Color, Room, Style, Table, rendered, right, wrap,
+};
 use freehold_labkit::report::verdict::{Question, sentence};
 use freehold_labkit::report::{thousands, unique};
 
@@ -74,7 +75,8 @@ pub fn verdict(cells: &[Cell]) -> Option<String> {
 
 /// The verdict, and a table for each workload; the mean of the seeds.
 pub fn table(cells: &[Cell], style: Style) -> String {
-    let mut text = verdict(cells).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
+    let mut text = verdict(cells)
+        .map_or_else(String::new, |verdict| format!("{}\n\n", wrap(&verdict, style, "")));
     for workload in Workload::ALL {
         let of: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == workload.name()).collect();
         if of.is_empty() {
@@ -85,7 +87,7 @@ pub fn table(cells: &[Cell], style: Style) -> String {
             "{}",
             wrap(&format!("{workload}: {}", workload.about().what), style, "")
         );
-        let _ = writeln!(text, "{}\n", trim_lines(&one(workload, &of, &engines(cells), style)));
+        let _ = writeln!(text, "{}\n", one(workload, &of, &engines(cells), style));
     }
     let seeds = cells.iter().map(|cell| cell.seed).collect::<std::collections::BTreeSet<_>>().len();
     let _ = writeln!(
@@ -98,11 +100,11 @@ pub fn table(cells: &[Cell], style: Style) -> String {
 
 fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> String {
     let figures = workload.about().figures;
-    let mut table = new_table(style);
-    let head = ["CPUs", "memory", "", "engine"]
-        .into_iter()
-        .chain(figures.iter().map(|figure| figure.name));
-    table.set_header(head.collect::<Vec<_>>());
+    let place = ["CPUs", "memory", "", "engine"].map(|name| (name, Room::Always));
+    // The first figures are what the workload is for.
+    let ranked = figures.iter().enumerate();
+    let figure_columns = ranked.map(|(at, figure)| (figure.name, Room::GivesWay(at as u8)));
+    let mut table = Table::new(place.into_iter().chain(figure_columns));
     let mut rest = cells;
     while let Some(first) = rest.first() {
         let (place, more) =
@@ -120,10 +122,10 @@ fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> S
             row.extend(figures.iter().map(|figure| {
                 right(mean(&of, figure).map_or_else(|| "-".to_owned(), figure.text))
             }));
-            table.add_row(row);
+            table.row(row);
         }
     }
-    table.to_string()
+    table.render(style)
 }
 
 /// CPUs, memory, and the level or the order.
@@ -175,7 +177,7 @@ fn beside_first(
     let mut header = vec![TableCell::new("workload, in use")];
     header.extend(["CPUs", "memory"].map(right));
     header.extend(ByOrder::ORDERS.map(|order| right(format!("order {order}"))));
-    let table = rendered(style, header, shown.iter().map(|row| beside_row(row, wide, style)));
+    let table = rendered(style, header, shown.iter().map(|row| beside_row(row, wide)));
     let mut text = format!("{}\n\n{table}\n\n", wrap(&about, style, ""));
     if shown.len() < rows.len() {
         let _ = writeln!(text, "... and {} more.\n", rows.len() - shown.len());
@@ -196,7 +198,7 @@ fn beside_first(
     text
 }
 
-fn beside_row(row: &Row, wide: bool, style: Style) -> Vec<TableCell> {
+fn beside_row(row: &Row, wide: bool) -> Vec<TableCell> {
     let used = row.used_percent.map_or_else(String::new, |used| format!(", {used:.0} %"));
     let mut cells = vec![TableCell::new(format!("{}{used}", row.workload))];
     cells.extend([thousands(u64::from(row.cpus)), memory(row.memory_mib)].map(right));
@@ -208,7 +210,7 @@ fn beside_row(row: &Row, wide: bool, style: Style) -> Vec<TableCell> {
         let far =
             if wide { format!(" {sign}{}", pointed(difference.abs())) } else { String::new() };
         let cell = right(format!("{base} {mine}{far}"));
-        if style.color && is_below(difference) { cell.fg(comfy_table::Color::Red) } else { cell }
+        if is_below(difference) { cell.fg(Color::Red) } else { cell }
     }));
     cells
 }

@@ -415,3 +415,25 @@ fn mistakes_are_named() {
     }
     assert_eq!(spec("freehold,group=16").name(), "freehold,group=16");
 }
+
+/// At 80, 100 and 120 columns and without a terminal: no name and no number is broken.
+#[test]
+fn tables_fit_the_terminal() {
+    let engines = ["-e", "vanilla", "-e", "freehold,group=1", "--no-progress", "-w"];
+    let printed = |more: &[&str], columns: Option<u16>| {
+        let mut command = command(&[&SMALL[..], &engines, more].concat());
+        command.env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns.to_string());
+        }
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+    };
+    for workload in ["aging", "idle"] {
+        let wide = printed(&[workload, "--wide"], None);
+        for width in freehold_testkit::tables::WIDTHS {
+            let text = printed(&[workload], Some(width));
+            freehold_testkit::tables::assert_whole(&text, &wide, width);
+        }
+        freehold_testkit::tables::assert_whole(&printed(&[workload], None), &wide, 120);
+    }
+}

@@ -223,7 +223,7 @@ fn lines_fit_the_terminal_and_names_do_not_break() {
         longest.workload = Workload::TwoCpuMix.name();
         let mine = Cell { engine: "freehold".to_owned(), ..longest.clone() };
         let comparison = Comparison::of(&[longest, mine]).unwrap();
-        let text = beside(&comparison, None, Style { width, color: false });
+        let text = beside(&comparison, None, Style::plain(width));
         assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{text}");
         let row = text.lines().find(|line| line.contains("two-cpu-mix, 70 %")).unwrap();
         assert!(row.contains("1,024") && row.contains("1,052 MiB"), "{text}");

@@ -15,4 +15,5 @@ mod replay_targets;
 mod replay_threads;
 mod replay_whole;
 mod support;
+mod tables;
 mod tools;
