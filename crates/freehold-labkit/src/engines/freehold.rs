@@ -95,7 +95,7 @@ pub fn leaked<P: Platform + 'static>(
     machine: &MachineConfig,
     platform: P,
 ) -> Result<&'static Freehold<'static, P>, String> {
-    with_config(options, machine, |config| {
+    with_config(machine, |config| {
         let allocator = Freehold::leaked(config, platform).map_err(|error| error.to_string())?;
         Ok(&*Box::leak(Box::new(allocator)))
     })
@@ -110,13 +110,13 @@ fn own_all<'a, 'm, P: Platform>(
     owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// The same, for a simulation: a sweep makes many machines, so their memory is given back.
+/// Runs a simulation on a machine of its own, whose metadata is given back at the end: a sweep
+/// makes many machines.
 pub(super) fn with_simulated<R>(
-    options: Options,
     machine: &MachineConfig,
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, String> {
-    with_config(options, machine, |config| {
+    with_config(machine, |config| {
         let bytes =
             Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
         let mut metadata = Box::new_uninit_slice(bytes);
@@ -128,7 +128,6 @@ pub(super) fn with_simulated<R>(
 }
 
 fn with_config<R>(
-    options: Options,
     machine: &MachineConfig,
     make: impl FnOnce(&Config<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
