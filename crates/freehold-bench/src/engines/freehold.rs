@@ -13,6 +13,7 @@ use freehold::{
 use crate::calls::{Calls, Machine, Refused, START, TIB};
 use crate::clock::timed;
 use crate::loops;
+use crate::sampler::Sampled;
 use freehold_labkit::engine::{Engine, Simulated};
 use freehold_labkit::engines::{
     FreeholdEngine, FreeholdOptions, MachineConfig, Waits, leaked_freehold,
@@ -70,7 +71,7 @@ impl<P: Waits> Machine for FreeholdMachine<P> {
     const DOORS: bool = true;
     const STARTS: bool = true;
 
-    fn doors(&self, n: u64) -> Result<[f64; 3], Refused> {
+    fn doors(&self, n: u64) -> Result<[Sampled; 3], Refused> {
         // An ordinary lock is enough for any number of threads.
         let other = self.without_barrier.get_or_init(|| {
             let frames = self.engine.memory().managed_frames;

@@ -429,7 +429,7 @@ fn rates_are_of_what_was_carried_out() {
         let rate = freehold_labkit::report::decimal(
             count("zone_lock_acquisitions") as f64 * 1000.0 / done as f64,
         );
-        let (table, name) = (text(memory), "acquisitions / 1,000 events");
+        let (table, name) = (text(memory), "zone locks / 1,000 events");
         let line = table.lines().find(|line| line.contains(name)).expect("its row");
         assert_eq!(line.split_whitespace().last(), Some(rate.as_str()), "{line}");
     }
