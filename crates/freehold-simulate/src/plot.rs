@@ -177,6 +177,8 @@ fn legend(area: &Area<'_>, engines: &[&str]) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
+// One chart, from its axes to its marks.
+#[allow(clippy::too_many_lines)]
 fn draw(
     cell: &Area<'_>,
     chart: &Chart,

@@ -200,6 +200,8 @@ fn with_engine(
 }
 
 /// What came of a run, before which the engine had counted so many heavy barriers and so much else.
+// One row, field by field.
+#[allow(clippy::too_many_lines)]
 fn row(
     scenario: &Scenario,
     model: &Model,

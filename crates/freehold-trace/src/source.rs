@@ -227,6 +227,8 @@ const TEXT_HEAD: usize = 64 * 1024;
 
 /// Opens a source, decompresses it and finds out what it is. Also returns the length of the file, 0
 /// if unknown.
+// One arm for each format.
+#[allow(clippy::too_many_lines)]
 pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     let path = source.shown();
     let fail = |source| TraceError::Io { path: path.clone(), source };
