@@ -1,5 +1,5 @@
-//! The same programs on real threads and real engines: what a simulation is compared with, and what
-//! the model's constants are measured by.
+//! The simulator's programs on real threads and real engines: what a simulation is compared with,
+//! and what the model's constants are measured by.
 //!
 //! Calls go through trait objects, as the simulator's do, so that a program is one piece of code;
 //! what that costs is measured with an engine that does nothing ([`with_nothing`]) and is part of

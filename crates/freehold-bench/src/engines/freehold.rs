@@ -24,7 +24,7 @@ const CPU: CpuId = CpuId::new(0);
 
 pub struct FreeholdMachine<P: Waits> {
     engine: FreeholdEngine<'static, 'static, P>,
-    /// The same machine on a platform without a heavy barrier, made when it is first measured.
+    /// This machine on a platform without a heavy barrier, made when it is first measured.
     without_barrier: OnceLock<Result<Box<FreeholdMachine<SingleCpu>>, String>>,
 }
 

@@ -120,7 +120,8 @@ fn own_all<'a, 'm, P: Platform>(
     owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// The same, for a simulation: a sweep makes many machines, so their memory is given back.
+/// Builds the engine for a simulation, lends it to `run` and gives its memory back: many simulations
+/// make many machines.
 pub(super) fn with_simulated<R>(
     options: Options,
     machine: &MachineConfig,
