@@ -40,7 +40,7 @@
 // peers that hand out addresses (three times).
 #![deny(unsafe_code)]
 // A program: what is public is for its tests and for other programs of the laboratory.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 // Writes to frames, as their users do.
 #[allow(unsafe_code)]

@@ -293,6 +293,10 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     if text.head.starts_with(b"\xef\xbb\xbf") {
         text.head.drain(..3);
     }
+    if text.head.starts_with(ZIP) {
+        let (looks_like, hint) = looks_like(&text.head, compression);
+        return Err(TraceError::NotATrace { path, looks_like, hint });
+    }
     if let Some((looks_like, hint)) = other_text(&text.head) {
         return Err(TraceError::NotATrace { path, looks_like, hint: Some(hint) });
     }
@@ -394,44 +398,50 @@ const UTF_16: &str = "turn it into UTF-8: iconv -f UTF-16 -t UTF-8 FILE | freeho
 const TABLE: &str = "make Parquet of it; with pyarrow: \
                      pq.write_table(csv.read_csv('FILE.csv'), 'FILE.parquet', compression='zstd')";
 
+/// A zip archive, whose files may lie in it as they are.
+const ZIP: &[u8] = b"PK\x03\x04";
+
+/// Files that are known by how they begin: what they are, and what to do with them. An
+/// archive may hold the lines of a trace as they are, and is none all the same.
+const KNOWN: &[(&[u8], &str, Option<&str>)] = &[
+    (
+        b"PAR1",
+        "a Parquet file inside",
+        Some("decompress it first: Parquet is compressed inside already"),
+    ),
+    (b"PARE", "an encrypted Parquet file", None),
+    (
+        b"\x17\x08\x44tracing",
+        "a trace-cmd recording",
+        Some("turn it into text: trace-cmd report -i FILE"),
+    ),
+    (b"PERFILE2", "a perf recording", Some("turn it into text: perf script -i FILE")),
+    (b"\x1f\x8b", "another gzip stream inside", None),
+    (b"\x28\xb5\x2f\xfd", "another zstd stream inside", None),
+    (b"\xfd7zXZ", "xz data", Some("decompress it first: xz -d FILE")),
+    (b"BZh", "bzip2 data", Some("decompress it first: bzip2 -d FILE")),
+    (b"\x04\x22\x4d\x18", "lz4 data", Some("decompress it first: lz4 -d FILE")),
+    (ZIP, "a zip archive", Some("unpack it: unzip -p FILE | freehold replay -")),
+    (b"\xff\xfe", "UTF-16 text", Some(UTF_16)),
+    (b"\xfe\xff", "UTF-16 text", Some(UTF_16)),
+    (b"\x7fELF", "an ELF program", None),
+    (b"ARROW1", "an Arrow file", None),
+    (b"SQLite format 3", "an SQLite database", None),
+    (b"{", "JSON", None),
+    (
+        b"Node 0, zone",
+        "a zone description of /proc",
+        Some("give it as the zoneinfo beside a trace"),
+    ),
+];
+
 /// What a file that is no trace looks like, and what to do with it.
 fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>) {
     let inside = match compression {
         Compression::None => String::new(),
         other => format!("{other} data with "),
     };
-    let known: &[(&[u8], &str, Option<&str>)] = &[
-        (
-            b"PAR1",
-            "a Parquet file inside",
-            Some("decompress it first: Parquet is compressed inside already"),
-        ),
-        (b"PARE", "an encrypted Parquet file", None),
-        (
-            b"\x17\x08\x44tracing",
-            "a trace-cmd recording",
-            Some("turn it into text: trace-cmd report -i FILE"),
-        ),
-        (b"PERFILE2", "a perf recording", Some("turn it into text: perf script -i FILE")),
-        (b"\x1f\x8b", "another gzip stream inside", None),
-        (b"\x28\xb5\x2f\xfd", "another zstd stream inside", None),
-        (b"\xfd7zXZ", "xz data", Some("decompress it first: xz -d FILE")),
-        (b"BZh", "bzip2 data", Some("decompress it first: bzip2 -d FILE")),
-        (b"\x04\x22\x4d\x18", "lz4 data", Some("decompress it first: lz4 -d FILE")),
-        (b"PK\x03\x04", "a zip archive", Some("unpack it: unzip -p FILE | freehold replay -")),
-        (b"\xff\xfe", "UTF-16 text", Some(UTF_16)),
-        (b"\xfe\xff", "UTF-16 text", Some(UTF_16)),
-        (b"\x7fELF", "an ELF program", None),
-        (b"ARROW1", "an Arrow file", None),
-        (b"SQLite format 3", "an SQLite database", None),
-        (b"{", "JSON", None),
-        (
-            b"Node 0, zone",
-            "a zone description of /proc",
-            Some("give it as the zoneinfo beside a trace"),
-        ),
-    ];
-    for (magic, what, hint) in known {
+    for (magic, what, hint) in KNOWN {
         if head.starts_with(magic) {
             return (format!("it looks like {inside}{what}"), hint.map(str::to_owned));
         }

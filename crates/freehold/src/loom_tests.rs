@@ -98,7 +98,7 @@ pub(super) fn machine(barrier: bool, frames: u64) -> Small {
 pub(super) fn machine_of(barrier: bool, frames: u64, group: Option<u16>) -> Small {
     let memory = [FrameRange::new(Pfn::new(1024), frames).unwrap()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
-    let config = Config { extra_ranges: 1, group, ..Config::new(2, &zones) };
+    let config = Config { extra_ranges: 1, ..Config::new(2, &zones) };
     let size = Freehold::<Host>::metadata_size(&config).unwrap();
     let metadata: &'static mut [MaybeUninit<u8>] = std::vec![MaybeUninit::uninit(); size].leak();
     let host = Host { barrier };

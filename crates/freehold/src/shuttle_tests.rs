@@ -201,7 +201,7 @@ impl<'m> World<'m> {
 fn with_config<T>(f: impl FnOnce(&Config<'_>) -> T) -> T {
     let memory = [FrameRange::new(Pfn::new(FIRST), BLOCKS * 512).unwrap()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
-    f(&Config { extra_ranges: 4, group: Some(2), ..Config::new(CPUS, &zones) })
+    f(&Config { extra_ranges: 4, ..Config::new(CPUS, &zones) })
 }
 
 /// What is tried.

@@ -182,6 +182,15 @@ fn draw(args: &FragmentationArgs) -> Result<Option<Draw>, CliError> {
     }))
 }
 
+/// The arguments that draw the same cells.
+fn again(args: &FragmentationArgs, draw: &Draw) -> String {
+    let mut text = format!("--random {} --seed {}", draw.cells, draw.seed);
+    if draw.quick {
+        text.push_str(" --quick");
+    }
+    args.workloads.iter().fold(text, |text, workload| format!("{text} --workload {workload}"))
+}
+
 /// Another number in each process, short enough to be typed.
 fn any_seed() -> u64 {
     // The standard library's own source of keys, which it draws from the system.
@@ -223,10 +232,9 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
         Some(draw) => draw.scenarios(),
         None => grids(args)?.iter().flat_map(Grid::scenarios).collect(),
     };
-    if let Some(Draw { cells, seed, quick, .. }) = &draw {
+    if let Some(draw) = &draw {
         // Before the work: whoever stops it can have the same cells again.
-        let quick = if *quick { " --quick" } else { "" };
-        output::complain(&format!("the same cells again: --random {cells} --seed {seed}{quick}"));
+        output::complain(&format!("the same cells again: {}", again(args, draw)));
     }
     let outcome = cells(args, &scenarios)?;
     let cells = &outcome.cells;

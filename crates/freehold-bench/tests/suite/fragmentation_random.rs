@@ -173,7 +173,10 @@ const DRAW: [&str; 7] = ["--random", "2", "--seed", "11", "--quick", "-w", "two-
 
 #[test]
 fn the_table_has_both_engines_and_a_line_for_each_order() {
-    let done = command(&DRAW).assert().success().stderr(contains("--random 2 --seed 11 --quick"));
+    let done = command(&DRAW)
+        .assert()
+        .success()
+        .stderr(contains("--random 2 --seed 11 --quick --workload two-cpu-mix"));
     let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
     let rows: Vec<Vec<&str>> = text
         .lines()

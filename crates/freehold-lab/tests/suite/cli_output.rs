@@ -200,6 +200,38 @@ fn engines_are_listed_with_where_they_come_from() {
 }
 
 #[test]
+fn the_engines_say_which_kernels_there_are_and_who_had_each_idea() {
+    let document = json(freehold().args(["engines", "--json"]));
+    assert_eq!(document["kernels"], serde_json::json!(["5.17", "7.3"]));
+    let source = |list: &str, name: &str| {
+        let entries = document[list].as_array().expect("an array");
+        let entry = entries.iter().find(|entry| entry["name"] == name).expect("it is listed");
+        entry["source"].as_str().expect("a text").to_owned()
+    };
+    for name in ["unlink-dead", "foreign-claim", "merge-once", "count-drained"] {
+        assert_eq!(source("switches", name), "found here", "{name}");
+    }
+    assert!(source("switches", "cma-phases").ends_with("Frank van der Linden"));
+    assert!(source("switches", "owned-by-type").ends_with("Rik van Riel"));
+    assert!(source("switches", "range-wrap").ends_with("Vlastimil Babka"));
+    assert!(source("switches", "recover").ends_with("Johannes Weiner"));
+    assert!(source("presets", "pcp-buddy-fixed").ends_with("found here"));
+    assert_eq!(source("presets", "pcp-buddy"), "PCP buddy allocator (2026)");
+}
+
+#[test]
+fn any_kernel_between_the_oldest_and_the_newest_is_an_engine() {
+    let named = |name: &str| name.parse::<freehold_labkit::engines::EngineSpec>();
+    for name in ["5.19", "6.1", "6.6", "6.12", "7.0", "6.12,+contig-free"] {
+        assert!(named(name).is_ok(), "{name}");
+    }
+    let refused = |name: &str| named(name).expect_err("no engine").to_string();
+    assert!(refused("5.15").contains("5.17 is the nearest"), "{}", refused("5.15"));
+    assert!(refused("9.1").contains("newer than 7.3"), "{}", refused("9.1"));
+    assert!(refused("6.1.55").contains("there is no engine '6.1.55'"), "{}", refused("6.1.55"));
+}
+
+#[test]
 fn every_default_engine_and_the_recording_kernel_can_be_named() {
     for name in freehold_labkit::engines::DEFAULT
         .iter()

@@ -6,6 +6,8 @@ mod cli_output;
 mod differential;
 mod differential_support;
 mod fidelity;
+mod look;
+mod machines;
 mod record;
 mod recorded_machine;
 mod replay_rules;

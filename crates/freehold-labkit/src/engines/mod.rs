@@ -1,8 +1,7 @@
 //! The engines a command line can name, and how a name becomes an engine.
 //!
 //! A name is a preset or a kernel's version and, after commas, single changes switched on or off:
-//! `pcp-buddy-fixed,-merge`, `6.12,+contig-free`; behind `freehold`, options: `freehold,group=1`,
-//! `freehold,owned`.
+//! `pcp-buddy-fixed,-merge`, `6.12,+contig-free`; behind `freehold`, one option: `freehold,owned`.
 
 mod classic;
 mod freehold;
@@ -113,9 +112,7 @@ pub enum EngineError {
         suggestion: Option<String>,
     },
     /// Freehold has no such option.
-    #[error(
-        "freehold has no option '{option}'; write freehold,group=N for N CPUs that share, or freehold,owned{LISTED}"
-    )]
+    #[error("freehold has no option '{option}'; write freehold,owned{LISTED}")]
     UnknownOption {
         /// What was written.
         option: String,

@@ -125,15 +125,6 @@ impl<'m> Lease<'m> {
     }
 }
 
-#[cfg(feature = "conformance")]
-impl Lease<'_> {
-    /// Where key, mask and place are.
-    pub(crate) fn addresses(&self) -> (usize, usize, usize) {
-        let address = |field: &AtomicU64| core::ptr::from_ref(field).addr();
-        (address(&self.key), address(&self.mask), core::ptr::from_ref(&self.at).addr())
-    }
-}
-
 /// All leases of one CPU.
 pub(crate) struct Leases<'m> {
     slots: [Lease<'m>; PLACES],

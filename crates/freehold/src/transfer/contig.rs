@@ -1,7 +1,9 @@
 //! Allocation of a given range, whoever has it (`alloc_contig_range`), and the search for one.
 
+use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
+use crate::cpu::by::OUTSIDE;
 use crate::primitive::Plain;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
@@ -81,18 +83,34 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn take_range(&self, range: FrameRange) -> Result<(), AllocError> {
         let mut taken = FrameRange { start: range.start, end: range.start };
         for (base, offset, len) in pieces(range) {
-            let had = self.map.locate(base).is_some_and(|index| self.claim_at(index, offset, len));
+            let had =
+                self.map.locate(base).is_some_and(|index| self.take_isolated(index, offset, len));
             if !had {
                 // Freed twice meanwhile, or not at all.
                 for (base, offset, len) in pieces(taken) {
                     let Some(index) = self.map.locate(base) else { continue };
-                    bits::spans(offset, len).for_each(|(w, m)| self.put_back(index, w, m));
+                    bits::spans(offset, len).for_each(|(w, m)| self.put_back(OUTSIDE, index, w, m));
                 }
                 return Err(AllocError::Busy { pfn: Pfn::new(base + offset as u64) });
             }
             taken.end = Pfn::new(base + (offset + len) as u64);
         }
         Ok(())
+    }
+
+    /// Takes exactly these frames of an isolated block; all or none.
+    fn take_isolated(&self, index: Index, offset: usize, len: usize) -> bool {
+        let (line, tag) = (self.map.line(index), self.map.head(index).tag.get());
+        for (done, (w, m)) in bits::spans(offset, len).enumerate() {
+            if !line.take_bits(w, m) {
+                for (w, m) in bits::spans(offset, len).take(done) {
+                    self.put_back(OUTSIDE, index, w, m);
+                }
+                return false;
+            }
+            self.count_free(OUTSIDE, tag, index, u64::from(m.count_ones()).wrapping_neg());
+        }
+        true
     }
 
     /// Has every frame of an isolated range freed.

@@ -10,11 +10,11 @@
 //! |---|---|
 //! | between the compare-exchange and the swap | nobody else takes the word; puts go on |
 //! | after the swap | the frames are in nobody's sight until the slot is open: a wrong free in between is told late |
-//! | after the look at the tag | the block is split, of the type and group it was chosen for, and cannot become whole |
+//! | after the look at the tag | the block is split, of the type it was chosen for, and cannot become whole |
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
 use crate::block::layout::Index;
-use crate::block::tag::{HIGH_ATOMIC, ISOLATED, SPLIT, Tag};
+use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
@@ -23,9 +23,9 @@ use crate::transfer::refill::Want;
 use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// Leases word `w` of a block whose tag was `tag`; returns the slot, where there is at least a
-    /// frame in hand. `freed` are frames of that word that this CPU is freeing: they go into the
-    /// hand.
+    /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
+    /// the slot, where there is at least a frame in hand. `freed` are frames of that word that this
+    /// CPU is freeing: they go into the hand.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         index: Index,
         w: usize,
         tag: Tag,
-        purpose: Purpose,
+        (purpose, migratetype): (Purpose, usize),
         freed: u64,
     ) -> Option<usize> {
         let (fh, leases) = (self.fh, &self.cpu.leases);
@@ -57,23 +57,18 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let got = line.take_word(w);
         if head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
-            // Whole, elsewhere, of another type or isolated by now; or nothing there; or what is
-            // freed was free. The frames before the lease, as in `end_lease`: nobody takes any of
-            // them until all are back.
+            // Whole, of another type or isolated by now; or nothing there; or what is freed was
+            // free. The frames before the lease, as in `end_lease`: nobody takes any of them until
+            // all are back.
             let (_, strays) = line.put_back(w, got);
             fh.report_late(index, w, strays);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);
-            fh.announce_completed(index, now, now);
+            fh.raise_by(self.by(), index, now, now);
             return None;
         }
-        leases.open(
-            slot,
-            key,
-            (index.get(), w, line.cell(w)),
-            (purpose, tag.migratetype()),
-            got | freed,
-        );
+        fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
+        leases.open(slot, key, (index.get(), w, line.cell(w)), (purpose, migratetype), got | freed);
         Some(slot)
     }
 
@@ -85,6 +80,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let lease = self.cpu.leases.slot(slot);
         let got = self.fh.map.line(index).take_word(w);
+        let tag = self.fh.map.head(index).tag.get();
+        self.fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
         let strays = lease.mask() & got;
         self.fh.report_late(index, w, strays);
         lease.set_mask(lease.mask() | got);
@@ -132,8 +129,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let Some(index) = fh.map.index(raw) else { return };
         let (head, line, mask) = (fh.map.head(index), fh.map.line(index), lease.mask());
         if mask != 0 {
-            let (_, strays) = line.put_back(w, mask);
-            fh.report_late(index, w, strays);
+            fh.put_in_word(self.by(), index, w, mask);
         }
         leases.close(slot);
         match head.lease(w) {
@@ -143,9 +139,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 head.change_lease(w, me | EMPTY, 0);
             }
         }
-        // Not only what was in hand: nothing of a leased word counts for the lists.
+        // Not only what was in hand: nothing of a leased word counts for the board.
         let now = line.word_after_class(w);
-        fh.announce_completed(index, now, now);
+        fh.raise_by(self.by(), index, now, now);
     }
 
     /// Ends all leases but those in `keep`.
@@ -169,9 +165,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.cpu.leases.set_empty(slot);
         if head.lease(w) == self.lease_name() {
             head.set_lease(w, self.lease_name() | EMPTY);
-            // A free that came in between has not counted for the lists.
+            // A free that came in between has not counted for the board.
             let now = line.word_after_class(w);
-            fh.announce_completed(index, now, now);
+            fh.raise_by(self.by(), index, now, now);
         }
         false
     }
@@ -181,7 +177,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn take_of(&self, index: Index, want: Want) -> Option<u64> {
         let head = self.fh.map.head(index);
         let tag = head.tag.get();
-        if tag.state() != SPLIT || tag.has(ISOLATED) {
+        if !tag.is_open() {
             return None;
         }
         // Leases are for ordinary blocks of the home zone: a free into one need not look whether
@@ -189,13 +185,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let leasable =
             tag.is_plain_split() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
         if want.order >= 6 || !leasable || self.cpu.leases.limit() == 0 {
-            let offset = self.fh.claim(index, want.order)?;
+            let offset = self.fh.claim(self.by(), index, want.order)?;
             return Some(self.fh.map.base(index) + offset as u64);
         }
+        let kind = (want.purpose(), want.migratetype);
         // Others may take a word meanwhile, but each time that is one chance less.
         for _ in 0..WORDS {
             let w = self.best_word(index, want)?;
-            let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
+            let Some(slot) = self.lease(index, w, tag, kind, 0) else { continue };
+            self.fh.fold_home(self.cpu, tag.migratetype());
             let Some(pfn) = self.take(slot, want.order) else { continue };
             // Where it had the word for something else, with nothing left in hand, the next request
             // finds its own.
@@ -315,7 +313,7 @@ mod tests {
         let (head, line) = (fh.map.head(index), fh.map.line(index));
         let id = CpuId::new(1);
         let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
-        assert_eq!(inside.lease(index, w, head.tag.get(), Purpose::Frames, freed), None);
+        assert_eq!(inside.lease(index, w, head.tag.get(), (Purpose::Frames, 1), freed), None);
         assert_eq!(inside.cpu.leases.held(), 0);
         (head.lease(w), line.word(w))
     }

@@ -7,14 +7,13 @@
 //! for each of these: wait until its owner has left, end its leases, let it in again
 //! ```
 //!
-//! The look is at each CPU and not at each group: whether a CPU is inside its state at this moment,
-//! on its way with frames that are in no slot yet, is nowhere but in its door.
+//! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot yet,
+//! is nowhere but in its door.
 
 use crate::block::NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::primitive::{Plain, acquire_fence};
-use crate::transfer::refill::COLLECT;
 use crate::{CpuId, Freehold, Platform};
 
 /// Frees of a CPU that was asked which lease nothing: otherwise the next one takes in hand again
@@ -82,23 +81,5 @@ impl<'m, P: Platform> Freehold<'m, P> {
             asked += 1;
         }
         asked
-    }
-
-    /// Ends all leases, and has every holder look at what was announced to it.
-    pub(crate) fn recall_and_collect(&self) {
-        self.recall(None);
-        self.collect_everywhere();
-    }
-
-    /// Has every holder look at what was announced to it. A block that has changed hands since it
-    /// was announced waits with its former holder, who sends it on: so everybody looks twice.
-    pub(crate) fn collect_everywhere(&self) {
-        for zone in self.zones.iter().chain(self.zones) {
-            for group in 0..=zone.groups.len() as u16 {
-                if !zone.stock(group).inbox.is_empty() {
-                    while self.hold(zone, group).collect(COLLECT) {}
-                }
-            }
-        }
     }
 }

@@ -1,4 +1,5 @@
-//! An ordinary spin lock. Who may not wait only tries it.
+//! An ordinary spin lock, for what no allocation and no free waits for: changes to which CPUs and
+//! what memory there are.
 
 use crate::primitive::{AtomicBool, Ordering, Plain};
 
@@ -10,15 +11,10 @@ impl Lock {
         Self(AtomicBool::new(false))
     }
 
-    /// Takes it if it is free.
-    pub(crate) fn try_lock(&self) -> bool {
-        // Acquire: pairs with `unlock`.
-        self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
     /// Takes it, waiting.
     pub(crate) fn lock(&self, relax: impl Fn()) {
-        while !self.try_lock() {
+        // Acquire: pairs with `unlock`.
+        while self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.0.get() {
                 relax();
             }
@@ -26,7 +22,7 @@ impl Lock {
     }
 
     pub(crate) fn unlock(&self) {
-        // Release: pairs with `try_lock`.
+        // Release: pairs with `lock`.
         self.0.store(false, Ordering::Release);
     }
 }
