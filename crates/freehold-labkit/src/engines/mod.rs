@@ -178,7 +178,8 @@ pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engin
     build_for(spec, machine, false)
 }
 
-/// The same for real threads, each the only one of its CPU, where `for_threads` says so.
+/// Builds an engine that one thread calls, or real threads, each the only one of its CPU, where
+/// `for_threads` says so.
 pub fn build_for(
     spec: &EngineSpec,
     machine: &MachineConfig,
