@@ -146,7 +146,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for slot in 0..SLOTS {
             let lease = cpu.leases.slot(slot);
             if lease.key() == NO_KEY {
-                expect(number as u64, "a slot not in use has frames", lease.mask(), 0)?;
+                expect(number as u64, "a slot not in use has frames", lease.all(), 0)?;
                 continue;
             }
             held |= 1 << slot;
@@ -159,7 +159,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let named = u64::from(self.map.head(index).lease(w));
                 expect(pfn, "a slot is ready whose word is not leased", named, number as u64 + 1)?;
             }
-            if lease.mask() != 0 {
+            expect(pfn, "frames in hand twice", lease.mask() & lease.spare(), 0)?;
+            if lease.all() != 0 {
                 expect(pfn, "frames in a hand that nobody would look for", u64::from(ready), 1)?;
             }
         }
