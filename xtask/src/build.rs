@@ -45,6 +45,11 @@ impl Arguments {
     }
 }
 
+/// A setting of cargo's (`--config`), for release builds in which something else than the workspace's
+/// own crates is hot, as loom, or `core` where that is compiled, too: `Cargo.toml` has dependencies
+/// compiled for nothing.
+pub(crate) const OPTIMISED: &str = "profile.release.package.\"*\".opt-level=3";
+
 /// The workspace.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -83,7 +83,7 @@ impl LargeFromArena {
         Self::with(bytes, LARGE, |builder| builder)
     }
 
-    /// The same from another size on (at least a page), with knobs of the arena's.
+    /// An allocator that takes from another size on (at least a page), with knobs of the arena's.
     #[must_use]
     pub const fn with(bytes: u64, threshold: usize, build: fn(Builder) -> Builder) -> Self {
         Self {

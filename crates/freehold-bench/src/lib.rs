@@ -9,7 +9,7 @@
 //!  steady      its loops that hold memory
 //!  threads     several threads' loops        table     the table
 //!  workloads/  the proposals' workloads      significance  whether a difference is one
-//!  yardstick   what the machine costs        targets   what is to be reached, and whether it was
+//!  yardstick   what the machine costs
 //!  memory/     virtual memory on top: vmalloc, lazyfree, give-back, arena
 //! ```
 //!
@@ -67,7 +67,6 @@ mod scale;
 mod side;
 pub mod steady;
 pub mod table;
-pub mod targets;
 pub mod threads;
 mod validate;
 pub mod workloads;

@@ -18,7 +18,6 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement};
 use super::kind::Kind;
 use super::memory;
 use super::result::{Report, Row};
-use super::targets::{Verdict, verdicts};
 use freehold_labkit::better::Better;
 use freehold_labkit::report::number::thousands;
 use freehold_labkit::report::table::{Style, new_table, right, trim_lines, wrap};
@@ -358,29 +357,6 @@ fn header(report: &Report, style: Style) -> String {
 fn spread(median: f64, all: &super::Spread) -> String {
     let (min, max) = (all.min().unwrap_or(median), all.max().unwrap_or(median));
     format!("{} ({}-{})", figure(median), figure(min), figure(max))
-}
-
-/// What is to be reached, and whether it was.
-pub fn render_targets(report: &Report, style: Style) -> String {
-    let mut table = new_table(style);
-    table.set_header(["freehold's targets", "to reach", "measured", "best run", ""]);
-    for Verdict { work, target, found } in verdicts(report) {
-        let (median, best, word, color) = match found {
-            Some(found) if found.met => (found.median, found.best, "met", Some(Color::Green)),
-            Some(found) => (found.median, found.best, "MISSED", Some(Color::Red)),
-            None => ("not measured".to_owned(), String::new(), "", None),
-        };
-        let word = Cell::new(word);
-        let word = color.filter(|_| style.color).map_or(word.clone(), |color| word.fg(color));
-        table.add_row([
-            Cell::new(work),
-            Cell::new(target),
-            Cell::new(median),
-            Cell::new(best),
-            word,
-        ]);
-    }
-    format!("{}\n", trim_lines(&table.to_string()))
 }
 
 #[cfg(test)]

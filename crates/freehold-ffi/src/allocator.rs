@@ -189,7 +189,9 @@ fn make(
     };
     let engine = Freehold::new(config, metadata, host)?;
     let allocator = first.cast::<Allocator>();
-    // SAFETY: as above.
+    // SAFETY: `first` has room for the allocator and, from there on, for a handle for each CPU;
+    // both are aligned, because `ALIGN` is enough for either and the allocator's size is rounded up
+    // to it. The region is nobody else's.
     unsafe { allocator.write(Allocator { engine, owned }) };
     Ok(allocator)
 }

@@ -7,19 +7,20 @@
 //! whatever threads are still about.
 
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{
-    AllocError, BulkFreeError, Config, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned,
-    PAGEBLOCK_FRAMES, Pfn, Platform, Request,
+    AllocError, Config, CpuId, Frames, Freehold, On, Owned, PAGEBLOCK_FRAMES, Platform,
 };
 
 use crate::Error;
 use crate::host::{Engine, Host, OwnedCpu};
 use crate::key::Key;
+use crate::mapping::Mapping;
 use crate::slots::Slots;
 use crate::stamp::Stamp;
-use crate::sys::Mapping;
+use crate::used::Used;
 
 /// Metadata of more than about a TiB.
 const LARGE: usize = 64 << 20;
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     key: Key,
     pub(crate) engine: Engine,
     pub(crate) slots: Slots,
+    pub(crate) used: Used,
     /// The arena has been dropped: threads let go of what they hold when they next look.
     closed: AtomicBool,
     /// Blocks that may have been freed into and wait to be collected.
@@ -63,6 +65,7 @@ impl Core {
             key: Key::of(&stamp),
             stamp,
             engine,
+            used: Used::new(slots.exclusive())?,
             slots,
             closed: AtomicBool::new(false),
             owed: AtomicU64::new(0),
@@ -79,7 +82,7 @@ impl Core {
 
     /// Bytes of metadata.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        self.metadata.len() as u64
+        self.metadata.len() as u64 + self.used.bytes()
     }
 
     /// The CPU that no thread has.
@@ -158,7 +161,7 @@ impl Drop for Core {
     }
 }
 
-/// The CPU a call is made on.
+/// The CPU a call is made on: frames come from it and go to it, by whichever door.
 pub(crate) enum Cpu<'a> {
     /// The thread's own.
     Owned(&'a OwnedCpu),
@@ -166,50 +169,30 @@ pub(crate) enum Cpu<'a> {
     Shared(On<'a, 'static, Host>),
 }
 
-macro_rules! either {
-    ($self:ident, $cpu:ident => $call:expr) => {
-        match $self {
-            Cpu::Owned($cpu) => $call,
-            Cpu::Shared($cpu) => $call,
+impl<'a> Deref for Cpu<'a> {
+    type Target = dyn Frames + 'a;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Cpu::Owned(cpu) => *cpu,
+            Cpu::Shared(cpu) => cpu,
         }
-    };
+    }
 }
 
 impl Cpu<'_> {
-    #[inline(always)]
-    pub(crate) fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-        either!(self, cpu => cpu.alloc(request))
-    }
-
-    #[inline(always)]
-    pub(crate) fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        either!(self, cpu => cpu.free(pfn, order))
-    }
-
-    #[inline]
-    pub(crate) fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-        either!(self, cpu => cpu.free_range(range))
-    }
-
-    #[inline]
-    pub(crate) fn alloc_bulk(
-        &self,
-        request: Request,
-        out: &mut [Pfn],
-    ) -> Result<usize, AllocError> {
-        either!(self, cpu => cpu.alloc_bulk(request, out))
-    }
-
-    #[inline]
-    pub(crate) fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
-        either!(self, cpu => cpu.free_bulk(frames))
-    }
-
     pub(crate) fn flush(&self) -> Result<(), AllocError> {
-        either!(self, cpu => cpu.flush())
+        match self {
+            Cpu::Owned(cpu) => cpu.flush(),
+            Cpu::Shared(cpu) => cpu.flush(),
+        }
     }
 
     pub(crate) fn id(&self) -> CpuId {
-        either!(self, cpu => cpu.cpu())
+        match self {
+            Cpu::Owned(cpu) => cpu.cpu(),
+            Cpu::Shared(cpu) => cpu.cpu(),
+        }
     }
 }

@@ -216,7 +216,7 @@ fn decide(listener: &OwnedFd, plan: &Plan, library: &std::ops::Range<u64>) {
             plan.refused.store(notice.call, SeqCst);
             answer = Answer { id: notice.id, error: -plan.error.load(SeqCst), ..Answer::default() };
         }
-        // SAFETY: as above. It fails where the caller is gone.
+        // SAFETY: the structures of the two requests. It fails where the caller is gone.
         unsafe { libc::ioctl(listener.as_raw_fd(), SEND, &raw mut answer) };
     }
 }

@@ -16,16 +16,19 @@ Examples:
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct EnginesArgs {
-    /// Print JSON: {"presets": [...], "switches": [...]}, each with name, summary and source.
+    /// Print JSON: {"presets": [...], "switches": [...], "kernels": [OLDEST, NEWEST]}, presets and
+    /// switches each with name, summary and source.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
     let catalogue = engines::catalogue();
+    let [oldest, newest] = &catalogue.kernels;
     output::result(args.json, &catalogue, |style| {
         format!(
-            "{}\n\n{}\n\nName one with --engine; switch single changes with commas: --engine pcp-buddy-fixed,-merge\n",
+            "{}\n\n{}\n\nAny Linux from {oldest} to {newest} is an engine by its version: --engine 6.12\n\
+             Name one with --engine; switch single changes with commas: --engine pcp-buddy-fixed,-merge\n",
             table("preset", &catalogue.presets, style),
             table("switch", &catalogue.switches, style),
         )

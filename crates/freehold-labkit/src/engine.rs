@@ -172,6 +172,11 @@ pub struct Counters {
     /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups. Where one
     /// group has all CPUs, it is as much everybody's as the zone's.
     pub group_lock_acquisitions: u64,
+    /// Times the lock of a CPU's lists was taken, by whomever; 0 for designs that have none.
+    pub pcp_lock_acquisitions: u64,
+    /// Steps of work done under those locks. What is done under the zone lock meanwhile is not in
+    /// it.
+    pub pcp_lock_work: u64,
     /// Pairs of buddies merged under a zone lock.
     pub merges_zone: u64,
     /// Pairs of buddies merged under a CPU's own lock.
@@ -200,7 +205,7 @@ pub struct Counters {
 
 count! { Counters:
     allocs frees failed pcp_hits zone_lock_acquisitions zone_lock_work zone_lock_work_max zone_lock_work_p99
-    group_lock_acquisitions merges_zone merges_pcp splits_zone splits_pcp refills refills_by_phase refilled_frames
+    group_lock_acquisitions pcp_lock_acquisitions pcp_lock_work merges_zone merges_pcp splits_zone splits_pcp refills refills_by_phase refilled_frames
     drains drained_frames remote_frees lists_looked_at fallbacks
 }
 

@@ -26,6 +26,8 @@ pub struct Tally {
     pub zone_wait: Time,
     /// Waiting for CPUs' locks, all CPUs together.
     pub pcp_wait: Time,
+    /// Calls that did.
+    pub pcp_waits: u64,
     /// Waiting for groups' locks, all CPUs together.
     pub group_wait: Time,
     pub group_holds: u64,

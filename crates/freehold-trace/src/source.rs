@@ -76,7 +76,7 @@ impl Source {
         spool("<stdin>", &mut io::stdin().lock())
     }
 
-    /// The same trace as a source that can be opened any number of times: the standard input, pipes
+    /// This trace as a source that can be opened any number of times: the standard input, pipes
     /// and other special files are copied to a temporary file, everything else is returned as it
     /// is.
     ///
@@ -207,7 +207,7 @@ impl<R: Read> Read for Peeked<R> {
 pub(super) enum Opened {
     /// A file that can be read at any place.
     ParquetFile(File),
-    /// The same in memory.
+    /// Such a file in memory.
     ParquetBytes(&'static [u8]),
     /// A stream of text.
     Text {
@@ -289,6 +289,13 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
             }
         });
     }
+    // Windows tools mark UTF-8 so.
+    if text.head.starts_with(b"\xef\xbb\xbf") {
+        text.head.drain(..3);
+    }
+    if let Some((looks_like, hint)) = other_text(&text.head) {
+        return Err(TraceError::NotATrace { path, looks_like, hint: Some(hint) });
+    }
     let format = match text_format(&text.head) {
         Some(format) => format,
         None => {
@@ -351,8 +358,37 @@ fn text_format(head: &[u8]) -> Option<Format> {
     found
 }
 
+/// Text with events in it that are not read as they stand: what it is, and the command that makes it
+/// readable.
+fn other_text(head: &[u8]) -> Option<(String, String)> {
+    for line in head.split(|&b| b == b'\n').take(64).map(<[u8]>::trim_ascii) {
+        // `host.dat:  cpus=8`, and the name again before every event.
+        let file = memchr::memmem::find(line, b"cpus=")
+            .filter(|at| line[at + 5..].iter().all(u8::is_ascii_digit))
+            .and_then(|at| line[..at].trim_ascii_end().strip_suffix(b":"));
+        if let Some(file) = file {
+            let file = snippet(file);
+            return Some((
+                "trace-cmd's report of several files, whose machines have frames and clocks of their own"
+                    .to_owned(),
+                format!("report one of them: trace-cmd report -i {file} > trace.txt"),
+            ));
+        }
+        let latency = memchr::memmem::find(line, b"latency trace v");
+        if line.starts_with(b"# latency:") || line.starts_with(b"#") && latency.is_some() {
+            return Some((
+                "tracefs text in the latency format, whose times are those since its first line"
+                    .to_owned(),
+                "record it again after: echo 0 > /sys/kernel/tracing/options/latency-format"
+                    .to_owned(),
+            ));
+        }
+    }
+    None
+}
+
 /// What to do with text as Windows tools write it.
-const UTF_16: &str = "turn it into UTF-8: iconv -f UTF-16 -t UTF-8 FILE";
+const UTF_16: &str = "turn it into UTF-8: iconv -f UTF-16 -t UTF-8 FILE | freehold replay -";
 
 /// What to do with a table of a trace's columns that is no Parquet.
 const TABLE: &str = "make Parquet of it; with pyarrow: \
@@ -382,7 +418,7 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
         (b"\xfd7zXZ", "xz data", Some("decompress it first: xz -d FILE")),
         (b"BZh", "bzip2 data", Some("decompress it first: bzip2 -d FILE")),
         (b"\x04\x22\x4d\x18", "lz4 data", Some("decompress it first: lz4 -d FILE")),
-        (b"PK\x03\x04", "a zip archive", None),
+        (b"PK\x03\x04", "a zip archive", Some("unpack it: unzip -p FILE | freehold replay -")),
         (b"\xff\xfe", "UTF-16 text", Some(UTF_16)),
         (b"\xfe\xff", "UTF-16 text", Some(UTF_16)),
         (b"\x7fELF", "an ELF program", None),
@@ -401,7 +437,12 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
         }
     }
     let sample = &head[..head.len().min(1024)];
-    if sample.contains(&0) {
+    // Every other byte of plain letters.
+    let nuls = sample.iter().filter(|b| **b == 0).count();
+    if nuls * 2 + 16 > sample.len() && nuls < sample.len() * 3 / 4 {
+        return (format!("it looks like {inside}UTF-16 text"), Some(UTF_16.to_owned()));
+    }
+    if nuls > 0 {
         return (format!("it looks like {inside}binary data"), None);
     }
     let first =

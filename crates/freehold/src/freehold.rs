@@ -25,9 +25,9 @@ use crate::{AllocFlags, CpuId, NodeId, Pfn, Request};
 /// A page-frame allocator over the caller's metadata memory. See the
 /// [crate's documentation](crate).
 ///
-/// All methods take `&self`. Those that name no CPU work on [`Platform::current_cpu`];
-/// [`Freehold::on`] names one, and
-/// [`Freehold::own`] takes one for good, which is the fastest way.
+/// All methods take `&self`. Frames come from, and go to, a CPU of it: [`Freehold::here`] is the
+/// current one, [`Freehold::on`] names one, and [`Freehold::own`] takes one for good, which is the
+/// fastest way.
 pub struct Freehold<'m, P> {
     pub(crate) platform: P,
     pub(crate) map: FrameMap<'m>,
@@ -168,7 +168,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         this.fill_zonelists(nodes(config));
         for (zone, config) in this.zones.iter().zip(config.zones) {
             for range in config.memory {
-                this.populate(zone, *range, config.cma);
+                this.populate(zone, *range, config.cma, true);
             }
         }
         this.compute_watermarks(config);

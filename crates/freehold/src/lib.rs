@@ -25,7 +25,7 @@
 //! | `cpu` | what a CPU has: leases, hints, a whole block or two, and the door to it |
 //! | `zone` | the bitmap of whole blocks, the scoreboard of the others, watermarks |
 //! | `transfer` | the one way in which blocks and words change hands |
-//! | `calls` | allocating and freeing, through three doors to the same code |
+//! | `calls` | allocating and freeing: one handle, two doors to its CPU |
 //! | `inspect` | statistics, and the walk that proves the invariants |
 //!
 //! ```
@@ -40,17 +40,19 @@
 //! let freehold = Freehold::new(&config, &mut metadata, SingleCpu)?;
 //!
 //! let order = Order::new(4).unwrap();
-//! let pfn = freehold.alloc(Request::new(order, Migratetype::Movable))?;
+//! // The calls of the current CPU.
+//! let cpu = freehold.here();
+//! let pfn = cpu.alloc(Request::new(order, Migratetype::Movable))?;
 //! // Any part may be freed on its own, from anywhere.
-//! freehold.free(pfn, Order::ZERO)?;
-//! freehold.free_range(FrameRange::new(Pfn::new(pfn.get() + 1), 15).unwrap())?;
+//! cpu.free(pfn, Order::ZERO)?;
+//! cpu.free_range(FrameRange::new(Pfn::new(pfn.get() + 1), 15).unwrap())?;
 //! // Wrong frees are refused and change nothing.
-//! assert!(freehold.free(pfn, Order::ZERO).is_err());
+//! assert!(cpu.free(pfn, Order::ZERO).is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where to read on: [`Freehold`] and its handles [`On`] and [`Owned`] for the calls; [`Platform`]
-//! for what the host brings; [`Config`] for zones, nodes and watermarks. Features: `std` for a
+//! Where to read on: [`Handle`], with its names [`On`] and [`Owned`], for the calls, and [`Frames`]
+//! for code that does not care whose they are; [`Platform`] for what the host brings; [`Config`] for zones, nodes and watermarks. Features: `std` for a
 //! platform of threads, `debug-poison` for hooks that fill and check frames.
 
 #![no_std]
@@ -93,7 +95,9 @@ mod types;
 mod zone;
 
 pub use boot::BootError;
-pub use calls::handles::{On, Owned};
+pub use calls::door::{Anybody, Door, Owner};
+pub use calls::frames::Frames;
+pub use calls::handle::{Handle, On, Owned};
 pub use freehold::Freehold;
 pub use inspect::pageblocks::PageblockState;
 pub use inspect::report::Totals;

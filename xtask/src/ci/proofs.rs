@@ -1,12 +1,12 @@
 //! Steps of the lane *proofs*: what shows that the allocator is right, beyond its ordinary tests.
-//! `proofs/README.md` says what each shows.
+//! `proofs/README.md` says what each shows. Those that build in target folders of their own run beside
+//! the others.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::ask;
 use super::step::{Job, Lane, Run, Step};
-use super::worlds::lab;
-use crate::build::{root, target};
+use crate::build::{OPTIMISED, root, target};
 
 const PROOF: Step = Step {
     name: "",
@@ -28,12 +28,14 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "loom",
         title: "every interleaving of the lock-free protocols, up to three preemptions",
+        beside: true,
         run: loom,
         ..PROOF
     },
     Step {
         name: "shuttle",
         title: "random schedules of the whole allocator on four CPUs, 2,000 a test",
+        beside: true,
         run: shuttle,
         ..PROOF
     },
@@ -59,6 +61,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "asan",
         title: "the allocator's and the arena's tests under AddressSanitizer",
+        beside: true,
         run: asan,
         ..PROOF
     },
@@ -66,12 +69,14 @@ pub(super) const STEPS: &[Step] = &[
         name: "tsan",
         title: "the allocator's and the arena's tests under ThreadSanitizer",
         minutes: 30,
+        beside: true,
         run: tsan,
         ..PROOF
     },
     Step {
         name: "fuzz",
         title: "a minute of fuzzing from the committed corpus, under AddressSanitizer",
+        beside: true,
         run: fuzz,
         ..PROOF
     },
@@ -95,6 +100,8 @@ fn model(run: &Run) -> Result<(), String> {
 
 fn loom(run: &Run) -> Result<(), String> {
     run.cargo("test --quiet -p freehold-classic -p freehold -p freehold-vm --lib --release loom_")
+        .words("--config")
+        .arg(OPTIMISED)
         .env("LOOM_MAX_PREEMPTIONS", "3")
         .env("RUSTFLAGS", "--cfg loom")
         .target("loom")
@@ -103,6 +110,8 @@ fn loom(run: &Run) -> Result<(), String> {
 
 fn shuttle(run: &Run) -> Result<(), String> {
     run.cargo("test --quiet -p freehold --lib --release shuttle_")
+        .words("--config")
+        .arg(OPTIMISED)
         .env("SHUTTLE_SCHEDULES", "2000")
         .env("RUSTFLAGS", "--cfg shuttle")
         .target("shuttle")
@@ -123,7 +132,10 @@ fn histories(run: &Run) -> Result<(), String> {
 }
 
 fn torture(run: &Run) -> Result<(), String> {
-    lab(run, "soak", "--minutes 1 --no-progress").must()
+    let folder = "proofs/torture";
+    run.cargo_in(folder, "clippy --quiet --all-targets -- -D warnings").must()?;
+    run.cargo_in(folder, "test --quiet").must()?;
+    run.cargo_in(folder, "run --quiet --release -- --minutes 1 --no-progress").must()
 }
 
 /// Adds the named test programs of `freehold-host` that there are.
@@ -139,6 +151,11 @@ fn host_tests<'a>(run: &Run, mut job: Job<'a>, names: &[&str]) -> Job<'a> {
     job
 }
 
+/// What of the arena's tests is short enough for valgrind and AddressSanitizer: modules of `suite`,
+/// and all of the other programs named.
+const SAFE_ALONE: &str = "-- --skip examples:: --skip model:: --skip real_memory_threads:: --skip release:: --skip threads:: \
+     --skip virtual_memory::";
+
 fn valgrind(run: &Run) -> Result<(), String> {
     if !ask::has("valgrind") {
         run.skip("the arena under valgrind: it is not installed");
@@ -151,7 +168,7 @@ fn valgrind(run: &Run) -> Result<(), String> {
     let job = run
         .cargo("test --quiet -p freehold-host")
         .env(&runner, "valgrind --quiet --error-exitcode=9");
-    host_tests(run, job, &["handles", "extend", "misuse", "faults_injected"]).must()
+    host_tests(run, job, &["suite", "faults_injected"]).words(SAFE_ALONE).must()
 }
 
 fn asan(run: &Run) -> Result<(), String> {
@@ -176,7 +193,7 @@ fn asan(run: &Run) -> Result<(), String> {
             .target("asan")
     };
     test("freehold").words("--lib --tests").must()?;
-    host_tests(run, test("freehold-host"), &["handles", "extend", "misuse", "resize"]).must()
+    host_tests(run, test("freehold-host"), &["suite", "resize"]).words(SAFE_ALONE).must()
 }
 
 /// What of the arena's tests ThreadSanitizer runs. It needs for itself what most of the others are
@@ -185,26 +202,14 @@ fn asan(run: &Run) -> Result<(), String> {
 /// | left out | why |
 /// |---|---|
 /// | `faults_injected` | refuses system calls, ThreadSanitizer's own among them |
-/// | `limits`, `mapping_limits` | set limits on memory, descriptors and mappings |
-/// | `trouble` | limits, and children that are forked while threads run |
-/// | `real_memory_{fork,areas,defects,signals}` | forked children, of which some must end by SIGSEGV |
+/// | `kernel`, `mapping_limits` | limits on memory, descriptors and mappings, filters, and children that are forked while threads run |
+/// | `real_memory_{areas,defects}` | forked children, of which some must end by SIGSEGV |
 /// | `resize` | counts what the process has resident |
 /// | `stopped` | a signal is put off until its thread makes a call that blocks: nobody is stopped in the middle of a call |
 /// | `real_memory_model` | a million steps on one thread, 45 s: passes, and has nothing to show here |
-/// | `locked_memory_stays` (in `release`) | mlock(2) is made to do nothing |
-/// | `the_fault_handler` (in `examples`) | maps memory beside threads that use it, which here is a write to all of it |
-const UNDER_TSAN: [&str; 10] = [
-    "handles",
-    "extend",
-    "misuse",
-    "model",
-    "threads",
-    "own_threads",
-    "release",
-    "examples",
-    "virtual_memory",
-    "real_memory_threads",
-];
+/// | `locked_memory_stays` (in `suite`) | mlock(2) is made to do nothing |
+/// | `the_fault_handler` (in `suite`) | maps memory beside threads that use it, which here is a write to all of it |
+const UNDER_TSAN: [&str; 1] = ["suite"];
 
 fn tsan(run: &Run) -> Result<(), String> {
     if !ask::sanitized_host() {
@@ -228,6 +233,9 @@ fn tsan(run: &Run) -> Result<(), String> {
     let test = |package: &str| {
         run.cargo("test --quiet -Zbuild-std --target")
             .arg(ask::host())
+            // Otherwise the standard library would be compiled as other dependencies of tests are.
+            .words("--config")
+            .arg("profile.test.package.\"*\".opt-level=1")
             .words("-p")
             .arg(package)
             .env("RUSTC_BOOTSTRAP", "1")

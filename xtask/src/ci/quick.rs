@@ -3,8 +3,8 @@
 use super::step::{Lane, Run, Step};
 
 /// Workspaces of their own, of which the top's commands know nothing.
-pub(super) const ROOMS: [&str; 5] =
-    ["os/bare-metal", "os/ostd", "proofs/fuzz", "proofs/model", "proofs/mutants"];
+const ROOMS: [&str; 6] =
+    ["os/bare-metal", "os/ostd", "proofs/fuzz", "proofs/model", "proofs/mutants", "proofs/torture"];
 
 const QUICK: Step = Step {
     name: "",

@@ -127,17 +127,6 @@ pub(super) const STEPS: &[Step] = &[
     },
 ];
 
-/// A subcommand of `freehold`: of a crate of its own where it has one.
-pub(super) fn lab<'a>(run: &'a Run, command: &str, words: &str) -> Job<'a> {
-    let package = format!("freehold-{command}");
-    let job = run.cargo("run --quiet --release -p");
-    if root().join("crates").join(&package).is_dir() {
-        job.arg(package).words("--").words(words)
-    } else {
-        job.words("freehold-lab --").arg(command).words(words)
-    }
-}
-
 fn sample(run: &Run) -> Result<(), String> {
     run.cargo("run --release --quiet").must()
 }
@@ -154,7 +143,8 @@ fn docs(run: &Run) -> Result<(), String> {
 }
 
 fn cells(run: &Run) -> Result<(), String> {
-    let (_, help) = lab(run, "bench", "fragmentation --help").heard()?;
+    let bench = |words: &str| run.cargo("run --quiet --release -p freehold-bench --").words(words);
+    let (_, help) = bench("fragmentation --help").heard()?;
     if !help.contains("--random") {
         run.skip("random cells: 'freehold bench fragmentation' has no --random");
         return Ok(());
@@ -162,7 +152,7 @@ fn cells(run: &Run) -> Result<(), String> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let words = format!("fragmentation --random 12 --seed {}", since.subsec_nanos());
     run.line(&format!("freehold bench {words}"));
-    lab(run, "bench", &words).must()
+    bench(&words).must()
 }
 
 fn poison(run: &Run) -> Result<(), String> {
@@ -179,7 +169,7 @@ fn c(run: &Run) -> Result<(), String> {
     let target = crate::build::target().join("c");
     let define = |name: &str, folder: &std::path::Path| format!("{name}={}", folder.display());
     run.program("make", "--silent -C crates/freehold-ffi")
-        .words("check check-poison install check-freestanding")
+        .words("check check-poison install check-freestanding first-minutes")
         .arg(define("TARGET_DIR", &target))
         .arg(define("DESTDIR", &target.join("installed")))
         .must()
@@ -388,9 +378,7 @@ fn peers(run: &Run) -> Result<(), String> {
         run.skip("the peers need a C++ compiler and make");
         return Ok(());
     }
-    let own = root().join("crates/freehold-bench").is_dir();
-    let package = if own { "freehold-bench" } else { "freehold-lab" };
-    run.cargo("check --quiet --features peers -p").arg(package).must()
+    run.cargo("check --quiet --features peers -p freehold-bench").must()
 }
 
 fn package(run: &Run) -> Result<(), String> {

@@ -26,8 +26,9 @@ use clap::Args;
 
 use crate::build::{root, target};
 
-/// The programs that are distributed, and the packages that they are in.
-const PROGRAMS: [&str; 1] = ["freehold-lab"];
+/// The packages whose programs are distributed.
+const PROGRAMS: [&str; 4] =
+    ["freehold-lab", "freehold-bench", "freehold-simulate", "freehold-report"];
 
 /// Where static programs are built for.
 const TARGETS: [&str; 2] = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"];
@@ -123,8 +124,8 @@ fn programs(target: &str, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What they are built as.
-const PROFILE: &str = "release";
+/// What they are built as: `release` is for a first build that is over soon.
+const PROFILE: &str = "measure";
 
 /// The names of the programs in a folder.
 fn executables(folder: &Path) -> Result<Vec<PathBuf>, String> {

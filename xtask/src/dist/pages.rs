@@ -7,7 +7,12 @@ use clap_complete::Shell;
 
 /// Every command that is distributed.
 fn commands() -> Vec<clap::Command> {
-    vec![freehold_lab::command()]
+    vec![
+        freehold_lab::command(),
+        freehold_bench::command(),
+        freehold_simulate::command(),
+        freehold_report::command(),
+    ]
 }
 
 /// Where each shell looks for completions, below `share`.

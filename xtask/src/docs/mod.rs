@@ -8,6 +8,7 @@
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
+//!  {"file", "says", "command", "callgrind"}  the instructions in the holes are those counted, within 2 % (see `callgrind`)
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "pictures": [...]}                  pictures of the table as it stands there (see `picture`)
 //! ```
@@ -16,6 +17,7 @@
 //! the recordings are left out, loudly, where those are not.
 
 mod block;
+mod callgrind;
 mod draw;
 #[cfg(test)]
 mod names;
@@ -72,6 +74,8 @@ struct Entry {
     rows: Vec<String>,
     #[serde(default)]
     numbers: bool,
+    /// What counts the figures that the document says.
+    callgrind: Option<callgrind::Callgrind>,
     #[serde(default)]
     slow: bool,
     #[serde(default)]
@@ -146,16 +150,21 @@ fn one(
     }
     let path = root.join(&entry.file);
     let text = read(&path)?;
+    if entry.callgrind.is_some() && !callgrind::Callgrind::is_there() {
+        println!("SKIPPED, there is no valgrind: {name}");
+        tally.skipped += 1;
+        return Ok(());
+    }
     let output = runner.output(&command)?;
     if let Some(says) = &entry.says {
-        let document = json(&output)?;
-        let said = render::said(&document, says).map_err(|error| format!("{name}: {error}"))?;
-        if block::has_words(&text, &said) {
-            tally.right += 1;
-        } else {
-            println!("different: {name}: by {} that is: {said}", entry.command);
-            tally.by_hand += 1;
-        }
+        let different = match &entry.callgrind {
+            Some(callgrind) => callgrind.differences(&runner.target, &text, says),
+            None => unsaid(says, &text, &output, entry),
+        };
+        let different = different.map_err(|error| format!("{name}: {error}"))?;
+        tally.right += usize::from(different.is_empty());
+        tally.by_hand += usize::from(!different.is_empty());
+        different.iter().for_each(|what| println!("different: {name}: {what}"));
         return Ok(());
     }
     if entry.numbers {
@@ -181,6 +190,13 @@ fn one(
         println!("different: {name}: {}\n{}", entry.command, block::difference(&text, &new));
     }
     Ok(())
+}
+
+/// What a document would have to say, where it does not.
+fn unsaid(says: &str, text: &str, output: &str, entry: &Entry) -> Result<Vec<String>, String> {
+    let said = render::said(&json(output)?, says)?;
+    let missing = !block::has_words(text, &said);
+    Ok(missing.then(|| format!("by {} that is: {said}", entry.command)).into_iter().collect())
 }
 
 /// Checks, or draws, the pictures of a table.
@@ -257,6 +273,8 @@ fn read(path: &Path) -> Result<String, String> {
 /// Runs commands, each once.
 struct Runner {
     root: PathBuf,
+    /// Where cargo builds.
+    target: PathBuf,
     freehold: PathBuf,
     outputs: BTreeMap<Vec<String>, String>,
 }
@@ -288,6 +306,7 @@ impl Runner {
         Ok(Self {
             root: root.to_owned(),
             freehold: target.join("release/freehold"),
+            target,
             outputs: BTreeMap::new(),
         })
     }

@@ -8,7 +8,7 @@
 //! ```text
 //!  {trace/name}                         a value of the item
 //!  {vanilla/zone_lock_acquisitions}     of the engine of that name
-//!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (--against-kernel)
+//!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (replay fidelity)
 //!  {A ÷ B}  how often B goes into A; in what a document says, from the least to the greatest of all items
 //!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0       {...:0.3}, {...:0.2}  with it   {...:+}  a signed per cent
 //!  {...:M}  in millions

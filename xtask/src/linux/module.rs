@@ -59,6 +59,7 @@ fn core_object(folder: &Path) -> Result<PathBuf, Trouble> {
         "freehold-ffi",
         "--lib",
     ]);
+    cargo.args(["--config", build::OPTIMISED]);
     cargo.args([
         "--crate-type",
         "staticlib",

@@ -6,7 +6,7 @@ use freehold::{
     Config, CpuId, FRAME_SIZE, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform,
     SingleCpu, Threads, Watermarks, ZoneConfig,
 };
-use freehold_adapters::x86_64::{Frames, Source};
+use freehold_adapters::x86_64::Frames;
 use x86_64::VirtAddr;
 use x86_64::structures::paging::mapper::CleanUp;
 use x86_64::structures::paging::{
@@ -20,7 +20,7 @@ fn engine<P: Platform>(cpus: u16, start: u64, frames: u64, platform: P) -> Freeh
     Freehold::leaked(&Config::new(cpus, &zones), platform).unwrap()
 }
 
-fn handle<S: Source>(source: S) -> Frames<S> {
+fn handle<S: freehold::Frames>(source: S) -> Frames<S> {
     // SAFETY: what these tests allocate so, they free so.
     unsafe { Frames::new(source) }
 }
@@ -135,7 +135,7 @@ fn page_tables_of_the_real_crate() {
     }
     let huge: PhysFrame<Size2MiB> = users.allocate_frame().unwrap();
     let huge_page = Page::<Size2MiB>::containing_address(VirtAddr::new(0x5000_0000_0000));
-    // SAFETY: as above.
+    // SAFETY: these tables are never loaded.
     unsafe { tables.map_to(huge_page, huge, flags, &mut frames).unwrap().ignore() };
     for (i, frame) in mapped.iter().enumerate() {
         let address = page(i as u64).start_address() + 0x123;

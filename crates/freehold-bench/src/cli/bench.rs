@@ -36,10 +36,9 @@ Examples:
                                                 the bulk-free series of 2022
   freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers
   freehold bench -e help                        what can be measured
-  freehold bench --targets                      and whether freehold reaches what it is meant to
-  freehold bench --targets vmalloc lazyfree give-back
+  freehold bench vmalloc lazyfree give-back
                                                 virtual memory; with engines of their own: see --list
-  freehold bench --targets -e freehold -e mimalloc -e jemalloc arena
+  freehold bench -e freehold -e mimalloc -e jemalloc arena
                                                 frames as memory, beside malloc families
   freehold bench fragmentation --help           counts of contiguity on machines of 2 to 1,024 CPUs
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
@@ -87,10 +86,6 @@ pub(super) struct BenchArgs {
     /// Print what can be measured, and nothing else.
     #[arg(long)]
     list: bool,
-
-    /// After the table, print what freehold is meant to reach and whether it did in this run.
-    #[arg(long, conflicts_with_all = ["json", "list"])]
-    targets: bool,
 
     #[command(flatten)]
     shown: Shown,
@@ -154,15 +149,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         output::complain("interrupted: what follows is what was done until then");
     }
     output::result(args.shown.json, &report, |style| {
-        match (report.rows.is_empty(), args.targets) {
-            (true, _) => String::new(),
-            (false, false) => table::render(&report, style),
-            (false, true) => format!(
-                "{}\n{}",
-                table::render(&report, style),
-                table::render_targets(&report, style)
-            ),
-        }
+        if report.rows.is_empty() { String::new() } else { table::render(&report, style) }
     })?;
     Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold::{
-    Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request,
-    SingleCpu, ZoneConfig,
+    Config, CpuId, FrameRange, Frames, Freehold, Migratetype, On, Order, Owned, Pfn, Platform,
+    Request, SingleCpu, ZoneConfig,
 };
 
 use crate::calls::{Calls, Machine, Refused, START, TIB};
@@ -127,48 +127,40 @@ pub type OnCpu<'a, P> = ByDoor<'a, P, On<'a, 'static, P>>;
 /// A single frame that can be moved.
 const MOVABLE: Request = Request::new(Order::ZERO, Migratetype::Movable);
 
-/// Both ways in have the same calls, but no trait.
-macro_rules! calls_by {
-    ($door:ident) => {
-        impl<'a, P: Platform> Calls for ByDoor<'a, P, $door<'a, 'static, P>> {
-            #[inline(always)]
-            fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
-                Ok(self.door.alloc(Request::new(order, Migratetype::Movable))?)
-            }
+impl<P: Platform, D: Frames> Calls for ByDoor<'_, P, D> {
+    #[inline(always)]
+    fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
+        Ok(self.door.alloc(Request::new(order, Migratetype::Movable))?)
+    }
 
-            #[inline(always)]
-            fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
-                Ok(self.door.free(pfn, order)?)
-            }
+    #[inline(always)]
+    fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
+        Ok(self.door.free(pfn, order)?)
+    }
 
-            #[inline(always)]
-            fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
-                let (wanted, got) = (out.len(), self.door.alloc_bulk(MOVABLE, out)?);
-                if got == wanted { Ok(()) } else { Err(Refused::Short { wanted, got }) }
-            }
+    #[inline(always)]
+    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
+        let (wanted, got) = (out.len(), self.door.alloc_bulk(MOVABLE, out)?);
+        if got == wanted { Ok(()) } else { Err(Refused::Short { wanted, got }) }
+    }
 
-            #[inline(always)]
-            fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-                Ok(self.door.free_bulk(frames)?)
-            }
+    #[inline(always)]
+    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        Ok(self.door.free_bulk(frames)?)
+    }
 
-            #[inline(always)]
-            fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
-                Ok(self.door.free_range(range)?)
-            }
+    #[inline(always)]
+    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
+        Ok(self.door.free_range(range)?)
+    }
 
-            #[inline(always)]
-            fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
-                Ok(self.door.alloc(Request::new(order, Migratetype::Unmovable))?)
-            }
+    #[inline(always)]
+    fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
+        Ok(self.door.alloc(Request::new(order, Migratetype::Unmovable))?)
+    }
 
-            fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-                self.freehold.alloc_contig_range(range, |_| false)?;
-                Ok(range)
-            }
-        }
-    };
+    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
+        self.freehold.alloc_contig_range(range, |_| false)?;
+        Ok(range)
+    }
 }
-
-calls_by!(Owned);
-calls_by!(On);

@@ -173,12 +173,12 @@ fn a_switch_changes_what_it_says_and_is_named_in_the_result() {
 #[test]
 fn against_the_kernel_prints_both_sides() {
     let trace = data("page-cache-churn.parquet");
-    freehold().args(["replay", "--against-kernel"]).arg(&trace).assert().code(0).stdout(
+    freehold().args(["replay", "fidelity"]).arg(&trace).assert().code(0).stdout(
         contains("frames refilled under the zone lock")
             .and(contains("frames drained"))
             .and(contains("6.18")),
     );
-    let document = json(freehold().args(["replay", "--against-kernel", "--json"]).arg(&trace));
+    let document = json(freehold().args(["replay", "fidelity", "--json"]).arg(&trace));
     let against = &document["against_kernel"];
     assert_eq!(against["zone"], "Normal");
     assert_eq!(against["engines"][0]["engine"], "6.18");

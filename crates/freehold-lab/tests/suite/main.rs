@@ -1,11 +1,11 @@
 //! Tests of the `freehold` command and of replays. One program, since each takes seconds to link.
 
-mod against_kernel;
 mod cli_errors;
 mod cli_extras;
 mod cli_output;
 mod differential;
 mod differential_support;
+mod fidelity;
 mod record;
 mod recorded_machine;
 mod replay_rules;

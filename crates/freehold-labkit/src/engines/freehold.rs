@@ -30,7 +30,7 @@ pub(super) fn catalogue() -> Catalogue {
         summary: "CPUs lease words of 64 frames, free frames are bits, a scoreboard says which block has which run; no call takes a lock.".into(),
         source: "this project".into(),
     };
-    Catalogue { presets: vec![entry], switches: Vec::new() }
+    Catalogue { presets: vec![entry], ..Catalogue::default() }
 }
 
 /// What can be written behind the name.

@@ -3,7 +3,6 @@
 pub mod against_kernel;
 pub mod number;
 pub mod paths;
-pub mod power;
 pub mod table;
 pub mod threads;
 pub mod verdict;

@@ -8,9 +8,10 @@ use comfy_table::{
 };
 use freehold_trace::Checksums;
 
-use super::number::{decimal, duration, memory, percent, thousands};
+use super::number::{decimal, duration, memory_of, percent, thousands};
 use crate::better::Better;
 use crate::engine::CmaCounts;
+use crate::replay::fill::Layout;
 use crate::replay::{EngineOutcome, Origin, Replay, TraceFacts};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +107,12 @@ const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "per-CPU lists",
         &[
+            metric("PCP locks / 1,000 events", Better::Less, |_, e| {
+                Value::Real(rate(e, e.counters.pcp_lock_acquisitions))
+            }),
+            metric("work under them / 1,000 events", Better::Less, |_, e| {
+                Value::Real(rate(e, e.counters.pcp_lock_work))
+            }),
             metric("PCP hit rate", Better::More, |_, e| Value::Share(e.pcp_hit_rate)),
             metric("refills", Better::Less, |_, e| Value::Count(e.counters.refills)),
             metric("drains", Better::Less, |_, e| Value::Count(e.counters.drains)),
@@ -190,6 +197,11 @@ pub(super) fn engine_names(replay: &Replay, style: Style) -> Vec<Cell> {
         if style.color { cell.add_attribute(Attribute::Bold) } else { cell }
     }));
     header
+}
+
+/// A cell with words: at the left of its column.
+pub fn left(text: impl ToString) -> Cell {
+    Cell::new(text)
 }
 
 /// A cell with a figure: at the right of its column.
@@ -288,7 +300,39 @@ fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style
     }
 }
 
+/// What is not as recorded, and what the engines have otherwise.
+fn account_lines(replay: &Replay, layout: &Layout) -> String {
+    let Some(account) = &replay.beginning.account else { return String::new() };
+    let mut text = String::new();
+    for difference in account.differences(layout, replay.machine.cma_frames) {
+        let _ = write!(text, "\n  {difference}");
+    }
+    if account.isolated > 0 {
+        let isolated = thousands(account.isolated);
+        let _ = write!(text, "\n  {isolated} pages in isolated blocks begin in use");
+    }
+    text
+}
+
+/// What of the recorded machine the engines have in their own way.
+fn scaled_line(replay: &Replay) -> String {
+    let Some(account) = &replay.beginning.account else { return String::new() };
+    if account.is_of_engines() && account.page_size == 4096 {
+        return String::new();
+    }
+    let (kib, order, block) = (account.page_size >> 10, account.max_order, account.pageblock_order);
+    let own = if account.is_of_engines() {
+        "the engines have the same"
+    } else {
+        "every engine has as many pages, with pageblocks of order 9 and chunks up to order 10"
+    };
+    format!(
+        "\n  recorded with pages of {kib} KiB, orders 0 to {order} and pageblocks of order {block}; {own}"
+    )
+}
+
 fn machine_line(replay: &Replay) -> String {
+    let memory = |pages| memory_of(pages, replay.machine.page_size);
     match (replay.beginning.origin, &replay.beginning.layout) {
         (_, Some(layout)) => {
             let free = layout.free_frames();
@@ -302,8 +346,9 @@ fn machine_line(replay: &Replay) -> String {
                 ),
             };
             format!(
-                "\n  the recorded machine: {} free in the beginning, {share:.0}% of it in chunks of order 10{left_out}",
-                memory(free)
+                "\n  the recorded machine: {} free in the beginning, {share:.0}% of it in chunks of order 10{left_out}{}",
+                memory(free),
+                account_lines(replay, layout)
             )
         }
         (Origin::Pristine | Origin::Recorded, None) => {
@@ -342,6 +387,7 @@ pub fn header_lines(replay: &Replay) -> String {
         thousands(facts.frees),
         facts.remote_free_share() * 100.0,
     );
+    let memory = |pages| memory_of(pages, replay.machine.page_size);
     let _ = write!(
         text,
         "\n  peak {} live; {} frees of frames not allocated in the trace; replayed on {} CPUs with {}",
@@ -354,6 +400,7 @@ pub fn header_lines(replay: &Replay) -> String {
     if replay.machine.cma_frames > 0 {
         let _ = write!(text, "; {} is CMA", memory(replay.machine.cma_frames));
     }
+    text.push_str(&scaled_line(replay));
     let mut notes = Vec::new();
     for (count, what) in [
         (survey.oddities.skipped, "malformed rows skipped"),
@@ -363,7 +410,7 @@ pub fn header_lines(replay: &Replay) -> String {
         (facts.split_frees, "frees inside larger allocations"),
         (facts.wide_frees, "frees over smaller allocations"),
         (facts.lost_frees, "frees missing in the trace"),
-        (facts.unsupported, "events above the largest order left out"),
+        (facts.in_parts, "requests above order 10 made in parts of order 10"),
         (facts.misaligned, "misaligned events left out"),
         (survey.description.lost_events.unwrap_or(0), "events lost by the recorder"),
     ] {

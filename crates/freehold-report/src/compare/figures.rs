@@ -56,7 +56,7 @@ pub(super) struct Found {
 /// A field of the JSON, and what more of it means.
 type Field = (&'static str, Better);
 
-const REPLAY: [Field; 19] = [
+const REPLAY: [Field; 21] = [
     ("failed", Better::Less),
     ("zone_lock_acquisitions", Better::Less),
     ("zone_lock_work", Better::Less),
@@ -64,6 +64,8 @@ const REPLAY: [Field; 19] = [
     ("zone_lock_work_p99", Better::Less),
     ("zone_lock_work_max", Better::Less),
     ("group_lock_acquisitions", Better::Less),
+    ("pcp_lock_acquisitions", Better::Less),
+    ("pcp_lock_work", Better::Less),
     ("merges_zone", Better::Less),
     ("pcp_hit_rate", Better::More),
     ("refills", Better::Less),

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use freehold::{Migratetype, Order};
+use freehold_trace::kernel::Kernel;
 use freehold_trace::{
     EventKind, Format, OpenOptions, Source, TraceError, TraceReader, buddyinfo, gfp, zoneinfo,
 };
@@ -165,8 +166,11 @@ fn text_and_parquet_of_one_recording_agree() {
             other => panic!("{}: {other:?}", path.display()),
         }
 
-        let mut text =
-            TraceReader::open(&Source::from_arg(&path), OpenOptions { skip_bad: true }).unwrap();
+        let mut text = TraceReader::open(
+            &Source::from_arg(&path),
+            OpenOptions { skip_bad: true, kernel: Some(Kernel::OWN), types: None },
+        )
+        .unwrap();
         let mut parquet = open(&folder.join(format!("{}.parquet", text.info().name)));
         let (mut from_text, mut from_parquet) = (Vec::new(), Vec::new());
         assert!(text.next_batch(&mut from_text).unwrap());

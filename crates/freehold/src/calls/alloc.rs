@@ -180,7 +180,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         for _ in 0..RECALLS {
             // What is in hand for other purposes, here and elsewhere.
             self.give_back_all();
-            let asked = self.outside(|| self.fh.recall(Some(self.id)));
+            let asked = self.outside(|| self.fh.recall(Some(self.id), Some(request.order)));
             self.cpu.counters.recalls.add(u64::from(asked != 0));
             if !self.cpu.online.get() {
                 // It went offline meanwhile: it may not lease anything.

@@ -20,6 +20,7 @@ use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_KEY, SLOTS};
+use crate::platform::Barrier;
 use crate::primitive::Plain;
 use crate::zone::Zone;
 use crate::zone::board::row_of;
@@ -78,7 +79,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         if owned {
-            self.platform.heavy_barrier();
+            self.barrier().heavy_barrier();
         }
         self.cpus.iter().for_each(|cpu| cpu.door.await_owner(|| self.platform.relax()));
         let result = self.walk();

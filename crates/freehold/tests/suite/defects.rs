@@ -298,14 +298,14 @@ fn the_count_of_high_atomic_blocks_goes_with_their_memory() {
     for round in 0..4 * GIB / 100 / 512 + 5 {
         let mut held = Vec::new();
         for o in [18, 14, 9, 2, 0] {
-            while let Ok(pfn) = fh.alloc(movable(o)) {
+            while let Ok(pfn) = fh.here().alloc(movable(o)) {
                 held.push((pfn, order(o)));
             }
         }
-        let pfn = fh.alloc(unmovable(3).flags(flags)).unwrap();
+        let pfn = fh.here().alloc(unmovable(3).flags(flags)).unwrap();
         assert_eq!(reserved(), 1, "round {round}");
-        held.into_iter().for_each(|(pfn, order)| fh.free(pfn, order).unwrap());
-        fh.free(pfn, order(3)).unwrap();
+        held.into_iter().for_each(|(pfn, order)| fh.here().free(pfn, order).unwrap());
+        fh.here().free(pfn, order(3)).unwrap();
         fh.drain_all();
         let block = range(pfn.get() & !511, 512);
         fh.remove_memory(block).unwrap();
@@ -318,18 +318,18 @@ fn the_count_of_high_atomic_blocks_goes_with_their_memory() {
 #[test]
 fn a_migration_that_panics_leaves_nothing_isolated_and_nothing_locked() {
     let fh = machine(1, 64);
-    let pfn = fh.alloc(movable(0)).unwrap();
+    let pfn = fh.here().alloc(movable(0)).unwrap();
     let result = catch_unwind(AssertUnwindSafe(|| {
         fh.alloc_contig_range(range(512, 512 * 20), |_| panic!("the user's"))
     }));
     assert!(result.is_err());
-    fh.free(pfn, Order::ZERO).unwrap();
+    fh.here().free(pfn, Order::ZERO).unwrap();
     fh.validate().unwrap();
-    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.alloc(movable(9)).ok()).collect();
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.here().alloc(movable(9)).ok()).collect();
     assert_eq!(blocks.len(), 32);
-    blocks.into_iter().for_each(|pfn| fh.free(pfn, Order::PAGEBLOCK).unwrap());
+    blocks.into_iter().for_each(|pfn| fh.here().free(pfn, Order::PAGEBLOCK).unwrap());
     fh.alloc_contig_range(range(512, 512 * 20), |_| false).unwrap();
-    fh.free_range(range(512, 512 * 20)).unwrap();
+    fh.here().free_range(range(512, 512 * 20)).unwrap();
     fh.remove_memory(range(512, 512)).unwrap();
     fh.add_memory(range(512, 512)).unwrap();
     assert_all_free(&fh);
@@ -460,8 +460,8 @@ fn all_memory_of_a_section_goes_and_comes_back() {
     let section = 128 << 8;
     for part in [range(512, section - 512), range(section, section + 512)] {
         // Used, so that its metadata is set up.
-        let all: Vec<Pfn> = std::iter::from_fn(|| fh.alloc(movable(9)).ok()).collect();
-        all.into_iter().for_each(|pfn| fh.free(pfn, Order::PAGEBLOCK).unwrap());
+        let all: Vec<Pfn> = std::iter::from_fn(|| fh.here().alloc(movable(9)).ok()).collect();
+        all.into_iter().for_each(|pfn| fh.here().free(pfn, Order::PAGEBLOCK).unwrap());
         fh.remove_memory(part).unwrap();
         fh.add_memory(part).unwrap();
     }

@@ -297,7 +297,7 @@ fn a_range_is_allocated_wherever_its_blocks_are_held() {
     assert_eq!(fh.zone_stats(0).unwrap().free, before - 3000);
     fh.validate().unwrap();
     assert!(fh.alloc_contig_range(target, |_| false).is_err());
-    fh.free_range(target).unwrap();
+    fh.here().free_range(target).unwrap();
     used.iter().for_each(|&p| fh.on(cpu(0)).free(p, Order::ZERO).unwrap());
     assert_all_free(&fh);
     assert_eq!(
@@ -327,7 +327,7 @@ fn a_search_that_moves_nothing_leaves_blocks_in_use_alone() {
     assert!(fh.alloc_contig(8 * 512, Order::ZERO, everywhere, |_| false).is_err());
     assert_eq!(fh.alloc_contig_free(0, Order::ZERO, everywhere), Err(AllocError::ZeroLength));
     let found = fh.alloc_contig_free(700, Order::ZERO, everywhere).unwrap();
-    fh.free_range(found).unwrap();
+    fh.here().free_range(found).unwrap();
     used.iter().skip(1).step_by(2).for_each(|&pfn| fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap());
     assert_all_free(&fh);
 }
@@ -343,11 +343,11 @@ fn a_contiguous_range_of_any_length_is_found() {
         assert_eq!(found.len(), count);
         assert!(found.start.is_aligned(order(align)));
         fh.validate().unwrap();
-        fh.free_range(found).unwrap();
+        fh.here().free_range(found).unwrap();
         let window = range(30_000, 25_000);
         let found = fh.alloc_contig(count, order(align), window, |_| false).unwrap();
         assert!(window.contains(found.start) && found.end <= window.end);
-        fh.free_range(found).unwrap();
+        fh.here().free_range(found).unwrap();
         fh.validate().unwrap();
     }
     assert!(fh.alloc_contig(1 << 20, Order::ZERO, range(0, 1 << 30), |_| false).is_err());

@@ -43,7 +43,7 @@ fn no_hold_of_the_zone_lock_is_long() {
     let window = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
     let found = fh.alloc_contig(3000, Order::ZERO, window, |_| false);
     if let Ok(range) = found {
-        fh.free_range(range).unwrap();
+        fh.here().free_range(range).unwrap();
     }
     for (pfn, o) in held {
         fh.on(cpu(0)).free(pfn, order(o)).unwrap();

@@ -167,7 +167,7 @@ fn stress(host: &dyn Platform, threads: u16, steps: u32, mib: u64) {
     });
     for (pfn, frames) in pool.into_inner().unwrap() {
         stamps.give(pfn, frames);
-        fh.free_range(range(pfn.get(), frames)).unwrap();
+        fh.here().free_range(range(pfn.get(), frames)).unwrap();
     }
     assert_all_free(&fh);
     let totals = fh.totals();
@@ -263,7 +263,7 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
                     ranges += 1;
                     stamps.take(target.start, target.len(), 99);
                     stamps.give(target.start, target.len());
-                    fh.free_range(target).unwrap();
+                    fh.here().free_range(target).unwrap();
                 }
                 let piece = range(BASE + 512 * random.below(frames / 512 - 3), 1024);
                 if fh.remove_memory(piece).is_ok() {
