@@ -146,9 +146,8 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
         }
     }
 
-    /// The periodic work of this CPU, about once a second: leases that were not used go back, what
-    /// frees have announced is looked at, and a CPU or group that allocated nothing since the last
-    /// tick gives back everything.
+    /// The periodic work of this CPU, about once a second: leases that were not used go back, and
+    /// a CPU that allocated nothing since the last tick gives back everything.
     ///
     /// # Errors
     ///
