@@ -204,7 +204,7 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
     ///
     /// # Panics
     ///
-    /// As there.
+    /// As [`Self::add_frame`] does.
     pub fn insert(&mut self, range: Range<usize>) {
         self.add_frame(range.start, range.end);
     }

@@ -83,7 +83,7 @@ impl LargeFromArena {
         Self::with(bytes, LARGE, |builder| builder)
     }
 
-    /// The same from another size on (at least a page), with knobs of the arena's.
+    /// An allocator that takes from another size on (at least a page), with knobs of the arena's.
     #[must_use]
     pub const fn with(bytes: u64, threshold: usize, build: fn(Builder) -> Builder) -> Self {
         Self {
@@ -205,14 +205,14 @@ unsafe impl GlobalAlloc for LargeFromArena {
                 unsafe { give_or_abort(arena, tail) };
                 return ptr;
             }
-            // SAFETY: the caller has the buffer.
             Some((arena, range))
+                // SAFETY: the caller has the buffer.
                 if new > old && unsafe { grow_in_place(arena, range, new_size, None) } =>
             {
                 return ptr;
             }
-            // SAFETY: the caller's promise; it is the system's and stays so.
             None if new_size < self.threshold => {
+                // SAFETY: the caller's promise; it is the system's and stays so.
                 return unsafe { System.realloc(ptr, layout, new_size) };
             }
             _ => {}

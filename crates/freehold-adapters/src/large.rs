@@ -222,7 +222,7 @@ unsafe impl<H: Handle> Allocator for LargeBuffers<H> {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
-        // SAFETY: as above.
+        // SAFETY: the caller's promises are what this demands.
         unsafe { self.grown(ptr, old, new, true) }
     }
 

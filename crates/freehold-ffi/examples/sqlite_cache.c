@@ -2,7 +2,7 @@
  *
  *     cc -O2 sqlite_cache.c $(pkg-config --cflags --libs freehold) -lsqlite3 -o sqlite_cache && ./sqlite_cache
  *
- * The same work is done twice, each time in a process of its own: with SQLite's cache and with this one, which decides as that
+ * One piece of work is done twice, each time in a process of its own: with SQLite's cache and with this one, which decides as that
  * does which page goes when it is full, so that both must have the same pages. What differs is where they are, and what is left
  * of them after sqlite3_db_release_memory.
  */

@@ -158,7 +158,8 @@
 #define FREEHOLD_VERSION_PATCH 0
 
 /**
- * What became of a call. Zero is success; the numbers are part of the ABI and never change their meaning.
+ * What became of a call. Zero is success; the numbers are part of the ABI and never change their
+ * meaning.
  *
  * Whatever a failed call returns: nothing has changed, unless the function says otherwise.
  */
@@ -168,8 +169,8 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_OK = 0,
     /**
-     * No zone has a free chunk of that size that the request may use. `found`: the order; of a number of frames in a row that
-     * is no chunk, that number.
+     * No zone has a free chunk of that size that the request may use. `found`: the order; of a
+     * number of frames in a row that is no chunk, that number.
      */
     FREEHOLD_STATUS_NO_MEMORY = 1,
     /**
@@ -177,7 +178,8 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_ORDER_TOO_LARGE = 2,
     /**
-     * The migratetype is no number of one, or is a state of a pageblock that no request may name. `found`: it.
+     * The migratetype is no number of one, or is a state of a pageblock that no request may name.
+     * `found`: it.
      */
     FREEHOLD_STATUS_BAD_MIGRATETYPE = 3,
     /**
@@ -185,12 +187,13 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_ZERO_LENGTH = 4,
     /**
-     * The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be part of it.
+     * The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be
+     * part of it.
      */
     FREEHOLD_STATUS_BAD_RANGE = 5,
     /**
-     * A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`: the frame; of an arena that is
-     * to shrink, `found`: how many bytes could go.
+     * A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`:
+     * the frame; of an arena that is to shrink, `found`: how many bytes could go.
      */
     FREEHOLD_STATUS_BUSY = 6,
     /**
@@ -214,11 +217,13 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_NEVER_ALLOCATED = 11,
     /**
-     * The frame starts an allocation of another order. `found`: the order given; `expected`: that of the allocation.
+     * An arena that notes where allocations start (`freehold_arena_builder_checked`): more frames
+     * were to be freed than were allocated. `pfn`: the first of them; `found`: how many; `expected`:
+     * where the next allocation starts.
      */
     FREEHOLD_STATUS_WRONG_ORDER = 12,
     /**
-     * The frame lies inside an allocation. `expected`: the first frame of that.
+     * Kept for its number; no call returns it.
      */
     FREEHOLD_STATUS_INSIDE_ALLOCATION = 13,
     /**
@@ -234,7 +239,8 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_PAST_END = 16,
     /**
-     * A chunk of that order cannot start at that frame, or memory cannot be removed from there. `found`: the order.
+     * A chunk of that order cannot start at that frame, or memory cannot be removed from there.
+     * `found`: the order.
      */
     FREEHOLD_STATUS_MISALIGNED = 17,
     /**
@@ -246,20 +252,23 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_ABSENT = 19,
     /**
-     * The configuration left no room for another section or piece of memory; of an arena, not so many addresses were reserved.
-     * `found`: how many bytes there is room for.
+     * The configuration left no room for another section or piece of memory; of an arena, not so
+     * many addresses were reserved. `found`: how many bytes there is room for.
      */
     FREEHOLD_STATUS_NO_ROOM = 20,
     /**
-     * Configuration: there must be 1 to 65,000 CPUs, and no more online than there are. `found`: the number.
+     * Configuration: there must be 1 to 32,766 CPUs, and no more online than there are. `found`:
+     * the number.
      */
     FREEHOLD_STATUS_CONFIG_CPUS = 21,
     /**
-     * Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone. `found`: its index.
+     * Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone.
+     * `found`: its index.
      */
     FREEHOLD_STATUS_CONFIG_ZONES = 22,
     /**
-     * Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where it starts.
+     * Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where it
+     * starts.
      */
     FREEHOLD_STATUS_CONFIG_SPAN = 23,
     /**
@@ -299,7 +308,8 @@ typedef enum freehold_status {
      */
     FREEHOLD_STATUS_OS = 32,
     /**
-     * The process was forked off the one that made the arena, which still has the frames. Make a new arena.
+     * The process was forked off the one that made the arena, which still has the frames. Make a
+     * new arena.
      */
     FREEHOLD_STATUS_FORKED = 33,
     /**
@@ -317,7 +327,16 @@ typedef enum freehold_status {
     /**
      * The arena has been destroyed.
      */
-    FREEHOLD_STATUS_ENDED = 37
+    FREEHOLD_STATUS_ENDED = 37,
+    /**
+     * A signal handler has called while its thread was inside a call. Found in builds with debug
+     * assertions only.
+     */
+    FREEHOLD_STATUS_REENTERED = 38,
+    /**
+     * The arena's limit on resident memory is reached. `found`: the limit in bytes.
+     */
+    FREEHOLD_STATUS_LIMIT = 39
 } freehold_status;
 
 /**
@@ -365,7 +384,13 @@ typedef enum freehold_backing {
     /**
      * Huge pages set aside by the administrator (vm.nr_hugepages).
      */
-    FREEHOLD_BACKING_HUGETLB = 3
+    FREEHOLD_BACKING_HUGETLB = 3,
+#endif
+#if defined(FREEHOLD_HOSTED)
+    /**
+     * Huge pages of 1 GiB set aside by the administrator, in whole ones; nothing is given back.
+     */
+    FREEHOLD_BACKING_HUGETLB1_G = 4
 #endif
 } freehold_backing;
 
@@ -407,7 +432,8 @@ typedef enum freehold_lock_rule {
 #endif
 
 /**
- * What a pageblock is meant for. Requests name one of the first three; the others are states of a pageblock.
+ * What a pageblock is meant for. Requests name one of the first three; the others are states of a
+ * pageblock.
  */
 typedef enum freehold_migratetype {
     /**
@@ -495,8 +521,8 @@ typedef struct freehold_allocator freehold_allocator;
 /**
  * An arena of real page frames in this process. Opaque.
  *
- * Its calls may be made from any thread, but not from signal handlers. In a child of fork(2) every call is refused with
- * `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
+ * Its calls may be made from any thread, but not from signal handlers. In a child of fork(2) every
+ * call is refused with `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
  */
 typedef struct freehold_arena freehold_arena;
 
@@ -509,8 +535,9 @@ typedef struct freehold_arena_builder freehold_arena_builder;
 /**
  * A CPU that the holder of this handle has for itself. Opaque.
  *
- * It lives in the allocator's metadata, one place for each CPU: the engine sees to it that a CPU has one owner at most,
- * and that owner has the place. 64 bytes apart from the next, which another CPU writes to.
+ * It lives in the allocator's metadata, one place for each CPU: the engine sees to it that a CPU
+ * has one owner at most, and that owner has the place. 64 bytes apart from the next, which another
+ * CPU writes to.
  */
 typedef struct freehold_owned_cpu freehold_owned_cpu;
 
@@ -529,13 +556,13 @@ typedef struct freehold_frame_range {
 } freehold_frame_range;
 
 /**
- * A zone: memory of one node with its own lock and watermarks. All zero but for its memory is a zone of node 0 with
- * the Linux watermarks and no room for more memory.
+ * A zone: memory of one node with its own lock and watermarks. All zero but for its memory is a
+ * zone of node 0 with the Linux watermarks and no room for more memory.
  */
 typedef struct freehold_zone {
     /**
-     * Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones must not overlap. Both
-     * zero: just what its memory needs.
+     * Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
+     * must not overlap. Both zero: just what its memory needs.
      */
     struct freehold_frame_range span;
     /**
@@ -555,8 +582,8 @@ typedef struct freehold_zone {
      */
     size_t cma_count;
     /**
-     * The watermarks in frames, for `FREEHOLD_WATERMARK_RULE_FRAMES`: ordinary requests may not take the zone's own
-     * free frames below this.
+     * The watermarks in frames, for `FREEHOLD_WATERMARK_RULE_FRAMES`: ordinary requests may not
+     * take the zone's own free frames below this.
      */
     uint64_t min;
     /**
@@ -582,11 +609,13 @@ typedef struct freehold_zone {
 } freehold_zone;
 
 /**
- * The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of it is kept.
+ * The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of it
+ * is kept.
  */
 typedef struct freehold_config {
     /**
-     * Bytes of this structure as the program knows it; `freehold_config_init` notes this and the next two.
+     * Bytes of this structure as the program knows it; `freehold_config_init` notes this and the
+     * next two.
      */
     uint32_t size;
     /**
@@ -606,7 +635,8 @@ typedef struct freehold_config {
      */
     size_t zone_count;
     /**
-     * The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are on node 0.
+     * The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are on
+     * node 0.
      */
     const uint8_t *cpu_nodes;
     /**
@@ -614,11 +644,12 @@ typedef struct freehold_config {
      */
     size_t cpu_node_count;
     /**
-     * How many CPUs there can be, 1 to 65,000, numbered from 0.
+     * How many CPUs there can be, 1 to 32,766, numbered from 0.
      */
     uint16_t cpus;
     /**
-     * How many of them, from CPU 0 on, are online at once. The others come by `freehold_cpu_online`.
+     * How many of them, from CPU 0 on, are online at once. The others come by
+     * `freehold_cpu_online`.
      */
     uint16_t online;
     /**
@@ -632,12 +663,12 @@ typedef struct freehold_config {
 } freehold_config;
 
 /**
- * The details of a failure. A function that takes a pointer to one writes all of it when it fails, and does not touch
- * it when it succeeds; the pointer may be null.
+ * The details of a failure. A function that takes a pointer to one writes all of it when it fails,
+ * and does not touch it when it succeeds; the pointer may be null.
  */
 typedef struct freehold_error {
     /**
-     * The same as was returned.
+     * What was returned.
      */
     enum freehold_status status;
     /**
@@ -649,7 +680,8 @@ typedef struct freehold_error {
      */
     uint64_t pfn;
     /**
-     * The offending value: an order, a CPU, a number of bytes; see the status. 0 where there is none.
+     * The offending value: an order, a CPU, a number of bytes; see the status. 0 where there is
+     * none.
      */
     uint64_t found;
     /**
@@ -697,10 +729,11 @@ typedef struct freehold_pressure {
 } freehold_pressure;
 
 /**
- * What the host brings. Copied by `freehold_new`. Any function may be null, which means what it says beside it.
+ * What the host brings. Copied by `freehold_new`. Any function may be null, which means what it
+ * says beside it.
  *
- * Every function may be called on any CPU, by several at once, and gets `user` as it is. None may throw a C++
- * exception or longjmp out, and none but `pressure` may call the allocator.
+ * Every function may be called on any CPU, by several at once, and gets `user` as it is. None may
+ * throw a C++ exception or longjmp out, and none but `pressure` may call the allocator.
  */
 typedef struct freehold_platform {
     /**
@@ -708,14 +741,15 @@ typedef struct freehold_platform {
      */
     void *user;
     /**
-     * Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale by the time it is
-     * used; a CPU's state is locked either way. Null: CPU 0, always.
+     * Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale
+     * by the time it is used; a CPU's state is locked either way. Null: CPU 0, always.
      */
     uint16_t (*current_cpu)(void *user);
     /**
-     * Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns: membarrier(2) with
-     * MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only called when somebody reaches into a CPU
-     * that another party owns. Null: there is none, and owned CPUs are entered with an ordinary lock.
+     * Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns:
+     * membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only
+     * called when somebody reaches into a CPU that another party owns. Null: there is none, and
+     * owned CPUs are entered with an ordinary lock.
      */
     void (*heavy_barrier)(void *user);
     /**
@@ -723,33 +757,37 @@ typedef struct freehold_platform {
      */
     void (*relax)(void *user);
     /**
-     * A zone's pressure level has changed. Called without any lock held. Null: nobody wants to know.
+     * A zone's pressure level has changed. Called without any lock held. Null: nobody wants to
+     * know.
      */
     void (*pressure)(void *user, const struct freehold_pressure *pressure);
     /**
-     * A frame was freed twice in a way that the second call could not see. The frame is free once. May be called with
-     * locks held: record it, do not call the allocator. Null: only counted.
+     * A frame was freed twice in a way that the second call could not see. The frame is free once.
+     * May be called with locks held: record it, do not call the allocator. Null: only counted.
      */
     void (*late_double_free)(void *user, uint64_t pfn);
     /**
-     * Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only called by a library built
-     * with the feature debug-poison.
+     * Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only
+     * called by a library built with the feature debug-poison.
      */
     void (*poison)(void *user, uint64_t start, uint64_t end);
     /**
-     * Frames are being handed out: check the pattern, which all memory must hold when it is first added. As `poison`.
+     * Frames are being handed out: check the pattern, which all memory must hold when it is first
+     * added. As `poison`.
      */
     void (*check_poison)(void *user, uint64_t start, uint64_t end);
 } freehold_platform;
 
 /**
- * Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the frames; says whether
- * trying was of use. Called without any lock held, so it may call the allocator. Must not throw or longjmp.
+ * Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
+ * frames; says whether trying was of use. Called without any lock held, so it may call the
+ * allocator. Must not throw or longjmp.
  */
 typedef bool (*freehold_migrate)(void *user, uint64_t start, uint64_t end);
 
 /**
- * A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable frame, anywhere.
+ * A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable frame,
+ * anywhere.
  */
 typedef struct freehold_request {
     /**
@@ -765,8 +803,8 @@ typedef struct freehold_request {
      */
     uint16_t flags;
     /**
-     * The chunk has to start at a multiple of `2^align` frames, where that is more than its own order asks for. At
-     * most 18.
+     * The chunk has to start at a multiple of `2^align` frames, where that is more than its own
+     * order asks for. At most 18.
      */
     uint8_t align;
     /**
@@ -794,7 +832,8 @@ typedef bool (*freehold_last_reference)(void *user, uint64_t pfn);
 
 #if defined(FREEHOLD_HOSTED)
 /**
- * Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the frames.
+ * Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the
+ * frames.
  */
 typedef struct freehold_frames {
     /**
@@ -814,6 +853,18 @@ typedef struct freehold_frames {
      */
     const struct freehold_arena *arena;
 } freehold_frames;
+
+/**
+ * An allocation of so many neighbouring frames is about to fail, for the `attempts`th time. Says
+ * whether it has freed something, so that it is to be tried again. Must not throw or longjmp.
+ */
+typedef bool (*freehold_on_exhausted)(void *user, uint64_t frames, uint32_t attempts);
+
+/**
+ * An arena is at its limit of resident memory: bytes that the OS may back, and the limit. Must not
+ * throw or longjmp.
+ */
+typedef void (*freehold_on_pressure)(void *user, uint64_t resident, uint64_t limit);
 
 /**
  * What giving memory back to the OS did.
@@ -846,7 +897,8 @@ typedef struct freehold_released {
 } freehold_released;
 
 /**
- * A snapshot of an arena: each number is exact, but they may be of slightly different moments while others work.
+ * A snapshot of an arena: each number is exact, but they may be of slightly different moments
+ * while others work.
  */
 typedef struct freehold_arena_stats {
     /**
@@ -858,7 +910,8 @@ typedef struct freehold_arena_stats {
      */
     uint64_t blocks;
     /**
-     * Blocks of which frames were handed out since they last came from the OS: at most these are backed by memory.
+     * Blocks of which frames were handed out since they last came from the OS: at most these are
+     * backed by memory.
      */
     uint64_t blocks_resident;
     /**
@@ -913,6 +966,22 @@ typedef struct freehold_arena_stats {
      * Threads use the biased lock.
      */
     bool biased;
+    /**
+     * Frames in use. Exact while nothing runs.
+     */
+    uint64_t frames_used;
+    /**
+     * Frames that are free, wherever they are held.
+     */
+    uint64_t frames_free;
+    /**
+     * Frames given back out of blocks in use so far, each time counted.
+     */
+    uint64_t frames_released;
+    /**
+     * The most blocks that the OS may back; 0 where there is no limit.
+     */
+    uint64_t blocks_resident_limit;
 } freehold_arena_stats;
 #endif
 
@@ -997,7 +1066,8 @@ typedef struct freehold_zone_stats {
      */
     uint64_t lock_work_max;
     /**
-     * Holds by steps: bucket b counts holds of `2^(b-1)` to `2^b - 1` steps, bucket 0 those of none.
+     * Holds by steps: bucket b counts holds of `2^(b-1)` to `2^b - 1` steps, bucket 0 those of
+     * none.
      */
     uint64_t lock_work_histogram[FREEHOLD_WORK_BUCKETS];
     /**
@@ -1019,8 +1089,8 @@ typedef struct freehold_zone_stats {
  */
 typedef struct freehold_cpu_stats {
     /**
-     * Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each frame of a bulk
-     * allocation counts as one of order 0.
+     * Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each
+     * frame of a bulk allocation counts as one of order 0.
      */
     uint64_t allocs[3][FREEHOLD_ORDERS];
     /**
@@ -1106,8 +1176,9 @@ extern "C" {
 /* ---- The bare allocator: making it ---- */
 
 /**
- * What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs, all online, on node 0, and notes
- * which versions of the structures the program was compiled with. Everything else is zero.
+ * What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs, all
+ * online, on node 0, and notes which versions of the structures the program was compiled with.
+ * Everything else is zero.
  *
  * Thread safety: any thread; `config` must be the caller's own.
  */
@@ -1120,8 +1191,9 @@ void freehold_config_init_sized(struct freehold_config *config,
                                 size_t zone_count);
 
 /**
- * How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment of the region: 112
- * for each 2 MiB of memory (0.0053 %), in whole sections of 128 MiB, and a few KiB for each CPU and group of CPUs.
+ * How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment
+ * of the region: 112 for each 2 MiB of memory (0.0053 %), in whole sections of 128 MiB, and a few
+ * KiB for each CPU and group of CPUs.
  *
  * Thread safety: any thread, at any time.
  */
@@ -1130,13 +1202,15 @@ enum freehold_status freehold_metadata_size(const struct freehold_config *config
                                             struct freehold_error *error);
 
 /**
- * Makes an allocator inside `metadata`, with all memory of the configuration free. There is nothing to give back but
- * that region; see `freehold_destroy`.
+ * Makes an allocator inside `metadata`, with all memory of the configuration free. There is
+ * nothing to give back but that region; see `freehold_destroy`.
  *
- * Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what CPUs need; a pageblock's own
- * metadata only when its section of 128 MiB is first used. None of the memory managed is touched, now or later.
+ * Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what CPUs
+ * need; a pageblock's own metadata only when its section of 128 MiB is first used. None of the
+ * memory managed is touched, now or later.
  *
- * Thread safety: any thread. The allocator may be used by all of them once the pointer has been published to them.
+ * Thread safety: any thread. The allocator may be used by all of them once the pointer has been
+ * published to them.
  *
  * Requires: `metadata` points to `metadata_size` bytes that are the allocator's alone until `freehold_destroy`.
  */
@@ -1148,8 +1222,8 @@ enum freehold_status freehold_new(const struct freehold_config *config,
                                   struct freehold_error *error);
 
 /**
- * Ends an allocator: its metadata region is the caller's again. Frames that are allocated are nobody's business any
- * more. A null pointer is fine and does nothing.
+ * Ends an allocator: its metadata region is the caller's again. Frames that are allocated are
+ * nobody's business any more. A null pointer is fine and does nothing.
  *
  * Fails with `FREEHOLD_STATUS_CPU_OWNED` while a CPU is owned; the allocator goes on then.
  *
@@ -1181,16 +1255,16 @@ size_t freehold_zone_count(const struct freehold_allocator *allocator);
 size_t freehold_cpu_count(const struct freehold_allocator *allocator);
 
 /**
- * The zone that a frame belongs to, as an index into the configuration; -1 where there is no memory. Constant time,
- * but for blocks with holes.
+ * The zone that a frame belongs to, as an index into the configuration; -1 where there is no
+ * memory. Constant time, but for blocks with holes.
  *
  * Thread safety: any thread, at any time.
  */
 int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pfn);
 
 /**
- * The largest order that memory of a zone could serve if all of it were free; -1 where there is no such zone or no
- * memory in it.
+ * The largest order that memory of a zone could serve if all of it were free; -1 where there is no
+ * such zone or no memory in it.
  *
  * Thread safety: any thread, at any time.
  */
@@ -1209,7 +1283,8 @@ enum freehold_status freehold_set_watermarks(const struct freehold_allocator *al
                                              struct freehold_error *error);
 
 /**
- * Gives all that CPUs and groups hold free back to the zones. Takes time proportional to the blocks held.
+ * Gives all that CPUs and groups hold free back to the zones. Takes time proportional to the
+ * blocks held.
  *
  * Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
  */
@@ -1218,20 +1293,21 @@ enum freehold_status freehold_drain_all(const struct freehold_allocator *allocat
 /**
  * Checks every invariant. Takes time proportional to the memory managed.
  *
- * Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or somebody wrote into its
- * metadata.
+ * Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or
+ * somebody wrote into its metadata.
  *
- * Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile. Only to be relied on
- * while nobody frees.
+ * Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile.
+ * Only to be relied on while nobody frees.
  */
 enum freehold_status freehold_validate(const struct freehold_allocator *allocator, struct freehold_error *error);
 
 /**
- * Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their users away.
+ * Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their
+ * users away.
  *
  * Takes time proportional to the range, times the rounds of migration (5 at most). Fails with
- * `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still in use; every block is
- * as it was then, but for what `migrate` has moved.
+ * `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still in
+ * use; every block is as it was then, but for what `migrate` has moved.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1243,12 +1319,12 @@ enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator
                                                  struct freehold_error *error);
 
 /**
- * Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align` frames and lie from
- * `from` to `below` (not included; 0 for no limit), in any zone; writes the first to `pfn`. To be freed by
- * `freehold_free_range`.
+ * Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align`
+ * frames and lie from `from` to `below` (not included; 0 for no limit), in any zone; writes the
+ * first to `pfn`. To be freed by `freehold_free_range`.
  *
- * First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA blocks are in the
- * way. Tries at most 32 candidates.
+ * First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA
+ * blocks are in the way. Tries at most 32 candidates.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1264,7 +1340,8 @@ enum freehold_status freehold_alloc_contig(const struct freehold_allocator *allo
 
 #if !defined(FREEHOLD_HOSTED)
 /**
- * The program's own: told why, with `len` bytes of text and a zero behind them. Must not return.
+ * The program's own: told why, with `len` bytes of text and a zero behind them. Must not
+ * return.
  */
 extern void freehold_panic(const char *message, size_t len);
 #endif
@@ -1274,8 +1351,8 @@ extern void freehold_panic(const char *message, size_t len);
 /**
  * Allocates what the request says on the current CPU; writes the first frame to `pfn`.
  *
- * Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
- * lock; before failing, every CPU is asked.
+ * Constant time from what the CPU has in hand; otherwise a bounded amount of work to get more.
+ * Before it fails every CPU is asked, unless the request may not wait.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1285,8 +1362,8 @@ enum freehold_status freehold_alloc(const struct freehold_allocator *allocator,
                                     struct freehold_error *error);
 
 /**
- * Allocates single frames on the current CPU until `count` are there or memory is not; writes them to `pfns` and
- * how many there are to `allocated`. The request must be of order 0.
+ * Allocates single frames on the current CPU until `count` are there or memory is not; writes them
+ * to `pfns` and how many there are to `allocated`. The request must be of order 0.
  *
  * Fails only where not a single frame was allocated.
  *
@@ -1300,11 +1377,12 @@ enum freehold_status freehold_alloc_bulk(const struct freehold_allocator *alloca
                                          struct freehold_error *error);
 
 /**
- * Frees `2^order` frames on the current CPU: any aligned part of what was allocated, by whomever. Never waits for a
- * lock.
+ * Frees `2^order` frames on the current CPU: any aligned part of what was allocated, by whomever.
+ * Never waits for a lock.
  *
- * Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
- * the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
+ * Frames that are free already are refused. Where both frees run at the same moment, one of them
+ * by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
+ * the platform's `late_double_free` is told.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1314,8 +1392,8 @@ enum freehold_status freehold_free(const struct freehold_allocator *allocator,
                                    struct freehold_error *error);
 
 /**
- * Frees the frames from `start` to `end` (not included) on the current CPU, whatever the allocations were. Never waits
- * for a lock.
+ * Frees the frames from `start` to `end` (not included) on the current CPU, whatever the
+ * allocations were. Never waits for a lock.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1325,9 +1403,10 @@ enum freehold_status freehold_free_range(const struct freehold_allocator *alloca
                                          struct freehold_error *error);
 
 /**
- * Frees those frames from `start` to `end` (not included) on the current CPU of which `last_reference` says that it was
- * the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
- * once, in rising order, without any lock held.
+ * Frees those frames from `start` to `end` (not included) on the current CPU of which
+ * `last_reference` says that it was the last one, in maximal runs; writes how many were kept to
+ * `kept`, unless that is null. Each frame is asked about once, in rising order, without any lock
+ * held.
  *
  * Where a run cannot be freed the call ends; the runs before it have been freed.
  *
@@ -1344,8 +1423,8 @@ enum freehold_status freehold_free_range_with(const struct freehold_allocator *a
 /**
  * Frees single frames on the current CPU, in any order. Never waits for a lock.
  *
- * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
- * not.
+ * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
+ * those behind it have not.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1361,28 +1440,26 @@ enum freehold_status freehold_free_bulk(const struct freehold_allocator *allocat
  * An arena of at least that many bytes of private memory, with every knob at its default; see
  * `freehold_arena_builder_new` for the knobs. To be given to `freehold_arena_destroy`.
  *
- * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at once: make it before that
- * call, or as small as it has to be.
+ * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at
+ * once: make it before that call, or as small as it has to be.
  *
  * Thread safety: any thread, at any time.
  */
-enum freehold_status freehold_arena_new(uint64_t bytes,
-                                        struct freehold_arena **arena,
-                                        struct freehold_error *error);
+enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **arena, struct freehold_error *error);
 
 /**
- * Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are still allocated included. A
- * null arena is fine and nothing is done. Whoever uses another copy of the pointer later is told `FREEHOLD_STATUS_ENDED`.
+ * Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
+ * still allocated included. A null arena is fine and nothing is done. Whoever uses another copy of
+ * the pointer later is told `FREEHOLD_STATUS_ENDED`.
  *
- * Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have used it need not
- * have ended.
+ * Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have
+ * used it need not have ended.
  */
-enum freehold_status freehold_arena_destroy(struct freehold_arena **arena,
-                                            struct freehold_error *error);
+enum freehold_status freehold_arena_destroy(struct freehold_arena **arena, struct freehold_error *error);
 
 /**
- * Allocates what the request says, without limits; writes the first frame to `pfn`. What is in the frames is whatever
- * their last user left.
+ * Allocates what the request says, without limits; writes the first frame to `pfn`. What is in the
+ * frames is whatever their last user left.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1392,8 +1469,9 @@ enum freehold_status freehold_arena_alloc(const struct freehold_arena *arena,
                                           struct freehold_error *error);
 
 /**
- * Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not; writes them to `pfns` and
- * how many there are to `allocated`. Fails only where not a single frame was allocated.
+ * Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not;
+ * writes them to `pfns` and how many there are to `allocated`. Fails only where not a single frame
+ * was allocated.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1405,10 +1483,12 @@ enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *aren
                                                struct freehold_error *error);
 
 /**
- * Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for a lock.
+ * Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for
+ * a lock.
  *
- * Frames that are free already are refused. Where both frees run at the same moment, one of them by the thread whose CPU
- * leases the frame's word, neither may see the other: then it is counted in `late_double_frees` of the statistics.
+ * Frames that are free already are refused. Where both frees run at the same moment, one of them
+ * by the thread whose CPU leases the frame's word, neither may see the other: then it is counted
+ * in `late_double_frees` of the statistics.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1428,8 +1508,8 @@ enum freehold_status freehold_arena_free_range(const struct freehold_arena *aren
                                                struct freehold_error *error);
 
 /**
- * Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done` frames before it have been
- * freed, those behind it have not.
+ * Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
+ * frames before it have been freed, those behind it have not.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1448,15 +1528,17 @@ enum freehold_status freehold_arena_current_cpu(const struct freehold_arena *are
                                                 struct freehold_error *error);
 
 /**
- * Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a thread about to sleep for
- * long. A thread that ends does so by itself. What it has freed is visible to others without this.
+ * Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a
+ * thread about to sleep for long. A thread that ends does so by itself. What it has freed is
+ * visible to others without this.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
 enum freehold_status freehold_arena_flush(const struct freehold_arena *arena, struct freehold_error *error);
 
 /**
- * Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for very large runs.
+ * Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for
+ * very large runs.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1465,19 +1547,20 @@ enum freehold_status freehold_arena_drain(const struct freehold_arena *arena, st
 /**
  * Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
  *
- * Thread safety: any thread, at any time but from a signal handler. Everybody else waits meanwhile; only to be
- * relied on while nobody frees.
+ * Thread safety: any thread, at any time but from a signal handler. Everybody else waits
+ * meanwhile; only to be relied on while nobody frees.
  */
 enum freehold_status freehold_arena_validate(const struct freehold_arena *arena, struct freehold_error *error);
 
 /* ---- The arena: its knobs ---- */
 
 /**
- * The knobs, at their defaults, of an arena of at least that many bytes, in whole blocks of 2 MiB. It may be larger
- * than the machine's memory: only what is used counts. To be given to `freehold_arena_builder_destroy`. Never null.
+ * The knobs, at their defaults, of an arena of at least that many bytes, in whole blocks of 2 MiB.
+ * It may be larger than the machine's memory: only what is used counts. To be given to
+ * `freehold_arena_builder_destroy`. Never null.
  *
- * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at once: make it before that
- * call, or as small as it has to be.
+ * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at
+ * once: make it before that call, or as small as it has to be.
  *
  * Thread safety: any thread, at any time.
  */
@@ -1491,8 +1574,8 @@ struct freehold_arena_builder *freehold_arena_builder_new(uint64_t bytes);
 void freehold_arena_builder_destroy(struct freehold_arena_builder *builder);
 
 /**
- * Sets addresses aside for so many bytes in all, so that the arena can grow; by default as many as it has. Not for huge pages
- * set aside by the administrator.
+ * Sets addresses aside for so many bytes in all, so that the arena can grow; by default as many as
+ * it has. Not for huge pages set aside by the administrator.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1510,7 +1593,8 @@ enum freehold_status freehold_arena_builder_backing(struct freehold_arena_builde
                                                     struct freehold_error *error);
 
 /**
- * What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always unmapped there.
+ * What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always unmapped
+ * there.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1539,7 +1623,8 @@ enum freehold_status freehold_arena_builder_numa(struct freehold_arena_builder *
 /**
  * How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
  *
- * Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the arena.
+ * Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the
+ * arena.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1548,7 +1633,8 @@ enum freehold_status freehold_arena_builder_slots(struct freehold_arena_builder 
                                                   struct freehold_error *error);
 
 /**
- * How many CPUs the threads beyond that share, 1 to 30,000. Default: one for each of the machine's CPUs, at most 8.
+ * How many CPUs the threads beyond that share, 1 to 30,000. Default: one for each of the machine's
+ * CPUs, at most 8.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1557,8 +1643,8 @@ enum freehold_status freehold_arena_builder_shared_slots(struct freehold_arena_b
                                                          struct freehold_error *error);
 
 /**
- * How much each zone holds back for requests that may not fail: a `freehold_watermark_rule`, and for
- * `FREEHOLD_WATERMARK_RULE_FRAMES` the numbers of frames. Default: nothing.
+ * How much each zone holds back for requests that may not fail: a `freehold_watermark_rule`, and
+ * for `FREEHOLD_WATERMARK_RULE_FRAMES` the numbers of frames. Default: nothing.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1570,8 +1656,8 @@ enum freehold_status freehold_arena_builder_watermarks(struct freehold_arena_bui
                                                        struct freehold_error *error);
 
 /**
- * Whether the kernel backs the whole arena while it is built, so that running out of memory is an error there.
- * Default: no.
+ * Whether the kernel backs the whole arena while it is built, so that running out of memory is an
+ * error there. Default: no.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1580,8 +1666,8 @@ enum freehold_status freehold_arena_builder_populate(struct freehold_arena_build
                                                      struct freehold_error *error);
 
 /**
- * How many milliseconds a block must have been wholly free before the background thread gives it back. Default:
- * 10,000.
+ * How many milliseconds a block must have been wholly free before the background thread gives it
+ * back. Default: 10,000.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1599,7 +1685,8 @@ enum freehold_status freehold_arena_builder_budget(struct freehold_arena_builder
                                                    struct freehold_error *error);
 
 /**
- * How many blocks are out of the allocator's hands at a time while they are given back, 1 to 1,048,576. Default: 32.
+ * How many blocks are out of the allocator's hands at a time while they are given back, 1 to
+ * 1,048,576. Default: 32.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1617,8 +1704,8 @@ enum freehold_status freehold_arena_builder_background(struct freehold_arena_bui
                                                        struct freehold_error *error);
 
 /**
- * Takes the machine's memory nodes from that directory, laid out as `/sys/devices/system/node`, which is the default;
- * one node where it cannot be read.
+ * Takes the machine's memory nodes from that directory, laid out as `/sys/devices/system/node`,
+ * which is the default; one node where it cannot be read.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1627,8 +1714,8 @@ enum freehold_status freehold_arena_builder_topology_path(struct freehold_arena_
                                                           struct freehold_error *error);
 
 /**
- * Takes the machine to have these memory nodes. `nodes` is a list as the kernel writes it (`0-1,4`); `cpulists` has as
- * many texts, each the list of the CPUs next to that node.
+ * Takes the machine to have these memory nodes. `nodes` is a list as the kernel writes it
+ * (`0-1,4`); `cpulists` has as many texts, each the list of the CPUs next to that node.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1639,11 +1726,11 @@ enum freehold_status freehold_arena_builder_topology(struct freehold_arena_build
                                                      struct freehold_error *error);
 
 /**
- * Makes an arena with these knobs; the builder can be used again. Takes about a millisecond, whatever the arena's size. To be
- * given to `freehold_arena_destroy`.
+ * Makes an arena with these knobs; the builder can be used again. Takes about a millisecond,
+ * whatever the arena's size. To be given to `freehold_arena_destroy`.
  *
- * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with `FREEHOLD_STATUS_OS` where the
- * kernel has no address space, no huge pages or no memory.
+ * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with
+ * `FREEHOLD_STATUS_OS` where the kernel has no address space, no huge pages or no memory.
  *
  * Thread safety: one thread at a time for each builder.
  */
@@ -1654,10 +1741,12 @@ enum freehold_status freehold_arena_builder_build(const struct freehold_arena_bu
 /* ---- The arena: frames as memory ---- */
 
 /**
- * So many neighbouring frames, any number, written to `out`. What is in them is whatever their last user left.
+ * So many neighbouring frames, any number, written to `out`. What is in them is whatever their
+ * last user left.
  *
- * A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk is free. Any other number is taken
- * from wherever so many are free; where memory is scarce that is a search of the whole arena.
+ * A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk is
+ * free. Any other number is taken from wherever so many are free; where memory is scarce that is a
+ * search of the whole arena.
  *
  * Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames.
  *
@@ -1669,7 +1758,8 @@ enum freehold_status freehold_arena_frames(const struct freehold_arena *arena,
                                            struct freehold_error *error);
 
 /**
- * So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and are not touched.
+ * So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and
+ * are not touched.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1679,7 +1769,8 @@ enum freehold_status freehold_arena_zeroed(const struct freehold_arena *arena,
                                            struct freehold_error *error);
 
 /**
- * What the request says, as memory: a power of two of frames, of some migratetype, on some node, without limits.
+ * What the request says, as memory: a power of two of frames, of some migratetype, on some node,
+ * without limits.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1689,12 +1780,14 @@ enum freehold_status freehold_arena_frames_with(const struct freehold_arena *are
                                                 struct freehold_error *error);
 
 /**
- * Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them is whatever their last user
- * left.
+ * Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them
+ * is whatever their last user left.
  *
- * Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end.
+ * Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA`
+ * behind the arena's end.
  *
- * Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's own.
+ * Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's
+ * own.
  */
 enum freehold_status freehold_arena_extend_frames(const struct freehold_arena *arena,
                                                   struct freehold_frames *frames,
@@ -1702,7 +1795,8 @@ enum freehold_status freehold_arena_extend_frames(const struct freehold_arena *a
                                                   struct freehold_error *error);
 
 /**
- * Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames are fine and nothing is done.
+ * Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames
+ * are fine and nothing is done.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1711,8 +1805,8 @@ enum freehold_status freehold_arena_free_frames(const struct freehold_arena *are
                                                 struct freehold_error *error);
 
 /**
- * Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in the arena: any part of
- * an allocation may be freed on its own.
+ * Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in
+ * the arena: any part of an allocation may be freed on its own.
  *
  * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
  *
@@ -1724,9 +1818,11 @@ enum freehold_status freehold_frames_split(struct freehold_frames *first,
                                            struct freehold_error *error);
 
 /**
- * Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other` none.
+ * Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other`
+ * none.
  *
- * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas; both are as they were then.
+ * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas;
+ * both are as they were then.
  *
  * Thread safety: any thread; the two values must be the caller's own.
  */
@@ -1735,7 +1831,104 @@ enum freehold_status freehold_frames_merge(struct freehold_frames *first,
                                            struct freehold_error *error);
 
 /**
- * Where a frame is; null for frames of other arenas. Reading and writing there is for who has the frame.
+ * Never gives memory back: for arenas that a device or the kernel knows the pages of. For parts of
+ * one there is `freehold_arena_pin`. Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_pinned(struct freehold_arena_builder *builder,
+                                                   bool pinned,
+                                                   struct freehold_error *error);
+
+/**
+ * Notes where allocations start, so that `freehold_arena_free` of more frames than were allocated
+ * is refused with `FREEHOLD_STATUS_WRONG_ORDER`. Every call takes longer. Default: no, but for
+ * builds of the library with debug assertions.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_checked(struct freehold_arena_builder *builder,
+                                                    bool checked,
+                                                    struct freehold_error *error);
+
+/**
+ * Writes zeros over frames that are freed. Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_zero_on_free(struct freehold_arena_builder *builder,
+                                                         bool zero,
+                                                         struct freehold_error *error);
+
+/**
+ * Leaves the arena out of core dumps. Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_dont_dump(struct freehold_arena_builder *builder,
+                                                      bool dont_dump,
+                                                      struct freehold_error *error);
+
+/**
+ * Keeps every page in memory from its first touch on (mlock2 with MLOCK_ONFAULT); nothing is given
+ * back. Default: no.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_locked(struct freehold_arena_builder *builder,
+                                                   bool locked,
+                                                   struct freehold_error *error);
+
+/**
+ * The most bytes that the OS may back of the arena, in blocks of 2 MiB. Where that is reached, free
+ * memory is given back first, and then calls that need more are refused with
+ * `FREEHOLD_STATUS_LIMIT`. Default: none.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_resident_limit(struct freehold_arena_builder *builder,
+                                                           uint64_t bytes,
+                                                           struct freehold_error *error);
+
+/**
+ * The least run of free frames, a power of two from 1 to 512, that is given back out of a block in
+ * use. Default: 8.
+ *
+ * Thread safety: one thread at a time for each builder.
+ */
+enum freehold_status freehold_arena_builder_least_run(struct freehold_arena_builder *builder,
+                                                      uint64_t frames,
+                                                      struct freehold_error *error);
+
+/**
+ * Called before an allocation fails for want of frames, on the thread that allocates, with no lock
+ * held: it may free, allocate and trim. Null, the default: nobody is asked.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * Requires: the callback can be called with `user` on any thread while an arena made with it is not destroyed.
+ */
+enum freehold_status freehold_arena_builder_on_exhausted(struct freehold_arena_builder *builder,
+                                                         freehold_on_exhausted callback,
+                                                         void *user,
+                                                         struct freehold_error *error);
+
+/**
+ * Called where the limit on resident memory is reached, before free memory is given back, as
+ * `freehold_arena_builder_on_exhausted` says.
+ *
+ * Thread safety: one thread at a time for each builder.
+ *
+ * Requires: the callback can be called with `user` on any thread while an arena made with it is not destroyed.
+ */
+enum freehold_status freehold_arena_builder_on_pressure(struct freehold_arena_builder *builder,
+                                                        freehold_on_pressure callback,
+                                                        void *user,
+                                                        struct freehold_error *error);
+
+/**
+ * Where a frame is; null for frames of other arenas. Reading and writing there is for whoever has the
+ * frame.
  *
  * Thread safety: any thread, at any time.
  */
@@ -1756,9 +1949,9 @@ uint64_t freehold_arena_pfn_of(const struct freehold_arena *arena, const void *p
 struct freehold_frame_range freehold_arena_range(const struct freehold_arena *arena);
 
 /**
- * The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`; -1 for other kinds of
- * memory. It stays the arena's: not to be closed, its size not to be changed. Whoever reads or writes frames through it
- * must have those frames.
+ * The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`;
+ * -1 for other kinds of memory. It stays the arena's: not to be closed, its size not to be
+ * changed. Whoever reads or writes frames through it must have those frames.
  *
  * Thread safety: any thread, at any time.
  */
@@ -1786,10 +1979,11 @@ int32_t freehold_arena_backing(const struct freehold_arena *arena);
 int32_t freehold_arena_on_fork(const struct freehold_arena *arena);
 
 /**
- * Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if it cannot, instead of
- * by a signal at the first touch. What is in them does not change.
+ * Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if
+ * it cannot, instead of by a signal at the first touch. What is in them does not change.
  *
- * Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that failed may be backed.
+ * Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that failed
+ * may be backed.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1799,8 +1993,8 @@ enum freehold_status freehold_arena_populate(const struct freehold_arena *arena,
                                              struct freehold_error *error);
 
 /**
- * How many of the frames from `start` to `end` (not included) the kernel has in memory at this moment, written to
- * `count`. Takes time proportional to the range.
+ * How many of the frames from `start` to `end` (not included) the kernel has in memory at this
+ * moment, written to `count`. Takes time proportional to the range.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1811,10 +2005,12 @@ enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena
                                                      struct freehold_error *error);
 
 /**
- * What `freehold_arena_trim` is: gives free memory back to the OS, now: every wholly free block, and of blocks in use the
- * aligned runs of 8 free frames or more. What it did is written to `released`, unless that is null.
+ * What `freehold_arena_trim` is: gives free memory back to the OS, now: every wholly free block,
+ * and of blocks in use the aligned runs of 8 free frames or more. What it did is written to
+ * `released`, unless that is null.
  *
- * Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others were given back.
+ * Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others
+ * were given back.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1824,10 +2020,10 @@ enum freehold_status freehold_arena_trim_sized(const struct freehold_arena *aren
                                                struct freehold_error *error);
 
 /**
- * What `freehold_arena_pass` is: gives back the blocks that have been wholly free, and untouched, since the last call, and
- * free runs of those of which nothing was handed out since, up to the budget; does the periodic work of the threads' CPUs.
- * To be called once each decay time, unless the background thread does. What it did is written to `released`, unless that is
- * null.
+ * What `freehold_arena_pass` is: gives back the blocks that have been wholly free, and untouched,
+ * since the last call, and free runs of those of which nothing was handed out since, up to the
+ * budget; does the periodic work of the threads' CPUs. To be called once each decay time, unless
+ * the background thread does. What it did is written to `released`, unless that is null.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1837,11 +2033,37 @@ enum freehold_status freehold_arena_pass_sized(const struct freehold_arena *aren
                                                struct freehold_error *error);
 
 /**
- * Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: of the addresses that
- * `freehold_arena_builder_reserve` has set aside. The new frames, all of them free, are written to `added`, unless that is
- * null.
+ * Keeps frames' memory where it is, in use or free, until `freehold_arena_unpin`: nothing is given
+ * back of the blocks that they are in. For memory that is registered for I/O
+ * (IORING_REGISTER_BUFFERS, RDMA, AF_XDP, VFIO): pin it first, then register it.
  *
- * Fails with `FREEHOLD_STATUS_NO_ROOM` where not so much was reserved: `error->found` is how many bytes could be added.
+ * Thread safety: any thread, at any time but from a signal handler. Waits for a pass that gives
+ * memory back.
+ */
+enum freehold_status freehold_arena_pin(const struct freehold_arena *arena,
+                                        uint64_t start,
+                                        uint64_t end,
+                                        struct freehold_error *error);
+
+/**
+ * Ends one `freehold_arena_pin` of the same frames: unregister them first.
+ *
+ * Thread safety: any thread, at any time.
+ *
+ * Requires: these frames were pinned by one call and not unpinned since.
+ */
+enum freehold_status freehold_arena_unpin(const struct freehold_arena *arena,
+                                          uint64_t start,
+                                          uint64_t end,
+                                          struct freehold_error *error);
+
+/**
+ * Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: of the addresses
+ * that `freehold_arena_builder_reserve` has set aside. The new frames, all of them free, are
+ * written to `added`, unless that is null.
+ *
+ * Fails with `FREEHOLD_STATUS_NO_ROOM` where not so much was reserved: `error->found` is how many
+ * bytes could be added.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1851,11 +2073,12 @@ enum freehold_status freehold_arena_grow(const struct freehold_arena *arena,
                                          struct freehold_error *error);
 
 /**
- * Takes at least so many bytes, in whole blocks of 2 MiB, off the arena's end; their memory goes back to the OS, their
- * addresses stay reserved. The frames that are gone are written to `removed`, unless that is null.
+ * Takes at least so many bytes, in whole blocks of 2 MiB, off the arena's end; their memory goes
+ * back to the OS, their addresses stay reserved. The frames that are gone are written to
+ * `removed`, unless that is null.
  *
- * Fails with `FREEHOLD_STATUS_BUSY` where not all of them are free: `error->found` is how many bytes could go; and with
- * `FREEHOLD_STATUS_INVALID_ARGUMENT` where nothing would be left.
+ * Fails with `FREEHOLD_STATUS_BUSY` where not all of them are free: `error->found` is how many
+ * bytes could go; and with `FREEHOLD_STATUS_INVALID_ARGUMENT` where nothing would be left.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1875,14 +2098,41 @@ enum freehold_status freehold_arena_read_stats_sized(const struct freehold_arena
                                                      struct freehold_error *error);
 
 /**
- * How many frames are free, wherever they are held. Looks at every block; exact while nothing runs.
+ * The statistics as one JSON object, with a terminating zero, cut off where there is not enough
+ * room; `length`, unless it is null, gets how long it is without the zero.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ */
+enum freehold_status freehold_arena_json(const struct freehold_arena *arena,
+                                         char *buffer,
+                                         size_t size,
+                                         size_t *length,
+                                         struct freehold_error *error);
+
+/**
+ * The statistics in Prometheus' text format, with `name` as the label `arena`; the rest is as for
+ * `freehold_arena_json`.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ */
+enum freehold_status freehold_arena_prometheus(const struct freehold_arena *arena,
+                                               const char *name,
+                                               char *buffer,
+                                               size_t size,
+                                               size_t *length,
+                                               struct freehold_error *error);
+
+/**
+ * How many frames are free, wherever they are held. Looks at every block; exact while nothing
+ * runs.
  *
  * Thread safety: any thread, at any time.
  */
 uint64_t freehold_arena_free_frame_count(const struct freehold_arena *arena);
 
 /**
- * What `freehold_arena_read_zone_stats` is: the allocator's view of one zone; there is one for each memory node.
+ * What `freehold_arena_read_zone_stats` is: the allocator's view of one zone; there is one for
+ * each memory node.
  *
  * Thread safety: any thread, at any time but from a signal handler.
  */
@@ -1916,7 +2166,8 @@ enum freehold_status freehold_cpu_online(const struct freehold_allocator *alloca
                                          struct freehold_error *error);
 
 /**
- * A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go on meanwhile.
+ * A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go on
+ * meanwhile.
  *
  * Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
  *
@@ -1934,8 +2185,8 @@ enum freehold_status freehold_cpu_offline(const struct freehold_allocator *alloc
 bool freehold_cpu_is_online(const struct freehold_allocator *allocator, uint16_t cpu);
 
 /**
- * Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all of them are free at
- * once. Watermarks that follow the Linux formulae are computed again.
+ * Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all of
+ * them are free at once. Watermarks that follow the Linux formulae are computed again.
  *
  * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
  */
@@ -1945,8 +2196,8 @@ enum freehold_status freehold_add_memory(const struct freehold_allocator *alloca
                                          struct freehold_error *error);
 
 /**
- * Removes the frames from `start` to `end` (not included), all of which must be free: whole pageblocks, or up to the
- * end of a piece of memory. What CPUs lease of them is taken back first.
+ * Removes the frames from `start` to `end` (not included), all of which must be free: whole
+ * pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back first.
  *
  * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
  */
@@ -1960,8 +2211,7 @@ enum freehold_status freehold_remove_memory(const struct freehold_allocator *all
 /**
  * Allocates what the request says on a CPU; writes the first frame to `pfn`.
  *
- * Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
- * lock; before failing, every CPU is asked.
+ * The work is that of `freehold_alloc`.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -1972,8 +2222,8 @@ enum freehold_status freehold_on_alloc(const struct freehold_allocator *allocato
                                        struct freehold_error *error);
 
 /**
- * Allocates single frames on a CPU until `count` are there or memory is not; writes them to `pfns` and
- * how many there are to `allocated`. The request must be of order 0.
+ * Allocates single frames on a CPU until `count` are there or memory is not; writes them to `pfns`
+ * and how many there are to `allocated`. The request must be of order 0.
  *
  * Fails only where not a single frame was allocated.
  *
@@ -1988,11 +2238,12 @@ enum freehold_status freehold_on_alloc_bulk(const struct freehold_allocator *all
                                             struct freehold_error *error);
 
 /**
- * Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never waits for a
- * lock.
+ * Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never
+ * waits for a lock.
  *
- * Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
- * the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
+ * Frames that are free already are refused. Where both frees run at the same moment, one of them
+ * by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
+ * the platform's `late_double_free` is told.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -2003,8 +2254,8 @@ enum freehold_status freehold_on_free(const struct freehold_allocator *allocator
                                       struct freehold_error *error);
 
 /**
- * Frees the frames from `start` to `end` (not included) on a CPU, whatever the allocations were. Never waits
- * for a lock.
+ * Frees the frames from `start` to `end` (not included) on a CPU, whatever the allocations were.
+ * Never waits for a lock.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -2015,9 +2266,9 @@ enum freehold_status freehold_on_free_range(const struct freehold_allocator *all
                                             struct freehold_error *error);
 
 /**
- * Frees those frames from `start` to `end` (not included) on a CPU of which `last_reference` says that it was
- * the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
- * once, in rising order, without any lock held.
+ * Frees those frames from `start` to `end` (not included) on a CPU of which `last_reference` says
+ * that it was the last one, in maximal runs; writes how many were kept to `kept`, unless that is
+ * null. Each frame is asked about once, in rising order, without any lock held.
  *
  * Where a run cannot be freed the call ends; the runs before it have been freed.
  *
@@ -2035,8 +2286,8 @@ enum freehold_status freehold_on_free_range_with(const struct freehold_allocator
 /**
  * Frees single frames on a CPU, in any order. Never waits for a lock.
  *
- * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
- * not.
+ * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
+ * those behind it have not.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -2047,8 +2298,9 @@ enum freehold_status freehold_on_free_bulk(const struct freehold_allocator *allo
                                            struct freehold_error *error);
 
 /**
- * The periodic work of a CPU, about once a second: leases that were not used end, what frees have announced is looked
- * at, and a CPU or group that allocated nothing since the last tick gives back everything.
+ * The periodic work of a CPU, about once a second: leases that were not used end, what frees have
+ * announced is looked at, and a CPU or group that allocated nothing since the last tick gives back
+ * everything.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -2057,7 +2309,8 @@ enum freehold_status freehold_on_tick(const struct freehold_allocator *allocator
                                       struct freehold_error *error);
 
 /**
- * Ends a CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
+ * Ends a CPU's leases: for a CPU about to go idle. What it has freed is visible to others without
+ * this.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -2068,8 +2321,8 @@ enum freehold_status freehold_on_flush(const struct freehold_allocator *allocato
 /* ---- The bare allocator: on a CPU that the caller has for itself ---- */
 
 /**
- * Takes a CPU for the caller, until `freehold_owned_release`: its calls need no atomic read-modify-write then, where
- * the platform has a heavy barrier.
+ * Takes a CPU for the caller, until `freehold_owned_release`: its calls need no atomic
+ * read-modify-write then, where the platform has a heavy barrier.
  *
  * Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`.
  *
@@ -2081,8 +2334,9 @@ enum freehold_status freehold_own(const struct freehold_allocator *allocator,
                                   struct freehold_error *error);
 
 /**
- * Gives a CPU back, with all that it holds; the handle is dead then. Using it again is refused with
- * `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then, whose handle it is.
+ * Gives a CPU back, with all that it holds; the handle is dead then. Using it again is refused
+ * with `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then, whose handle it
+ * is.
  *
  * Thread safety: the thread that uses the handle.
  */
@@ -2096,12 +2350,13 @@ enum freehold_status freehold_owned_release(const struct freehold_owned_cpu *cpu
 uint16_t freehold_owned_cpu_number(const struct freehold_owned_cpu *cpu);
 
 /**
- * Allocates single frames on an owned CPU until `count` are there or memory is not; writes them to `pfns` and
- * how many there are to `allocated`. The request must be of order 0.
+ * Allocates single frames on an owned CPU until `count` are there or memory is not; writes them to
+ * `pfns` and how many there are to `allocated`. The request must be of order 0.
  *
  * Fails only where not a single frame was allocated.
  *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each
+ * other.
  */
 enum freehold_status freehold_owned_alloc_bulk(const struct freehold_owned_cpu *cpu,
                                                const struct freehold_request *request,
@@ -2111,10 +2366,11 @@ enum freehold_status freehold_owned_alloc_bulk(const struct freehold_owned_cpu *
                                                struct freehold_error *error);
 
 /**
- * Frees the frames from `start` to `end` (not included) on an owned CPU, whatever the allocations were. Never waits
- * for a lock.
+ * Frees the frames from `start` to `end` (not included) on an owned CPU, whatever the allocations
+ * were. Never waits for a lock.
  *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each
+ * other.
  */
 enum freehold_status freehold_owned_free_range(const struct freehold_owned_cpu *cpu,
                                                uint64_t start,
@@ -2122,13 +2378,15 @@ enum freehold_status freehold_owned_free_range(const struct freehold_owned_cpu *
                                                struct freehold_error *error);
 
 /**
- * Frees those frames from `start` to `end` (not included) on an owned CPU of which `last_reference` says that it was
- * the last one, in maximal runs; writes how many were kept to `kept`, unless that is null. Each frame is asked about
- * once, in rising order, without any lock held.
+ * Frees those frames from `start` to `end` (not included) on an owned CPU of which
+ * `last_reference` says that it was the last one, in maximal runs; writes how many were kept to
+ * `kept`, unless that is null. Each frame is asked about once, in rising order, without any lock
+ * held.
  *
  * Where a run cannot be freed the call ends; the runs before it have been freed.
  *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each
+ * other.
  */
 enum freehold_status freehold_owned_free_range_with(const struct freehold_owned_cpu *cpu,
                                                     uint64_t start,
@@ -2141,10 +2399,11 @@ enum freehold_status freehold_owned_free_range_with(const struct freehold_owned_
 /**
  * Frees single frames on an owned CPU, in any order. Never waits for a lock.
  *
- * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed, those behind it have
- * not.
+ * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
+ * those behind it have not.
  *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each
+ * other.
  */
 enum freehold_status freehold_owned_free_bulk(const struct freehold_owned_cpu *cpu,
                                               const uint64_t *pfns,
@@ -2152,27 +2411,31 @@ enum freehold_status freehold_owned_free_bulk(const struct freehold_owned_cpu *c
                                               struct freehold_error *error);
 
 /**
- * The periodic work of an owned CPU, about once a second: leases that were not used end, what frees have announced is
- * looked at, and a CPU or group that allocated nothing since the last tick gives back everything.
+ * The periodic work of an owned CPU, about once a second: leases that were not used end, what
+ * frees have announced is looked at, and a CPU or group that allocated nothing since the last tick
+ * gives back everything.
  *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each
+ * other.
  */
 enum freehold_status freehold_owned_tick(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
 
 /**
- * Ends an owned CPU's leases: for a CPU about to go idle. What it has freed is visible to others without this.
+ * Ends an owned CPU's leases: for a CPU about to go idle. What it has freed is visible to others
+ * without this.
  *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each
+ * other.
  */
 enum freehold_status freehold_owned_flush(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
 
 /**
  * Allocates what the request says on an owned CPU; writes the first frame to `pfn`.
  *
- * Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work under the zone
- * lock; before failing, every CPU is asked.
+ * The work is that of `freehold_alloc`.
  *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each
+ * other.
  */
 enum freehold_status freehold_owned_alloc(const struct freehold_owned_cpu *cpu,
                                           const struct freehold_request *request,
@@ -2180,13 +2443,15 @@ enum freehold_status freehold_owned_alloc(const struct freehold_owned_cpu *cpu,
                                           struct freehold_error *error);
 
 /**
- * Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever. Never waits for a
- * lock.
+ * Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever.
+ * Never waits for a lock.
  *
- * Frames that are free already are refused. Where both frees run at the same moment, one of them by the CPU that leases
- * the frame's word, neither may see the other: the frame is free once, and the platform's `late_double_free` is told.
+ * Frames that are free already are refused. Where both frees run at the same moment, one of them
+ * by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
+ * the platform's `late_double_free` is told.
  *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each other.
+ * Thread safety: one thread at a time for each handle; different handles do not disturb each
+ * other.
  */
 enum freehold_status freehold_owned_free(const struct freehold_owned_cpu *cpu,
                                          uint64_t pfn,
@@ -2207,8 +2472,8 @@ enum freehold_status freehold_read_cpu_stats_sized(const struct freehold_allocat
                                                    struct freehold_error *error);
 
 /**
- * What `freehold_read_zone_stats` is: the state and history of a zone. Takes no lock; walks all of its blocks. Exact while
- * nothing runs.
+ * What `freehold_read_zone_stats` is: the state and history of a zone. Takes no lock; walks all of
+ * its blocks. Exact while nothing runs.
  *
  * Thread safety: any thread, at any time.
  */
@@ -2220,7 +2485,8 @@ enum freehold_status freehold_read_zone_stats_sized(const struct freehold_alloca
 
 /**
  * What `freehold_read_totals` is: sums over all CPUs and zones. Takes no lock; does not walk.
- * `size` is that of the caller's `freehold_totals`, `cpu_size` that of the `freehold_cpu_stats` at its start.
+ * `size` is that of the caller's `freehold_totals`, `cpu_size` that of the `freehold_cpu_stats` at
+ * its start.
  *
  * Thread safety: any thread, at any time.
  */
@@ -2231,7 +2497,8 @@ enum freehold_status freehold_read_totals_sized(const struct freehold_allocator 
                                                 struct freehold_error *error);
 
 /**
- * Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes no lock.
+ * Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes
+ * no lock.
  *
  * Thread safety: any thread, at any time.
  */
@@ -2242,15 +2509,17 @@ enum freehold_status freehold_cpu_holdings(const struct freehold_allocator *allo
                                            struct freehold_error *error);
 
 /**
- * How many blocks a CPU holds; the zones where `cpu` is negative. Takes no lock; walks all blocks.
+ * How many blocks the CPUs hold that share a cache with that one, it included, beside what each has
+ * in hand; how many the zones hold, where `cpu` is negative. Takes no lock; walks all blocks.
  *
  * Thread safety: any thread, at any time.
  */
 uint64_t freehold_blocks_held(const struct freehold_allocator *allocator, int32_t cpu);
 
 /**
- * The share of free memory that cannot serve a request of `order`, in thousandths: the unusable-free-space index
- * (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is free, and for a null pointer.
+ * The share of free memory that cannot serve a request of `order`, in thousandths: the
+ * unusable-free-space index (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is
+ * free, and for a null pointer.
  *
  * Thread safety: any thread, at any time.
  */
@@ -2271,8 +2540,8 @@ int32_t freehold_zone_stats_largest_free_order(const struct freehold_zone_stats 
 uint64_t freehold_zone_stats_lock_work_p99(const struct freehold_zone_stats *stats);
 
 /**
- * What a status means, in a few English words; `"unknown status"` for numbers that are none. Never null; not to be
- * freed.
+ * What a status means, in a few English words; `"unknown status"` for numbers that are none. Never
+ * null; not to be freed.
  *
  * Thread safety: any thread, at any time.
  */

@@ -98,8 +98,8 @@ pub unsafe extern "C" fn freehold_config_init_sized(
 }
 
 /// How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment
-/// of the region: 112 for each 2 MiB of memory (0.0053 %), in whole sections of 128 MiB, and a few
-/// KiB for each CPU and group of CPUs.
+/// of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128 MiB, and a few
+/// KiB for each CPU.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -189,7 +189,9 @@ fn make(
     };
     let engine = Freehold::new(config, metadata, host)?;
     let allocator = first.cast::<Allocator>();
-    // SAFETY: as above.
+    // SAFETY: `first` has room for the allocator and, from there on, for a handle for each CPU;
+    // both are aligned, because `ALIGN` is enough for either and the allocator's size is rounded up
+    // to it. The region is nobody else's.
     unsafe { allocator.write(Allocator { engine, owned }) };
     Ok(allocator)
 }
@@ -318,7 +320,7 @@ pub unsafe extern "C" fn freehold_set_watermarks(
     }
 }
 
-/// Gives all that CPUs and groups hold free back to the zones. Takes time proportional to the
+/// Gives all that CPUs hold free back to the zones. Takes time proportional to the
 /// blocks held.
 ///
 /// Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.

@@ -98,7 +98,7 @@ pub struct Config {
     pub cpu_nodes: *const u8,
     /// How many entries that has.
     pub cpu_node_count: usize,
-    /// How many CPUs there can be, 1 to 65,000, numbered from 0.
+    /// How many CPUs there can be, 1 to 32,766, numbered from 0.
     pub cpus: u16,
     /// How many of them, from CPU 0 on, are online at once. The others come by
     /// `freehold_cpu_online`.
@@ -121,7 +121,7 @@ impl Versioned for Config {
     const LEAST: usize = offset_of!(Self, extra_ranges);
 }
 
-// SAFETY: as above.
+// SAFETY: integers and pointers.
 unsafe impl FilledIn for Config {}
 
 /// # Safety
@@ -253,7 +253,6 @@ impl Config {
             cpu_nodes,
             zones: &room[..self.zone_count],
             extra_ranges: self.extra_ranges,
-            group: (self.group != 0).then_some(self.group),
         })
     }
 }

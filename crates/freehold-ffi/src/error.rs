@@ -21,7 +21,7 @@ pub const FREEHOLD_MESSAGE_SIZE: usize = 256;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Error {
-    /// The same as was returned.
+    /// What was returned.
     pub status: Status,
     /// The kernel's error number, as in errno(3), where the kernel refused something; 0 otherwise.
     pub os_errno: i32,
@@ -198,12 +198,6 @@ fn free_facts(error: &FreeError) -> Facts {
     match *error {
         FreeError::DoubleFree { pfn } => Facts::at(Status::DoubleFree, pfn),
         FreeError::NeverAllocated { pfn } => Facts::at(Status::NeverAllocated, pfn),
-        FreeError::WrongOrder { pfn, allocated, freed } => Facts::at(Status::WrongOrder, pfn)
-            .found(freed.get().into())
-            .expected(allocated.get().into()),
-        FreeError::InsideAllocation { pfn, head } => {
-            Facts::at(Status::InsideAllocation, pfn).expected(head.get())
-        }
         FreeError::OutOfZone { pfn } => Facts::at(Status::OutOfZone, pfn),
         FreeError::Hole { pfn } => Facts::at(Status::Hole, pfn),
         FreeError::PastEnd { pfn } => Facts::at(Status::PastEnd, pfn),
@@ -261,6 +255,11 @@ fn host_facts(error: &freehold_host::Error) -> Facts {
         Host::Knob { value, .. } => Facts::new(Status::InvalidArgument).found(value),
         Host::OutsideArena { pfn } => Facts::at(Status::OutsideArena, pfn),
         Host::Reserve { bytes } => Facts::new(Status::NoRoom).found(bytes),
+        Host::WrongOrder { pfn, frames, next } => {
+            Facts::at(Status::WrongOrder, pfn).found(frames).expected(next.get())
+        }
+        Host::Reentered => Facts::new(Status::Reentered),
+        Host::Limit { bytes } => Facts::new(Status::Limit).found(bytes),
         Host::InUse { bytes } => Facts::new(Status::Busy).found(bytes),
         _ => Facts::new(Status::Other),
     }

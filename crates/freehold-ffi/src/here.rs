@@ -17,8 +17,8 @@ pub type LastReference = Option<unsafe extern "C" fn(user: *mut c_void, pfn: u64
 
 /// Allocates what the request says on the current CPU; writes the first frame to `pfn`.
 ///
-/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work
-/// under the zone lock; before failing, every CPU is asked.
+/// Constant time from what the CPU has in hand; otherwise a bounded amount of work to get more.
+/// Before it fails every CPU is asked, unless the request may not wait.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///

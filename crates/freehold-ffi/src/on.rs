@@ -1,4 +1,4 @@
-//! The same on a CPU that the caller names: for hosts that know better than a callback, for tests
+//! The calls of the allocator on a CPU that the caller names: for hosts that know better than a callback, for tests
 //! and replays.
 
 use core::ffi::c_void;
@@ -16,8 +16,7 @@ use crate::status::Status;
 
 /// Allocates what the request says on a CPU; writes the first frame to `pfn`.
 ///
-/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work
-/// under the zone lock; before failing, every CPU is asked.
+/// The work is that of `freehold_alloc`.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///

@@ -127,7 +127,7 @@ impl Request {
         self.plain(self.head().rotate_right(8))
     }
 
-    /// The same of a chunk whose order the caller knows.
+    /// The request for a chunk whose order the caller knows.
     #[inline(always)]
     pub(crate) fn chunk(&self) -> Option<Engine> {
         self.plain(self.head() >> 8)

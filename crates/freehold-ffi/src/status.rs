@@ -47,10 +47,11 @@ pub enum Status {
     DoubleFree = 10,
     /// The frame was never handed out. `pfn`: the frame.
     NeverAllocated = 11,
-    /// The frame starts an allocation of another order. `found`: the order given; `expected`: that
-    /// of the allocation.
+    /// An arena that notes where allocations start (`freehold_arena_builder_checked`): more frames
+    /// were to be freed than were allocated. `pfn`: the first of them; `found`: how many; `expected`:
+    /// where the next allocation starts.
     WrongOrder = 12,
-    /// The frame lies inside an allocation. `expected`: the first frame of that.
+    /// Kept for its number; no call returns it.
     InsideAllocation = 13,
     /// No zone has that frame. `pfn`: the frame.
     OutOfZone = 14,
@@ -68,7 +69,7 @@ pub enum Status {
     /// The configuration left no room for another section or piece of memory; of an arena, not so
     /// many addresses were reserved. `found`: how many bytes there is room for.
     NoRoom = 20,
-    /// Configuration: there must be 1 to 65,000 CPUs, and no more online than there are. `found`:
+    /// Configuration: there must be 1 to 32,766 CPUs, and no more online than there are. `found`:
     /// the number.
     ConfigCpus = 21,
     /// Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone.
@@ -106,6 +107,11 @@ pub enum Status {
     Other = 36,
     /// The arena has been destroyed.
     Ended = 37,
+    /// A signal handler has called while its thread was inside a call. Found in builds with debug
+    /// assertions only.
+    Reentered = 38,
+    /// The arena's limit on resident memory is reached. `found`: the limit in bytes.
+    Limit = 39,
 }
 
 statuses! {
@@ -121,8 +127,8 @@ statuses! {
     CpuOwned = 9, "the CPU is owned; release its handle first";
     DoubleFree = 10, "double free: the frame is free already";
     NeverAllocated = 11, "the frame was never allocated";
-    WrongOrder = 12, "the frame was allocated with another order";
-    InsideAllocation = 13, "the frame lies inside an allocation that starts elsewhere";
+    WrongOrder = 12, "more frames were to be freed than were allocated";
+    InsideAllocation = 13, "the frame lies inside an allocation; no call returns this";
     OutOfZone = 14, "no zone has that frame";
     Hole = 15, "the frame lies in a hole: there is no memory there";
     PastEnd = 16, "the range ends behind its zone";
@@ -130,7 +136,7 @@ statuses! {
     Present = 18, "the memory is there already";
     Absent = 19, "the memory is not there";
     NoRoom = 20, "no room: set spare_sections and extra_ranges higher, or reserve more";
-    ConfigCpus = 21, "there must be 1 to 65000 CPUs, and at most as many online";
+    ConfigCpus = 21, "there must be 1 to 32766 CPUs, and at most as many online";
     ConfigZones = 22, "there must be 1 to 64 zones, and the zone must be one of them";
     ConfigSpan = 23, "a span or CMA piece must be of whole pageblocks, not empty and below PFN 2^40";
     ConfigOutsideZone = 24, "a piece of memory is empty or outside its zone's span";
@@ -147,6 +153,8 @@ statuses! {
     OutsideArena = 35, "the frames are not of this arena";
     Other = 36, "trouble of a kind that this version does not know";
     Ended = 37, "the arena has been destroyed";
+    Reentered = 38, "called from a signal handler that has interrupted another call of its thread";
+    Limit = 39, "the arena's limit on resident memory is reached";
 }
 
 /// What a status means, in a few English words; `"unknown status"` for numbers that are none. Never
@@ -178,8 +186,36 @@ mod tests {
         }
         assert_eq!(texts.len(), ALL.len());
         for wrong in [-1, ALL.len() as c_int, c_int::MAX] {
-            // SAFETY: as above.
+            // SAFETY: the texts end with a zero and live for ever.
             assert_eq!(unsafe { CStr::from_ptr(freehold_strerror(wrong)) }, c"unknown status");
         }
+    }
+
+    /// What the allocator accepts and refuses, and the numbers that the texts name.
+    #[test]
+    fn the_limits_that_texts_name_are_those_of_the_allocator() {
+        use freehold::{Config, ConfigError, FrameRange, Freehold, Pfn, ZoneConfig};
+        let size = |cpus: u16, zones: usize| {
+            let memory: Vec<_> = (0..zones as u64)
+                .map(|zone| [FrameRange::new(Pfn::new(zone << 20), 512).unwrap()])
+                .collect();
+            let zones: Vec<_> = memory.iter().map(|memory| ZoneConfig::new(memory)).collect();
+            Freehold::<crate::platform::Host>::metadata_size(&Config::new(cpus, &zones)).map(drop)
+        };
+        let named = |status: Status| {
+            let text = TEXTS.iter().find(|(value, _)| *value == status as c_int).unwrap().1;
+            let number = text.split("1 to ").nth(1).unwrap().split(' ').next().unwrap();
+            number.parse::<u16>().unwrap()
+        };
+        let cpus = named(Status::ConfigCpus);
+        assert_eq!(size(cpus, 1), Ok(()));
+        assert_eq!(size(cpus + 1, 1), Err(ConfigError::Cpus { cpus: cpus + 1 }));
+        let zones = usize::from(named(Status::ConfigZones));
+        assert_eq!(size(1, zones), Ok(()));
+        assert_eq!(size(1, zones + 1), Err(ConfigError::Zones { zones: zones + 1 }));
+        // The header says it once more, where the field is.
+        let header = include_str!("../include/freehold.h");
+        let grouped = format!("{},{:03}", cpus / 1000, cpus % 1000);
+        assert_eq!(header.matches(&format!("1 to {grouped}")).count(), 2);
     }
 }

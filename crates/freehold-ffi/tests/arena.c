@@ -19,8 +19,8 @@ static void knobs(void)
     freehold_arena_builder *builder = freehold_arena_builder_new(8 << 20);
     freehold_zone_stats stats;
 
-    FAILS(freehold_arena_builder_backing(builder, 4, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
-    CHECK(error.found == 4 && strstr(error.message, "freehold_backing"));
+    FAILS(freehold_arena_builder_backing(builder, 5, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    CHECK(error.found == 5 && strstr(error.message, "freehold_backing"));
     FAILS(freehold_arena_builder_on_fork(builder, 2, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
     FAILS(freehold_arena_builder_lock(builder, 2, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
     FAILS(freehold_arena_builder_numa(builder, 4, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
@@ -304,7 +304,7 @@ static void older_results(freehold_arena *arena)
     OK(freehold_arena_read_totals_sized(arena, (freehold_totals *)room, sizeof totals - 8, cpu, &error));
     HOLDS_ONLY(room, &totals, sizeof totals - 8);
 
-    /* Nothing is done for who cannot be told of it. */
+    /* Nothing is done for a caller that cannot be told of it. */
     memset(room, 0xff, sizeof room);
     const size_t more = sizeof nothing + 8;
     FAILS(freehold_arena_trim_sized(arena, (freehold_released *)room, more, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
@@ -314,6 +314,142 @@ static void older_results(freehold_arena *arena)
     OK(freehold_arena_read_stats(arena, &stats, &error));
     CHECK(stats.passes == passes);
     FAILS(freehold_arena_read_stats_sized(arena, &stats, sizeof stats + 8, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+}
+
+static bool evict(void *user, uint64_t frames, uint32_t attempts)
+{
+    freehold_frames *cached = user;
+    CHECK(frames == 512 && attempts >= 1);
+    if (cached->count == 0)
+        return false;
+    OK(freehold_arena_free_frames(cached->arena, cached, NULL));
+    return true;
+}
+
+static void press(void *user, uint64_t resident, uint64_t limit)
+{
+    CHECK(resident == limit && limit == 2 << 20);
+    ++*(unsigned *)user;
+}
+
+/* 8 frames freed as 16. */
+static void freed_as_more(freehold_arena *arena)
+{
+    freehold_request request;
+    uint64_t pfns[64], pair = FREEHOLD_NO_PFN;
+    memset(&request, 0, sizeof request);
+    request.order = 3;
+    request.migratetype = FREEHOLD_MIGRATETYPE_MOVABLE;
+    for (unsigned i = 0; i < 64; i++) {
+        OK(freehold_arena_alloc(arena, &request, &pfns[i], &error));
+        if (pfns[i] % 16 == 0)
+            pair = pfns[i];
+    }
+    FAILS(freehold_arena_free(arena, pair, 4, &error), FREEHOLD_STATUS_WRONG_ORDER);
+    CHECK(error.pfn == pair && error.found == 16 && error.expected == pair + 8);
+    for (unsigned i = 0; i < 64; i++)
+        OK(freehold_arena_free(arena, pfns[i], 3, &error));
+}
+
+/* Memory that a device knows stays. */
+static void pinned(freehold_arena *arena)
+{
+    const freehold_frame_range all = freehold_arena_range(arena);
+    freehold_released released;
+    OK(freehold_arena_pin(arena, all.start, all.end, &error));
+    OK(freehold_arena_trim(arena, &released, &error));
+    CHECK(released.blocks == 0);
+    FAILS(freehold_arena_pin(arena, 0, 1, &error), FREEHOLD_STATUS_OUTSIDE_ARENA);
+    OK(freehold_arena_unpin(arena, all.start, all.end, &error));
+    OK(freehold_arena_trim(arena, &released, &error));
+    CHECK(released.blocks == 2);
+}
+
+/* What an arena says about itself. */
+static void told(freehold_arena *arena)
+{
+    char text[8192], few[8];
+    size_t length = 0;
+    OK(freehold_arena_json(arena, text, sizeof text, &length, &error));
+    CHECK(strstr(text, "\"frames\":1024,\"frames_used\":0,") && strlen(text) == length);
+    OK(freehold_arena_json(arena, few, sizeof few, NULL, &error));
+    CHECK(strncmp(few, text, 7) == 0 && few[7] == 0);
+    OK(freehold_arena_prometheus(arena, "pool", text, sizeof text, &length, &error));
+    CHECK(strstr(text, "freehold_frames{arena=\"pool\"} 1024\n"));
+    FAILS(freehold_arena_prometheus(arena, NULL, text, sizeof text, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+}
+
+/* What an arena refuses beside what it has not. */
+static void watched(void)
+{
+    freehold_arena *arena = NULL;
+    freehold_arena_builder *builder = freehold_arena_builder_new(4 << 20);
+    freehold_frames cached = {0}, frames, whole;
+    freehold_arena_stats stats;
+    unsigned pressed = 0;
+
+    OK(freehold_arena_builder_checked(builder, true, &error));
+    OK(freehold_arena_builder_zero_on_free(builder, true, &error));
+    OK(freehold_arena_builder_dont_dump(builder, true, &error));
+    OK(freehold_arena_builder_locked(builder, false, &error));
+    OK(freehold_arena_builder_pinned(builder, false, &error));
+    OK(freehold_arena_builder_least_run(builder, 16, &error));
+    OK(freehold_arena_builder_on_exhausted(builder, evict, &cached, &error));
+    OK(freehold_arena_builder_build(builder, &arena, &error));
+    freed_as_more(arena);
+
+    /* Frames that were freed hold nothing; a cache is asked before an allocation fails. */
+    OK(freehold_arena_frames(arena, 512, &frames, &error));
+    OK(freehold_arena_frames(arena, 512, &cached, &error));
+    memset(cached.memory, 1, 4096);
+    const char *memory = cached.memory;
+    OK(freehold_arena_frames(arena, 512, &whole, &error));
+    CHECK(cached.count == 0 && memory[0] == 0 && memory[4095] == 0);
+    freehold_frames none;
+    FAILS(freehold_arena_frames(arena, 512, &none, &error), FREEHOLD_STATUS_NO_MEMORY);
+    OK(freehold_arena_read_stats(arena, &stats, &error));
+    CHECK(stats.frames_used == 1024 && stats.frames_free == 0 && stats.blocks_resident_limit == 0);
+    OK(freehold_arena_free_frames(arena, &whole, &error));
+    OK(freehold_arena_free_frames(arena, &frames, &error));
+    pinned(arena);
+    told(arena);
+    OK(freehold_arena_destroy(&arena, &error));
+
+    OK(freehold_arena_builder_on_exhausted(builder, NULL, NULL, &error));
+    OK(freehold_arena_builder_on_pressure(builder, press, &pressed, &error));
+    OK(freehold_arena_builder_resident_limit(builder, 2 << 20, &error));
+    OK(freehold_arena_builder_build(builder, &arena, &error));
+    OK(freehold_arena_frames(arena, 512, &frames, &error));
+    FAILS(freehold_arena_frames(arena, 1, &whole, &error), FREEHOLD_STATUS_LIMIT);
+    CHECK(error.found == 2 << 20 && pressed >= 1);
+    OK(freehold_arena_free_frames(arena, &frames, &error));
+    OK(freehold_arena_destroy(&arena, &error));
+    freehold_arena_builder_destroy(builder);
+}
+
+/* Threads that end one arena at once: one of them does, and the others are told. */
+static void *end_it(void *argument)
+{
+    freehold_arena *copy = argument;
+    return freehold_arena_destroy(&copy, NULL) == FREEHOLD_STATUS_OK ? argument : NULL;
+}
+
+static void ended_by_many(void)
+{
+    for (unsigned round = 0; round < 100; round++) {
+        freehold_arena *arena = NULL;
+        pthread_t threads[4];
+        unsigned ended = 0;
+        OK(freehold_arena_new(2 << 20, &arena, &error));
+        for (unsigned i = 0; i < 4; i++)
+            CHECK(pthread_create(&threads[i], NULL, end_it, arena) == 0);
+        for (unsigned i = 0; i < 4; i++) {
+            void *result;
+            CHECK(pthread_join(threads[i], &result) == 0);
+            ended += result != NULL;
+        }
+        CHECK(ended == 1);
+    }
 }
 
 static struct {
@@ -408,6 +544,8 @@ int main(void)
     freehold_arena *arena;
     knobs();
     resizing();
+    watched();
+    ended_by_many();
     large_runs();
     OK(freehold_arena_new(64 << 20, &arena, &error));
     mistaken(arena);

@@ -10,7 +10,7 @@ use std::process::Command;
 use build::{Installed, Link, fresh, have, root, run, skipped};
 
 const C_TESTS: [&str; 5] = ["bare", "threads", "arena", "mempool", "huge"];
-const C_EXAMPLES: [&str; 3] = ["boot", "messages", "pairs"];
+const C_EXAMPLES: [&str; 2] = ["boot", "pairs"];
 
 /// An installation, unless there is no make or no compiler of that name.
 fn installed(compiler: &str, name: &str) -> Option<Installed> {
@@ -61,7 +61,7 @@ fn the_front_page_in_c() {
     let (code, _) = code.split_once("```").expect("its end");
     let source = installed.prefix.join("front_page.c");
     let whole = format!(
-        "#include <freehold.h>\n#include <string.h>\nint main(void)\n{{\n{code}return arena != NULL;\n}}\n"
+        "#include <freehold.h>\n#include <stdio.h>\n#include <string.h>\nint main(void)\n{{\n{code}return arena != NULL;\n}}\n"
     );
     std::fs::write(&source, whole).expect("a file");
     let flags = ["-std=c11", "-Wall", "-Werror"];
@@ -246,13 +246,16 @@ fn poison_callbacks_from_c() {
 }
 
 #[test]
-fn python_example() {
+fn python_package() {
     let Some(installed) = installed("python3", "python") else { return };
-    let said = run(installed.command("python3").arg(root().join("examples/arena.py")));
+    let check = root().join("python/tests/check.py");
+    let said = run(installed.command("python3").env("PYTHONDONTWRITEBYTECODE", "1").arg(check));
     assert!(said.contains("from Python: all right"), "{said}");
 }
 
 #[test]
+// One installation, step by step.
+#[allow(clippy::too_many_lines)]
 fn installed_as_a_distribution_would() {
     let Some(installed) = installed("gcc", "install") else { return };
     let version = env!("CARGO_PKG_VERSION");
@@ -302,7 +305,7 @@ fn installed_as_a_distribution_would() {
     let flags = pkg_config(&["--cflags", "--libs"]);
     let mut command = Command::new("gcc");
     command
-        .arg(root().join("examples/messages.c"))
+        .arg(root().join("examples/boot.c"))
         .args(flags.split_whitespace())
         .arg("-lpthread")
         .arg("-o")
@@ -316,7 +319,7 @@ fn installed_as_a_distribution_would() {
     let mut command = Command::new("gcc");
     command
         .arg("-static")
-        .arg(root().join("examples/messages.c"))
+        .arg(root().join("examples/boot.c"))
         .args(flags.split_whitespace())
         .arg("-o")
         .arg(&program);
@@ -337,4 +340,6 @@ fn installed_as_a_distribution_would() {
         !library.join("libfreehold.so").is_symlink() && !library.join("libfreehold.a").exists()
     );
     assert!(!library.join("pkgconfig/freehold.pc").exists());
+    assert!(!library.join("cmake/Freehold").exists());
+    assert!(!installed.prefix.join("usr/include/freehold.hpp").exists());
 }

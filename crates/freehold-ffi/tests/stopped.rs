@@ -47,10 +47,8 @@ impl Shared {
 
     fn free(self, mut frames: Frames) {
         // SAFETY: they are the caller's, who has no copy of them.
-        assert_eq!(
-            unsafe { freehold_arena_free_frames(self.0, &raw mut frames, null_mut()) },
-            Status::Ok
-        );
+        let freed = unsafe { freehold_arena_free_frames(self.0, &raw mut frames, null_mut()) };
+        assert_eq!(freed, Status::Ok);
     }
 
     fn bulk(self, pfns: &mut [u64]) -> usize {
@@ -71,10 +69,9 @@ impl Shared {
 
     fn free_bulk(self, pfns: &[u64]) {
         // SAFETY: allocated by the caller, and used by nobody.
-        assert_eq!(
-            unsafe { freehold_arena_free_bulk(self.0, pfns.as_ptr(), pfns.len(), null_mut()) },
-            Status::Ok
-        );
+        let freed =
+            unsafe { freehold_arena_free_bulk(self.0, pfns.as_ptr(), pfns.len(), null_mut()) };
+        assert_eq!(freed, Status::Ok);
     }
 }
 
@@ -104,7 +101,7 @@ fn work(call: usize, arena: Shared, end: &AtomicBool) {
                 freehold_arena_trim_sized(arena.0, null_mut(), 0, null_mut());
                 arena.frames(512).into_iter().for_each(|frames| arena.free(frames));
             },
-            // SAFETY: as above.
+            // SAFETY: the arena lives.
             _ => unsafe {
                 freehold_arena_drain(arena.0, null_mut());
                 arena.frames(16).into_iter().for_each(|frames| arena.free(frames));

@@ -47,7 +47,7 @@ fn owned(arena: &Arena, frames: u64, n: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same, of a number that it knows.
+/// A pair of a number of frames that the compiler knows.
 #[inline(never)]
 fn constant<const FRAMES: u64>(arena: &Arena, n: u64) -> Result<(), Error> {
     for _ in 0..n {
@@ -56,7 +56,7 @@ fn constant<const FRAMES: u64>(arena: &Arena, n: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same by frame number.
+/// A pair by frame number.
 #[inline(never)]
 fn raw<const ORDER: u8>(arena: &Arena, n: u64) -> Result<(), Error> {
     let Some(order) = Order::new(ORDER) else { return Ok(()) };
@@ -68,7 +68,7 @@ fn raw<const ORDER: u8>(arena: &Arena, n: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same of an order that the compiler does not know.
+/// A pair by frame number, of an order that the compiler does not know.
 #[inline(never)]
 fn raw_any(arena: &Arena, order: Order, n: u64) -> Result<(), Error> {
     for _ in 0..n {

@@ -222,7 +222,8 @@ fn process(number: u64, base: usize, pages: u64) -> u64 {
     // Both have been everywhere, so each page has been written to twice.
     let twice = |page: &u64| {
         let at = std::ptr::with_exposed_provenance::<AtomicU64>(base + *page as usize * PAGE + 64);
-        // SAFETY: as above.
+        // SAFETY: the page is the process's; where it is not there yet, the handler puts it there.
+        // All accesses are atomic.
         unsafe { &*at }.load(Ordering::Relaxed) == contents(number, *page).wrapping_add(2)
     };
     wrong.load(Ordering::Relaxed) + (0..pages).filter(|page| !twice(page)).count() as u64

@@ -21,9 +21,10 @@ use freehold_vm::{Access, Flush, FlushKind, MapError, Mmu, SpaceId, Vpn, VpnRang
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
+use crate::mapping::Mapping;
 use crate::memory::Backing;
 use crate::spare::Spare;
-use crate::sys::{self, Mapping};
+use crate::sys;
 use crate::{Arena, Error};
 
 /// What a [`HostAreas`] has done.

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use freehold::{Config, FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn, Watermarks, ZoneConfig};
+use freehold::{
+    Config, FRAME_SIZE, FrameRange, Order, PAGEBLOCK_FRAMES, Pfn, Watermarks, ZoneConfig,
+};
 
 use crate::Error;
 use crate::arena::Arena;
 use crate::background::Background;
+use crate::checks::Checks;
 use crate::core::Core;
 use crate::extent::{Extent, STEP};
 use crate::host::Host;
@@ -16,9 +19,11 @@ use crate::inner::Inner;
 use crate::memory::{Backing, Memory, OnFork};
 use crate::notes::Notes;
 use crate::numa::{Numa, Topology};
+use crate::pins::Pins;
 use crate::release::Release;
 use crate::slots::Slots;
 use crate::sys::Placement;
+use crate::watch::{Exhausted, Pressure, Watch};
 
 /// Frames of the allocator's sections, whose metadata is set up together: 128 MiB.
 const SECTION: u64 = 1 << 15;
@@ -37,6 +42,9 @@ pub enum Lock {
     /// and for tests.
     Ordinary,
 }
+
+/// Bytes of a block.
+const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
 
 /// Makes an [`Arena`].
 ///
@@ -61,14 +69,20 @@ pub struct Builder {
     lock: Lock,
     slots: Option<u16>,
     shared_slots: Option<u16>,
-    group: Option<u16>,
     numa: Numa,
     topology: Option<Topology>,
     watermarks: Watermarks,
     populate: bool,
+    pinned: bool,
+    checked: bool,
+    zero_on_free: bool,
+    watch: Watch,
+    dont_dump: bool,
+    locked: bool,
     decay: Duration,
     budget: u64,
     batch: u64,
+    least_run: u64,
     background: bool,
 }
 
@@ -111,14 +125,20 @@ impl Builder {
             lock: Lock::default(),
             slots: None,
             shared_slots: None,
-            group: None,
             numa: Numa::default(),
             topology: None,
             watermarks: Watermarks::None,
             populate: false,
+            pinned: false,
+            checked: cfg!(debug_assertions),
+            zero_on_free: false,
+            watch: Watch::default(),
+            dont_dump: false,
+            locked: false,
             decay: Duration::from_secs(10),
             budget: 512,
             batch: 32,
+            least_run: 8,
             background: false,
         }
     }
@@ -170,17 +190,6 @@ impl Builder {
         self
     }
 
-    /// How many threads hold pageblocks together.
-    ///
-    /// Default: as many as the machine's CPUs that share a last-level cache, but at least 16, and
-    /// more in an arena too small for 64 blocks a group. Fewer is worth it where many threads
-    /// allocate at once and wait for each other (they share a lock, taken once for ten to some
-    /// hundred frames); more where memory is short, since each group begins blocks of its own.
-    pub fn group(mut self, threads: u16) -> Self {
-        self.group = Some(threads);
-        self
-    }
-
     /// What to do where there is more than one memory node: see [`Numa`].
     pub fn numa(mut self, numa: Numa) -> Self {
         self.numa = numa;
@@ -209,6 +218,35 @@ impl Builder {
     /// Default: no. Nothing is touched until it is used.
     pub fn populate(mut self, populate: bool) -> Self {
         self.populate = populate;
+        self
+    }
+
+    /// Never gives memory back, for arenas that a device or the kernel knows the pages of: as a
+    /// [`Pin`](crate::Pin) on all frames that there are and will be.
+    ///
+    /// Default: no.
+    pub fn pinned(mut self, pinned: bool) -> Self {
+        self.pinned = pinned;
+        self
+    }
+
+    /// Notes where allocations start, so that a free of more frames than were allocated is refused
+    /// at once ([`Error::WrongOrder`]), where its tail would be somebody else's. One bit a frame.
+    ///
+    /// Default: in builds with debug assertions of this crate. Where it is off it costs
+    /// nothing; where it is on in an optimised build, every call takes the slow way. Frees by [`Arena::free`] are checked; those of handles
+    /// cannot be wrong, and [`Arena::free_range`] is there to free several allocations at once.
+    pub fn checked(mut self, checked: bool) -> Self {
+        self.checked = checked;
+        self
+    }
+
+    /// Writes zeros over frames that are freed, so that nothing of what was in them is there for
+    /// their next user, or for whoever reads the process's memory.
+    ///
+    /// Default: no. Takes the time to write as much memory, and the slow way of every call.
+    pub fn zero_on_free(mut self, zero: bool) -> Self {
+        self.zero_on_free = zero;
         self
     }
 
@@ -243,6 +281,16 @@ impl Builder {
         self
     }
 
+    /// The least run of free frames, a power of two, that a [pass](Arena::pass) or a
+    /// [trim](Arena::trim) gives back out of a block in use.
+    ///
+    /// Default: 8 (32 KiB): for less, the call costs more than the memory. A program that goes idle
+    /// and comes back has fewer page faults with more: with 512 only wholly free blocks go.
+    pub fn least_run(mut self, frames: u64) -> Self {
+        self.least_run = frames;
+        self
+    }
+
     /// Starts a thread that makes a [pass](Arena::pass) each [`decay`](Self::decay).
     ///
     /// Default: no; call [`Arena::pass`] from a timer of your own, or [`Arena::trim`] when the
@@ -250,6 +298,58 @@ impl Builder {
     /// [`Backing::Hugetlb`] it gives away what was set aside: see there.
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;
+        self
+    }
+
+    /// The most bytes that the OS may back of the arena, counted in blocks of 2 MiB: what is handed
+    /// out of a block that it does not back yet, where it backs so many, is preceded by a
+    /// [trim](Arena::trim), and refused ([`Error::Limit`]) where that was not enough. Threads that
+    /// allocate at the same moment may exceed it by a block each.
+    ///
+    /// Default: none. [`ControlGroup`](crate::ControlGroup) tells what the system allows.
+    pub fn resident_limit(mut self, bytes: u64) -> Self {
+        self.watch.limit = Some(bytes / (PAGEBLOCK_FRAMES * FRAME_SIZE));
+        self
+    }
+
+    /// Called before an allocation fails for want of free frames, with how many are wanted. It says
+    /// whether it has freed something: then the allocation is tried again, 15 times at most.
+    ///
+    /// It runs on the thread that allocates, which holds no lock of the arena: it may free,
+    /// allocate and trim. What it allocates itself calls no callback.
+    pub fn on_exhausted(
+        mut self,
+        callback: impl Fn(Exhausted) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.watch.on_exhausted = Some(Arc::new(callback));
+        self
+    }
+
+    /// Called where the [limit](Self::resident_limit) on resident memory is reached, before the
+    /// arena is trimmed for an allocation: what the callback frees is given back then. It runs as
+    /// that of [`on_exhausted`](Self::on_exhausted) does.
+    pub fn on_pressure(mut self, callback: impl Fn(Pressure) + Send + Sync + 'static) -> Self {
+        self.watch.on_pressure = Some(Arc::new(callback));
+        self
+    }
+
+    /// Leaves the arena out of core dumps (`MADV_DONTDUMP`): they are smaller, and tell nobody what
+    /// was in it.
+    ///
+    /// Default: no.
+    pub fn dont_dump(mut self, dont_dump: bool) -> Self {
+        self.dont_dump = dont_dump;
+        self
+    }
+
+    /// Keeps every page in memory from its first touch on (`mlock2` with `MLOCK_ONFAULT`, what
+    /// `mlockall` calls `MCL_ONFAULT`): never swapped, and nothing backed before it is touched.
+    /// Nothing is given back of such an arena. All of its addresses, [reserved](Self::reserve) ones
+    /// too, count for `RLIMIT_MEMLOCK`.
+    ///
+    /// Default: no.
+    pub fn locked(mut self, locked: bool) -> Self {
+        self.locked = locked;
         self
     }
 
@@ -263,44 +363,9 @@ impl Builder {
     /// [`Error::Knob`] for a knob out of its range; [`Error::Os`] where the kernel has no address space, no huge pages or
     /// no memory; [`Error::PageSize`]; [`Error::Config`].
     pub fn build(&self) -> Result<Arena, Error> {
-        const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
-        let page = rustix::param::page_size();
-        if page as u64 != FRAME_SIZE {
-            return Err(Error::PageSize { bytes: page });
-        }
-        // 2^46 bytes: half of what a process can address on x86-64.
-        if self.bytes == 0 || self.bytes > 1 << 46 {
-            return Err(Error::Knob {
-                knob: "size",
-                value: self.bytes,
-                allowed: "1 byte to 64 TiB",
-            });
-        }
-        if self.reserve > 1 << 46 {
-            return Err(Error::Knob {
-                knob: "reserve",
-                value: self.reserve,
-                allowed: "at most 64 TiB",
-            });
-        }
-        if self.backing == Backing::Hugetlb && self.reserve > self.bytes {
-            return Err(Error::Knob {
-                knob: "reserve",
-                value: self.reserve,
-                allowed: "0 for huge pages set aside",
-            });
-        }
-        if self.batch == 0 || self.batch > 1 << 20 {
-            return Err(Error::Knob {
-                knob: "batch",
-                value: self.batch,
-                allowed: "1 to 1048576 blocks",
-            });
-        }
-        if self.group == Some(0) {
-            return Err(Error::Knob { knob: "group", value: 0, allowed: "at least 1 thread" });
-        }
-        let blocks = self.bytes.div_ceil(BLOCK);
+        let least = self.check_knobs()?;
+        let whole = if self.backing == Backing::Hugetlb1G { 1 << 30 } else { BLOCK };
+        let blocks = self.bytes.div_ceil(whole) * (whole / BLOCK);
         let topology = match self.numa {
             Numa::Ignore => Topology::single(),
             _ => self.topology.clone().unwrap_or_else(Topology::detect),
@@ -314,16 +379,60 @@ impl Builder {
         let memory = Memory::reserve(most, self.backing, self.on_fork)?;
         memory.set_end(Pfn::new(memory.first().get() + blocks * PAGEBLOCK_FRAMES));
         let (core, notes, extent) = self.assemble(&memory, slots, &topology)?;
+        if self.dont_dump {
+            memory.dont_dump()?;
+        }
+        if self.locked {
+            memory.lock_on_fault()?;
+        }
+        // Of a page of 1 GiB no block can be given back; nor what is locked.
+        let pinned = self.pinned || self.locked || self.backing == Backing::Hugetlb1G;
+        let pins = Pins::new(memory.first().get() / PAGEBLOCK_FRAMES, most, pinned)?;
+        let checks = Checks::new(memory.reserved(), self.checked, self.zero_on_free)?;
         let inner = Arc::new(Inner {
             core: Arc::new(core),
             notes,
             memory,
-            release: Release::new(self.budget, self.batch),
+            pins,
+            checks,
+            watch: self.watch.clone(),
+            release: Release::new(self.budget, self.batch, least),
             extent,
         });
         let background =
             if self.background { Some(Background::start(&inner, self.decay)?) } else { None };
         Ok(Arena::new(inner, background))
+    }
+
+    /// An error for a knob out of its range; and the order of the least run.
+    fn check_knobs(&self) -> Result<Order, Error> {
+        let page = rustix::param::page_size();
+        if page as u64 != FRAME_SIZE {
+            return Err(Error::PageSize { bytes: page });
+        }
+        let knob = |right: bool, knob: &'static str, value: u64, allowed: &'static str| match right
+        {
+            true => Ok(()),
+            false => Err(Error::Knob { knob, value, allowed }),
+        };
+        // 2^46 bytes: half of what a process can address on x86-64.
+        let size = (1..=1 << 46).contains(&self.bytes);
+        knob(size, "size", self.bytes, "1 byte to 64 TiB")?;
+        knob(self.reserve <= 1 << 46, "reserve", self.reserve, "at most 64 TiB")?;
+        let set_aside = matches!(self.backing, Backing::Hugetlb | Backing::Hugetlb1G);
+        let reserve = !set_aside || self.reserve <= self.bytes;
+        knob(reserve, "reserve", self.reserve, "0 for huge pages set aside")?;
+        let batch = (1..=1 << 20).contains(&self.batch);
+        knob(batch, "batch", self.batch, "1 to 1048576 blocks")?;
+        let limit = self.watch.limit != Some(0);
+        knob(limit, "resident_limit", 0, "at least a block of 2 MiB")?;
+        Order::fitting(self.least_run)
+            .filter(|order| order.frames() == self.least_run && *order <= Order::PAGEBLOCK)
+            .ok_or(Error::Knob {
+                knob: "least_run",
+                value: self.least_run,
+                allowed: "a power of two, 1 to 512 frames",
+            })
     }
 
     fn slot_table(&self, blocks: u64, nodes: u16, topology: &Topology) -> Result<Slots, Error> {
@@ -407,7 +516,6 @@ impl Builder {
             online: 0,
             extra_ranges: 1,
             cpu_nodes: &cpu_nodes,
-            group: self.group,
             ..Config::new(slots.cpus(), &zones)
         };
         let core = Core::new(&config, Host::new(self.lock == Lock::Biased), slots)?;

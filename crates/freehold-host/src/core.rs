@@ -17,9 +17,10 @@ use freehold::{
 use crate::Error;
 use crate::host::{Engine, Host, OwnedCpu};
 use crate::key::Key;
+use crate::mapping::Mapping;
 use crate::slots::Slots;
 use crate::stamp::Stamp;
-use crate::sys::Mapping;
+use crate::used::Used;
 
 /// Metadata of more than about a TiB.
 const LARGE: usize = 64 << 20;
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     key: Key,
     pub(crate) engine: Engine,
     pub(crate) slots: Slots,
+    pub(crate) used: Used,
     /// The arena has been dropped: threads let go of what they hold when they next look.
     closed: AtomicBool,
     /// Blocks that may have been freed into and wait to be collected.
@@ -63,6 +65,7 @@ impl Core {
             key: Key::of(&stamp),
             stamp,
             engine,
+            used: Used::new(slots.exclusive())?,
             slots,
             closed: AtomicBool::new(false),
             owed: AtomicU64::new(0),
@@ -79,7 +82,7 @@ impl Core {
 
     /// Bytes of metadata.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        self.metadata.len() as u64
+        self.metadata.len() as u64 + self.used.bytes()
     }
 
     /// The CPU that no thread has.

@@ -64,6 +64,25 @@ pub enum Error {
         /// How many bytes at its end are free.
         bytes: u64,
     },
+    /// A [checked](crate::Builder::checked) arena: more frames were to be freed than were
+    /// allocated, into another allocation.
+    WrongOrder {
+        /// The first frame to be freed.
+        pfn: Pfn,
+        /// How many were to be.
+        frames: u64,
+        /// Where the other allocation starts.
+        next: Pfn,
+    },
+    /// The frames are free, but the OS does not back them, and the arena's
+    /// [limit](crate::Builder::resident_limit) on resident memory is reached.
+    Limit {
+        /// The limit.
+        bytes: u64,
+    },
+    /// A signal handler has called while its thread was inside a call on an arena. Found in builds
+    /// with debug assertions only; in others it is a promise.
+    Reentered,
     /// Frames outside the arena were named.
     OutsideArena {
         /// The first of them.
@@ -97,7 +116,7 @@ impl Error {
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Alloc(error) => matches!(error, AllocError::NoMemory { .. }),
-            Self::NoRun { .. } => true,
+            Self::NoRun { .. } | Self::Limit { .. } => true,
             Self::Os { errno, .. } => *errno == rustix::io::Errno::NOMEM.raw_os_error(),
             _ => false,
         }
@@ -136,6 +155,19 @@ impl fmt::Display for Error {
             Self::InUse { bytes } => {
                 write!(f, "frames there are in use; the last {bytes} bytes are free and could go")
             }
+            Self::WrongOrder { pfn, frames, next } => {
+                write!(
+                    f,
+                    "{frames} frames from {pfn} on were not allocated together: another allocation starts at {next}"
+                )
+            }
+            Self::Limit { bytes } => write!(
+                f,
+                "the arena's limit of {bytes} bytes of resident memory is reached; free or trim, or raise it"
+            ),
+            Self::Reentered => f.write_str(
+                "called from a signal handler that has interrupted another call of its thread",
+            ),
             Self::OutsideArena { pfn } => write!(f, "{pfn} is not a frame of this arena"),
         }
     }

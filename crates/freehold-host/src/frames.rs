@@ -60,7 +60,8 @@ impl Arena {
         Frames::new(self, count)
     }
 
-    /// The same, all zero. Frames that come fresh from the OS are zero already and are not touched.
+    /// [`frames`](Self::frames) that are all zero. Those that come fresh from the OS are so already,
+    /// and are not touched.
     ///
     /// # Errors
     ///
@@ -75,7 +76,7 @@ impl<H: Handle> Frames<H> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Arena::frames`].
     #[inline(always)]
     pub fn new(arena: H, count: u64) -> Result<Self, Error> {
         // One place where the handle is made, of what is in registers: the long way's result is in
@@ -91,7 +92,7 @@ impl<H: Handle> Frames<H> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Arena::zeroed`].
     pub fn zeroed(arena: H, count: u64) -> Result<Self, Error> {
         let range = arena.take_range(count, |dirty| {
             let bytes = (dirty.len() * FRAME_SIZE) as usize;
@@ -238,7 +239,7 @@ impl<H: Handle> Frames<H> {
         self.extend(more, |_| {})
     }
 
-    /// The same; the new frames are all zero.
+    /// [`try_extend`](Self::try_extend) by frames that are all zero.
     ///
     /// # Errors
     ///
@@ -264,7 +265,7 @@ impl<H: Handle> Frames<H> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Arena::populate`].
     pub fn populate(&self) -> Result<(), Error> {
         self.arena.populate_handed_out(self.range)
     }

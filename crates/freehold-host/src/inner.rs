@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
+use crate::checks::Checks;
 use crate::core::Core;
 use crate::extent::Extent;
 use crate::memory::Memory;
 use crate::notes::Notes;
+use crate::pins::Pins;
 use crate::release::Release;
+use crate::watch::Watch;
 
 /// What an arena and its background thread share.
 pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     pub(crate) notes: Notes,
     pub(crate) memory: Memory,
+    pub(crate) pins: Pins,
+    pub(crate) checks: Option<Checks>,
+    pub(crate) watch: Watch,
     pub(crate) release: Release,
     pub(crate) extent: Extent,
 }

@@ -16,7 +16,15 @@ static ARENAS: [AtomicU32; WAYS] = [const { AtomicU32::new(0) }; WAYS];
 pub(crate) struct Fast {
     pub(crate) id: Cell<u64>,
     /// Dangling where nobody's.
-    pub(crate) cpu: Cell<NonNull<OwnedCpu>>,
+    pub(crate) place: Cell<NonNull<Place>>,
+}
+
+/// A CPU that a thread has for itself.
+pub(crate) struct Place {
+    pub(crate) cpu: OwnedCpu,
+    /// Frames that the slot's threads have taken, less those that they gave. Lives as long as the
+    /// arena's [`Core`](crate::core::Core), which outlives this.
+    pub(crate) used: NonNull<AtomicU64>,
 }
 
 /// By what a thread finds its CPU of an arena. Good while the arena's [`Core`](crate::core::Core)
@@ -31,10 +39,18 @@ pub(crate) struct Key {
 
 // SAFETY: what it points to is atomic, and lives in memory of the process that no thread owns.
 unsafe impl Send for Key {}
-// SAFETY: as above.
+// SAFETY: what it points to is atomic, and lives in memory of the process that no thread owns.
 unsafe impl Sync for Key {}
 
+/// The number of an arena that no thread's cache holds.
+static NO_ARENA: AtomicU64 = AtomicU64::new(u64::MAX - 1);
+
 impl Key {
+    /// One by which no thread finds its CPU.
+    pub(crate) fn of_none() -> Self {
+        Self { stamp: NonNull::from(&NO_ARENA), offset: 0 }
+    }
+
     /// A new arena's, at the place that the fewest have. To be [left](Self::leave).
     pub(crate) fn of(stamp: &Stamp) -> Self {
         // Relaxed, both: two arenas made at the same moment may get one place. That costs time and
@@ -67,7 +83,8 @@ impl Key {
 
     /// Others may have the place. Once for each arena.
     pub(crate) fn leave(self) {
-        // Relaxed: as above.
+        // Relaxed: two arenas made at the same moment may get one place. That costs time and
+        // nothing else, and a lock could stay locked in a forked child.
         ARENAS[self.way()].fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -106,6 +106,24 @@
 //! notices nothing at all. What a child finds at the frames' addresses is the knob
 //! [`OnFork`]: its own copy, or nothing. A child that wants frames makes an arena of its own.
 //!
+//! # I/O into frames
+//!
+//! Reading into a frame, or writing from it, with `read(2)`, `O_DIRECT` or an io_uring without
+//! registered buffers is like any use of memory. It is different where the kernel or a device is
+//! told of memory **once** and remembers its pages: `IORING_REGISTER_BUFFERS`, RDMA memory regions,
+//! `AF_XDP` umems, VFIO. Memory that is given back and touched again is another page, of which they
+//! know nothing: what they write then goes nowhere. So:
+//!
+//! 1. [`Pin`] the frames, or make the whole arena [pinned](Builder::pinned);
+//! 2. register their memory;
+//! 3. use it, allocate and free as ever: pinned memory is not given back;
+//! 4. unregister it, and drop the pin.
+//!
+//! Of a [`HostVm`] every page that a device writes to is to be pinned with
+//! [`Vm::pin`](freehold_vm::Vm::pin) before it is registered, and unpinned as dirty: reclaim sees
+//! writes of programs and system calls, but a device's only by what it is told. Of a process that
+//! forks, [`OnFork::Unmapped`] spares the kernel copying pinned pages.
+//!
 //! # What it does not do
 //!
 //! - It does not move frames. Of a block with frames in use, free runs of less than 8 frames stay
@@ -131,11 +149,18 @@ mod background;
 #[cfg(target_os = "linux")]
 mod builder;
 #[cfg(target_os = "linux")]
-mod caches;
+#[cfg(target_os = "linux")]
+mod checks;
+#[cfg(target_os = "linux")]
+mod control_group;
 #[cfg(target_os = "linux")]
 mod core;
 #[cfg(target_os = "linux")]
+mod descriptors;
+#[cfg(target_os = "linux")]
 mod error;
+#[cfg(target_os = "linux")]
+mod events;
 #[cfg(target_os = "linux")]
 mod extent;
 #[cfg(target_os = "linux")]
@@ -149,6 +174,8 @@ mod inner;
 #[cfg(target_os = "linux")]
 mod key;
 #[cfg(target_os = "linux")]
+mod mapping;
+#[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
 mod mmu;
@@ -160,6 +187,8 @@ mod numa;
 mod own_thread;
 #[cfg(target_os = "linux")]
 mod pass;
+#[cfg(target_os = "linux")]
+mod pins;
 #[cfg(target_os = "linux")]
 mod release;
 #[cfg(target_os = "linux")]
@@ -177,9 +206,15 @@ mod sys;
 #[cfg(target_os = "linux")]
 mod thread;
 #[cfg(target_os = "linux")]
+mod used;
+#[cfg(target_os = "linux")]
 mod userfault;
 #[cfg(target_os = "linux")]
+mod view;
+#[cfg(target_os = "linux")]
 mod vm;
+#[cfg(target_os = "linux")]
+mod watch;
 
 #[cfg(target_os = "linux")]
 pub use areas::{AreaStats, HostAreas};
@@ -187,6 +222,8 @@ pub use areas::{AreaStats, HostAreas};
 pub use arena::{Arena, Handle};
 #[cfg(target_os = "linux")]
 pub use builder::{Builder, Lock};
+#[cfg(target_os = "linux")]
+pub use control_group::ControlGroup;
 #[cfg(target_os = "linux")]
 pub use error::Error;
 #[cfg(target_os = "linux")]
@@ -202,11 +239,17 @@ pub use numa::{Numa, Topology};
 #[cfg(target_os = "linux")]
 pub use pass::Released;
 #[cfg(target_os = "linux")]
+pub use pins::Pin;
+#[cfg(target_os = "linux")]
 pub use request::FrameRequest;
 #[cfg(target_os = "linux")]
 pub use stats::Stats;
 #[cfg(target_os = "linux")]
+pub use view::View;
+#[cfg(target_os = "linux")]
 pub use vm::HostVm;
+#[cfg(target_os = "linux")]
+pub use watch::{Exhausted, Pressure};
 
 #[cfg(target_os = "linux")]
 pub use freehold;

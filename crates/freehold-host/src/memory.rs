@@ -18,14 +18,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::Error;
+use crate::descriptors::{File, with_pidfd};
+use crate::mapping::Mapping;
 use crate::numa::Topology;
-use crate::sys::{self, Bytes, MAX_VECTORS, Mapping, Placement};
+use crate::sys::{self, Bytes, MAX_VECTORS, Placement};
 
 /// What the frames are made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,6 +51,10 @@ pub enum Backing {
     /// anybody's again, and if others have taken it by then the next touch of it is that signal: of
     /// such an arena give back only what may be lost, or nothing.
     Hugetlb,
+    /// Huge pages of 1 GiB set aside by the administrator (`hugepagesz=1G hugepages=N` at boot, or
+    /// `/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages`), in whole ones. Nothing is given
+    /// back of them.
+    Hugetlb1G,
 }
 
 /// What a forked child finds at the arena's addresses.
@@ -78,6 +83,24 @@ fn set_length(file: &OwnedFd, len: u64) -> Result<(), Error> {
     rustix::fs::ftruncate(file, len).map_err(refused)
 }
 
+/// A memfd of that length for good (`F_SEAL_SHRINK`, `F_SEAL_GROW`), whose seals nobody changes
+/// (`F_SEAL_SEAL`) and from which nobody executes code (`MFD_NOEXEC_SEAL`, since Linux 6.3). So
+/// whoever else has the descriptor can make no byte of it unreadable, nor unwritable.
+fn sealed_memfd(len: u64) -> Result<OwnedFd, Error> {
+    let hint = "memfd_create(2) needs Linux 3.17 and a free file descriptor (ulimit -n)";
+    let fd = sys::memfd_create(c"freehold", true)
+        .or_else(|errno| match errno {
+            Errno::INVAL => sys::memfd_create(c"freehold", false),
+            errno => Err(errno),
+        })
+        .map_err(|errno| Error::os("memfd_create", errno, len, hint))?;
+    set_length(&fd, len)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&fd, seals)
+        .map_err(|errno| Error::os("fcntl(F_ADD_SEALS)", errno, len, "Linux 3.17 is needed"))?;
+    Ok(fd)
+}
+
 /// See the module's documentation.
 pub(crate) struct Memory {
     mapping: ManuallyDrop<Mapping>,
@@ -85,9 +108,8 @@ pub(crate) struct Memory {
     end: AtomicU64,
     backing: Backing,
     on_fork: OnFork,
-    file: Option<OwnedFd>,
-    /// This process, as `process_madvise` wants it named; and whether that still works.
-    pidfd: Option<OwnedFd>,
+    file: Option<File>,
+    /// The kernel takes several ranges back in one call, as far as is known.
     vectors: AtomicBool,
     /// This is a forked child that has no such mapping.
     absent: AtomicBool,
@@ -108,26 +130,21 @@ impl Memory {
                 Mapping::aligned(len, align, rw, MapFlags::NORESERVE)?
             }
             Backing::Memfd => {
-                let hint =
-                    "memfd_create(2) needs Linux 3.17 and a free file descriptor (ulimit -n)";
-                let fd = rustix::fs::memfd_create(
-                    "freehold",
-                    MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-                )
-                .map_err(|errno| Error::os("memfd_create", errno, len as u64, hint))?;
-                set_length(&fd, len as u64)?;
+                let fd = sealed_memfd(len as u64)?;
                 let mut mapping =
                     Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
                 mapping.replace_with_file(fd.as_fd())?;
-                file = Some(fd);
+                let known = File::new(fd)
+                    .map_err(|errno| Error::os("fstat of the memfd", errno, len as u64, ""))?;
+                file = Some(known);
                 mapping
             }
-            Backing::Hugetlb => {
+            Backing::Hugetlb | Backing::Hugetlb1G => {
                 // Aligned as address space first: aligning huge pages would take more of them for a
                 // moment.
                 let mut mapping =
                     Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
-                mapping.replace_with_huge_pages()?;
+                mapping.replace_with_huge_pages(backing == Backing::Hugetlb1G)?;
                 mapping
             }
         };
@@ -135,20 +152,14 @@ impl Memory {
             end: AtomicU64::new((mapping.base().addr().get() + mapping.len()) as u64 / FRAME_SIZE),
             mapping: ManuallyDrop::new(mapping),
             backing,
-            on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb) {
+            on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb | Backing::Hugetlb1G) {
                 OnFork::Unmapped
             } else {
                 on_fork
             },
             file,
-            pidfd: match backing {
-                // Without it, runs are given back one call each.
-                Backing::Private | Backing::HugePages => {
-                    pidfd_open(getpid(), PidfdFlags::empty()).ok()
-                }
-                _ => None,
-            },
-            vectors: AtomicBool::new(true),
+            // Shared memory is given back range by range: see `release_run`.
+            vectors: AtomicBool::new(matches!(backing, Backing::Private | Backing::HugePages)),
             absent: AtomicBool::new(false),
         };
         if backing == Backing::HugePages {
@@ -198,8 +209,9 @@ impl Memory {
         self.on_fork
     }
 
+    /// The memfd, unless the program has closed its descriptor.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(AsFd::as_fd)
+        self.file.as_ref()?.get()
     }
 
     pub(crate) fn first(&self) -> Pfn {
@@ -225,7 +237,7 @@ impl Memory {
     /// There are frames up to there from now on.
     pub(crate) fn set_end(&self, end: Pfn) {
         debug_assert!(self.first() < end && end <= self.reserved().end);
-        // Relaxed: as above.
+        // Relaxed: see `range`.
         self.end.store(end.get(), Ordering::Relaxed);
     }
 
@@ -259,6 +271,25 @@ impl Memory {
             .map_err(|errno| Error::os(call, errno, len as u64, room(errno)))
     }
 
+    /// Leaves the memory out of core dumps.
+    pub(crate) fn dont_dump(&self) -> Result<(), Error> {
+        let hint = "Linux 3.4 is needed";
+        self.advise(self.reserved(), Advice::LinuxDontDump, "madvise(MADV_DONTDUMP)", hint)
+    }
+
+    /// Locks each page when it is first touched.
+    pub(crate) fn lock_on_fault(&self) -> Result<(), Error> {
+        let (base, len) = self.bytes(self.reserved());
+        sys::lock_on_fault((base, len)).map_err(|errno| {
+            Error::os(
+                "mlock2(MLOCK_ONFAULT)",
+                errno,
+                len as u64,
+                "raise RLIMIT_MEMLOCK (ulimit -l)",
+            )
+        })
+    }
+
     /// Keeps the kernel from using huge pages here, where it has any.
     pub(crate) fn no_huge_pages(&self) {
         // A kernel without huge pages refuses the advice, which is as good.
@@ -281,6 +312,22 @@ impl Memory {
                 result => return result,
             }
         }
+    }
+
+    /// Calls `f` with runs of frames of a range that the kernel has in memory, in rising order.
+    /// Takes time in proportion to these.
+    pub(crate) fn each_run_in_memory(
+        &self,
+        range: FrameRange,
+        pagemap: Option<BorrowedFd<'_>>,
+        mut f: impl FnMut(FrameRange),
+    ) -> Result<(), Error> {
+        let bytes = self.bytes(range);
+        sys::each_run_in_memory(bytes, pagemap, |page, pages| {
+            let start = range.start.get() + page as u64;
+            f(FrameRange { start: Pfn::new(start), end: Pfn::new(start + pages as u64) });
+        })
+        .map_err(|errno| Error::os("mincore", errno, bytes.1 as u64, "try again"))
     }
 
     /// Frames that the kernel has in memory.
@@ -336,14 +383,13 @@ impl Memory {
     /// As [`Self::release`].
     unsafe fn release_vectors(&self, runs: &[FrameRange], calls: &mut u64) -> usize {
         // Relaxed: whoever reads an old value finds out by itself.
-        let Some(pidfd) = self.pidfd.as_ref().filter(|_| self.vectors.load(Ordering::Relaxed))
-        else {
+        if !self.vectors.load(Ordering::Relaxed) {
             return 0;
-        };
+        }
         let ranges: Vec<Bytes> = runs.iter().map(|&run| self.bytes(run)).collect();
         *calls += 1;
         // SAFETY: the caller's promise.
-        match unsafe { sys::dont_need_vectors(pidfd.as_fd(), &ranges) } {
+        match with_pidfd(|pidfd| unsafe { sys::dont_need_vectors(pidfd, &ranges) }) {
             Ok(mut bytes) => ranges
                 .iter()
                 .take_while(|(_, len)| {
@@ -354,8 +400,8 @@ impl Memory {
                 .count(),
             Err(errno) => {
                 // Before Linux 6.13 the advice that destroys is not allowed here, not even to the
-                // process itself.
-                if matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::PERM) {
+                // process itself. And a program may have no descriptor left.
+                if matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::PERM | Errno::MFILE) {
                     self.vectors.store(false, Ordering::Relaxed);
                 }
                 0
@@ -371,21 +417,15 @@ impl Memory {
     unsafe fn release_run(&self, run: FrameRange) -> Result<(), Error> {
         let (base, len) = self.bytes(run);
         let hint = "memory that is locked (mlock) stays; unlock it first";
-        match &self.file {
-            Some(file) => {
-                let offset = (run.start.get() - self.first().get()) * FRAME_SIZE;
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(file, flags, offset, len as u64).map_err(|errno| {
-                    Error::os("fallocate(FALLOC_FL_PUNCH_HOLE)", errno, len as u64, hint)
-                })
-            }
-            None => {
-                // SAFETY: the range is ours, and the caller promises that nobody uses what is in
-                // it.
-                unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontNeed) }
-                    .map_err(|errno| Error::os("madvise(MADV_DONTNEED)", errno, len as u64, hint))
-            }
-        }
+        // Of shared memory the pages are the file's, and it is the file that gives them back. The
+        // call goes through the mapping: the descriptor may be another file's by now.
+        let (advice, call) = match self.file {
+            Some(_) => (Advice::LinuxRemove, "madvise(MADV_REMOVE)"),
+            None => (Advice::LinuxDontNeed, "madvise(MADV_DONTNEED)"),
+        };
+        // SAFETY: the range is ours, and the caller promises that nobody uses what is in it.
+        unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }
+            .map_err(|errno| Error::os(call, errno, len as u64, hint))
     }
 
     /// In a forked child that does not have the frames: something else may be at their addresses by
@@ -461,7 +501,7 @@ mod tests {
             assert_eq!(done, [0, 2]);
             assert!(result.is_err());
             assert_eq!(memory.in_memory(memory.range()), Ok(1));
-            // SAFETY: as above.
+            // SAFETY: our own memory; locking it changes nothing in it.
             unsafe { libc::munlock(memory.pointer(runs[1].start).cast(), 4096) };
             assert_eq!(released(&memory, &runs[1..2]).2, Ok(()));
         }

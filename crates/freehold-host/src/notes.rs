@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
 
 use crate::Error;
-use crate::sys::Mapping;
+use crate::mapping::Mapping;
 
 const RESIDENT: u32 = 1 << 0;
 const USED_UP: u32 = 1 << 1;
@@ -137,13 +137,15 @@ impl Notes {
         self.all().get(block).is_some_and(|note| note.load(Ordering::Relaxed) & FLAGS != USUAL)
     }
 
-    /// The same about a chunk of `frames` frames, a power of two: no where all of them were handed
+    /// Whether there is anything to note about a chunk of `frames` frames, a power of two: no where all of them were handed
     /// out before.
     #[inline(always)]
     pub(crate) fn is_news(&self, pfn: Pfn, frames: u64) -> bool {
         let block = (pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
         let Some(note) = self.all().get(block) else { return false };
-        // Relaxed: as above.
+        // Relaxed: it is the usual one only after a previous holder of a frame of this block made
+        // it so; a stale value that is not costs a look. A stale usual one cannot be where it
+        // matters: who changed it freed the frame that the caller has.
         let flags = note.load(Ordering::Relaxed) & FLAGS;
         if flags == USUAL {
             return frames > PAGEBLOCK_FRAMES;
@@ -157,7 +159,7 @@ impl Notes {
         self.used(block)[at as usize / 64].load(Ordering::Relaxed) & mask != mask
     }
 
-    /// Whether the OS backs nothing of the block that a frame is in. A hint for who does not have
+    /// Whether the OS backs nothing of the block that a frame is in. A hint for a caller that does not have
     /// the frame.
     pub(crate) fn is_released(&self, pfn: Pfn) -> bool {
         !self.is_resident((pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block))
@@ -204,7 +206,7 @@ impl Notes {
         // writes nothing.
         let mut old = note.load(Ordering::Acquire);
         if old & (RESIDENT | SEEN | WATCHED) != RESIDENT {
-            // Relaxed for who is told: a statistic, and a hint.
+            // Relaxed for those that are told: a statistic, and a hint.
             old = note.fetch_or(RESIDENT, Ordering::AcqRel);
             note.fetch_and(!(SEEN | WATCHED), Ordering::Relaxed);
         }

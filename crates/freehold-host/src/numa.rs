@@ -4,10 +4,12 @@
 //! ```text
 //! /sys/devices/system/node/has_memory       "0-1"            nodes that have memory (a node may have none)
 //! /sys/devices/system/node/node0/cpulist    "0-3,8-11"       CPUs next to a node (a node may have none)
+//! /sys/devices/system/node/node0/meminfo    "Node 0 MemTotal:  65536 kB"
 //! ```
 //!
-//! Each node with memory gets a zone: an equal share of the arena, in whole pageblocks. The share
-//! is bound to the node by `mbind(2)` before anything is touched; on a machine with one node there
+//! Each node gets a zone: a share of the arena in proportion to its memory, in whole pageblocks.
+//! Nodes without CPUs are left out: memory on a card or behind CXL is slower, or somebody else's.
+//! The share is bound to the node by `mbind(2)` before anything is touched; on a machine with one node there
 //! is nothing to bind.
 
 use std::path::Path;
@@ -16,6 +18,8 @@ use std::path::Path;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
     nodes: Vec<(u32, Vec<u32>)>,
+    /// KiB of memory of each node; empty where they are not known, and count as equal.
+    sizes: Vec<u64>,
 }
 
 /// What to do where there is more than one node.
@@ -42,7 +46,7 @@ impl Topology {
     /// One node with all CPUs.
     #[must_use]
     pub fn single() -> Self {
-        Self { nodes: vec![(0, Vec::new())] }
+        Self { nodes: vec![(0, Vec::new())], sizes: Vec::new() }
     }
 
     /// This machine; one node where the kernel tells nothing (no NUMA support, no `/sys`).
@@ -51,14 +55,17 @@ impl Topology {
         Self::read(Path::new("/sys/devices/system/node"))
     }
 
-    /// As the files under that directory have it.
+    /// As the files under that directory have it: nodes in proportion to their memory, and without
+    /// those next to no CPU, unless there are no others.
     #[must_use]
     pub fn read(directory: &Path) -> Self {
         let text = |path: &str| std::fs::read_to_string(directory.join(path)).ok();
         let nodes = text("has_memory").or_else(|| text("online"));
         nodes
             .and_then(|nodes| Self::parse(&nodes, |node| text(&format!("node{node}/cpulist"))))
-            .unwrap_or(Self::single())
+            .map_or(Self::single(), |all| {
+                all.with_cpus().sized(|node| text(&format!("node{node}/meminfo")))
+            })
     }
 
     /// From the text of `has_memory` and that of each node's `cpulist`. `None` where a text is not
@@ -70,7 +77,31 @@ impl Topology {
             return None;
         }
         let nodes = nodes.into_iter().map(|node| Some((node, parse_list(&cpulist(node)?)?)));
-        Some(Self { nodes: nodes.collect::<Option<_>>()? })
+        Some(Self { nodes: nodes.collect::<Option<_>>()?, sizes: Vec::new() })
+    }
+
+    /// Without nodes that no CPU is next to, unless there are no others.
+    #[must_use]
+    pub fn with_cpus(mut self) -> Self {
+        if self.nodes.iter().any(|(_, cpus)| !cpus.is_empty()) {
+            self.nodes.retain(|(_, cpus)| !cpus.is_empty());
+            self.sizes.clear();
+        }
+        self
+    }
+
+    /// With shares in proportion to the nodes' memory, from the text of each node's `meminfo`;
+    /// equal ones where one of them does not tell.
+    #[must_use]
+    pub fn sized(mut self, mut meminfo: impl FnMut(u32) -> Option<String>) -> Self {
+        let mut total = |node: u32| {
+            let text = meminfo(node)?;
+            let line = text.lines().find_map(|line| line.split_once("MemTotal:"))?.1;
+            line.split_whitespace().next()?.parse::<u64>().ok().filter(|&size| size > 0)
+        };
+        let sizes: Option<Vec<u64>> = self.nodes.iter().map(|(node, _)| total(*node)).collect();
+        self.sizes = sizes.unwrap_or_default();
+        self
     }
 
     /// How many nodes have memory.
@@ -98,17 +129,27 @@ impl Topology {
         nodes
     }
 
-    /// The same machine with at most that many nodes.
+    /// This machine with at most that many nodes.
     pub(crate) fn at_most(mut self, nodes: usize) -> Self {
         self.nodes.truncate(nodes.max(1));
+        self.sizes.truncate(nodes.max(1));
         self
     }
 
-    /// So many blocks, divided among the nodes: each gets as many, the first ones what is left
-    /// over.
+    /// So many blocks, at least one for each node, divided among them in proportion to their
+    /// memory; what is left over by rounding goes to the first ones.
     pub(crate) fn divide(&self, blocks: u64) -> Vec<u64> {
         let nodes = self.nodes.len() as u64;
-        (0..nodes).map(|node| blocks / nodes + u64::from(node < blocks % nodes)).collect()
+        let size = |node: usize| u128::from(self.sizes.get(node).copied().unwrap_or(1));
+        let all: u128 = (0..self.nodes.len()).map(size).sum();
+        let spare = u128::from(blocks.saturating_sub(nodes));
+        let mut shares: Vec<u64> = (0..self.nodes.len())
+            .map(|node| 1 + (spare * size(node) / all.max(1)) as u64)
+            .collect();
+        // Fewer than there are nodes: each share was rounded down by less than one.
+        let left = blocks.saturating_sub(shares.iter().sum());
+        shares.iter_mut().take(left as usize).for_each(|share| *share += 1);
+        shares
     }
 }
 
@@ -170,6 +211,38 @@ mod tests {
         assert_eq!(of[6], 0);
         assert_eq!(machine.divide(10), [3, 3, 2, 2]);
         assert_eq!(machine.at_most(2).divide(10), [5, 5]);
+    }
+
+    /// Two sockets of which one has a quarter of the memory, and memory of four cards that no CPU is
+    /// next to.
+    #[test]
+    fn shares_are_by_memory_and_nodes_without_cpus_are_left_out() {
+        let directory = std::env::temp_dir().join(format!("freehold-nodes-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = directory.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("has_memory", "0-2,10,18,26\n");
+        for (node, cpus, kib) in [
+            (0, "0-71", 750),
+            (1, "72-143", 250),
+            (2, "", 96),
+            (10, "", 96),
+            (18, "", 96),
+            (26, "", 96),
+        ] {
+            write(&format!("node{node}/cpulist"), &format!("{cpus}\n"));
+            let memory = format!("\nNode {node} MemTotal:   {kib} kB\nNode {node} MemFree: 1 kB\n");
+            write(&format!("node{node}/meminfo"), &memory);
+        }
+        let machine = Topology::read(&directory);
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(machine.nodes().map(|(node, _)| node).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(machine.divide(1002), [751, 251]);
+        assert_eq!(machine.divide(2), [1, 1]);
+        assert_eq!(machine.divide(1000).iter().sum::<u64>(), 1000);
+        assert_eq!(machine.sized(|_| None).divide(1000), [500, 500]);
     }
 
     #[test]

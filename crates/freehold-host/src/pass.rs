@@ -4,7 +4,7 @@
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (an allocation limited to that very block)
-//!     or else what is free in it, in chunks of 8 frames or more
+//!     or else what is free in it, in chunks of 8 frames or more (a knob)
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
 //!     note the blocks and chunks as released, free them again
@@ -22,8 +22,12 @@
 //!   and gives it back as it is; the second time it finds that nothing was handed out in between,
 //!   so it was free all the time. Of a block in use it gives back what is free where nothing was
 //!   handed out in between.
-//! - A chunk of which the OS backs nothing is not given back a second time: the notes tell.
+//! - A chunk of which the OS backs nothing is not given back a second time. The notes tell where
+//!   that may be, and the kernel decides: it makes huge pages of what is left of a block, and backs
+//!   blocks for `mlockall(2)`, without telling anybody.
+//! - A block with a [pin](crate::Pin) in it stays as it is.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use freehold::{
@@ -35,6 +39,7 @@ use crate::Error;
 use crate::host::Host;
 use crate::inner::Inner;
 use crate::memory::Backing;
+use crate::{events, sys};
 
 /// Which blocks a pass gives back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,12 +76,25 @@ pub(crate) fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
     }
 }
 
-/// The smallest chunk that is given back out of a block in use: 32 KiB. For less, the call costs
-/// more than the memory.
-const LEAST: Order = match Order::new(3) {
-    Some(order) => order,
-    None => Order::ZERO,
-};
+/// Blocks that one decaying pass asks the kernel about beyond those noted: 64 GiB.
+const LOOK: u64 = 1 << 15;
+
+const WORDS: usize = (PAGEBLOCK_FRAMES / 64) as usize;
+
+/// Which frames of a block the kernel has in memory.
+struct Backed([u64; WORDS]);
+
+impl Backed {
+    fn set(&mut self, frame: u64) {
+        self.0[(frame / 64) as usize] |= 1 << (frame % 64);
+    }
+
+    fn meets(&self, range: FrameRange) -> bool {
+        let at = |pfn: u64| pfn % PAGEBLOCK_FRAMES;
+        (range.start.get()..range.end.get())
+            .any(|pfn| self.0[(at(pfn) / 64) as usize] >> (at(pfn) % 64) & 1 != 0)
+    }
+}
 
 /// What has been taken out of the allocator, and what became of it.
 struct Pass<'a> {
@@ -92,6 +110,9 @@ struct Pass<'a> {
 /// One pass.
 pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     inner.core.check_fork()?;
+    if inner.pins.all() {
+        return Ok(Released::default());
+    }
     let (release, engine) = (&inner.release, &inner.core.engine);
     let _one = release.begin();
     if which == Which::Decayed {
@@ -119,8 +140,9 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     release.blocks.fetch_add(released.blocks, Ordering::Relaxed);
     release.frames.fetch_add(released.frames, Ordering::Relaxed);
     release.calls.fetch_add(released.calls, Ordering::Relaxed);
-    result?;
-    Ok(released)
+    let result = result.map(|()| released);
+    events::released(&result);
+    result
 }
 
 impl Pass<'_> {
@@ -131,6 +153,7 @@ impl Pass<'_> {
         } else {
             release.budget.saturating_mul(PAGEBLOCK_FRAMES)
         };
+        self.note_what_the_kernel_has(which);
         for block in (0..notes.top()).rev() {
             if !notes.is_resident(block) {
                 continue;
@@ -152,9 +175,47 @@ impl Pass<'_> {
         self.inner.core.collect_owed();
     }
 
+    /// Notes blocks that the kernel has backed unasked, in which nothing was handed out:
+    /// `mlockall(2)` does so, and what it has backed stays after `munlockall(2)`. A decaying pass
+    /// looks at a part of the arena each time.
+    fn note_what_the_kernel_has(&self, which: Which) {
+        let Inner { notes, release, memory, .. } = self.inner;
+        let blocks = memory.range().len() / PAGEBLOCK_FRAMES;
+        let looked_at = match which {
+            Which::All => 0..blocks,
+            Which::Decayed => release.next_look(blocks, LOOK),
+        };
+        let pagemap = sys::pagemap();
+        let mut run = FrameRange::default();
+        let look = |run: FrameRange| {
+            if !run.is_empty() {
+                // Where the kernel does not say, the notes are what is known.
+                let pagemap = pagemap.as_ref().map(AsFd::as_fd);
+                let _ = memory.each_run_in_memory(run, pagemap, |found| notes.backed(found));
+            }
+        };
+        // Beyond that block nothing was ever handed out, so that there is no note to look at.
+        let top = notes.top().clamp(looked_at.start, looked_at.end);
+        for block in (looked_at.start..top).filter(|&block| !notes.is_resident(block)) {
+            let next = self.range(block);
+            if run.end == next.start {
+                run.end = next.end;
+            } else {
+                look(std::mem::replace(&mut run, next));
+            }
+        }
+        look(run);
+        let rest =
+            FrameRange { start: self.range(top).start, end: self.range(looked_at.end).start };
+        look(rest);
+    }
+
     /// One block that the OS backs.
     fn visit(&mut self, block: u64, which: Which) {
         let notes = &self.inner.notes;
+        if self.inner.pins.is_pinned(block) {
+            return;
+        }
         let (range, all) = (self.range(block), which == Which::All);
         if self.take(Order::PAGEBLOCK, range).is_none() {
             if all || notes.is_watched(block) {
@@ -195,23 +256,24 @@ impl Pass<'_> {
         let first = self.taken.len();
         // The smallest first: where there is none there is nothing, and that is all that most
         // blocks cost.
-        let Some(chunk) = self.take(LEAST, block) else { return };
+        let least = self.inner.release.least;
+        let Some(chunk) = self.take(least, block) else { return };
         self.taken.push(chunk);
-        let mut order = Order::PAGEBLOCK.get() - 1;
-        while let Some(size) = Order::new(order).filter(|&size| size >= LEAST) {
-            match self.take(size, block) {
-                Some(chunk) => self.taken.push(chunk),
-                None => order -= 1,
+        for order in (least.get()..Order::PAGEBLOCK.get()).rev() {
+            let Some(size) = Order::new(order) else { continue };
+            while let Some(chunk) = self.take(size, block) {
+                self.taken.push(chunk);
             }
         }
         let huge = self.inner.memory.backing() == Backing::HugePages;
+        // Of what is left of a huge page the kernel makes one again by and by (khugepaged,
+        // MADV_COLLAPSE), and tells nobody: so what the notes say is absent it is asked about.
+        let mut backed = None;
         let mut at = first;
         while at < self.taken.len() {
-            // Of what is left of a huge page the kernel makes one again by and by, and tells
-            // nobody: so it is asked.
             let range = self.taken[at];
             let absent = self.inner.notes.is_absent(range, huge);
-            if absent && (!huge || self.inner.memory.in_memory(range) == Ok(0)) {
+            if absent && !backed.get_or_insert_with(|| self.backed(block)).meets(range) {
                 let absent = self.taken.swap_remove(at);
                 self.free(absent);
             } else {
@@ -219,6 +281,15 @@ impl Pass<'_> {
                 at += 1;
             }
         }
+    }
+
+    /// What of a block the kernel has in memory; all of it where it does not say.
+    fn backed(&self, block: FrameRange) -> Backed {
+        let mut backed = Backed([0; WORDS]);
+        let asked = self.inner.memory.each_run_in_memory(block, None, |run| {
+            (run.start.get()..run.end.get()).for_each(|pfn| backed.set(pfn % PAGEBLOCK_FRAMES));
+        });
+        if asked.is_ok() { backed } else { Backed([!0; WORDS]) }
     }
 
     fn free(&mut self, range: FrameRange) {

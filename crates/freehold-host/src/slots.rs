@@ -6,12 +6,11 @@
 //! CPU E+S             the keeper: nobody's, for giving memory back and for collecting what others freed
 //! ```
 //!
-//! A thread's CPU is online only while it has one. That matters twice: the allocator gives each CPU
-//! online its share of the memory (an eighth of it between them all), so slots that nobody uses
-//! must not count; and a CPU that goes offline gives every block it holds to its zone, so a thread
-//! that ends leaves nothing behind in a slot that may never be used again. A program that makes a
-//! thread for each request pays for that in proportion to the blocks each thread held; a pool of
-//! threads pays nothing.
+//! A thread's CPU is online only while it has one. A CPU that goes offline gives back all that it
+//! has in hand, words of frames and whole blocks, so a thread that ends leaves nothing behind in a
+//! slot that may never be used again; and slots that nobody uses count for nothing where the
+//! allocator divides memory among CPUs. A program that makes a thread for each request pays for
+//! that with every thread, some words given back; a pool of threads pays nothing.
 //!
 //! CPU `i` is on node `i % nodes`, and a thread gets a slot of the node that it runs on at its
 //! first call.

@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::Error;
-use crate::sys::{Mapping, NO_ROOM};
+use crate::mapping::Mapping;
+use crate::sys::NO_ROOM;
 
 /// Pages of it. A new mapping may exceed the limit by one, and one in the middle of another wants
 /// to be two below it.
@@ -62,13 +63,15 @@ impl Spare {
         if kept.is_err() {
             let _ = self.protect(0, PAGES, MprotectFlags::empty());
         }
-        // Relaxed: as above.
+        // Relaxed: a hint. Who changes the area at the same moment as somebody else leaves more
+        // room or less.
         self.kept.store(kept.is_ok(), Ordering::Relaxed);
     }
 
     /// Whether there is room now that was not before.
     pub(crate) fn give_up(&self) -> bool {
-        // Relaxed: as above.
+        // Relaxed: a hint. Who changes the area at the same moment as somebody else leaves more
+        // room or less.
         self.kept.swap(false, Ordering::Relaxed)
             && self.protect(0, PAGES, MprotectFlags::empty()).is_ok()
     }

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::Advice;
 
 use crate::Error;
-use crate::sys::{Mapping, no_room_or};
+use crate::mapping::Mapping;
+use crate::sys::no_room_or;
 
 /// See the module's documentation.
 pub(crate) struct Stamp {

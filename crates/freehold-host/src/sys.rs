@@ -1,18 +1,15 @@
 //! The system calls that rustix does not have, each behind a function that can be read in one
-//! sitting, and mappings that unmap themselves.
+//! sitting.
 //!
 //! `process_madvise(2)`, `mbind(2)` and `mincore(2)` are in neither of rustix's back ends, so these
 //! three go through `libc` here; so do signal masks, and the requests of `userfaultfd(2)`, in their
 //! own module.
 
-use std::ffi::c_void;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ffi::{CStr, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
-
-use crate::Error;
 
 /// What to try when there is no address space.
 pub(crate) const NO_ROOM: &str = "ask for less, raise RLIMIT_AS, RLIMIT_DATA and vm.max_map_count (mappings of a process), \
@@ -21,185 +18,6 @@ pub(crate) const NO_ROOM: &str = "ask for less, raise RLIMIT_AS, RLIMIT_DATA and
 /// What to try when a call about a mapping fails: where it is not for want of room, `hint`.
 pub(crate) fn no_room_or(hint: &'static str, errno: Errno) -> &'static str {
     if errno == Errno::NOMEM { NO_ROOM } else { hint }
-}
-
-/// Unmaps a range, or at least gives back what is in it: where it has become part of a larger
-/// mapping, which would have to be cut in two, and the process has as many as it may have. Then
-/// only addresses are lost.
-///
-/// # Safety
-///
-/// The range is a mapping that the caller owns and gives up.
-unsafe fn unmap(base: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
-    if unsafe { rustix::mm::munmap(base.cast(), len) }.is_err() {
-        // SAFETY: as above.
-        let _ = unsafe { rustix::mm::madvise(base.cast(), len, rustix::mm::Advice::LinuxDontNeed) };
-    }
-}
-
-/// Anonymous memory of its own, unmapped when dropped.
-pub(crate) struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: a mapping is only an address range that this value owns; what is done with the memory is
-// its users' affair.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Zeroed private memory of at least `len` bytes; pages come into being when they are touched.
-    pub(crate) fn zeroed(len: usize) -> Result<Self, Error> {
-        Self::anonymous(len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::NORESERVE)
-    }
-
-    /// Address space, or memory, of at least `len` bytes.
-    pub(crate) fn anonymous(len: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self, Error> {
-        let len = len.max(1).checked_next_multiple_of(4096).ok_or(Error::Knob {
-            knob: "size",
-            value: len as u64,
-            allowed: "within the address space",
-        })?;
-        // SAFETY: no address is asked for, so nothing that exists is replaced.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE | flags)
-        }
-        .map_err(|errno| Error::os("mmap", errno, len as u64, NO_ROOM))?;
-        // The kernel maps nothing at address 0 unless asked to.
-        let base = NonNull::new(base.cast()).ok_or(Error::os(
-            "mmap",
-            Errno::NOMEM,
-            len as u64,
-            NO_ROOM,
-        ))?;
-        Ok(Self { base, len })
-    }
-
-    /// The same, starting at a multiple of `align` (a power of two): more is mapped, and the ends
-    /// are given up.
-    pub(crate) fn aligned(
-        len: usize,
-        align: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Self, Error> {
-        let more = len.checked_add(align).ok_or(Error::Knob {
-            knob: "size",
-            value: len as u64,
-            allowed: "within the address space",
-        })?;
-        let whole = std::mem::ManuallyDrop::new(Self::anonymous(more, prot, flags)?);
-        let start = whole.base.as_ptr();
-        let skip = start.addr().next_multiple_of(align) - start.addr();
-        let base = start.wrapping_add(skip);
-        for (from, bytes) in [(start, skip), (base.wrapping_add(len), whole.len - skip - len)] {
-            if bytes > 0 {
-                // SAFETY: these pages were mapped just now, nobody knows of them, and the rest does
-                // not include them.
-                unsafe { unmap(from, bytes) };
-            }
-        }
-        let base =
-            NonNull::new(base).ok_or(Error::os("mmap", Errno::NOMEM, len as u64, NO_ROOM))?;
-        Ok(Self { base, len })
-    }
-
-    /// Puts the whole of a file there instead.
-    pub(crate) fn replace_with_file(&mut self, fd: BorrowedFd<'_>) -> Result<(), Error> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: the range replaced is this mapping's, of which `&mut self` shows that nobody uses
-        // it.
-        let mapped =
-            unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), self.len, prot, flags, fd, 0) };
-        mapped
-            .map(drop)
-            .map_err(|errno| Error::os("mmap of the memfd", errno, self.len as u64, NO_ROOM))
-    }
-
-    /// Puts huge pages there instead, all of them set aside for this mapping at once.
-    pub(crate) fn replace_with_huge_pages(&mut self) -> Result<(), Error> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // Not NORESERVE: that would put the error off to the first touch, where it is a SIGBUS.
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
-        // SAFETY: as above.
-        let mapped =
-            unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.len, prot, flags) };
-        let hint = "set huge pages aside first: vm.nr_hugepages must have one to spare for each 2 MiB of the arena";
-        mapped
-            .map(drop)
-            .map_err(|errno| Error::os("mmap(MAP_HUGETLB)", errno, self.len as u64, hint))
-    }
-
-    /// Keeps the kernel from using huge pages here, where it has any.
-    pub(crate) fn no_huge_pages(&self) {
-        let advice = rustix::mm::Advice::LinuxNoHugepage;
-        // SAFETY: our own range, in which nothing changes. A kernel without huge pages refuses the
-        // advice, which is as good.
-        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, advice) };
-    }
-
-    /// Gives pages that are in memory and hold nothing but zeros back to the OS: they read as zeros
-    /// without being there.
-    ///
-    /// # Safety
-    ///
-    /// Private anonymous memory, all of it readable, into which nobody writes meanwhile.
-    pub(crate) unsafe fn forget_zeros(&self) {
-        let mut run = (0, 0);
-        let forget = |(start, end): (usize, usize)| {
-            if start < end {
-                // SAFETY: within the mapping; these pages are zeros before and after, by the
-                // caller's promise. What cannot be given back stays.
-                let _ = unsafe {
-                    let from = self.base.add(start * 4096).as_ptr().cast();
-                    rustix::mm::madvise(
-                        from,
-                        (end - start) * 4096,
-                        rustix::mm::Advice::LinuxDontNeed,
-                    )
-                };
-            }
-        };
-        let done = each_page_in_memory((self.base, self.len), |page| {
-            // SAFETY: within the mapping, which is aligned to pages; the caller promises that
-            // nobody writes.
-            let words = unsafe {
-                std::slice::from_raw_parts(self.base.add(page * 4096).cast::<u64>().as_ptr(), 512)
-            };
-            if words.iter().any(|&word| word != 0) {
-                return;
-            }
-            if run.1 != page {
-                forget(run);
-                run.0 = page;
-            }
-            run.1 = page + 1;
-        });
-        // Where the kernel does not say, all stays.
-        if done.is_ok() {
-            forget(run);
-        }
-    }
-
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is this value's own; whoever drops it has made sure that nothing points
-        // there any more.
-        unsafe { unmap(self.base.as_ptr(), self.len) };
-    }
 }
 
 /// Bytes of memory: where they start, and how many.
@@ -282,6 +100,32 @@ pub(crate) fn bind(range: Bytes, node: u32, placement: Placement) -> Result<(), 
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
+/// A memfd that can be sealed; one that nobody ever executes, with `no_exec`, which Linux has since
+/// 6.3.
+///
+/// Not rustix's, whose way to fail is a jump on nothing in particular to valgrind, and to fail is
+/// what the first of two attempts does there.
+pub(crate) fn memfd_create(name: &CStr, no_exec: bool) -> Result<OwnedFd, Errno> {
+    const MFD_NOEXEC_SEAL: libc::c_uint = 8;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let flags = if no_exec { flags | MFD_NOEXEC_SEAL } else { flags };
+    // SAFETY: a name that ends with a zero.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: a descriptor made just now, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Keeps pages in memory from their first touch on.
+pub(crate) fn lock_on_fault(range: Bytes) -> Result<(), Errno> {
+    const MLOCK_ONFAULT: libc::c_uint = 1;
+    // SAFETY: it changes nothing in the memory.
+    let done = unsafe { libc::syscall(libc::SYS_mlock2, range.0.as_ptr(), range.1, MLOCK_ONFAULT) };
+    if done == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
 /// How long a file may be that this process writes; `None` where there is no limit, or the kernel
 /// does not say.
 ///
@@ -293,8 +137,8 @@ pub(crate) fn file_size_limit() -> Option<u64> {
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// The CPU that the calling thread runs on; 0 where the kernel does not say, for the same reason as
-/// above.
+/// The CPU that the calling thread runs on; 0 where the kernel does not say, which rustix takes for
+/// granted.
 pub(crate) fn current_cpu() -> usize {
     // SAFETY: it takes nothing and changes nothing.
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
@@ -309,7 +153,7 @@ pub(crate) fn pages_in_memory(range: Bytes) -> Result<u64, Errno> {
 
 /// Calls `f` with the number of each page of a range that the kernel has in memory, counted from
 /// its start.
-fn each_page_in_memory(range: Bytes, mut f: impl FnMut(usize)) -> Result<(), Errno> {
+pub(crate) fn each_page_in_memory(range: Bytes, mut f: impl FnMut(usize)) -> Result<(), Errno> {
     const PAGES: usize = 1 << 15;
     let mut seen = vec![0u8; PAGES];
     for start in (0..range.1).step_by(PAGES * 4096) {
@@ -326,6 +170,84 @@ fn each_page_in_memory(range: Bytes, mut f: impl FnMut(usize)) -> Result<(), Err
     Ok(())
 }
 
+/// Calls `f` with runs of pages of a range that the process has page tables for, each as its first
+/// page and how many. Takes time in proportion to these, not to the range: with
+/// `ioctl(PAGEMAP_SCAN)`, which Linux has since 6.7; by [`each_page_in_memory`] elsewhere.
+pub(crate) fn each_run_in_memory(
+    range: Bytes,
+    pagemap: Option<BorrowedFd<'_>>,
+    mut f: impl FnMut(usize, usize),
+) -> Result<(), Errno> {
+    let scanned = pagemap.is_some_and(|pagemap| scan(range, pagemap, &mut f).is_ok());
+    if scanned { Ok(()) } else { each_page_in_memory(range, |page| f(page, 1)) }
+}
+
+/// What the kernel knows of this process's pages, for [`each_run_in_memory`].
+pub(crate) fn pagemap() -> Option<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+fn scan(
+    range: Bytes,
+    pagemap: BorrowedFd<'_>,
+    f: &mut impl FnMut(usize, usize),
+) -> Result<(), Errno> {
+    /// `_IOWR('f', 16, struct pm_scan_arg)`.
+    const PAGEMAP_SCAN: u64 = 0xc060_6610;
+    const PRESENT: u64 = 1 << 3;
+    const SWAPPED: u64 = 1 << 4;
+    const ZERO_PAGE: u64 = 1 << 5;
+    const REGIONS: usize = 256;
+    /// `struct pm_scan_arg`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Scan {
+        size: u64,
+        flags: u64,
+        start: u64,
+        end: u64,
+        walk_end: u64,
+        regions: u64,
+        regions_len: u64,
+        max_pages: u64,
+        inverted: u64,
+        all_of: u64,
+        any_of: u64,
+        returned: u64,
+    }
+    let base = range.0.as_ptr().addr() as u64;
+    let (mut start, end) = (base, base + range.1 as u64);
+    // `struct page_region`: first byte, end, categories.
+    let mut regions = [[0u64; 3]; REGIONS];
+    while start < end {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            start,
+            end,
+            regions: regions.as_mut_ptr().expose_provenance() as u64,
+            regions_len: REGIONS as u64,
+            inverted: ZERO_PAGE,
+            all_of: ZERO_PAGE,
+            any_of: PRESENT | SWAPPED,
+            returned: PRESENT,
+            ..Scan::default()
+        };
+        // SAFETY: a request of the size that its number says, and room for as many regions.
+        let found =
+            unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as libc::Ioctl, &raw mut scan) };
+        let found = usize::try_from(found).map_err(|_| last_errno())?;
+        for [from, to, _] in &regions[..found.min(REGIONS)] {
+            f(((from - base) / 4096) as usize, ((to - from) / 4096) as usize);
+        }
+        if scan.walk_end <= start {
+            return Err(Errno::INVAL);
+        }
+        start = scan.walk_end;
+    }
+    Ok(())
+}
+
 pub(crate) fn last_errno() -> Errno {
     let raw = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
     Errno::from_raw_os_error(raw)
@@ -334,40 +256,43 @@ pub(crate) fn last_errno() -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapping::Mapping;
 
     #[test]
-    fn aligned_mappings_are_and_can_be_written_to_the_last_byte() {
-        for len in [4096, 1 << 20, 3 << 20] {
-            let rw = ProtFlags::READ | ProtFlags::WRITE;
-            let mapping = Mapping::aligned(len, 2 << 20, rw, MapFlags::NORESERVE).unwrap();
-            assert_eq!((mapping.base().addr().get() % (2 << 20), mapping.len()), (0, len));
+    fn what_is_in_memory_is_found_by_scanning_and_by_asking_page_for_page() {
+        let mapping = Mapping::zeroed(2048 * 4096).unwrap();
+        mapping.no_huge_pages();
+        let touched = [0, 1, 2, 700, 1023, 1024, 2047];
+        for page in touched {
             // SAFETY: within the mapping, which nobody else knows.
-            unsafe { mapping.base().add(len - 1).write(1) };
-            assert_eq!(pages_in_memory((mapping.base(), len)), Ok(1));
+            unsafe { mapping.base().add(page * 4096).write(1) };
         }
-        assert!(Mapping::aligned(usize::MAX, 4096, ProtFlags::empty(), MapFlags::empty()).is_err());
-        assert!(Mapping::zeroed(usize::MAX).is_err());
-    }
-
-    #[test]
-    fn pages_of_zeros_go_and_others_stay() {
-        let mapping = Mapping::zeroed(64 * 4096).unwrap();
-        for page in 0..64 {
-            let value = if page % 5 == 0 { 7 } else { 0 };
+        // More runs than fit into one answer.
+        for page in (1100..2000).step_by(2) {
             // SAFETY: within the mapping, which nobody else knows.
-            unsafe { mapping.base().add(page * 4096 + 4095).write(value) };
+            unsafe { mapping.base().add(page * 4096).write(1) };
         }
+        // SAFETY: within the mapping; reading maps the page of zeros, which is nobody's memory.
+        assert_eq!(unsafe { mapping.base().add(300 * 4096).read_volatile() }, 0);
         let range = (mapping.base(), mapping.len());
-        assert_eq!(pages_in_memory(range), Ok(64));
-        // SAFETY: nobody else knows of it.
-        unsafe { mapping.forget_zeros() };
-        assert_eq!(pages_in_memory(range), Ok(13));
-        for page in 0..64 {
-            // SAFETY: as above.
-            assert_eq!(
-                unsafe { mapping.base().add(page * 4096 + 4095).read() },
-                if page % 5 == 0 { 7 } else { 0 }
-            );
+        let all = |pagemap: Option<&OwnedFd>| {
+            let mut pages = Vec::new();
+            let pagemap = pagemap.map(std::os::fd::AsFd::as_fd);
+            each_run_in_memory(range, pagemap, |page, n| pages.extend(page..page + n)).unwrap();
+            pages
+        };
+        let expected: Vec<_> = (0..2048)
+            .filter(|p| touched.contains(p) || (1100..2000).contains(p) && p % 2 == 0)
+            .collect();
+        let slow: Vec<_> = all(None).into_iter().filter(|&page| page != 300).collect();
+        assert_eq!(slow, expected);
+        match pagemap() {
+            Some(pagemap) => {
+                let fast: Vec<_> =
+                    all(Some(&pagemap)).into_iter().filter(|&page| page != 300).collect();
+                assert_eq!(fast, expected);
+            }
+            None => println!("SKIPPED: /proc/self/pagemap cannot be opened"),
         }
     }
 

@@ -14,36 +14,120 @@
 //! guest of a shared CPU for that one call.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use freehold::CpuId;
 
 use crate::Error;
 use crate::core::{Core, Cpu};
 use crate::host::OwnedCpu;
-use crate::key::{Fast, Key, WAYS};
+use crate::key::{Fast, Key, Place, WAYS};
 
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
 
+/// A thread's arenas by number. Numbers are drawn once each, so that a multiplication spreads them.
+type Entries = HashMap<u64, Entry, BuildHasherDefault<Spread>>;
+
+/// The hasher of [`Entries`]: 2^64 divided by the golden ratio, as in Fibonacci hashing (Knuth, The
+/// Art of Computer Programming, volume 3, section 6.4).
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(self.0 ^ u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 thread_local! {
-    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(NonNull::dangling()) } }; WAYS] };
-    static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), place: Cell::new(NonNull::dangling()) } }; WAYS] };
+    static ENTRIES: RefCell<Entries> =
+        const { RefCell::new(HashMap::with_hasher(BuildHasherDefault::new())) };
     /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it
     /// has a destructor.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
+    /// The thread is inside a call on a CPU. Kept in builds with debug assertions only.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling thread's own CPU, for one call on it. In builds with debug assertions the thread
+/// counts as inside while this lives, so that a signal handler that calls meanwhile is found out.
+pub(crate) struct Own<'a> {
+    place: &'a Place,
+    _inside: Inside,
+}
+
+impl Own<'_> {
+    #[inline(always)]
+    fn add(&self, frames: u64) {
+        // SAFETY: the count lives as long as the core, which lives while somebody has the place.
+        let used = unsafe { self.place.used.as_ref() };
+        // Relaxed, both, and no read-modify-write: nobody else writes, and it is a statistic.
+        used.store(used.load(Ordering::Relaxed).wrapping_add(frames), Ordering::Relaxed);
+    }
+
+    /// Frames have been allocated on it.
+    #[inline(always)]
+    pub(crate) fn taken(&self, frames: u64) {
+        self.add(frames);
+    }
+
+    /// Frames have been freed on it.
+    #[inline(always)]
+    pub(crate) fn given(&self, frames: u64) {
+        self.add(frames.wrapping_neg());
+    }
+}
+
+impl Deref for Own<'_> {
+    type Target = OwnedCpu;
+    #[inline(always)]
+    fn deref(&self) -> &OwnedCpu {
+        &self.place.cpu
+    }
+}
+
+/// The thread is inside a call while this lives.
+struct Inside;
+
+impl Inside {
+    /// `None` where it is already: this is a signal handler.
+    #[inline(always)]
+    fn begin() -> Option<Self> {
+        if cfg!(debug_assertions) && INSIDE.replace(true) { None } else { Some(Self) }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
 }
 
 /// What a thread has in one arena.
 struct Entry {
     core: Arc<Core>,
     id: u64,
-    place: Place,
+    seat: Seat,
 }
 
-enum Place {
-    Exclusive(CpuId, Box<OwnedCpu>),
+enum Seat {
+    Exclusive(CpuId, Box<Place>),
     Shared(CpuId),
     /// Given up; only while an entry is dropped or changed.
     GivenUp,
@@ -51,9 +135,9 @@ enum Place {
 
 impl Entry {
     fn new(core: &Arc<Core>, id: u64) -> Self {
-        let mut entry = Self { core: Arc::clone(core), id, place: Place::GivenUp };
+        let mut entry = Self { core: Arc::clone(core), id, seat: Seat::GivenUp };
         if !entry.take_exclusive() {
-            entry.place = Place::Shared(core.slots.join(&core.engine));
+            entry.seat = Seat::Shared(core.slots.join(&core.engine));
         }
         entry
     }
@@ -68,15 +152,16 @@ impl Entry {
             core.slots.give(&core.engine, cpu);
             return false;
         };
-        self.place = Place::Exclusive(cpu, Box::new(owned));
+        let used = NonNull::from(core.used.of_slot(cpu.index()));
+        self.seat = Seat::Exclusive(cpu, Box::new(Place { cpu: owned, used }));
         true
     }
 
     fn cache(&self) {
-        let Place::Exclusive(_, owned) = &self.place else { return };
+        let Seat::Exclusive(_, place) = &self.seat else { return };
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
-            fast.cpu.set(NonNull::from(&**owned));
+            fast.place.set(NonNull::from(&**place));
             fast.id.set(self.id);
         });
     }
@@ -88,11 +173,11 @@ impl Drop for Entry {
             let fast = &fast[self.core.key().way()];
             if fast.id.get() == self.id {
                 fast.id.set(NOBODY);
-                fast.cpu.set(NonNull::dangling());
+                fast.place.set(NonNull::dangling());
             }
         });
         let core = &self.core;
-        let place = std::mem::replace(&mut self.place, Place::GivenUp);
+        let place = std::mem::replace(&mut self.seat, Seat::GivenUp);
         if core.stamp.is_forked() {
             // The slot is the parent's; a lock here may be held by a thread that does not exist in
             // this process.
@@ -100,21 +185,21 @@ impl Drop for Entry {
             return;
         }
         match place {
-            Place::Exclusive(cpu, owned) => {
+            Seat::Exclusive(cpu, owned) => {
                 drop(owned);
                 if !core.is_closed() {
                     core.slots.give(&core.engine, cpu);
                 }
             }
-            Place::Shared(cpu) => core.slots.leave(&core.engine, cpu),
-            Place::GivenUp => {}
+            Seat::Shared(cpu) => core.slots.leave(&core.engine, cpu),
+            Seat::GivenUp => {}
         }
     }
 }
 
 /// The calling thread's own CPU, if the cache knows it.
 #[inline(always)]
-pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
+pub(crate) fn fast(key: &Key) -> Option<Own<'_>> {
     // SAFETY: the core lives: the caller has the arena, or the core itself.
     let id = unsafe { key.id() };
     FAST.with(|fast| {
@@ -127,7 +212,8 @@ pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
         // thread's entry for it, which clears the cell before it drops the handle. An entry goes
         // when its thread ends or when its arena is closed, which cannot be while somebody has a
         // reference to the arena.
-        Some(unsafe { fast.cpu.get().as_ref() })
+        let place = unsafe { fast.place.get().as_ref() };
+        Some(Own { place, _inside: Inside::begin()? })
     })
 }
 
@@ -135,7 +221,7 @@ pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
 #[inline(always)]
 pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     match fast(&core.key()) {
-        Some(owned) => Ok(f(Cpu::Owned(owned))),
+        Some(own) => Ok(f(Cpu::Owned(&own))),
         None => enter_slow(core, f),
     }
 }
@@ -144,32 +230,34 @@ pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result
 #[inline(never)]
 fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
+    if INSIDE.get() {
+        return Err(Error::Reentered);
+    }
     let id = core.stamp.id();
     let place = ENTRIES.try_with(|entries| {
         let mut entries = entries.borrow_mut();
-        let at = match entries.iter().position(|entry| entry.id == id) {
-            Some(at) => at,
-            None => {
+        if !entries.contains_key(&id) {
+            if entries.len() == entries.capacity() {
                 // A good moment to let go of arenas that are gone.
-                entries.retain(|entry| !entry.core.is_closed());
-                entries.push(Entry::new(core, id));
-                KNOWN.set(true);
-                entries.len() - 1
+                entries.retain(|_, entry| !entry.core.is_closed());
             }
-        };
-        let entry = &mut entries[at];
-        if let Place::Shared(cpu) = entry.place {
+            entries.insert(id, Entry::new(core, id));
+            KNOWN.set(true);
+        }
+        let Some(entry) = entries.get_mut(&id) else { return Err(core.slots.keeper()) };
+        if let Seat::Shared(cpu) = entry.seat {
             if core.slots.has_free() && entry.take_exclusive() {
                 core.slots.leave(&core.engine, cpu);
             }
         }
         entry.cache();
-        match &entry.place {
-            Place::Exclusive(_, owned) => Ok(&raw const **owned),
-            Place::Shared(cpu) => Err(*cpu),
-            Place::GivenUp => Err(core.slots.keeper()),
+        match &entry.seat {
+            Seat::Exclusive(_, place) => Ok(&raw const place.cpu),
+            Seat::Shared(cpu) => Err(*cpu),
+            Seat::GivenUp => Err(core.slots.keeper()),
         }
     });
+    let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
     Ok(match place {
         // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
         Ok(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
@@ -187,7 +275,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
 #[inline(always)]
 pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     match fast(&core.key()) {
-        Some(owned) => Ok(f(Cpu::Owned(owned))),
+        Some(own) => Ok(f(Cpu::Owned(&own))),
         None => enter_to_free_slow(core, f),
     }
 }
@@ -196,21 +284,25 @@ pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Res
 #[inline(never)]
 fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
+    if INSIDE.get() {
+        return Err(Error::Reentered);
+    }
     let id = core.stamp.id();
     let mut place = None;
     if KNOWN.get() {
         // Where the storage is gone already, nobody's CPU will do.
         let _ = ENTRIES.try_with(|entries| {
             let Ok(entries) = entries.try_borrow() else { return };
-            let Some(entry) = entries.iter().find(|entry| entry.id == id) else { return };
+            let Some(entry) = entries.get(&id) else { return };
             entry.cache();
-            place = match &entry.place {
-                Place::Exclusive(_, owned) => Some(Ok(&raw const **owned)),
-                Place::Shared(cpu) => Some(Err(*cpu)),
-                Place::GivenUp => None,
+            place = match &entry.seat {
+                Seat::Exclusive(_, place) => Some(Ok(&raw const place.cpu)),
+                Seat::Shared(cpu) => Some(Err(*cpu)),
+                Seat::GivenUp => None,
             };
         });
     }
+    let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
     Ok(match place {
         // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
         Some(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
@@ -236,17 +328,32 @@ pub(crate) fn forget(core: &Core) {
     let id = core.stamp.id();
     // Where the storage is gone, so is the entry. In a forked child the number is 0 and no entry
     // has it.
-    let gone = ENTRIES.try_with(|entries| {
-        let mut entries = entries.borrow_mut();
-        let at = entries.iter().position(|entry| entry.id == id)?;
-        Some(entries.swap_remove(at))
-    });
+    let gone = ENTRIES.try_with(|entries| entries.borrow_mut().remove(&id));
     drop(gone);
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::Arena;
+
+    /// As in a signal handler that interrupts a call, on its own thread's CPU.
+    #[test]
+    fn a_call_within_a_call_is_refused_where_that_is_looked_for() {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let arena = Arena::builder(4 << 20).build().unwrap();
+        let frame = arena.frames(1).unwrap();
+        let key = arena.core().key();
+        let interrupted = fast(&key).unwrap();
+        assert_eq!(arena.frames(1).unwrap_err(), Error::Reentered);
+        drop(frame);
+        assert_eq!(arena.stats().refused_drops, 1, "its frame stays allocated");
+        drop(interrupted);
+        assert!(arena.frames(1).is_ok());
+        assert_eq!(arena.free_frames(), arena.stats().frames - 1);
+    }
 
     /// Also where others came and went in between. Tests beside this one have arenas too, so this
     /// is tried until they have few.

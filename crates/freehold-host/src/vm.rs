@@ -51,7 +51,7 @@ struct Owned<T>(NonNull<[T]>);
 
 // SAFETY: it is a box of them.
 unsafe impl<T: Send> Send for Owned<T> {}
-// SAFETY: as above; it gives no access to them.
+// SAFETY: it is a box of them. It gives no access to them.
 unsafe impl<T: Sync> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
@@ -116,7 +116,10 @@ impl HostVm {
         // well, and nobody else refers to them.
         let (tables, nodes) = unsafe { (page_tables.shared(), vmas.0.as_mut()) };
         let mut space = Some(Space::new(Self::SPACE, Self::FIRST, tables, nodes));
-        let spaces = Owned::new(1, || space.take().expect("there is one space"))?;
+        let spaces = Owned::new(1, || match space.take() {
+            Some(space) => space,
+            None => unreachable!("one space is asked for"),
+        })?;
         // SAFETY: all three are dropped after `vm`, and nobody has an exclusive reference.
         let vm = unsafe {
             Vm::new(mmu, arena.range().start, frames.shared(), mappings.shared(), spaces.shared())
@@ -131,9 +134,15 @@ impl HostVm {
                 allowed: "within the address space",
             });
         }
-        let (_frames, _mappings, _spaces, _tables, _vmas) =
-            (frames, mappings, spaces, page_tables, vmas);
-        Ok(Self { vm, _frames, _mappings, _spaces, _tables, _vmas, arena })
+        Ok(Self {
+            vm,
+            _frames: frames,
+            _mappings: mappings,
+            _spaces: spaces,
+            _tables: page_tables,
+            _vmas: vmas,
+            arena,
+        })
     }
 
     /// The mechanisms.

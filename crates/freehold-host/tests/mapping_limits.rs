@@ -179,7 +179,7 @@ fn areas_up_to_the_limit() -> bool {
         } else {
             limited(&cut)
         }
-        // SAFETY: as above.
+        // SAFETY: the area's own pages.
         assert_eq!(unsafe { at(area).read() }, i as u8);
     }
     assert_eq!(arena.free_frames(), free + punched);

@@ -600,7 +600,8 @@ fn a_forked_child_has_no_areas() {
         // SAFETY: the child's copy, which it does not use any more; it leaves without running
         // destructors.
         drop(unsafe { std::ptr::read(world.areas.mmu()) });
-        // SAFETY: as above.
+        // SAFETY: the child's copy, which it does not use any more; it leaves without running
+        // destructors.
         assert_eq!(unsafe { place.read() }, 7);
     });
     assert_eq!(kept, Ended::Survived);

@@ -97,7 +97,7 @@ fn a_folio_across_a_page_tables_end_goes_in_two_batches_and_leaves_its_neighbour
     assert_all_free(&fh);
 }
 
-/// The same at the end of the last table of an address space: behind it, in memory, the next
+/// As in the middle, so at the end of the last table of an address space: behind it, in memory, the next
 /// space's entries begin. The folio has more pages than fit before the end, and the next space
 /// shows frames of its own there.
 #[test]

@@ -74,8 +74,7 @@ struct Compared {
 
 impl Compared {
     fn new(args: &FidelityArgs, trace: &TraceFile) -> Result<Self, CliError> {
-        let recorded = Recorded::beside(trace, args.common.zoneinfo.as_deref())?
-            .ok_or_else(|| no_zoneinfo(trace))?;
+        let recorded = Recorded::beside(&args.common, trace)?.ok_or_else(|| no_zoneinfo(trace))?;
         let survey = passes::survey(&args.common, true, trace)?;
         let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
         let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
@@ -84,6 +83,16 @@ impl Compared {
                 "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and the zoneinfo with them",
             )
         })?;
+        let account = recorded.account(zone);
+        if !account.is_of_engines() {
+            let (order, largest) = (account.pageblock_order, account.max_order);
+            return Err(CliError::new(format!(
+                "{}: recorded with pageblocks of order {order} and orders to {largest}: no engine has \
+                 a kernel's lists for that",
+                trace.shown()
+            ))
+            .hint("'freehold replay' without a comparison runs such a trace page by page"));
+        }
         Ok(Self { recorded, survey, counts, zone })
     }
 
@@ -104,11 +113,14 @@ impl Compared {
             }
         }
         let machine = against_kernel::machine(&zone, passes::cpus(&args.common, &self.survey)?);
-        let layout = Some(self.recorded.layout(self.zone));
+        let layout = self.recorded.layout(self.zone);
+        self.recorded.compare(self.zone, trace, &layout, &machine)?;
+        let layout = Some(layout);
         let ticks = self.recorded.ticks.clone();
         let beginning = Beginning {
             origin: Origin::Recorded,
             layout,
+            account: Some(self.recorded.account(self.zone).clone()),
             cma: machine.cma(),
             tick_phase_ns,
             ticks,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  freehold  replay ── replay_args, machine, passes, fidelity, notes: traces through engines
+//!            look     how fragmented a machine's memory is
 //!            record   a trace of the running kernel
 //!            engines  what can be named
 //!            tools    bench, simulate, report, ...: programs of their own, started as cargo starts its
@@ -15,6 +16,7 @@
 
 mod engines;
 mod fidelity;
+mod look;
 mod machine;
 mod notes;
 mod passes;
@@ -46,6 +48,7 @@ Examples:
   freehold simulate -w kernel-build-like --cpus 1,32,1024
                                                 the same engines on machines that are not at hand
   freehold soak --minutes 60                    everything at once on many threads
+  freehold look                                 how fragmented this machine's memory is
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the \
@@ -68,6 +71,8 @@ struct Cli {
 enum Command {
     /// Replay traces through engines and print a comparison.
     Replay(Box<replay_args::ReplayArgs>),
+    /// Show how fragmented a machine's memory is, without a trace.
+    Look(look::LookArgs),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),
     /// List the engines and switches that can be named.
@@ -93,6 +98,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit_code(match cli.command {
         None => replay::run(&replay_args::ReplayArgs::sample()),
         Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Look(args)) => look::run(&args),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
         Some(Command::Tool(tool)) => return tool.run(),

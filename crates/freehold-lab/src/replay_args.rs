@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use freehold_trace::kernel::Kernel;
+
 use freehold_labkit::cli::given::Shown;
-use freehold_labkit::cli::size::{Memory, parse_memory, parse_percent, parse_share};
+use freehold_labkit::cli::size::{
+    Memory, parse_memory, parse_page_size, parse_percent, parse_share,
+};
 use freehold_labkit::engines::EngineSpec;
 use freehold_labkit::replay::SAMPLES;
 use freehold_labkit::replay::sizing::CPUS_MAX;
@@ -30,6 +34,9 @@ Examples:
 {\"traces\": [...]} of such documents for several traces.";
 
 const THREADS: &str = "\
+A CPU's calls stay in their order; a free waits for its allocation; nothing else is ordered, but that no thread is more than \
+4,096 operations ahead of another.
+
 Prints waits for locks, PCP trylock failures, calls that went past the PCP to the zone, and waits for another CPU's PCP lock \
 (the inversion of order that reviewers of pcp-buddy feared): they differ from run to run, and with the machine. Threads run \
 at full speed, without the work between calls, so locks are contended more often than in the recording; on two cores a \
@@ -79,12 +86,12 @@ pub(super) struct ReplayArgs {
 pub(super) enum Mode {
     /// Replay each CPU's calls on a thread of its own, all against the engine's real locks.
     Threads(ThreadsArgs),
-    /// Compare refills and drains with what the recording kernel itself counted in the trace.
+    /// Compare refills and drains of engine 6.18 (or those given) with what the recording kernel
+    /// itself counted in the trace.
     Fidelity(FidelityArgs),
 }
 
-/// A CPU's calls stay in their order; a free waits for its allocation; nothing else is ordered, but
-/// that no thread is more than 4,096 operations ahead of another.
+/// Arguments of `freehold replay threads`.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = THREADS)]
 pub(super) struct ThreadsArgs {
@@ -102,8 +109,7 @@ pub(super) struct ThreadsArgs {
     pub(super) interrupts: f64,
 }
 
-/// Compares refills and drains of engine 6.18 (or those given) with what the recording kernel
-/// itself counted in the trace.
+/// Arguments of `freehold replay fidelity`.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = FIDELITY)]
 pub(super) struct FidelityArgs {
@@ -143,6 +149,15 @@ pub(super) struct Common {
 
     #[command(flatten)]
     pub(super) shown: Shown,
+
+    /// The kernel that recorded the trace, as `uname -r` prints it: what its numbers mean (flags,
+    /// migratetypes). Default: what the trace's own header says.
+    #[arg(long, value_name = "VERSION")]
+    pub(super) kernel: Option<Kernel>,
+
+    /// The page size of the recorded machine, where the number of orders does not tell it.
+    #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
+    pub(super) page_size: Option<u64>,
 }
 
 /// The machine, where it need not be the recorded one.

@@ -1,5 +1,5 @@
-//! A page-frame allocator in which groups of CPUs own pageblocks, CPUs lease words of them, and
-//! every freed frame goes home.
+//! A page-frame allocator without locks, in which CPUs lease words of pageblocks and every freed
+//! frame goes home.
 //!
 //! A machine's memory is an array of **frames** of 4 KiB, named by their **PFN** ([`Pfn`]).
 //! Requests are for `2^order` neighbouring, naturally aligned frames ([`Order`], up to 1 GiB). 512
@@ -8,14 +8,14 @@
 //! of memory. Allocators keep state per **CPU** ([`CpuId`]).
 //!
 //! Free frames are bits in their block's eight words, so neighbours are merged by being neighbours,
-//! an allocated frame carries no order, and splitting costs nothing. The CPUs that share a cache
-//! hold blocks together, as a **group**; a CPU **leases** words of 64 frames and allocates and
-//! frees in them with plain loads and stores; any other free is one atomic operation on the frame's
-//! word, visible where it is made. Freeing never waits for a lock.
+//! an allocated frame carries no order, and splitting costs nothing. A CPU **leases** words of 64
+//! frames and allocates and frees in them with plain loads and stores; any other free is one atomic
+//! operation on the frame's word, visible where it is made. Which block has a free run of which size
+//! is on the zone's **scoreboard**, plain bitmaps that whoever frees or searches in vain corrects. No
+//! allocation and no free waits for a lock.
 //!
-//! No heap: the caller hands over the metadata memory, 112 bytes for each 2 MiB managed (56 KiB a
-//! GiB, 0.0053 %), written section by section when first used, and a few KiB for each CPU and each
-//! group.
+//! No heap: the caller hands over the metadata memory, 100 bytes for each 2 MiB managed (50 KiB a
+//! GiB, 0.0048 %), written section by section when first used, and a few KiB for each CPU.
 //!
 //! | room | what |
 //! |---|---|
@@ -23,8 +23,7 @@
 //! | `boot` | from a memory map to an allocator in one call |
 //! | `block` | a pageblock's metadata: words, tag, leases, class; the way from a PFN to it |
 //! | `cpu` | what a CPU has: leases, hints, a whole block or two, and the door to it |
-//! | `group` | free lists and inbox of those that hold blocks together |
-//! | `zone` | the bitmap of whole blocks, watermarks |
+//! | `zone` | the bitmap of whole blocks, the scoreboard of the others, watermarks |
 //! | `transfer` | the one way in which blocks and words change hands |
 //! | `calls` | allocating and freeing: one handle, two doors to its CPU |
 //! | `inspect` | statistics, and the walk that proves the invariants |
@@ -65,25 +64,16 @@ compile_error!(
     "freehold needs 64-bit atomics, which this target lacks: a word of 64 frames is one"
 );
 
-#[cfg(all(feature = "conformance", any(loom, shuttle)))]
-compile_error!(
-    "feature conformance tells of the machine's atomics; loom and shuttle have their own"
-);
-
-#[cfg(feature = "conformance")]
-extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
 mod block;
 mod boot;
 mod calls;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod cpu;
 mod freehold;
-mod group;
 mod inspect;
+mod lock;
 #[cfg(all(test, loom))]
 mod loom_orderings;
 #[cfg(all(test, loom))]
@@ -126,7 +116,6 @@ pub use types::migratetype::Migratetype;
 pub use types::order::{ORDERS, Order};
 pub use types::pfn::{FrameRange, Pfn};
 pub use types::request::Request;
-pub use zone::counters::WORK_BUCKETS;
 
 /// The page that package registries show, here so that its example is compiled and run.
 #[cfg(doctest)]

@@ -75,7 +75,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "fuzz",
-        title: "a minute of fuzzing from the committed corpus, under AddressSanitizer",
+        title: "a minute of fuzzing from the committed corpora, under AddressSanitizer",
         beside: true,
         run: fuzz,
         ..PROOF
@@ -147,6 +147,11 @@ fn host_tests<'a>(run: &Run, mut job: Job<'a>, names: &[&str]) -> Job<'a> {
     job
 }
 
+/// What of the arena's tests is short enough for valgrind and AddressSanitizer: modules of `suite`,
+/// and all of the other programs named.
+const SAFE_ALONE: &str = "-- --skip examples:: --skip model:: --skip real_memory_threads:: --skip release:: --skip threads:: \
+     --skip virtual_memory::";
+
 fn valgrind(run: &Run) -> Result<(), String> {
     if !ask::has("valgrind") {
         run.skip("the arena under valgrind: it is not installed");
@@ -159,7 +164,7 @@ fn valgrind(run: &Run) -> Result<(), String> {
     let job = run
         .cargo("test --quiet -p freehold-host")
         .env(&runner, "valgrind --quiet --error-exitcode=9");
-    host_tests(run, job, &["handles", "extend", "misuse", "faults_injected"]).must()
+    host_tests(run, job, &["suite", "faults_injected"]).words(SAFE_ALONE).must()
 }
 
 fn asan(run: &Run) -> Result<(), String> {
@@ -184,7 +189,7 @@ fn asan(run: &Run) -> Result<(), String> {
             .target("asan")
     };
     test("freehold").words("--lib --tests").must()?;
-    host_tests(run, test("freehold-host"), &["handles", "extend", "misuse", "resize"]).must()
+    host_tests(run, test("freehold-host"), &["suite", "resize"]).words(SAFE_ALONE).must()
 }
 
 /// What of the arena's tests ThreadSanitizer runs. It needs for itself what most of the others are
@@ -193,26 +198,14 @@ fn asan(run: &Run) -> Result<(), String> {
 /// | left out | why |
 /// |---|---|
 /// | `faults_injected` | refuses system calls, ThreadSanitizer's own among them |
-/// | `limits`, `mapping_limits` | set limits on memory, descriptors and mappings |
-/// | `trouble` | limits, and children that are forked while threads run |
-/// | `real_memory_{fork,areas,defects,signals}` | forked children, of which some must end by SIGSEGV |
+/// | `kernel`, `mapping_limits` | limits on memory, descriptors and mappings, filters, and children that are forked while threads run |
+/// | `real_memory_{areas,defects}` | forked children, of which some must end by SIGSEGV |
 /// | `resize` | counts what the process has resident |
 /// | `stopped` | a signal is put off until its thread makes a call that blocks: nobody is stopped in the middle of a call |
 /// | `real_memory_model` | a million steps on one thread, 45 s: passes, and has nothing to show here |
-/// | `locked_memory_stays` (in `release`) | mlock(2) is made to do nothing |
-/// | `the_fault_handler` (in `examples`) | maps memory beside threads that use it, which here is a write to all of it |
-const UNDER_TSAN: [&str; 10] = [
-    "handles",
-    "extend",
-    "misuse",
-    "model",
-    "threads",
-    "own_threads",
-    "release",
-    "examples",
-    "virtual_memory",
-    "real_memory_threads",
-];
+/// | `locked_memory_stays` (in `suite`) | mlock(2) is made to do nothing |
+/// | `the_fault_handler` (in `suite`) | maps memory beside threads that use it, which here is a write to all of it |
+const UNDER_TSAN: [&str; 1] = ["suite"];
 
 fn tsan(run: &Run) -> Result<(), String> {
     if !ask::sanitized_host() {
@@ -270,17 +263,24 @@ fn fuzz(run: &Run) -> Result<(), String> {
         run.skip("fuzzing needs cargo-fuzz, which cannot be installed; the corpus is replayed by the tests");
         return Ok(());
     }
-    // What is found goes to the first folder, so that a run leaves the working tree alone.
-    let found = target().join("fuzz-corpus");
-    std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
-    run.cargo_in("proofs/fuzz", "+nightly fuzz run --fuzz-dir . --target-dir")
-        .arg(target().join("fuzz"))
-        .words("operations")
-        .arg(found)
-        .words("corpus/operations -- -max_total_time=60 -max_len=1024 -timeout=20 -verbosity=0")
-        .words("-print_final_stats=1")
-        .env("PATH", path)
-        .must()
+    for (name, options) in [
+        ("operations", "-max_total_time=40 -max_len=1024"),
+        ("texts", "-max_total_time=20 -max_len=4096"),
+    ] {
+        // What is found goes to the first folder, so that a run leaves the working tree alone.
+        let found = target().join("fuzz-corpus").join(name);
+        std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
+        run.cargo_in("proofs/fuzz", "+nightly fuzz run --fuzz-dir . --target-dir")
+            .arg(target().join("fuzz"))
+            .arg(name)
+            .arg(found)
+            .arg(format!("corpus/{name}"))
+            .words("-- -timeout=20 -verbosity=0 -print_final_stats=1")
+            .words(options)
+            .env("PATH", &path)
+            .must()?;
+    }
+    Ok(())
 }
 
 fn mutants(run: &Run) -> Result<(), String> {

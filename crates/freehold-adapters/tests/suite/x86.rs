@@ -135,7 +135,7 @@ fn page_tables_of_the_real_crate() {
     }
     let huge: PhysFrame<Size2MiB> = users.allocate_frame().unwrap();
     let huge_page = Page::<Size2MiB>::containing_address(VirtAddr::new(0x5000_0000_0000));
-    // SAFETY: as above.
+    // SAFETY: these tables are never loaded.
     unsafe { tables.map_to(huge_page, huge, flags, &mut frames).unwrap().ignore() };
     for (i, frame) in mapped.iter().enumerate() {
         let address = page(i as u64).start_address() + 0x123;

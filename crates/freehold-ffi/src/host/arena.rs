@@ -132,9 +132,15 @@ pub unsafe extern "C" fn freehold_arena_destroy(
         answer(error, || {
             let handle = arena.as_mut().ok_or(Failure::Null("arena"))?;
             let Some(this) = handle.as_mut() else { return Ok(()) };
-            this.check()?;
-            // Relaxed: as in `check`.
-            this.magic.store(ENDED, Ordering::Relaxed);
+            // AcqRel, Acquire: of threads that end an arena at once, one does; what the others did
+            // with it before comes before that.
+            if this
+                .magic
+                .compare_exchange(LIVE, ENDED, Ordering::AcqRel, Ordering::Acquire)
+                .is_err()
+            {
+                return this.check().and(Err(Failure::Ended));
+            }
             ManuallyDrop::drop(&mut this.arena);
             // What a thread that panicked has left is as good as ever.
             ENDED_HANDLES.lock().unwrap_or_else(PoisonError::into_inner).push(this);

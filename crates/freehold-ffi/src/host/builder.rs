@@ -30,6 +30,8 @@ pub enum Backing {
     HugePages = 2,
     /// Huge pages set aside by the administrator (vm.nr_hugepages).
     Hugetlb = 3,
+    /// Huge pages of 1 GiB set aside by the administrator, in whole ones; nothing is given back.
+    Hugetlb1G = 4,
 }
 
 /// What a forked child finds at the arena's addresses.
@@ -73,7 +75,7 @@ pub struct ArenaBuilder(Builder);
 ///
 /// `builder` is null or comes from [`freehold_arena_builder_new`], is not destroyed and nobody
 /// else's meanwhile.
-unsafe fn turn(
+pub(crate) unsafe fn turn(
     builder: *mut ArenaBuilder,
     error: *mut Error,
     knob: impl FnOnce(Builder) -> Result<Builder, Failure>,
@@ -161,6 +163,7 @@ pub unsafe extern "C" fn freehold_arena_builder_backing(
                 1 => HostBacking::Memfd,
                 2 => HostBacking::HugePages,
                 3 => HostBacking::Hugetlb,
+                4 => HostBacking::Hugetlb1G,
                 value => return Err(choice("backing", value, "a freehold_backing")),
             }))
         })

@@ -63,7 +63,7 @@ unsafe fn released_by(
     Ok(())
 }
 
-/// Where a frame is; null for frames of other arenas. Reading and writing there is for who has the
+/// Where a frame is; null for frames of other arenas. Reading and writing there is for whoever has the
 /// frame.
 ///
 /// Thread safety: any thread, at any time.

@@ -3,6 +3,8 @@
 pub mod arena;
 pub mod builder;
 pub mod frames;
+pub mod knobs;
 pub mod memory;
+pub mod pins;
 pub mod resize;
 pub mod stats;

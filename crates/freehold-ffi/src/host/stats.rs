@@ -1,9 +1,10 @@
 //! What an arena tells about itself.
 
+use core::ffi::{CStr, c_char};
 use core::mem::offset_of;
 
 use crate::arguments::{Versioned, put_sized, wanted_sized};
-use crate::error::{Error, answer};
+use crate::error::{Error, Failure, answer};
 use crate::host::arena::{Arena, live};
 use crate::stats::{Totals, ZoneStats, no_zone};
 use crate::status::Status;
@@ -46,6 +47,14 @@ pub struct ArenaStats {
     pub frames_reserved: u64,
     /// Threads use the biased lock.
     pub biased: bool,
+    /// Frames in use. Exact while nothing runs.
+    pub frames_used: u64,
+    /// Frames that are free, wherever they are held.
+    pub frames_free: u64,
+    /// Frames given back out of blocks in use so far, each time counted.
+    pub frames_released: u64,
+    /// The most blocks that the OS may back; 0 where there is no limit.
+    pub blocks_resident_limit: u64,
 }
 
 impl From<freehold_host::Stats> for ArenaStats {
@@ -67,6 +76,10 @@ impl From<freehold_host::Stats> for ArenaStats {
             late_double_frees: stats.late_double_frees,
             frames_reserved: stats.frames_reserved,
             biased: stats.biased,
+            frames_used: stats.frames_used,
+            frames_free: stats.frames_free,
+            frames_released: stats.frames_released,
+            blocks_resident_limit: stats.blocks_resident_limit,
         }
     }
 }
@@ -95,6 +108,84 @@ pub unsafe extern "C" fn freehold_arena_read_stats_sized(
         answer(error, || {
             wanted_sized(stats, size, "stats")?;
             put_sized(stats, size, live(arena)?.stats().into());
+            Ok(())
+        })
+    }
+}
+
+/// Writes a text and a zero into as much room as there is, as snprintf does.
+///
+/// # Safety
+///
+/// `buffer` is null or can be written to, `size` bytes; `length` is null or can be written to.
+unsafe fn put_text(text: &str, buffer: *mut c_char, size: usize, length: *mut usize) {
+    if !buffer.is_null() && size > 0 {
+        let fits = text.len().min(size - 1);
+        // SAFETY: the caller's promise: room for that and the zero.
+        unsafe {
+            core::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), fits);
+            buffer.add(fits).write(0);
+        }
+    }
+    if !length.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { length.write(text.len()) };
+    }
+}
+
+/// The statistics as one JSON object, with a terminating zero, cut off where there is not enough
+/// room; `length`, unless it is null, gets how long it is without the zero.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed; `buffer` is null or can be
+/// written to, `size` bytes; `length` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_json(
+    arena: *const Arena,
+    buffer: *mut c_char,
+    size: usize,
+    length: *mut usize,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            put_text(&live(arena)?.stats().json(), buffer, size, length);
+            Ok(())
+        })
+    }
+}
+
+/// The statistics in Prometheus' text format, with `name` as the label `arena`; the rest is as for
+/// `freehold_arena_json`.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `arena` is null or comes from this library and is not destroyed; `name` is null or ends with a
+/// zero; `buffer` is null or can be written to, `size` bytes; `length` and `error` are null or can
+/// be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_prometheus(
+    arena: *const Arena,
+    name: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+    length: *mut usize,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            if name.is_null() {
+                return Err(Failure::Null("name"));
+            }
+            let name = CStr::from_ptr(name).to_string_lossy();
+            put_text(&live(arena)?.stats().prometheus(&name), buffer, size, length);
             Ok(())
         })
     }

@@ -11,8 +11,7 @@ use crate::status::Status;
 
 /// Allocates what the request says on an owned CPU; writes the first frame to `pfn`.
 ///
-/// Constant time from what the CPU holds; otherwise a refill, which does a bounded amount of work
-/// under the zone lock; before failing, every CPU is asked.
+/// The work is that of `freehold_alloc`.
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.

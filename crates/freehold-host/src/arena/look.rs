@@ -10,15 +10,24 @@ use crate::stats::Stats;
 use crate::{Error, thread};
 
 impl Arena {
-    /// Counters, and what is resident. Takes no time to speak of.
+    /// Counters, what is in use, free and resident. Takes time in proportion to the
+    /// [slots](crate::Builder::slots), and none to the memory: no block is looked at.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Inner { core, notes, release, memory, .. } = &*self.inner;
+        let Inner { core, notes, release, memory, pins, .. } = &*self.inner;
         // Relaxed: statistics.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let forked = core.stamp.is_forked();
+        let (used, allocs) = (core.used.frames(), core.engine.totals().cpus.allocs);
+        let checks = self.inner.checks.as_ref().map_or(0, crate::checks::Checks::bytes);
         Stats {
             frames: memory.range().len(),
+            frames_used: used,
+            frames_free: memory.range().len().saturating_sub(used),
+            blocks_resident_limit: self.inner.watch.limit.unwrap_or(0),
+            allocations_by_order: std::array::from_fn(|order| {
+                allocs.iter().map(|of_type| of_type[order]).sum()
+            }),
             blocks: memory.range().len() / freehold::PAGEBLOCK_FRAMES,
             frames_reserved: memory.reserved().len(),
             blocks_resident: notes.resident(),
@@ -35,7 +44,7 @@ impl Arena {
             // Behind a lock, which a forked child must not wait for.
             threads_sharing: if forked { 0 } else { core.slots.sharing().into() },
             biased: core.biased(),
-            metadata_bytes: core.metadata_bytes() + notes.bytes(),
+            metadata_bytes: core.metadata_bytes() + notes.bytes() + pins.bytes() + checks,
             refused_drops: read(&self.refused_drops),
             late_double_frees: core.engine.platform().late_double_frees(),
         }

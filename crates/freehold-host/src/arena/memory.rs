@@ -10,7 +10,7 @@ use crate::Error;
 use crate::memory::{Backing, Memory};
 
 impl Arena {
-    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for who
+    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for whoever
     /// has the frame.
     #[inline]
     #[must_use]
@@ -41,13 +41,13 @@ impl Arena {
     }
 
     /// The memfd behind the frames, for a second mapping: frame `pfn` is at
-    /// [`offset`](Self::offset). `None` for other kinds of memory.
+    /// [`offset`](Self::offset). `None` for other kinds of memory, and where the program has closed
+    /// the descriptor, as daemons do that close every one they do not know.
     ///
     /// # Safety
     ///
     /// Whoever reads or writes frames through the file, or through another mapping of it, must have
-    /// those frames: a handle's slice relies on nobody else writing there. The file's size must
-    /// stay as it is: a byte behind the end of a file cannot be touched.
+    /// those frames: a handle's slice relies on nobody else writing there. The file's size is sealed.
     #[must_use]
     pub unsafe fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.memory.file()
@@ -88,7 +88,7 @@ impl Arena {
         done
     }
 
-    /// The same for frames that somebody has, of which there is a note.
+    /// [`populate`](Self::populate) for frames that somebody has, of which there is a note.
     pub(crate) fn populate_handed_out(&self, range: FrameRange) -> Result<(), Error> {
         self.core.check_fork()?;
         self.check_inside(range)?;
@@ -104,6 +104,12 @@ impl Arena {
     pub fn frames_in_memory(&self, range: FrameRange) -> Result<u64, Error> {
         self.check_inside(range)?;
         self.inner.memory.in_memory(range)
+    }
+
+    /// An error for frames that are not the arena's, or for none; and in a forked child.
+    pub(crate) fn check_range(&self, range: FrameRange) -> Result<(), Error> {
+        self.core.check_fork()?;
+        self.check_inside(range)
     }
 
     pub(super) fn check_inside(&self, range: FrameRange) -> Result<(), Error> {

@@ -16,6 +16,7 @@ use freehold::Pfn;
 pub use self::handle::Handle;
 use crate::Error;
 use crate::background::Background;
+use crate::checks::{Checks, ON_THE_FAST_WAY};
 use crate::core::Core;
 use crate::inner::Inner;
 use crate::key::Key;
@@ -25,15 +26,17 @@ use crate::thread;
 /// An arena of real page frames. See the [crate's documentation](crate).
 ///
 /// All calls take `&self` and may be made from any thread. They are not for signal handlers: a
-/// thread that is interrupted inside its own CPU's state must not enter it again.
+/// thread that is interrupted inside its own CPU's state must not enter it again. Builds with debug
+/// assertions refuse that ([`Error::Reentered`]); others rely on it.
 ///
 /// The calls by frame number are the raw ones: nothing frees such frames but a free, and whoever
 /// frees must be right about who uses them. [`frames`](Self::frames) and its kin return handles
 /// that do it by themselves.
 pub struct Arena {
-    /// What a thread finds its CPU by: a copy of `core.key`, two loads less on every call.
+    /// What a thread finds its CPU by: a copy of `core.key`, two loads less on every call; none
+    /// where the slow way has checks to make.
     key: Key,
-    /// The same as `inner.core`: one load less on every call.
+    /// A copy of `inner.core`: one load less on every call.
     core: Arc<Core>,
     pub(crate) inner: Arc<Inner>,
     background: Option<Background>,
@@ -43,7 +46,11 @@ pub struct Arena {
 impl Arena {
     pub(crate) fn new(inner: Arc<Inner>, background: Option<Background>) -> Self {
         Self {
-            key: inner.core.key(),
+            key: if ON_THE_FAST_WAY || inner.checks.is_none() {
+                inner.core.key()
+            } else {
+                Key::of_none()
+            },
             core: Arc::clone(&inner.core),
             inner,
             background,
@@ -94,6 +101,12 @@ impl Arena {
 
     pub(crate) fn pointer_unchecked(&self, pfn: Pfn) -> *mut u8 {
         self.inner.memory.pointer(pfn)
+    }
+
+    /// What the fast way has to look at: nothing in optimised builds.
+    #[inline(always)]
+    fn fast_checks(&self) -> Option<&Checks> {
+        if ON_THE_FAST_WAY { self.inner.checks.as_ref() } else { None }
     }
 
     /// A handle's frames could not be freed.

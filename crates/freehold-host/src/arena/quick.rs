@@ -15,6 +15,7 @@
 use freehold::{FrameRange, Migratetype, Order, Pfn};
 
 use super::Arena;
+use crate::checks::ON_THE_FAST_WAY;
 use crate::request::FrameRequest;
 use crate::thread;
 
@@ -79,14 +80,20 @@ fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
 #[inline(always)]
 fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
-    let cpu = if const { ORDER < IN_WORD } { thread::fast(&arena.key) } else { None };
-    if let Some(cpu) = cpu {
-        if let Some(pfn) = cpu.alloc_in_hand(order, Migratetype::Movable) {
-            if arena.inner.notes.is_news(pfn, order.frames()) {
-                return noted::<ORDER>(arena, pfn);
-            }
-            return Some(pfn);
+    let in_hand = if const { ORDER < IN_WORD } {
+        thread::fast(&arena.key).and_then(|cpu| {
+            let found = cpu.alloc_in_hand(order, Migratetype::Movable)?;
+            cpu.taken(order.frames());
+            Some(found)
+        })
+    } else {
+        None
+    };
+    if let Some(pfn) = in_hand {
+        if arena.inner.notes.is_news(pfn, order.frames()) {
+            return noted::<ORDER>(arena, pfn);
         }
+        return Some(pfn);
     }
     take_far::<ORDER>(arena)
 }
@@ -94,9 +101,14 @@ fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
 #[inline(never)]
 fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
-    let pfn = thread::fast(&arena.key)?.alloc(FrameRequest::new(order).request()).ok()?;
+    let pfn = {
+        let cpu = thread::fast(&arena.key)?;
+        let pfn = cpu.alloc(FrameRequest::new(order).request()).ok()?;
+        cpu.taken(order.frames());
+        pfn
+    };
     if arena.inner.notes.is_news(pfn, order.frames()) {
-        arena.note(pfn, order);
+        arena.note(pfn, order).ok()?;
     }
     Some(pfn)
 }
@@ -104,7 +116,7 @@ fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
 #[cold]
 #[inline(never)]
 fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
-    arena.note(pfn, const { order(ORDER) });
+    arena.note(pfn, const { order(ORDER) }).ok()?;
     Some(pfn)
 }
 
@@ -114,7 +126,14 @@ fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
 fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     let order = const { order(ORDER) };
     let whole = range.end.get().wrapping_sub(range.start.get()) == order.frames();
-    if whole && thread::fast(&arena.key).is_some_and(|cpu| cpu.free_in_hand(range.start, order)) {
+    let freed = |cpu: thread::Own<'_>| {
+        let freed = cpu.free_in_hand(range.start, order);
+        if freed {
+            cpu.given(order.frames());
+        }
+        freed
+    };
+    if whole && thread::fast(&arena.key).is_some_and(freed) {
         return;
     }
     give_far::<ORDER>(arena, range);
@@ -128,7 +147,13 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     if range.end.get().wrapping_sub(start.get()) != order.frames() || !start.is_aligned(order) {
         return give_long(arena, range);
     }
-    let freed = thread::fast(&arena.key).is_some_and(|cpu| cpu.free(start, order).is_ok());
+    let freed = thread::fast(&arena.key).is_some_and(|cpu| {
+        let freed = cpu.free(start, order).is_ok();
+        if freed {
+            cpu.given(order.frames());
+        }
+        freed
+    });
     if !freed {
         // Made anew, so that the end need not be kept.
         give_long(arena, FrameRange { start, end: Pfn::new(start.get() + order.frames()) });
@@ -139,6 +164,9 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
 /// again.
 #[inline(never)]
 fn give_long(arena: &Arena, range: FrameRange) {
+    if !ON_THE_FAST_WAY {
+        arena.ending(range);
+    }
     if let Err(error) = arena.give_range(range) {
         arena.refuse_drop(error);
     }
@@ -153,16 +181,23 @@ impl Arena {
     /// So many neighbouring frames, where the calling thread's own CPU has them at hand.
     #[inline(always)]
     pub(crate) fn quick(&self, count: u64) -> Option<Pfn> {
-        if count == 1 {
+        let start = if count == 1 {
             take_chunk::<0>(self)
         } else {
             TAKE[count.trailing_zeros() as usize](self, count)
+        };
+        if let (Some(checks), Some(start)) = (self.fast_checks(), start) {
+            checks.began(start);
         }
+        start
     }
 
     /// Frees what a handle had: all that its drop does.
     #[inline(always)]
     pub(crate) fn give_frames(&self, range: FrameRange) {
+        if ON_THE_FAST_WAY {
+            self.ending(range);
+        }
         let count = range.end.get().wrapping_sub(range.start.get());
         GIVE[count.trailing_zeros() as usize](self, range);
     }

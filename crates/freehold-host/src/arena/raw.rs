@@ -1,11 +1,15 @@
 //! Frames by number: allocating and freeing them. The short way of handles is in `quick.rs`.
 
-use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
+use freehold::{
+    AllocError, FRAME_SIZE, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
+};
 
 use super::Arena;
+use crate::inner::Inner;
+use crate::pass::{Which, pass};
 use crate::release::Passing;
 use crate::request::FrameRequest;
-use crate::{Error, thread};
+use crate::{Error, events, thread};
 
 impl Arena {
     /// Allocates `2^order` frames, naturally aligned.
@@ -15,7 +19,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Alloc`], [`Error::Forked`]; nothing has changed then.
+    /// [`Error::Alloc`], [`Error::Limit`], [`Error::Forked`]; nothing has changed then.
     #[inline(always)]
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, Error> {
         self.request(FrameRequest::new(order).migratetype(migratetype))
@@ -29,19 +33,30 @@ impl Arena {
     #[inline(always)]
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
         let mut failed = None;
-        if let Some(cpu) = thread::fast(&self.key).filter(|_| !request.is_large()) {
-            match cpu.alloc(request.request()) {
+        let fast = if request.is_large() { None } else { thread::fast(&self.key) };
+        let attempt = |cpu: thread::Own<'_>| {
+            let pfn = cpu.alloc(request.request())?;
+            cpu.taken(request.order().frames());
+            Ok(pfn)
+        };
+        if let Some(tried) = fast.map(attempt) {
+            match tried {
                 Ok(pfn) => {
+                    if let Some(checks) = self.fast_checks() {
+                        checks.began(pfn);
+                    }
                     if self.inner.notes.is_news(pfn, request.order().frames()) {
-                        self.note(pfn, request.order());
+                        self.note(pfn, request.order())?;
                     }
                     return Ok(pfn);
                 }
                 Err(error) => failed = Some(error),
             }
         }
-        let pfn = self.request_slow(request, failed)?;
-        self.note(pfn, request.order());
+        let frames = request.order().frames();
+        let pfn = self.persist(frames, || self.request_slow(request, failed.take()))?;
+        self.began(pfn);
+        self.note(pfn, request.order())?;
         Ok(pfn)
     }
 
@@ -50,9 +65,29 @@ impl Arena {
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
         let order = Self::quick_order(count).filter(|_| thread::fast(&self.key).is_some());
-        let range = self.find_range(count, order.map(|order| AllocError::NoMemory { order }))?;
-        self.inner.notes.handed_out(range, |_| {});
+        let mut failed = order.map(|order| AllocError::NoMemory { order });
+        let range = self.persist(count, || self.find_range(count, failed.take()))?;
+        self.began(range.start);
+        self.hand_out(range, |_| {})?;
         Ok(range.start)
+    }
+
+    /// An allocation starts there, where that is noted.
+    #[inline]
+    fn began(&self, first: Pfn) {
+        if let Some(checks) = &self.inner.checks {
+            checks.began(first);
+        }
+    }
+
+    /// Frames are to be freed by whoever has them: what the arena does about that.
+    #[inline]
+    pub(super) fn ending(&self, range: FrameRange) {
+        let Some(checks) = &self.inner.checks else { return };
+        // What a child has at the frames' addresses is its own copy, or nothing.
+        if !self.core.stamp.is_forked() && self.check_inside(range).is_ok() {
+            checks.ending(&self.inner.memory, range);
+        }
     }
 
     /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own
@@ -72,7 +107,9 @@ impl Arena {
             self.core.collect_owed();
         }
         let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc(request.request()))??);
-        self.retried(failed.map(Error::Alloc), attempt)
+        let pfn = self.retried(failed.map(Error::Alloc), attempt)?;
+        self.core.used.taken(request.order().frames());
+        Ok(pfn)
     }
 
     /// Blocks that a pass has in hand look as if they were in use: an allocation that fails for
@@ -95,7 +132,7 @@ impl Arena {
         }
     }
 
-    /// The same for an attempt that isolates blocks. What is isolated looks as if it were in use,
+    /// [`retried`](Self::retried) for an attempt that isolates blocks. What is isolated looks as if it were in use,
     /// and what a pass has in hand is busy to it: so only one at a time of these, and allocations
     /// that fail meanwhile wait for it.
     fn isolating<T>(&self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
@@ -112,14 +149,77 @@ impl Arena {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn note(&self, pfn: Pfn, order: Order) {
+    pub(super) fn note(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
         if self.inner.notes.is_released(pfn) {
             // Before more memory is touched that was not: what has been freed and is not in
             // anybody's hands.
             self.core.collect_owed();
         }
         let range = FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) };
-        self.inner.notes.handed_out(range, |_| {});
+        self.hand_out(range, |_| {})
+    }
+
+    /// Frames that have been allocated go to whoever asked, unless the OS would have to back more
+    /// than the arena may have: then they go home. Calls `dirty` with those that may be other than
+    /// zero.
+    #[inline]
+    fn hand_out(&self, range: FrameRange, dirty: impl FnMut(FrameRange)) -> Result<(), Error> {
+        if let Some(limit) = self.inner.watch.limit {
+            self.admit(range, limit)?;
+        }
+        self.inner.notes.handed_out(range, dirty);
+        Ok(())
+    }
+
+    /// Whether the OS may back these frames too, where it backs `limit` blocks at most.
+    #[cold]
+    fn admit(&self, range: FrameRange, limit: u64) -> Result<(), Error> {
+        let Inner { notes, memory, watch, .. } = &*self.inner;
+        let first = memory.first().get() / PAGEBLOCK_FRAMES;
+        let fits = || {
+            let blocks = range.start.get() / PAGEBLOCK_FRAMES - first
+                ..range.end.get().div_ceil(PAGEBLOCK_FRAMES) - first;
+            let new = blocks.filter(|&block| !notes.is_resident(block)).count() as u64;
+            new == 0 || notes.resident() + new <= limit
+        };
+        if fits() {
+            return Ok(());
+        }
+        events::at_the_limit(notes.resident(), limit);
+        watch.press(notes.resident(), limit);
+        if !Passing::is_here() {
+            // What the kernel refuses is counted; whether it was enough is asked again.
+            let _ = pass(&self.inner, Which::All);
+        }
+        if fits() {
+            return Ok(());
+        }
+        // Nobody has had them: there is nothing to write zeros over, which would touch them.
+        if let Some(checks) = &self.inner.checks {
+            checks.forget_starts(range);
+        }
+        self.give_range(range)?;
+        Err(Error::Limit { bytes: limit * PAGEBLOCK_FRAMES * FRAME_SIZE })
+    }
+
+    /// Tries again as often as the program says that it has freed something.
+    fn persist<T>(
+        &self,
+        frames: u64,
+        mut attempt: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut attempts = 0;
+        loop {
+            let result = attempt();
+            if !result.as_ref().is_err_and(Error::is_out_of_memory) {
+                return result;
+            }
+            attempts += 1;
+            events::exhausted(frames, attempts);
+            if !self.inner.watch.try_again(frames, attempts) {
+                return result;
+            }
+        }
     }
 
     /// Any number of neighbouring frames; calls `dirty` with those that may be other than zero.
@@ -128,8 +228,9 @@ impl Arena {
         count: u64,
         mut dirty: impl FnMut(FrameRange),
     ) -> Result<FrameRange, Error> {
-        let range = self.find_range(count, None)?;
-        self.inner.notes.handed_out(range, &mut dirty);
+        let range = self.persist(count, || self.find_range(count, None))?;
+        self.began(range.start);
+        self.hand_out(range, &mut dirty)?;
         Ok(range)
     }
 
@@ -144,8 +245,8 @@ impl Arena {
         self.check_inside(range)?;
         self.memory_up_to(range.end)?;
         self.isolating(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
-        self.inner.notes.handed_out(range, &mut dirty);
-        Ok(())
+        self.core.used.taken(range.len());
+        self.hand_out(range, &mut dirty)
     }
 
     fn find_range(&self, count: u64, failed: Option<AllocError>) -> Result<FrameRange, Error> {
@@ -170,6 +271,7 @@ impl Arena {
         if !rest.is_empty() {
             // Ours, and nobody knows of it, so it cannot be refused.
             let _ = thread::enter(&self.core, |cpu| cpu.free_range(rest))?;
+            self.core.used.given(rest.len());
         }
         Ok(range)
     }
@@ -180,9 +282,11 @@ impl Arena {
         let found =
             self.isolating(|| Ok(self.core.engine.alloc_contig_free(count, Order::ZERO, all)?));
         // The allocator speaks of orders, of which there may be none that is as large.
-        found.map_err(
-            |error| if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error },
-        )
+        let found = found.map_err(|error| {
+            if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error }
+        })?;
+        self.core.used.taken(count);
+        Ok(found)
     }
 
     /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits
@@ -200,7 +304,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Free`], [`Error::Forked`]; nothing has changed then.
+    /// [`Error::Free`], [`Error::Forked`]; of a [checked](crate::Builder::checked) arena
+    /// [`Error::WrongOrder`]. Nothing has changed then.
     #[inline(always)]
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.give(pfn, order)
@@ -208,8 +313,15 @@ impl Arena {
 
     #[inline(always)]
     pub(crate) fn give(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        if self.fast_checks().is_some() {
+            return self.give_slow(pfn, order);
+        }
         match thread::fast(&self.key) {
-            Some(cpu) => cpu.free(pfn, order).map_err(Error::Free),
+            Some(cpu) => {
+                cpu.free(pfn, order)?;
+                cpu.given(order.frames());
+                Ok(())
+            }
             None => self.give_slow(pfn, order),
         }
     }
@@ -217,7 +329,17 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
-        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??)
+        if let Some(checks) = &self.inner.checks {
+            self.core.check_fork()?;
+            let range = FrameRange::new(pfn, order.frames());
+            // What is no chunk of the arena's the allocator refuses in its own words.
+            if let Some(range) = range.filter(|&range| self.check_inside(range).is_ok()) {
+                checks.ending_chunk(&self.inner.memory, range)?;
+            }
+        }
+        thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??;
+        self.core.used.given(order.frames());
+        Ok(())
     }
 
     /// Frees any range of frames that were allocated, whatever the allocations were. Never waits
@@ -231,6 +353,7 @@ impl Arena {
     ///
     /// As [`Self::free`].
     pub unsafe fn free_range(&self, range: FrameRange) -> Result<(), Error> {
+        self.ending(range);
         self.give_range(range)
     }
 
@@ -241,6 +364,7 @@ impl Arena {
         }
         let core = &self.core;
         thread::enter_to_free(core, |cpu| cpu.free_range(range))??;
+        core.used.given(range.len());
         if range.len() > freehold::PAGEBLOCK_FRAMES {
             core.owe(range.len() / freehold::PAGEBLOCK_FRAMES);
         }
@@ -259,23 +383,32 @@ impl Arena {
     /// As [`Self::alloc_bulk`], of whatever single frames the request allows.
     pub(crate) fn bulk(&self, request: FrameRequest, out: &mut [Pfn]) -> Result<usize, Error> {
         let request = request.request();
-        let mut got = self.retried(None, || {
-            Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??)
+        let mut got = self.persist(1, || {
+            self.retried(None, || {
+                Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??)
+            })
         })?;
         while got < out.len() && self.more_memory() {
             got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?
                 .unwrap_or(0);
         }
         if got < out.len() {
-            // As in `retried`: what is missing may be in a pass's hands.
+            // What is missing may be in a pass's hands, see `retried`.
             if let Some(_no_pass) = self.inner.release.hold_off() {
                 got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?
                     .unwrap_or(0);
             }
         }
-        for &pfn in &out[..got] {
-            if self.inner.notes.is_news(pfn, 1) {
-                self.note(pfn, Order::ZERO);
+        self.core.used.taken(got as u64);
+        for (done, &pfn) in out[..got].iter().enumerate() {
+            self.began(pfn);
+            if !self.inner.notes.is_news(pfn, 1) {
+                continue;
+            }
+            if let Err(error) = self.note(pfn, Order::ZERO) {
+                // At the limit: this frame has gone home, and those behind it do.
+                self.give_bulk(&out[done + 1..got])?;
+                return if done > 0 { Ok(done) } else { Err(error) };
             }
         }
         Ok(got)
@@ -291,6 +424,18 @@ impl Arena {
     ///
     /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been freed.
     pub unsafe fn free_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
-        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))??)
+        if self.inner.checks.is_some() {
+            for range in frames.iter().filter_map(|&pfn| FrameRange::new(pfn, 1)) {
+                self.ending(range);
+            }
+        }
+        self.give_bulk(frames)
+    }
+
+    fn give_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
+        let result = thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))?;
+        let freed = result.as_ref().map_or_else(|error| error.freed, |()| frames.len());
+        self.core.used.given(freed as u64);
+        Ok(result?)
     }
 }

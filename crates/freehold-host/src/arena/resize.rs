@@ -19,10 +19,10 @@ use std::sync::atomic::Ordering;
 use freehold::{FRAME_SIZE, FrameRange, HotplugError, PAGEBLOCK_FRAMES, Pfn};
 
 use super::Arena;
-use crate::Error;
 use crate::extent::STEP;
 use crate::pass::join;
 use crate::release::Passing;
+use crate::{Error, events};
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
 
@@ -106,6 +106,7 @@ impl Arena {
                 return Err(error);
             }
         }
+        events::grown(added.len());
         Ok(added)
     }
 
@@ -119,7 +120,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] where frames there are not free: it says how much could go. [`Error::Knob`] where nothing would be left
+    /// [`Error::InUse`] where frames there are not free, or are [pinned](crate::Pin): it says how much could go. [`Error::Knob`] where nothing would be left
     /// (of the last memory node, where there are several), [`Error::Os`] where the kernel does not
     /// take the memory back,
     /// [`Error::Forked`]; nothing has changed then.
@@ -138,6 +139,11 @@ impl Arena {
             return Err(Error::Knob { knob: "shrink", value: bytes, allowed });
         };
         let gone = FrameRange { start: Pfn::new(start), end };
+        let first = memory.first().get() / PAGEBLOCK_FRAMES;
+        let (from, to) = (start / PAGEBLOCK_FRAMES - first, end.get() / PAGEBLOCK_FRAMES - first);
+        if let Some(pinned) = (from..to).rev().find(|&block| self.inner.pins.is_pinned(block)) {
+            return Err(Error::InUse { bytes: (to - pinned - 1) * BLOCK });
+        }
         // What the allocator does not know of is free.
         let known = FrameRange { start: gone.start, end: end.min(Pfn::new(extent.known_end())) };
         if !known.is_empty() {
@@ -145,6 +151,7 @@ impl Arena {
             extent.set_known_end(start);
         }
         memory.set_end(gone.start);
+        events::shrunk(gone.len());
         Ok(gone)
     }
 

@@ -50,7 +50,7 @@ impl Seals {
 
     pub(super) fn set(&self, page: usize, sealed: bool) {
         let (word, bit) = (&self.bits[page / 64], 1 << (page % 64));
-        // Relaxed: as above.
+        // Relaxed: read and written under the lock.
         if sealed {
             word.fetch_or(bit, Ordering::Relaxed)
         } else {

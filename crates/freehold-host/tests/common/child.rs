@@ -33,7 +33,7 @@ pub fn wait(pid: i32) -> i32 {
     while unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } != pid {
         // A child that hangs must fail the test, not hang it.
         if start.elapsed() > Duration::from_secs(60) {
-            // SAFETY: as above.
+            // SAFETY: our own child, and a place for its status.
             unsafe {
                 libc::kill(pid, libc::SIGKILL);
                 libc::waitpid(pid, &raw mut status, 0);

@@ -273,12 +273,12 @@ pub fn try_in_a_child(child: impl FnOnce(&Trying)) -> Ended {
     if pid == 0 {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| child(&trying)));
         // SAFETY: ends the process.
-        unsafe { libc::_exit(if done.is_ok() { 0 } else { 1 }) }
+        unsafe { libc::_exit(i32::from(done.is_err())) }
     }
     let status = child::wait(pid);
     // SAFETY: the page made above, used by nobody any more.
     let tried = unsafe { trying.0.read_volatile() } == 1;
-    // SAFETY: as above.
+    // SAFETY: the page made above, used by nobody any more.
     unsafe { rustix::mm::munmap(page, 4096) }.unwrap();
     match () {
         () if !tried => Ended::Early,

@@ -1,8 +1,7 @@
 //! The engines a command line can name, and how a name becomes an engine.
 //!
 //! A name is a preset or a kernel's version and, after commas, single changes switched on or off:
-//! `pcp-buddy-fixed,-merge`, `6.12,+contig-free`; behind `freehold`, options: `freehold,group=1`,
-//! `freehold,owned`.
+//! `pcp-buddy-fixed,-merge`, `6.12,+contig-free`; behind `freehold`, one option: `freehold,owned`.
 
 mod classic;
 mod freehold;
@@ -113,9 +112,7 @@ pub enum EngineError {
         suggestion: Option<String>,
     },
     /// Freehold has no such option.
-    #[error(
-        "freehold has no option '{option}'; write freehold,group=N for N CPUs that share, or freehold,owned{LISTED}"
-    )]
+    #[error("freehold has no option '{option}'; write freehold,owned{LISTED}")]
     UnknownOption {
         /// What was written.
         option: String,
@@ -181,7 +178,8 @@ pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engin
     build_for(spec, machine, false)
 }
 
-/// The same for real threads, each the only one of its CPU, where `for_threads` says so.
+/// Builds an engine that one thread calls, or real threads, each the only one of its CPU, where
+/// `for_threads` says so.
 pub fn build_for(
     spec: &EngineSpec,
     machine: &MachineConfig,
@@ -206,7 +204,7 @@ pub fn with_simulated<R>(
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, EngineError> {
     let ran = match freehold::Options::of(spec.name()) {
-        Some(options) => freehold::with_simulated(options, machine, run),
+        Some(_) => freehold::with_simulated(machine, run),
         None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
     };
     ran.map_err(|reason| spec.unbuildable(reason))

@@ -39,7 +39,6 @@ impl Survey {
         }
         let reasons = [
             (facts.misaligned, "at frames that no chunk of their order starts at"),
-            (facts.unsupported, "above order 10"),
             (facts.failed_allocs, "allocations that had failed"),
             (facts.unknown_frees, "frees of frames that it does not allocate"),
         ];

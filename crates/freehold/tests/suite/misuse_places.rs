@@ -35,7 +35,7 @@ fn alone(mib: u64) -> &'static Alloc<'static> {
     let memory = [range(512, mib * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let zones = [zone];
-    let config = Config { group: Some(2), extra_ranges: 2, ..Config::new(3, &zones) };
+    let config = Config { extra_ranges: 2, ..Config::new(3, &zones) };
     Box::leak(Box::new(build(&config, host)))
 }
 

@@ -1,0 +1,71 @@
+//! An arena's frames in another process: its memfd, mapped once more.
+//!
+//! ```text
+//! process A   Arena::memfd(), Arena::offset(pfn)   --descriptor, offset-->   process B   View::map(fd)
+//!             allocates and frees                                            reads and writes what it was told of
+//! ```
+//!
+//! Only the memory is shared. What is free is A's affair alone, so B can be killed at any moment and
+//! A loses nothing: it frees what it had given B, when it learns of the end of B.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use rustix::fs::SealFlags;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::Error;
+use crate::mapping::Mapping;
+
+/// All frames of another process's arena, at addresses of this one.
+pub struct View {
+    mapping: Mapping,
+}
+
+impl View {
+    /// Maps the file that [`Arena::memfd`](crate::Arena::memfd) is, to read and to write. Costs
+    /// addresses only.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`] where it cannot be mapped, or is a file that somebody could make shorter while
+    /// it is read, which would be a signal (`SIGBUS`): arenas' are sealed against that.
+    pub fn map(fd: BorrowedFd<'_>) -> Result<Self, Error> {
+        let refused = |call, errno| Error::os(call, errno, 0, "give the memfd of an arena");
+        let seals = rustix::fs::fcntl_get_seals(fd)
+            .map_err(|errno| refused("fcntl(F_GET_SEALS)", errno))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(refused("fcntl(F_GET_SEALS)", Errno::PERM));
+        }
+        let status = rustix::fs::fstat(fd).map_err(|errno| refused("fstat", errno))?;
+        let len = usize::try_from(status.st_size).unwrap_or(0);
+        // The base is a multiple of a block, so that huge pages can be shown, too.
+        let mut mapping =
+            Mapping::aligned(len.max(1), 2 << 20, ProtFlags::empty(), MapFlags::NORESERVE)?;
+        mapping.replace_with_file(fd)?;
+        Ok(Self { mapping })
+    }
+
+    /// Bytes there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// Never: an arena has a block.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where so many bytes from an [`offset`](crate::Arena::offset) on are; `None` where there are
+    /// not so many. What is there is whatever the two processes agree on: each sees the other's
+    /// writes, so it is to be used by atomic accesses, or by one of them at a time.
+    #[must_use]
+    pub fn pointer(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(bytes)?;
+        let start = self.mapping.base().as_ptr().wrapping_add(usize::try_from(offset).ok()?);
+        if end <= self.len() { NonNull::new(start) } else { None }
+    }
+}

@@ -1,0 +1,124 @@
+//! The kernel's state, and not what was noted, decides what is given back.
+
+use freehold_host::{Arena, Backing};
+
+use crate::common::child::fork;
+use crate::common::skipped;
+
+const MADV_COLLAPSE: libc::c_int = 25;
+
+/// Blocks of which one frame is in use and the rest was given back.
+fn sparse(backing: Backing, blocks: u64) -> (Arena, Vec<freehold::FrameRange>) {
+    let arena = Arena::builder(blocks << 21).backing(backing).build().unwrap();
+    let whole: Vec<_> = (0..blocks).map(|_| arena.frames(512).unwrap()).collect();
+    let mut kept = Vec::new();
+    for mut frames in whole {
+        frames.fill(1);
+        let (one, rest) = frames.split(1).unwrap();
+        drop(rest);
+        kept.push(one.into_raw());
+    }
+    arena.trim().unwrap();
+    (arena, kept)
+}
+
+fn in_memory(arena: &Arena) -> u64 {
+    arena.frames_in_memory(arena.range()).unwrap()
+}
+
+#[test]
+fn what_the_kernel_has_made_huge_again_is_given_back_again() {
+    for backing in [Backing::Private, Backing::HugePages] {
+        let (arena, kept) = sparse(backing, 8);
+        for round in 0..3 {
+            // Of a block at most 8 frames stay beside the one in use: no chunk holds these.
+            assert!(in_memory(&arena) <= 8 * 8, "{backing:?}, round {round}");
+            for range in &kept {
+                let block = range.start.get() << 12 & !((2 << 20) - 1);
+                let at = std::ptr::without_provenance_mut::<libc::c_void>(block as usize);
+                // SAFETY: advice about a block of the arena, which changes nothing in it.
+                if unsafe { libc::madvise(at, 2 << 20, MADV_COLLAPSE) } != 0 {
+                    let error = std::io::Error::last_os_error();
+                    return skipped("what_the_kernel_has_made_huge_again", &error);
+                }
+            }
+            assert_eq!(in_memory(&arena), 8 * 512);
+            // Twice: a pass first watches a block in use.
+            let passes = [arena.pass().unwrap(), arena.pass().unwrap()];
+            let frames = passes.iter().map(|pass| pass.frames).sum::<u64>();
+            assert!(frames >= 8 * 504, "{backing:?}, round {round}: {frames} frames");
+            arena.trim().unwrap();
+        }
+        for range in kept {
+            let first = arena.pointer(range.start).unwrap();
+            // SAFETY: the frame is this test's.
+            assert_eq!(unsafe { first.read() }, 1, "what is in use stays");
+        }
+        arena.validate().unwrap();
+    }
+}
+
+#[test]
+fn what_was_locked_is_given_back_when_it_is_unlocked() {
+    // A child: the whole process is locked, with all arenas of tests beside this one.
+    let status = fork(|| {
+        let arena = Arena::builder(16 << 20).build().unwrap();
+        let mut used = arena.frames(600).unwrap();
+        used.fill(7);
+        drop(arena.frames(512).unwrap());
+        arena.trim().unwrap();
+        // SAFETY: it backs and locks all memory of this child.
+        if unsafe { libc::mlockall(libc::MCL_CURRENT) } != 0 {
+            skipped("what_was_locked", &std::io::Error::last_os_error());
+            return true;
+        }
+        let locked = in_memory(&arena);
+        // SAFETY: and this unlocks it.
+        unsafe { libc::munlockall() };
+        let before = arena.trim().unwrap();
+        // 600 frames are in use; with them goes what no chunk of 8 holds.
+        locked == 4096
+            && before.bytes >= (4096 - 608) << 12
+            && in_memory(&arena) <= 608
+            && used.iter().all(|&byte| byte == 7)
+            && arena.validate().is_ok()
+    });
+    assert_eq!(status, 0);
+}
+
+/// One frame in 20 in use, and the rest free.
+#[test]
+fn the_least_run_that_is_given_back_is_a_knob() {
+    let left = [1, 8, 16, 512].map(|least| {
+        let arena = Arena::builder(8 << 20).least_run(least).build().unwrap();
+        let mut whole = arena.frames(2000).unwrap();
+        whole.fill(1);
+        let mut kept = Vec::new();
+        while whole.frame_count() > 20 {
+            let (piece, rest) = whole.split(20).unwrap();
+            let (one, free) = piece.split(1).unwrap();
+            kept.push(one);
+            drop(free);
+            whole = rest;
+        }
+        drop(whole);
+        arena.trim().unwrap();
+        in_memory(&arena)
+    });
+    let [one, eight, sixteen, block] = left;
+    assert_eq!((one, block), (99, 2000), "what is in use, and all");
+    assert!(one < eight && eight < sixteen && sixteen < block, "{left:?}");
+    assert!(Arena::builder(8 << 20).least_run(12).build().is_err());
+}
+
+/// Nothing is touched by looking: an arena of many more addresses than the machine has memory.
+#[test]
+fn asking_the_kernel_about_an_arena_of_16_tib_takes_no_walk_over_it() {
+    let arena = match Arena::with_size(16 << 40) {
+        Ok(arena) => arena,
+        Err(error) => return skipped("asking_the_kernel_about_an_arena_of_16_tib", &error),
+    };
+    drop(arena.frames(512).unwrap());
+    assert_eq!(arena.trim().unwrap().blocks, 1);
+    assert_eq!(arena.trim().unwrap().blocks, 0);
+}

@@ -1,0 +1,392 @@
+//! What the machine does to an arena: fork, no address space, no memory, more arena than memory.
+//!
+//! Whatever needs a process of its own (limits, fork) runs in one: this test program starts itself
+//! again with the name of one test and `FREEHOLD_CHILD` set.
+
+use crate::common::child;
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use child::fork;
+use freehold_host::freehold::{Migratetype, Order};
+use freehold_host::{Arena, Backing, Error, Frames, Lock, Numa, OnFork, Topology};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const MIB: u64 = 1 << 20;
+
+fn all_free(arena: &Arena) {
+    arena.validate().unwrap();
+    assert_eq!(arena.free_frames(), arena.stats().frames);
+}
+
+/// Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
+fn skipped(why: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{why}");
+}
+
+/// Whether this is the process that `in_a_process_of_its_own` started for that test.
+fn in_a_process_of_its_own(test: &str) -> bool {
+    if std::env::var("FREEHOLD_CHILD").is_ok_and(|child| child == test) {
+        return true;
+    }
+    let me = std::env::current_exe().unwrap();
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let output = Command::new(me)
+        .args([&format!("{module}::{test}"), "--exact", "--nocapture", "--test-threads=1"])
+        .env("FREEHOLD_CHILD", test)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
+
+#[test]
+fn fork_with_private_memory() {
+    if !in_a_process_of_its_own("fork_with_private_memory") {
+        return;
+    }
+    for lock in [Lock::Biased, Lock::Ordinary] {
+        let arena = Arena::builder(64 * MIB).lock(lock).build().unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _stops = Stops(&stop);
+            // Threads that hold locks, and are inside their CPUs, at the moment of the fork.
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let frames = arena.frames(700).unwrap();
+                        drop(arena.frames(1).unwrap());
+                        drop(frames);
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    arena.pass().unwrap();
+                }
+            });
+            for round in 0..20 {
+                let mut frames = arena.frames(3).unwrap();
+                frames.fill(7);
+                let range = frames.range();
+                let status = fork(|| {
+                    // The child's copy can be read and written, and is not the parent's.
+                    let mut ok = frames.iter().all(|&byte| byte == 7);
+                    frames.fill(9);
+                    ok &= arena.frames(1).unwrap_err() == Error::Forked;
+                    ok &= arena.alloc(Order::ZERO, Migratetype::Movable) == Err(Error::Forked);
+                    // SAFETY: refused.
+                    ok &= unsafe { arena.free(range.start, Order::ZERO) } == Err(Error::Forked);
+                    // SAFETY: refused.
+                    ok &= unsafe { arena.free_range(range) } == Err(Error::Forked);
+                    ok &= arena.trim() == Err(Error::Forked) && arena.pass() == Err(Error::Forked);
+                    ok &= arena.validate() == Err(Error::Forked)
+                        && arena.flush() == Err(Error::Forked);
+                    ok &= arena.drain() == Err(Error::Forked)
+                        && arena.populate(range) == Err(Error::Forked);
+                    ok &= arena.stats().refused_drops == 0;
+                    drop(frames);
+                    ok &= arena.stats().refused_drops == 0;
+                    // An arena of its own works, in this thread and in another one that ends.
+                    let own = Arena::builder(4 * MIB).lock(lock).build().unwrap();
+                    let mut mine = own.frames(2).unwrap();
+                    mine.fill(1);
+                    thread::scope(|scope| scope.spawn(|| drop(mine)).join().unwrap());
+                    ok &= own.free_frames() == own.stats().frames && own.validate().is_ok();
+                    drop(own);
+                    ok
+                });
+                assert_eq!(status, 0, "round {round}");
+                // SAFETY: the closure that had the frames ran in the child only: here they were
+                // forgotten with it.
+                let frames = unsafe { Frames::from_raw(&arena, range) }.unwrap();
+                assert!(
+                    frames.iter().all(|&byte| byte == 7),
+                    "the child wrote into the parent's frames"
+                );
+            }
+        });
+        all_free(&arena);
+    }
+}
+
+/// Ends the other threads also where a check fails.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_forked_child_may_drop_its_arena_and_exit() {
+    if !in_a_process_of_its_own("a_forked_child_may_drop_its_arena_and_exit") {
+        return;
+    }
+    for (backing, on_fork) in [
+        (Backing::Private, OnFork::Copy),
+        (Backing::Private, OnFork::Unmapped),
+        (Backing::Memfd, OnFork::Copy),
+    ] {
+        let builder = Arena::builder(64 * MIB).backing(backing).on_fork(on_fork).background(true);
+        let mut arena = Some(builder.build().unwrap());
+        drop(arena.as_ref().unwrap().frames(5).unwrap());
+        let status = fork(|| {
+            drop(arena.take());
+            // Ends this thread's thread-local storage too: in a thread, since the child leaves by
+            // `_exit`.
+            thread::spawn(|| drop(Arena::with_size(4 * MIB).unwrap().frames(1).unwrap()))
+                .join()
+                .is_ok()
+        });
+        assert_eq!(status, 0, "{backing:?}");
+        // The child's taking was the child's.
+        let arena = arena.take().unwrap();
+        drop(arena.frames(5).unwrap());
+        all_free(&arena);
+    }
+}
+
+#[test]
+fn shared_memory_is_not_there_in_a_forked_child() {
+    if !in_a_process_of_its_own("shared_memory_is_not_there_in_a_forked_child") {
+        return;
+    }
+    let arena = Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap();
+    assert_eq!(arena.on_fork(), OnFork::Unmapped);
+    let mut frames = arena.frames(1).unwrap();
+    frames.fill(3);
+    let pointer = frames.as_mut_ptr();
+    let status = fork(|| {
+        // SAFETY: the frame is this handle's. The child has no such mapping, which is what this is
+        // about.
+        unsafe { pointer.write_volatile(9) };
+        true
+    });
+    assert!(
+        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV,
+        "status {status:#x}"
+    );
+    assert!(frames.iter().all(|&byte| byte == 3));
+    drop(frames);
+    all_free(&arena);
+}
+
+#[test]
+fn no_address_space_is_an_error() {
+    if !in_a_process_of_its_own("no_address_space_is_an_error") {
+        return;
+    }
+    for resource in [Resource::As, Resource::Data] {
+        let arena = Arena::with_size(64 * MIB).unwrap();
+        let before = getrlimit(resource);
+        setrlimit(resource, Rlimit { current: Some(1 << 30), maximum: before.maximum }).unwrap();
+        for backing in [Backing::Private, Backing::Memfd, Backing::HugePages] {
+            if resource == Resource::Data && backing == Backing::Memfd {
+                continue; // Shared memory is not data.
+            }
+            let error = Arena::builder(64 << 30).backing(backing).build().unwrap_err();
+            assert!(error.is_out_of_memory(), "{backing:?} {error}");
+            assert!(error.to_string().contains("RLIMIT_AS"), "{error}");
+        }
+        // What there is works as before, and so does a smaller one.
+        drop(arena.frames(512).unwrap());
+        drop(Arena::with_size(64 * MIB).unwrap().frames(512).unwrap());
+        setrlimit(resource, before).unwrap();
+        // Nothing was left behind by those that failed.
+        drop(Arena::builder(64 << 30).build().unwrap());
+        all_free(&arena);
+    }
+}
+
+#[test]
+fn knobs_out_of_range_are_errors() {
+    let knob = |builder: freehold_host::Builder| match builder.build() {
+        Err(Error::Knob { knob, .. }) => knob,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(knob(Arena::builder(0)), "size");
+    assert_eq!(knob(Arena::builder(u64::MAX)), "size");
+    assert_eq!(knob(Arena::builder(MIB).batch(0)), "batch");
+    assert_eq!(knob(Arena::builder(MIB).slots(u16::MAX)), "slots");
+    assert_eq!(knob(Arena::builder(MIB).shared_slots(u16::MAX)), "shared_slots");
+    // Any size is rounded up to whole blocks.
+    let arena = Arena::with_size(1).unwrap();
+    assert_eq!(arena.stats().frames, 512);
+    assert_eq!(arena.frames(512).unwrap().frame_count(), 512);
+    all_free(&arena);
+}
+
+#[test]
+fn population_that_fails_is_an_error_and_loses_nothing() {
+    let arena = Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap();
+    let mut frames = arena.frames(4).unwrap();
+    frames.populate().unwrap();
+    assert_eq!(arena.frames_in_memory(frames.range()).unwrap(), 4);
+    // Frames that may not be written to are the one thing that makes population fail on any machine.
+    let (at, len) = (frames.as_mut_ptr().cast(), frames.len());
+    // SAFETY: none of these frames is touched while they cannot be.
+    unsafe { assert_eq!(libc::mprotect(at, len, libc::PROT_READ), 0) };
+    let error = frames.populate().unwrap_err();
+    assert!(error.os_error().is_some(), "{error}");
+    // SAFETY: as they were before.
+    unsafe { assert_eq!(libc::mprotect(at, len, libc::PROT_READ | libc::PROT_WRITE), 0) };
+    frames.populate().unwrap();
+    drop(frames);
+    all_free(&arena);
+}
+
+#[test]
+fn an_arena_populated_from_the_start() {
+    let arena = Arena::builder(16 * MIB).populate(true).build().unwrap();
+    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 4096);
+    assert_eq!(arena.stats().blocks_resident, 8);
+    assert!(arena.zeroed(4096).unwrap().iter().all(|&byte| byte == 0));
+    assert_eq!(arena.trim().unwrap().blocks, 8);
+    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
+    all_free(&arena);
+}
+
+#[test]
+fn an_arena_larger_than_the_machine() {
+    // More than any machine these tests run on has.
+    let bytes: u64 = 256 << 30;
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kib: u64 = memory
+        .lines()
+        .next()
+        .and_then(|line| line.split_whitespace().nth(1))
+        .unwrap()
+        .parse()
+        .unwrap();
+    if kib << 10 >= bytes {
+        skipped(format_args!("SKIPPED: this machine has {} GiB", kib >> 20));
+        return;
+    }
+    for backing in [Backing::Private, Backing::Memfd] {
+        let arena = Arena::builder(bytes).backing(backing).build().unwrap();
+        let metadata = arena.stats().metadata_bytes as f64 / bytes as f64;
+        assert!(
+            metadata < 0.000_16,
+            "{metadata}: 0.0053 % for the allocator and 0.0031 % for the notes"
+        );
+        let mut low = arena.frames(1).unwrap();
+        let mut all: Vec<_> = (0..255).map(|_| arena.frames(1 << 18).unwrap()).collect();
+        all.sort_by_key(Frames::pfn);
+        let high = all.last_mut().unwrap();
+        let end = high.len() - 1;
+        (low[0], high[end]) = (1, 2);
+        assert_eq!((low[0], high[end]), (1, 2));
+        assert_eq!(arena.frames_in_memory(high.range()).unwrap(), 1);
+        drop((low, all));
+        assert_eq!(arena.trim().unwrap().blocks, arena.stats().blocks_released);
+        assert_eq!(arena.stats().blocks_resident, 0);
+        all_free(&arena);
+    }
+}
+
+#[test]
+fn hugetlb_is_backed_or_a_clear_error() {
+    match Arena::builder(16 * MIB).backing(Backing::Hugetlb).build() {
+        Ok(arena) => {
+            let mut frames = arena.frames(512).unwrap();
+            frames.fill(1);
+            drop(frames);
+            assert_eq!(arena.trim().unwrap().blocks, 1);
+            all_free(&arena);
+        }
+        Err(error) => {
+            assert!(error.to_string().contains("vm.nr_hugepages"), "{error}");
+            skipped(format_args!("SKIPPED beyond the error: {error}"));
+        }
+    }
+}
+
+#[test]
+fn each_node_has_a_zone_and_threads_start_at_their_own() {
+    // A machine with two nodes whose CPUs are all on the second.
+    let cpus = "0-1023\n";
+    let machine =
+        Topology::parse("0-1\n", |node| Some(if node == 1 { cpus } else { "\n" }.into())).unwrap();
+    let arena = Arena::builder(129 * 2 * MIB)
+        .numa(Numa::ZonesOnly)
+        .topology(machine.clone())
+        .slots(4)
+        .build()
+        .unwrap();
+    let (first, second) =
+        (arena.zone_stats(0).unwrap().managed, arena.zone_stats(1).unwrap().managed);
+    assert_eq!((first, second), (65 * 512, 64 * 512));
+    let frames = arena.frames(1).unwrap();
+    assert_eq!(arena.current_cpu().unwrap().get() % 2, 1, "a slot of the second node");
+    assert!(frames.pfn().get() >= arena.range().start.get() + first, "from the second zone");
+    drop(frames);
+    // Neighbours within a zone only.
+    assert!(arena.frames(first + second).unwrap_err().is_out_of_memory());
+    // The other zone is next.
+    let all: Vec<_> = (0..129).map(|_| arena.frames(512).unwrap()).collect();
+    assert!(arena.frames(1).is_err());
+    drop(all);
+    all_free(&arena);
+    // Binding to a node that this machine does not have is an error.
+    if Topology::detect().node_count() == 1 {
+        let error = Arena::builder(64 * MIB)
+            .numa(Numa::Bind)
+            .topology(machine.clone())
+            .build()
+            .unwrap_err();
+        assert!(matches!(error, Error::Os { call: "mbind", .. }), "{error}");
+        // Preferring it is not, and as good as not asking.
+        let preferred = Arena::builder(64 * MIB).topology(machine.clone()).build().unwrap();
+        preferred.frames(700).unwrap().fill(1);
+        all_free(&preferred);
+        let ignored =
+            Arena::builder(64 * MIB).numa(Numa::Ignore).topology(machine).build().unwrap();
+        assert!(ignored.zone_stats(1).is_none());
+    }
+    let here = Arena::builder(64 * MIB).numa(Numa::Bind).build().unwrap();
+    here.frames(1).unwrap()[0] = 1;
+    all_free(&here);
+}
+
+#[test]
+fn a_memfd_longer_than_the_process_may_write_is_an_error_and_not_a_signal() {
+    if !in_a_process_of_its_own(
+        "a_memfd_longer_than_the_process_may_write_is_an_error_and_not_a_signal",
+    ) {
+        return;
+    }
+    let before = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), maximum: before.maximum }).unwrap();
+    let error = Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap_err();
+    assert!(matches!(error, Error::Os { errno: libc::EFBIG, .. }), "{error:?}");
+    assert!(error.to_string().contains("RLIMIT_FSIZE"), "{error}");
+    setrlimit(Resource::Fsize, before).unwrap();
+    all_free(&Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap());
+}
+
+#[test]
+fn a_background_thread_without_decay_still_rests() {
+    let arena =
+        Arena::builder(1 << 30).background(true).decay(std::time::Duration::ZERO).build().unwrap();
+    thread::sleep(std::time::Duration::from_millis(500));
+    // One for each 100 ms; without the rest it makes thousands.
+    assert!(arena.stats().passes <= 6, "{} passes in half a second", arena.stats().passes);
+}
+
+#[test]
+fn a_run_longer_than_any_order_is_named_by_its_length() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    let error = arena.frames(1 << 20).unwrap_err();
+    assert_eq!(error, Error::NoRun { frames: 1 << 20 });
+    assert_eq!(
+        (error.to_string().as_str(), error.is_out_of_memory()),
+        ("there are no 1048576 free frames in a row", true)
+    );
+}

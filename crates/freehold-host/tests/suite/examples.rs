@@ -1,0 +1,93 @@
+//! The examples are programs that people copy: each is run here, short, and its exact counts are
+//! checked.
+
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/buffer-pool.rs"]
+mod buffer_pool;
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/cache-of-pages.rs"]
+mod cache_of_pages;
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/fault-loop.rs"]
+mod fault_loop;
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/kv-cache.rs"]
+mod kv_cache;
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/packet-pipeline.rs"]
+mod packet_pipeline;
+
+#[test]
+fn the_buffer_pool_loses_no_write_and_keeps_to_its_frames() {
+    for threads in [1, 2] {
+        let options =
+            buffer_pool::Options { accesses: 6000, pages: 800, arena_bytes: 4 << 20, threads };
+        let report = buffer_pool::run(&options).unwrap();
+        assert_eq!(
+            report.hits + report.misses,
+            12_000,
+            "each access fetches two pages: {report:?}"
+        );
+        assert_eq!((report.writes, report.writes_found), (2000, 2000), "{report:?}");
+        // 800 pages need 1850 frames and there are 1024: it must have evicted, and been full.
+        assert!(report.evictions > 0 && report.evictions < report.misses, "{report:?}");
+        assert!(
+            report.write_backs > 0 && report.most_frames > 1000 && report.most_frames <= 1024,
+            "{report:?}"
+        );
+        assert!(report.hits > report.misses / 2, "the accesses are skewed: {report:?}");
+        assert_eq!(report.frames_left, 0);
+    }
+}
+
+#[test]
+fn the_cache_of_pages_keeps_what_is_in_use_and_what_was_written_to_in_time() {
+    match freehold_host::HostMmu::new(
+        1,
+        freehold_host::freehold_vm::VpnRange::new(Default::default(), 512).unwrap(),
+    ) {
+        Ok(_) => assert_eq!(cache_of_pages::run().unwrap(), (51, 49, 1)),
+        Err(error) => drop(std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("SKIPPED: {error}\n"),
+        )),
+    }
+}
+
+#[test]
+fn the_packet_pipeline_delivers_every_packet_and_frees_far_from_home() {
+    let report = packet_pipeline::run(&packet_pipeline::Options { packets: 32_000 }).unwrap();
+    assert_eq!(report.ways.len(), 3);
+    for way in &report.ways {
+        assert_eq!((way.sent, way.received, way.sums.0), (32_000, 32_000, way.sums.1), "{way:?}");
+    }
+    assert_eq!(report.remote_frees + report.local_frees, 32_000, "{report:?}");
+    assert_eq!(report.frames_left, 0);
+}
+
+#[test]
+fn the_cache_keeps_runs_that_a_free_list_loses() {
+    let options = kv_cache::Options { blocks: 4096, rounds: 120 };
+    let (first, second) = (kv_cache::run(&options).unwrap(), kv_cache::run(&options).unwrap());
+    // No clock and no chance: the same every time.
+    assert_eq!((&first.freehold, &first.free_list), (&second.freehold, &second.free_list));
+    let (ours, list) = (&first.freehold, &first.free_list);
+    assert_eq!((ours.wrong, list.wrong, ours.left, list.left), (0, 0, 0, 0));
+    assert_eq!((ours.transfers, list.transfers), (480, 480));
+    // At least four times fewer copies, a transfer being a transfer.
+    assert!(ours.copies * 4 < list.copies, "{first:?}");
+}
+
+#[test]
+fn the_fault_handler_serves_real_faults_and_gets_every_frame_back() {
+    let options = |around| fault_loop::Options { processes: 2, pages: 512, around };
+    let Some(single) = fault_loop::run(&options(false)).unwrap() else { return };
+    assert_eq!((single.served, single.folios, single.pages_mapped), (1024, 0, 1024), "{single:?}");
+    let around = fault_loop::run(&options(true)).unwrap().expect("it worked a moment ago");
+    assert_eq!((around.served, around.folios, around.pages_mapped), (64, 64, 1024), "{around:?}");
+    for report in [&single, &around] {
+        assert_eq!((report.wrong, report.frames_left), (0, 0), "{report:?}");
+    }
+    // Folios are aligned runs, so there are no more runs than folios.
+    assert!(around.runs_freed <= around.folios, "{around:?}");
+}

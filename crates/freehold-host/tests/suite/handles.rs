@@ -1,0 +1,287 @@
+//! Frames as memory: sizes, contents, cutting and joining, going home.
+
+use std::sync::Arc;
+
+use freehold_host::freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
+use freehold_host::{Arena, Backing, Error, FrameRequest, Frames};
+
+const MIB: u64 = 1 << 20;
+
+fn all_free(arena: &Arena) {
+    arena.validate().unwrap();
+    let stats = arena.stats();
+    assert_eq!(arena.free_frames(), stats.frames);
+    assert_eq!((stats.refused_drops, stats.late_double_frees), (0, 0));
+}
+
+#[test]
+fn handles_and_arenas_can_be_sent_and_shared() {
+    fn both<T: Send + Sync>() {}
+    both::<Arena>();
+    both::<Frames>();
+    both::<Frames<&Arena>>();
+    both::<Frames<Arc<Arena>>>();
+}
+
+#[test]
+fn any_number_of_frames_is_aligned_exclusive_memory() {
+    let arena = Arena::with_size(128 * MIB).unwrap();
+    let mut kept = Vec::new();
+    for count in [1, 2, 3, 7, 64, 65, 511, 512, 513, 1000, 1024, 5000] {
+        let mut frames = arena.frames(count).unwrap();
+        assert_eq!((frames.frame_count(), frames.len() as u64), (count, count * 4096));
+        let order = Order::fitting(count.next_power_of_two()).unwrap();
+        assert!(frames.pfn().is_aligned(order));
+        assert_eq!(
+            frames.as_ptr().addr() as u64 % (order.frames() * 4096),
+            0,
+            "aligned in memory too"
+        );
+        assert_eq!(arena.pfn_of(frames.as_ptr()), Some(frames.pfn()));
+        frames.fill(count as u8);
+        kept.push((count as u8, frames));
+    }
+    for (stamp, frames) in &kept {
+        assert!(frames.iter().all(|byte| byte == stamp));
+    }
+    let used: u64 = kept.iter().map(|(_, frames)| frames.frame_count()).sum();
+    assert_eq!(arena.free_frames(), arena.stats().frames - used);
+    drop(kept);
+    all_free(&arena);
+}
+
+#[test]
+fn zeroed_frames_are_zero_whether_they_were_used_before_or_not() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    for round in 0..3 {
+        for count in [1, 5, 512, 700] {
+            let mut frames = arena.zeroed(count).unwrap();
+            assert!(frames.iter().all(|&byte| byte == 0), "round {round}, {count} frames");
+            frames.fill(0xff);
+        }
+        if round == 1 {
+            assert!(arena.trim().unwrap().blocks > 0);
+        }
+    }
+    all_free(&arena);
+}
+
+#[test]
+fn frames_fresh_from_the_system_are_zero_without_being_touched() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    let frames = arena.zeroed(2048).unwrap();
+    assert_eq!(arena.frames_in_memory(frames.range()).unwrap(), 0);
+    let used = arena.frames(1).unwrap().range();
+    // That frame, when it is used again, is not known to be zero, so it is written.
+    let again = arena.zeroed(1).unwrap();
+    assert_eq!(again.range(), used);
+    assert_eq!(arena.frames_in_memory(used).unwrap(), 1);
+    drop((frames, again));
+    all_free(&arena);
+}
+
+#[test]
+fn split_and_merge_are_each_others_inverse() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    let mut frames = arena.frames(100).unwrap();
+    frames[40 * 4096] = 7;
+    let range = frames.range();
+    let frames = frames.split(0).unwrap_err().split(100).unwrap_err();
+    let (first, second) = frames.split(40).unwrap();
+    assert_eq!((first.frame_count(), second.frame_count(), second[0]), (40, 60, 7));
+    let (second, third) = second.split(1).unwrap();
+    // Not neighbours.
+    let (first, third) = first.merge(third).unwrap_err();
+    let back = third.merge(second).unwrap().merge(first).unwrap();
+    assert_eq!(back.range(), range);
+    assert_eq!(back[40 * 4096], 7);
+    // Of two arenas.
+    let other = Arena::with_size(64 * MIB).unwrap();
+    assert!(back.merge(other.frames(1).unwrap()).is_err());
+    all_free(&arena);
+    all_free(&other);
+}
+
+#[test]
+fn a_counted_handle_keeps_its_arena() {
+    let arena = Arc::new(Arena::with_size(64 * MIB).unwrap());
+    let mut frames = Frames::new(Arc::clone(&arena), 3).unwrap();
+    let weak = Arc::downgrade(&arena);
+    drop(arena);
+    frames.fill(1);
+    let (a, b) = frames.split(1).unwrap();
+    assert!(weak.upgrade().is_some());
+    let (b, c) = b.split(1).unwrap();
+    drop(c);
+    assert!(weak.upgrade().is_some());
+    // Each of them keeps it, and so does what they are together.
+    drop(a.merge(b).unwrap());
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn raw_frames_come_from_a_handle_and_go_back_into_one() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    let mut frames = arena.frames(8).unwrap();
+    frames[0] = 9;
+    let range = frames.into_raw();
+    assert_eq!(arena.free_frames(), arena.stats().frames - 8);
+    // SAFETY: just taken out, and nobody else has them.
+    let frames = unsafe { Frames::from_raw(&arena, range) }.unwrap();
+    assert_eq!(frames[0], 9);
+    let outside = FrameRange::new(arena.range().end, 1).unwrap();
+    // SAFETY: refused, so nothing comes of it.
+    let refused = unsafe { Frames::from_raw(&arena, outside) };
+    assert_eq!(refused.unwrap_err(), Error::OutsideArena { pfn: outside.start });
+    drop(frames);
+    all_free(&arena);
+}
+
+#[test]
+fn requests_say_order_type_and_alignment() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    let order = Order::new(2).unwrap();
+    let request =
+        FrameRequest::new(order).migratetype(Migratetype::Unmovable).align(Order::PAGEBLOCK);
+    let frames = Frames::from_request(&arena, request).unwrap();
+    assert!(frames.frame_count() == 4 && frames.pfn().is_aligned(Order::PAGEBLOCK));
+    let movable = arena.frames(4).unwrap();
+    assert_ne!(
+        movable.pfn().pageblock(),
+        frames.pfn().pageblock(),
+        "types are kept apart by block"
+    );
+    drop((frames, movable));
+    all_free(&arena);
+}
+
+#[test]
+fn every_wrong_free_is_an_error_value_and_changes_nothing() {
+    let arena = Arena::with_size(64 * MIB).unwrap();
+    let other = Arena::with_size(64 * MIB).unwrap();
+    let order = Order::new(3).unwrap();
+    let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
+    let never = Pfn::new(arena.range().end.get() - 1);
+    // SAFETY: what is freed wrongly is refused, and what is freed rightly is nobody's any more.
+    unsafe {
+        let free = |pfn, order| arena.free(pfn, order).unwrap_err();
+        assert_eq!(free(never, Order::ZERO), Error::Free(FreeError::NeverAllocated { pfn: never }));
+        let inside = Pfn::new(pfn.get() + 1);
+        assert_eq!(free(inside, order), Error::Free(FreeError::Misaligned { pfn: inside, order }));
+        let foreign = other.range().start;
+        assert_eq!(free(foreign, Order::ZERO), Error::Free(FreeError::OutOfZone { pfn: foreign }));
+        assert_eq!(
+            free(Pfn::new(0), Order::ZERO),
+            Error::Free(FreeError::OutOfZone { pfn: Pfn::new(0) })
+        );
+        let past = FrameRange::new(pfn, arena.range().len() + 1).unwrap();
+        assert!(matches!(arena.free_range(past), Err(Error::Free(_))));
+        let nothing = FrameRange::new(pfn, 0).unwrap();
+        assert_eq!(arena.free_range(nothing), Err(Error::Free(FreeError::ZeroLength)));
+        let backwards = FrameRange { start: pfn, end: Pfn::new(pfn.get() - 1) };
+        assert_eq!(arena.free_range(backwards), Err(Error::Free(FreeError::ZeroLength)));
+        assert_eq!(arena.free_frames(), arena.stats().frames - 8);
+        arena.free(pfn, order).unwrap();
+        assert_eq!(free(pfn, order), Error::Free(FreeError::DoubleFree { pfn }));
+        let one = arena.alloc(Order::ZERO, Migratetype::Movable).unwrap();
+        assert!(matches!(arena.free_bulk(&[one, one]), Err(Error::BulkFree(_))));
+    }
+    assert_eq!(arena.frames(0).unwrap_err(), Error::Alloc(AllocError::ZeroLength));
+    assert!(arena.alloc(Order::ZERO, Migratetype::Isolate).is_err());
+    assert_eq!(arena.pointer(other.range().start), None);
+    assert_eq!(
+        arena.populate(other.range()),
+        Err(Error::OutsideArena { pfn: other.range().start })
+    );
+    arena.validate().unwrap();
+    assert_eq!(arena.free_frames(), arena.stats().frames);
+}
+
+#[test]
+fn a_full_arena_is_an_error_and_every_frame_of_it_can_be_had() {
+    let arena = Arena::builder(64 * MIB).build().unwrap();
+    let mut pfns = vec![Pfn::default(); arena.stats().frames as usize];
+    let mut got = 0;
+    while got < pfns.len() {
+        got += arena.alloc_bulk(Migratetype::Movable, &mut pfns[got..]).unwrap();
+    }
+    let error = arena.frames(1).unwrap_err();
+    assert!(error.is_out_of_memory(), "{error}");
+    assert!(std::io::Error::from(error).kind() == std::io::ErrorKind::OutOfMemory);
+    let mut sorted = pfns.clone();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(sorted.len(), pfns.len(), "no frame twice");
+    // SAFETY: allocated above, used by nobody.
+    unsafe { arena.free_bulk(&pfns) }.unwrap();
+    assert_eq!(
+        arena.frames(arena.stats().frames).unwrap().frame_count(),
+        16384,
+        "the whole arena as one"
+    );
+    all_free(&arena);
+}
+
+/// A cache that is full hears so for each page that it takes in: the allocator's look at everything
+/// is had once.
+#[test]
+fn an_allocation_that_fails_looks_once() {
+    let arena = Arena::with_size(8 << 20).unwrap();
+    let all: Vec<_> = std::iter::from_fn(|| arena.frames(1).ok()).collect();
+    assert_eq!(all.len() as u64, arena.stats().frames);
+    let looks = |attempt: &dyn Fn() -> bool| {
+        let before = arena.totals().cpus.failed;
+        assert!(attempt(), "something is free");
+        arena.totals().cpus.failed - before
+    };
+    for order in [0, 1, 4, 6, 9].map(|order| Order::new(order).unwrap()) {
+        assert_eq!(looks(&|| arena.frames(order.frames()).is_err()), 1, "{order}, a handle");
+        assert_eq!(looks(&|| arena.zeroed(order.frames()).is_err()), 1, "{order}, zeroed");
+        assert_eq!(
+            looks(&|| arena.alloc(order, Migratetype::Movable).is_err()),
+            1,
+            "{order}, by number"
+        );
+    }
+    assert_eq!(looks(&|| arena.frames(3).is_err()), 1, "no chunk");
+}
+
+#[test]
+fn more_than_the_largest_order_in_one_piece() {
+    // 3 GiB and a bit of address space; nothing of it is touched.
+    let arena = Arena::with_size(5 << 30).unwrap();
+    let count = (3 << 18) + 5;
+    let mut frames = arena.frames(count).unwrap();
+    assert_eq!(frames.frame_count(), count);
+    let last = frames.len() - 1;
+    frames[last] = 1;
+    assert_eq!(arena.frames_in_memory(frames.range()).unwrap(), 1);
+    drop(frames);
+    all_free(&arena);
+}
+
+#[test]
+fn a_memfd_frame_can_be_mapped_a_second_time() {
+    let arena = Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap();
+    let mut frames = arena.frames(2).unwrap();
+    frames[4096] = 42;
+    let offset = arena.offset(Pfn::new(frames.pfn().get() + 1)).unwrap();
+    let (prot, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
+    // SAFETY: the frames are ours; a fresh mapping replaces nothing, and is read before it is
+    // unmapped.
+    let second = unsafe {
+        let fd = arena.memfd().unwrap();
+        let second = rustix::mm::mmap(std::ptr::null_mut(), 4096, prot, flags, fd, offset).unwrap();
+        let byte = *second.cast::<u8>();
+        rustix::mm::munmap(second, 4096).unwrap();
+        byte
+    };
+    assert_eq!(second, 42);
+    drop(frames);
+    assert_eq!(arena.trim().unwrap().blocks, 1);
+    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
+    let private = Arena::with_size(64 * MIB).unwrap();
+    // SAFETY: there is none.
+    assert!(unsafe { private.memfd() }.is_none());
+    all_free(&arena);
+}

@@ -1,0 +1,14 @@
+//! Arenas and virtual memory as programs use them, in one process: what needs one of its own is in
+//! `kernel/`, or a test program by itself.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod examples;
+mod extend;
+mod handles;
+mod misuse;
+mod model;
+mod real_memory_threads;
+mod release;
+mod threads;
+mod virtual_memory;
