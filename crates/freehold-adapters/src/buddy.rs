@@ -124,14 +124,14 @@ impl Region {
             let request = Request::new(order?, Migratetype::Movable)
                 .from(end.range.start)
                 .below(end.range.end);
-            let start = self.engine.alloc(request).ok()?;
+            let start = self.engine.here().alloc(request).ok()?;
             let rest = FrameRange {
                 start: Pfn::new(start.get() + count),
                 end: Pfn::new(start.get() + order?.frames()),
             };
             if !rest.is_empty() {
                 // Allocated just now and known to nobody, so there is nothing to refuse.
-                let freed = self.engine.free_range(rest);
+                let freed = self.engine.here().free_range(rest);
                 debug_assert_eq!(freed, Ok(()));
             }
             Some(start)
@@ -313,7 +313,7 @@ impl<const ORDER: usize> FrameAllocator<ORDER> {
             FrameRange::new(start, count as u64).ok_or(FreeError::OutOfZone { pfn: start })?;
         let region = self.regions.iter_mut().find(|region| region.contains(start));
         let region = region.ok_or(FreeError::OutOfZone { pfn: start })?;
-        region.engine.free_range(range)?;
+        region.engine.here().free_range(range)?;
         region.count(range, u64::wrapping_add);
         self.allocated -= range.len();
         Ok(())

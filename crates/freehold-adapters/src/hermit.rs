@@ -120,7 +120,7 @@ impl<E: Engine> PageRanges<E> {
     ///
     /// See [`FreeError`]; nothing has changed then.
     pub unsafe fn try_deallocate(range: PageRange) -> Result<(), FreeError> {
-        E::engine().free_range(frames(range))
+        E::engine().here().free_range(frames(range))
     }
 }
 

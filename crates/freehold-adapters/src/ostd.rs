@@ -203,7 +203,7 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
         }
         let outside = FreeError::OutOfZone { pfn: start };
         let range = FrameRange::new(start, size as u64 / FRAME_SIZE).ok_or(outside)?;
-        self.engine.get().ok_or(outside)?.free_range(range)
+        self.engine.get().ok_or(outside)?.here().free_range(range)
     }
 
     /// Adds memory; parts of frames at its ends are left alone.

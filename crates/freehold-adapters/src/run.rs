@@ -38,7 +38,7 @@ pub(crate) fn alloc_run<P: Platform>(
         if align_order > order {
             request = request.align(align_order);
         }
-        match engine.alloc(request) {
+        match engine.here().alloc(request) {
             Ok(start) => {
                 let tail = FrameRange {
                     start: Pfn::new(start.get() + count),
@@ -46,7 +46,7 @@ pub(crate) fn alloc_run<P: Platform>(
                 };
                 if !tail.is_empty() {
                     // Allocated just now and known to nobody, so there is nothing to refuse.
-                    let freed = engine.free_range(tail);
+                    let freed = engine.here().free_range(tail);
                     debug_assert_eq!(freed, Ok(()));
                 }
                 return Ok(start);

@@ -32,53 +32,7 @@
 use ::x86_64::PhysAddr;
 use ::x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PageSize, PhysFrame};
 
-use freehold::{
-    AllocError, FRAME_SIZE, FreeError, Freehold, Migratetype, On, Order, Owned, Pfn, Platform,
-    Request,
-};
-
-/// Where frames come from: the allocator, or a CPU of it.
-pub trait Source: sealed::Sealed {
-    /// Allocates one chunk.
-    ///
-    /// # Errors
-    ///
-    /// As [`Freehold::alloc`].
-    fn alloc(&self, request: Request) -> Result<Pfn, AllocError>;
-
-    /// Frees one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Freehold::free`].
-    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
-}
-
-macro_rules! source {
-    ($($source:ty),*) => {$(
-        impl<P: Platform> sealed::Sealed for $source {}
-
-        impl<P: Platform> Source for $source {
-            #[inline]
-            fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-                (*self).alloc(request)
-            }
-
-            #[inline]
-            fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-                (*self).free(pfn, order)
-            }
-        }
-    )*};
-}
-
-mod sealed {
-    /// An unsafe trait is implemented over any source, so only those that hand out each frame once
-    /// may be one.
-    pub trait Sealed {}
-}
-
-source!(&Freehold<'_, P>, &Owned<'_, '_, P>, &On<'_, '_, P>);
+use freehold::{FRAME_SIZE, FreeError, Migratetype, Order, Pfn, Request};
 
 /// A handle that hands out frames of each of the three sizes. See the
 /// [module's documentation](self).
@@ -88,8 +42,8 @@ pub struct Frames<S> {
     migratetype: Migratetype,
 }
 
-impl<S: Source> Frames<S> {
-    /// Frames of that allocator, or CPU. They are unmovable: what a page table, a stack or a device
+impl<S: freehold::Frames> Frames<S> {
+    /// Frames of that allocator, or CPU: anything that is [`freehold::Frames`]. They are unmovable: what a page table, a stack or a device
     /// has cannot go elsewhere.
     ///
     /// ```compile_fail,E0133
@@ -105,7 +59,8 @@ impl<S: Source> Frames<S> {
     /// A frame that this handle or a copy of it hands out is not freed but through one of them, nor
     /// taken over otherwise, as by a free of a range that it lies in. Freeing in the allocator
     /// itself is safe, and what it frees it hands out again; but [`FrameAllocator`] promises its
-    /// callers that a frame is theirs alone.
+    /// callers that a frame is theirs alone. So `source` hands out a frame to one caller at a time,
+    /// until it is freed, as [`Freehold`](freehold::Freehold) and its handles do.
     #[must_use]
     pub const unsafe fn new(source: S) -> Self {
         Self { source, migratetype: Migratetype::Unmovable }
@@ -143,10 +98,9 @@ impl<S: Source> Frames<S> {
     }
 }
 
-// SAFETY: the allocator hands out a frame to one caller at a time, whatever its size, until it is
-// freed, which only who has it does by the promise made to `Frames::new`; and sources are the
-// allocator's own types only.
-unsafe impl<S: Source, Z: PageSize> FrameAllocator<Z> for Frames<S> {
+// SAFETY: by the promises made to `Frames::new` the source hands out a frame to one caller at a
+// time, whatever its size, until it is freed, which only who has it does.
+unsafe impl<S: freehold::Frames, Z: PageSize> FrameAllocator<Z> for Frames<S> {
     /// `None` where there is no free chunk of that size. Frames are aligned to their size.
     #[inline]
     fn allocate_frame(&mut self) -> Option<PhysFrame<Z>> {
@@ -156,7 +110,7 @@ unsafe impl<S: Source, Z: PageSize> FrameAllocator<Z> for Frames<S> {
     }
 }
 
-impl<S: Source, Z: PageSize> FrameDeallocator<Z> for Frames<S> {
+impl<S: freehold::Frames, Z: PageSize> FrameDeallocator<Z> for Frames<S> {
     /// # Panics
     ///
     /// Where the frame is free already, was never handed out or does not exist; nothing has changed

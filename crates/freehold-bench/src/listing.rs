@@ -69,7 +69,7 @@ pub fn engines(style: Style) -> String {
     });
     let designs = (
         "KERNEL[,±SWITCH]...",
-        "a design of the kernel's, such as 5.17, vanilla (7.2) or pcp-buddy-fixed,-merge: \
+        "a design of the kernel's, such as 5.17, vanilla (7.3) or pcp-buddy-fixed,-merge: \
         'freehold engines' lists designs and switches"
             .to_owned(),
     );

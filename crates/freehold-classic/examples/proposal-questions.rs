@@ -8,7 +8,7 @@
 use freehold::{
     AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
 };
-use freehold_classic::{Classic, Config, Design, Request, Tuning};
+use freehold_classic::{Classic, Config, Design, Request, Tuning, Watermarks};
 
 const MOVABLE: Migratetype = Migratetype::Movable;
 const BLOCKS: u64 = 512;
@@ -152,11 +152,61 @@ fn ranges(engine: &str) -> Outcome<()> {
     Ok(())
 }
 
+/// Zi Yan's worst case: neighbouring pages are in the hands of all CPUs. CPU 0 has owned 64 blocks
+/// of which all but a frame each has gone back to the zone, the rest of memory is in use, and eight
+/// CPUs take those frames in turn and give them back, each its own.
+fn spread(engine: &str) -> Outcome<()> {
+    const CPUS: usize = 8;
+    const OWNED: u64 = 64;
+    const EACH: usize = 256;
+    let frames = BLOCKS * PAGEBLOCK_FRAMES;
+    let mut config = Config::single_zone(Design::parse(engine)?, CPUS as u16, frames);
+    config.zones[0].watermarks = Some(Watermarks::default());
+    let classic = Classic::new(config)?;
+    classic.set_tuning(0, cpu(0), Tuning::new(512, 4096, 4096, false));
+    let mut first = Vec::new();
+    for _ in 0..OWNED * PAGEBLOCK_FRAMES {
+        first.push(take(&classic, 0, Order::ZERO)?);
+    }
+    while take(&classic, 1, Order::PAGEBLOCK).is_ok() {}
+    for pfn in first.into_iter().filter(|pfn| !pfn.is_aligned(Order::PAGEBLOCK)) {
+        put(&classic, 0, pfn)?;
+    }
+    classic.drain_all();
+    (0..CPUS as u16)
+        .for_each(|n| classic.set_tuning(0, CpuId::new(n), Tuning::new(63, 443, 2000, false)));
+    classic.reset_stats();
+    const ROUNDS: usize = 100;
+    for _ in 0..ROUNDS {
+        let mut held: Vec<(usize, Pfn)> = Vec::new();
+        for i in 0..EACH * CPUS {
+            held.push((i % CPUS, take(&classic, i % CPUS, Order::ZERO)?));
+        }
+        held.into_iter().try_for_each(|(n, pfn)| put(&classic, n, pfn))?;
+    }
+    let stats = classic.stats();
+    let each = |n: u64| 1000.0 * n as f64 / (ROUNDS * EACH * CPUS) as f64;
+    let counts = [
+        stats.zone_lock.holds(),
+        stats.zone_lock.total(),
+        stats.pcp.lock_holds,
+        stats.pcp.lock_steps,
+        stats.pcp.remote_frees,
+        stats.zone.merges,
+        stats.pcp.merges,
+    ];
+    let [holds, steps, pcp_holds, pcp_steps, remote, merges, pcp_merges] = counts.map(each);
+    println!(
+        "{engine:<34} {holds:>7.2} {steps:>8.0} {pcp_holds:>9.0} {pcp_steps:>9.0} {remote:>7.0} {merges:>7.0} {pcp_merges:>10.0}"
+    );
+    Ok(())
+}
+
 /// `pages` pages taken and given back as vmalloc does in three kernels, and what that asks of the
 /// zone, a hundred times.
 fn vmalloc(kernel: &str, pages: u64) -> Outcome<()> {
     let config =
-        Config::single_zone(Design::parse("6.18,+contig-free")?, 2, BLOCKS * PAGEBLOCK_FRAMES);
+        Config::single_zone(Design::parse("6.18,+contig-max-order")?, 2, BLOCKS * PAGEBLOCK_FRAMES);
     let classic = Classic::new(config)?;
     vmalloc_loops(&classic, kernel, pages)?;
     let stats = classic.stats();
@@ -199,6 +249,8 @@ fn vmalloc_loops(classic: &Classic, kernel: &str, pages: u64) -> Outcome<()> {
     Ok(())
 }
 
+// One question after the other.
+#[allow(clippy::too_many_lines)]
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [kernel, pages] = arguments.as_slice() {
@@ -260,6 +312,16 @@ fn main() -> Outcome<()> {
         "pcp-buddy-fixed,+targeted-drain",
     ] {
         ranges(engine)?;
+    }
+    println!(
+        "\nNeighbouring pages in the hands of eight CPUs, in blocks that one of them owns; for 1,000 frames\n"
+    );
+    println!(
+        "{:<34} {:>7} {:>8} {:>9} {:>9} {:>7} {:>7} {:>10}",
+        "engine", "holds", "steps", "PCP holds", "PCP steps", "remote", "merges", "PCP merges"
+    );
+    for engine in ["vanilla", "pcp-buddy", "pcp-buddy,-route", "pcp-buddy-fixed"] {
+        spread(engine)?;
     }
     Ok(())
 }

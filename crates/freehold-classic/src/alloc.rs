@@ -4,9 +4,9 @@
 //! ```text
 //!   for each zone, own node's first:  above low?  ── PCP: list ── empty? refill ── zone lock
 //!                                                   └─ busy, or order not kept ──> zone lock
-//!   nothing:  the same down to min, with the reserves that the request may use
+//!   nothing:  each zone again, down to min, with the reserves that the request may use
 //!   nothing:  (peer-blocks) a block from another CPU
-//!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for those who may not wait)
+//!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for requests that may not wait)
 //!   nothing:  give the last HIGHATOMIC block back, once more
 //! ```
 //!
@@ -50,7 +50,7 @@ impl Classic {
         let set = |busy| {
             for zone in &self.zones {
                 if let Some(pcp) = zone.pcps.get(cpu.index()) {
-                    pcp.lock().busy = busy;
+                    pcp.look().busy = busy;
                 }
             }
         };
@@ -64,10 +64,15 @@ impl Classic {
     /// `__alloc_pages_slowpath`.
     ///
     /// The first one, above `low`, knows nothing of reserves: whoever may use them gets that right
-    /// only once memory is short, otherwise every atomic request would eat into HIGHATOMIC blocks
-    /// while there is plenty.
+    /// only once memory is short. Since 7.3 (`highatomic-first`) high-order atomic requests have
+    /// theirs from the first one on.
     fn alloc_checked(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
-        let easy = request.with(request.flags - RESERVES - AllocFlags::NO_WATERMARKS);
+        let early = if self.on.has(Switch::HighAtomicFirst) && request.order > Order::ZERO {
+            request.flags & AllocFlags::HIGH_ATOMIC
+        } else {
+            AllocFlags::empty()
+        };
+        let easy = request.with((request.flags - RESERVES - AllocFlags::NO_WATERMARKS) | early);
         if let Some(pfn) = self.alloc_above(cpu, easy, Mark::Low) {
             return Some(pfn);
         }
@@ -138,7 +143,7 @@ impl Classic {
         for (i, zone) in self.zonelist(cpu) {
             if flags.contains(AllocFlags::NO_FRAGMENT) && zone.node != node {
                 // To have it near is worth more than unmixed blocks: the caller tries all zones
-                // again without.
+                // again without that flag.
                 return None;
             }
             let reserve = self.reserves[i];
@@ -152,11 +157,9 @@ impl Classic {
             {
                 continue;
             }
-            let short =
-                !zone.mark_ok(Mark::Low, Order::ZERO, AllocFlags::empty(), may_cma, reserve);
             if let Some(frame) = self.take(cpu, zone, request) {
                 let high_atomic = flags.contains(AllocFlags::HIGH_ATOMIC) && order > Order::ZERO;
-                if high_atomic && (short || !self.on.has(Switch::HighAtomicAtMin)) {
+                if high_atomic && mark == Mark::Min {
                     zone.reserve_high_atomic(frame, order.get());
                 }
                 return Some(zone.frames.pfn(frame));
@@ -199,6 +202,7 @@ impl Classic {
             return None;
         }
         if inner.busy {
+            inner.never_had();
             self.counts.pcp_busy.fetch_add(1, Relaxed);
             return None;
         }

@@ -42,7 +42,7 @@ impl Classic {
         let mut stats = Stats::default();
         for zone in &self.zones {
             for pcp in &zone.pcps {
-                let inner = pcp.lock();
+                let inner = pcp.look();
                 stats.pcp.add(&inner.counters);
                 stats.flow.add(&inner.flow);
             }
@@ -118,7 +118,7 @@ impl Classic {
     fn validate_pcp(&self, cpu: usize, listed: &mut Listed<'_>) -> Result<(), String> {
         let zone = listed.zone;
         let (pcp, frames) = (&zone.pcps[cpu], &zone.frames);
-        let inner = pcp.lock();
+        let inner = pcp.look();
         let mut count = 0;
         for index in 0..self.layout.lists() {
             for frame in inner.lists[index].iter(frames) {

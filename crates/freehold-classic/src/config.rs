@@ -249,7 +249,7 @@ impl Request {
         Self { order, migratetype, flags: freehold::AllocFlags::empty() }
     }
 
-    /// The same request with more (or less) allowed.
+    /// This request with those flags instead of its own.
     #[must_use]
     pub fn with(self, flags: freehold::AllocFlags) -> Self {
         Self { flags, ..self }

@@ -4,8 +4,8 @@
 //! ```text
 //!   5.17   selection (rotating, a growing share a list) ──> second list ──> zone lock: free each
 //!   5.18   zone lock: from the list that overflowed on, empty one list after the other, free each as it is picked
-//!   6.18   the same; what decays goes back batch by batch, each from the first list on
-//!   6.19   so does what a free drains, from the list that overflowed on, and the lock is dropped after every batch
+//!   6.18   as in 5.18; what decays goes back batch by batch, each from the first list on
+//!   6.19   batch by batch too goes what a free drains, from the list that overflowed on, and the lock is dropped after every batch
 //!   RFC    PCP lock: merge buddies; zone lock: whole pageblocks first, then the lists from the smallest order on
 //! ```
 //!
@@ -25,8 +25,11 @@ use crate::zone::{Locked, Zone};
 /// The choice of the next list to take from. Each look at a list is counted, found empty or not.
 struct Selection {
     index: usize,
+    /// The lists between which there may be a non-empty one.
     min: usize,
     max: usize,
+    /// How many lists there are.
+    lists: usize,
     /// 5.17: lists passed since the last one taken from; that many chunks are taken from the next.
     /// What a list that ran empty could not give is added to the share of the one after it.
     share: u32,
@@ -36,10 +39,15 @@ impl Selection {
     /// The next non-empty list. There must be one.
     fn next(&mut self, pcp: &mut PcpInner, zone: &Zone) -> usize {
         let range = zone.on.has(Switch::PindexRange);
+        // As first posted, the search starts over where all lists end: the range says when there is
+        // only one list left, and spares no look.
+        let wrap = zone.on.has(Switch::RangeWrap);
         loop {
             self.share += 1;
-            self.index = if self.index >= self.max { self.min } else { self.index + 1 };
+            let (start, end) = if wrap { (self.min, self.max) } else { (0, self.lists - 1) };
+            self.index = if self.index >= end { start } else { self.index + 1 };
             pcp.counters.lists_looked_at += 1;
+            pcp.work += 1;
             if !pcp.lists[self.index].is_empty() {
                 return self.index;
             }
@@ -83,8 +91,8 @@ impl Zone {
         }
         let selection = self.first_list(layout, requested);
         pcp.counters.drains += 1;
-        // Up to 5.18 and a little beyond, the buddies of the first batch of chunks were prefetched.
-        let prefetch = if self.on.has(Switch::AutoHigh) { 0 } else { pcp.tuning.batch };
+        // Up to 5.19 the buddies of the first batch of chunks were prefetched.
+        let prefetch = if self.on.has(Switch::ThpOneList) { 0 } else { pcp.tuning.batch };
         if self.on.has(Switch::SinglePass) {
             self.free_in_one_pass(pcp, left, selection, prefetch);
         } else {
@@ -106,7 +114,7 @@ impl Zone {
         // before.
         let early = self.on.has(Switch::RequestedFirst) || self.on.has(Switch::WholeFirst);
         let index = if early { (first + lists - 1) % lists } else { first };
-        Selection { index, min: 0, max: lists - 1, share: 0 }
+        Selection { index, min: 0, max: lists - 1, lists, share: 0 }
     }
 
     /// Chunks are taken off and freed one by one, all under the zone lock.
@@ -210,26 +218,23 @@ impl Zone {
     /// What a piece of a drain counts for when it was to be `piece` frames and was `drained`.
     ///
     /// The kernel subtracts what it asked for, even where a huge page came out of it: the
-    /// recordings of 6.18 have timer drains of 32 batches, 17 of them a huge page each. With whole
-    /// blocks drained first every piece of a batch would give back 512 frames, eight times what is
-    /// too much.
+    /// recordings of 6.18 have timer drains of 32 batches, 17 of them a huge page each. The RFC
+    /// leaves that loop as it is and begins each piece with whole blocks, so that a piece of 63
+    /// frames gives back 512, eight times too much. With `count-drained` a block counts as one.
     pub(crate) fn given(&self, piece: u32, drained: u32) -> u32 {
-        if self.on.has(Switch::WholeFirst) { drained } else { piece }
+        if self.on.has(Switch::CountDrained) { drained } else { piece }
     }
 
     /// Empties a PCP, its list of remote frees included: in pieces of at most 32 batches, each one
     /// hold of both locks, or (5.17, 5.18) in one. The chunks of 6.19 are for drains after a free;
     /// this one they left alone. Source: `drain_pages_zone` of 5.17, where the 2022 series shows
-    /// it, and of Linux 7.2.
+    /// it, and of Linux 7.3.
     pub(crate) fn drain_pcp(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
+        self.absorb_all(cpu, layout);
         // Once around per piece; frees that arrive meanwhile are the next drain's business.
-        let mut left = {
-            let mut inner = pcp.lock();
-            self.absorb(cpu, &mut inner, layout);
-            inner.count
-        };
-        let all = left;
+        let all = pcp.look().count;
+        let mut left = all;
         while left > 0 {
             let mut inner = pcp.lock();
             let most = if self.on.has(Switch::AutoHigh) {
@@ -244,6 +249,16 @@ impl Zone {
             let before = inner.count;
             self.free_bulk(&mut inner, layout, piece, 0, left == all);
             left = left.saturating_sub(before - inner.count);
+        }
+    }
+
+    /// Takes over what other CPUs have freed to `cpu`, if there may be anything.
+    fn absorb_all(&self, cpu: usize, layout: Layout) {
+        let pcp = &self.pcps[cpu];
+        // Relaxed: whoever takes a CPU offline has set its flag before draining it. Such a CPU must
+        // not trust the hint: see `llist`.
+        if pcp.dead.load(crate::primitive::Ordering::Relaxed) || !pcp.remote.is_empty() {
+            self.absorb(cpu, &mut pcp.lock(), layout);
         }
     }
 
@@ -265,8 +280,8 @@ impl Zone {
             }
             let index = layout.index(order, block_type);
             let list_type = Migratetype::PCP[index % 3];
-            // The CPU may have been offline in between, which disowned the block. As in
-            // `Classic::commit`.
+            // The CPU may have been offline in between, which disowned the block: looked at under
+            // the lock, as every free does.
             let owned = self.blocks.owner(self.block_of(frame)) == Some(cpu as u32);
             let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
             inner.push(&self.frames, index, frame, State::new(kind, order, list_type));
@@ -277,15 +292,22 @@ impl Zone {
     /// `decay_pcp_high`.
     pub(crate) fn decay(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
-        let mut inner = pcp.lock();
-        self.absorb(cpu, &mut inner, layout);
-        let count = inner.count;
-        let excess = inner.tuning.decay(self.on, count);
+        self.absorb_all(cpu, layout);
+        let excess = {
+            // The kernel lowers the mark without the lock.
+            let mut inner = pcp.look();
+            let count = inner.count;
+            inner.tuning.decay(self.on, count)
+        };
         if !self.on.has(Switch::AutoHigh) {
             return;
         }
         let mut left = excess;
-        while left > 0 && inner.count > 0 {
+        while left > 0 {
+            let mut inner = pcp.lock();
+            if inner.count == 0 {
+                break;
+            }
             let before = inner.count;
             let piece = if self.on.has(Switch::ChunkedDecay) {
                 left.min(inner.tuning.batch.max(1))
@@ -301,10 +323,12 @@ impl Zone {
     /// trickle back, a batch a tick. Source: Linux, `drain_zone_pages`.
     pub(crate) fn drain_remote_node(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
-        let mut inner = pcp.lock();
-        self.absorb(cpu, &mut inner, layout);
-        let piece = inner.count.min(inner.tuning.batch);
-        self.free_bulk(&mut inner, layout, piece, 0, true);
+        self.absorb_all(cpu, layout);
+        if pcp.look().count > 0 {
+            let mut inner = pcp.lock();
+            let piece = inner.count.min(inner.tuning.batch);
+            self.free_bulk(&mut inner, layout, piece, 0, true);
+        }
     }
 }
 

@@ -116,7 +116,8 @@ impl Classic {
         }
     }
 
-    /// The same for one zone: CPUs that hold nothing are passed over after a look at their count.
+    /// Gives everything that CPUs hold of one zone back to it. CPUs that hold nothing are passed
+    /// over after a look at their count.
     pub(crate) fn drain_zone(&self, zone: usize) {
         let zone = &self.zones[zone];
         for cpu in 0..zone.pcps.len() {
@@ -160,7 +161,7 @@ impl Classic {
         *disabled = true;
         for zone in &self.zones {
             for pcp in &zone.pcps {
-                pcp.lock().tuning = Tuning::new(1, 0, 0, false);
+                pcp.look().tuning = Tuning::new(1, 0, 0, false);
             }
         }
         drop(disabled);
@@ -182,7 +183,8 @@ impl Classic {
             let (high_min, high_max) = high_range(zone.managed, zone.marks.low, batch, cpus);
             let free_high_batch = self.cache_slice > u64::from(3 * batch);
             for pcp in &zone.pcps {
-                let mut inner = pcp.lock();
+                // The kernel sets these without the lock.
+                let mut inner = pcp.look();
                 let high = clamp(inner.tuning.high, high_min, high_max);
                 let high = if self.on.has(Switch::AutoHigh) { high } else { high_min };
                 inner.tuning =

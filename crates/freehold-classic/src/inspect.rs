@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_are_free_are_a_run_on_whosever_lists_they_are() {
+    fn free_neighbours_are_a_run_on_the_lists_of_whichever_cpus_they_are() {
         let classic = classic("vanilla");
         let (cpu, order) = (CpuId::new(0), |order| Order::new(order).unwrap());
         let single = || Request {

@@ -27,6 +27,7 @@
 //!
 //!   contig: a range from whoever has it     hotplug: CPUs come and go     check: is all of this consistent?
 //!   peer: a block from another CPU          unowned: merging without owners
+//!   setup: where a machine begins that has been used before
 //! ```
 //!
 //! ```
@@ -55,6 +56,7 @@ mod free;
 mod highatomic;
 mod hotplug;
 mod inspect;
+mod kernel;
 mod list;
 mod llist;
 mod page;
@@ -65,6 +67,7 @@ mod presets;
 mod primitive;
 mod range;
 mod refill;
+mod setup;
 mod stats;
 mod switches;
 mod tune;
@@ -75,13 +78,14 @@ mod zone;
 
 use std::sync::{Mutex, MutexGuard};
 
-use freehold::{CpuId, FreeError, Migratetype, Pfn};
+use freehold::{CpuId, FreeError, Pfn};
 
 pub use config::{Config, ConfigError, Request, ZoneConfig};
 pub use contig::InUse;
 pub use free::{Context, FOLIO_BATCH};
 pub use hotplug::CpuStateError;
 pub use inspect::PageblockState;
+pub use kernel::{Kernel, KernelOutside};
 pub use page::Put;
 pub use presets::{Design, DesignError, Preset, presets};
 pub use stats::{
@@ -166,15 +170,7 @@ impl Classic {
     /// The tuning state of one CPU in one zone.
     #[must_use]
     pub fn tuning(&self, zone: usize, cpu: CpuId) -> Option<Tuning> {
-        Some(self.zones.get(zone)?.pcps.get(cpu.index())?.lock().tuning)
-    }
-
-    /// Puts a CPU's PCP into a state observed elsewhere, for instance in `/proc/zoneinfo`. A
-    /// hotplug event recomputes batch and range.
-    pub fn set_tuning(&self, zone: usize, cpu: CpuId, tuning: Tuning) {
-        if let Some(pcp) = self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())) {
-            pcp.lock().tuning = tuning;
-        }
+        Some(self.zones.get(zone)?.pcps.get(cpu.index())?.look().tuning)
     }
 
     /// Frames on a CPU's lists in one zone.
@@ -183,45 +179,7 @@ impl Classic {
         self.zones
             .get(zone)
             .and_then(|zone| zone.pcps.get(cpu.index()))
-            .map_or(0, |pcp| pcp.lock().count)
-    }
-
-    /// Fills a CPU's list of single frames of a type from the zone, without counting it as work
-    /// done.
-    ///
-    /// For starting from a state observed elsewhere.
-    pub fn prefill(
-        &self,
-        zone: usize,
-        cpu: CpuId,
-        migratetype: Migratetype,
-        order: freehold::Order,
-        chunks: u32,
-    ) {
-        let Some(zone) = self.zones.get(zone) else { return };
-        let Some(pcp) = zone.pcps.get(cpu.index()) else { return };
-        if !self.layout.keeps(order.get()) || !Migratetype::PCP.contains(&migratetype) {
-            return;
-        }
-        let mut inner = pcp.lock();
-        if inner.dead {
-            return;
-        }
-        let (counters, flow) = (inner.counters, inner.flow);
-        let (zone_counters, histogram) = zone.read_counters();
-        let fallbacks = zone.read_fallbacks();
-        let refill = refill::Refill {
-            cpu: u32::from(cpu.get()),
-            order: order.get(),
-            chunks,
-            migratetype,
-            flags: freehold::AllocFlags::empty(),
-        };
-        zone.refill(&mut inner, self.layout, refill);
-        inner.counters = counters;
-        inner.flow = flow;
-        zone.write_counters(zone_counters, histogram);
-        zone.write_fallbacks(fallbacks);
+            .map_or(0, |pcp| pcp.look().count)
     }
 
     /// What has been done under a zone's lock and under one CPU's, so far: a few numbers, to be
@@ -231,7 +189,7 @@ impl Classic {
     pub fn work(&self, zone: usize, cpu: CpuId) -> Option<Work> {
         let zone = self.zones.get(zone)?;
         let (zone_holds, zone_steps) = zone.read_holds();
-        let pcp = zone.pcps.get(cpu.index())?.lock().counters;
+        let pcp = zone.pcps.get(cpu.index())?.look().counters;
         Some(Work {
             zone_holds,
             zone_steps,
@@ -256,30 +214,6 @@ impl Classic {
     #[must_use]
     pub fn switches(&self) -> Switches {
         self.on
-    }
-
-    /// Forgets everything counted so far. Nobody else may use the allocator meanwhile.
-    pub fn reset_stats(&self) {
-        for zone in &self.zones {
-            for pcp in &zone.pcps {
-                let mut inner = pcp.lock();
-                inner.counters = PcpCounters::default();
-                inner.flow = ListFlow::default();
-                pcp.waits.reset();
-            }
-            zone.waits.reset();
-            zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
-            zone.write_fallbacks(FallbackTable::default());
-        }
-        let Counts {
-            failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits, ..
-        } = &self.counts;
-        let Counts { pcp_busy, pcp_relocks_lost, remote_pcp_waits, .. } = &self.counts;
-        let calls = [failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits];
-        for count in calls.into_iter().chain([pcp_busy, pcp_relocks_lost, remote_pcp_waits]) {
-            // SeqCst like the other rare accesses; nothing depends on the order.
-            count.store(0, SeqCst);
-        }
     }
 
     /// Says that memory is being reclaimed, or no longer (`ZONE_RECLAIM_ACTIVE`): CPUs keep less

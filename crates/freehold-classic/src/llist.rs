@@ -4,8 +4,8 @@
 //! Two places need one. A context that may not wait for the zone lock (NMI) leaves what it frees on
 //! the zone's list, and the next free that takes the lock finishes the work. And in
 //! `pcp-buddy-fixed` a CPU that frees a frame of a block owned by another CPU leaves it on that
-//! CPU's list, because spinning on a remote PCP lock inverts lock order (reviewers of the pcp-buddy
-//! proposal). Taking everything with one swap is what makes the stack immune to ABA: nothing is
+//! CPU's list, because spinning on a remote PCP lock inverts lock order (Rik van Riel, in his own series that
+//! carries the proposal). Taking everything with one swap is what makes the stack immune to ABA: nothing is
 //! ever popped singly.
 //!
 //! # A receiver that goes away
@@ -207,7 +207,7 @@ mod loom_tests {
         });
     }
 
-    /// The same with company: two pushers, and somebody else who drains that CPU at the same time.
+    /// Two pushers, a CPU that goes offline, and somebody else who drains it at that time.
     #[test]
     fn loom_two_pushers_a_drain_and_a_dying_cpu_strand_and_double_nothing() {
         // Four threads: more than three preemptions take minutes and have never shown anything

@@ -1,17 +1,18 @@
 //! A CPU's own lists in one zone: the per-CPU pages.
 //!
 //! ```text
-//!   5.17 .. 7.2                                    pcp-buddy
+//!   5.17 .. 7.3                                    pcp-buddy
 //!   lists[0..12]  orders 0..3 x 3 types            lists[0..30]  orders 0..9 x 3 types
 //!   lists[12..14] order 9: not movable, movable    (6.0 to 6.9: one list for both; before: 12..15, 3 types)
-//!   5.12 and before, or `high-order-pcp` off: lists[0..3], order 0 only
+//!   5.13 and before, or `high-order-pcp` off: lists[0..3], order 0 only
 //!
 //!   head <── allocation takes, free puts (cache-warm)      tail ──> drained first (cold); refills put here
 //! ```
 //!
 //! The lock is the CPU's own in the sense that nobody else is expected to want it: others only come
 //! to drain. The free path therefore tries it and goes to the zone when it is busy, instead of
-//! waiting.
+//! waiting. The RFC makes it everybody's: frees of a CPU's frames wait for it, and what was done
+//! under the zone lock is done under it. Holds and steps are counted as the zone's are.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -45,6 +46,8 @@ pub(crate) struct PcpInner {
     pub(crate) busy: bool,
     pub(crate) counters: PcpCounters,
     pub(crate) flow: ListFlow,
+    /// Steps done in this hold.
+    pub(crate) work: u64,
 }
 
 /// One CPU's lists in one zone, and the two ways in. On lines of its own, as the kernel's per-CPU
@@ -57,7 +60,7 @@ pub(crate) struct Pcp {
     pub(crate) waits: Waits,
     /// Frees by other CPUs that are waiting for the owner (`remote-list`).
     pub(crate) remote: Llist,
-    /// The same as [`PcpInner::dead`], readable without the lock by whoever pushes to `remote`.
+    /// A copy of [`PcpInner::dead`], for whoever pushes to `remote` without the lock.
     pub(crate) dead: AtomicBool,
 }
 
@@ -66,12 +69,12 @@ impl Pcp {
         let inner = PcpInner {
             lists: [List::EMPTY; MAX_LISTS],
             count: 0,
-            // Replaced before first use; the values the kernel boots with.
-            tuning: Tuning::new(1, 0, 0, false),
+            tuning: PcpInner::BOOT_TUNING,
             dead: false,
             busy: false,
             counters: PcpCounters::default(),
             flow: ListFlow::default(),
+            work: 0,
         };
         Self {
             lock: Mutex::new(inner),
@@ -81,22 +84,74 @@ impl Pcp {
         }
     }
 
+    /// Every field, as text.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn fields(&self, of_inner: impl Fn(&PcpInner) -> String) -> String {
+        let Self { lock, waits, remote, dead } = self;
+        let inner = of_inner(&lock.lock().unwrap());
+        let (waits, dead) = (waits.read(), dead.load(crate::primitive::Ordering::SeqCst));
+        format!("{inner} {waits:?} {} {dead}", remote.is_empty())
+    }
+
     /// Takes the lock, waiting for it.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, PcpInner> {
+    pub(crate) fn lock(&self) -> Held<'_> {
         self.try_lock().unwrap_or_else(|| self.wait())
     }
 
     /// Waits for the lock, which has been found held.
-    pub(crate) fn wait(&self) -> MutexGuard<'_, PcpInner> {
-        self.waits.during(|| self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    pub(crate) fn wait(&self) -> Held<'_> {
+        Held { inner: self.waits.during(|| self.look()), counted: true }
     }
 
     /// Takes the lock if it is free at this moment.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, PcpInner>> {
-        match self.lock.try_lock() {
-            Ok(inner) => Some(inner),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
+        let inner = match self.lock.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Held { inner, counted: true })
+    }
+
+    /// Looks at what the lock protects without counting that as a hold: for what the kernel reads
+    /// or sets without the lock, and for whoever only wants to know.
+    pub(crate) fn look(&self) -> MutexGuard<'_, PcpInner> {
+        self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A held PCP lock. Dropping it records the hold and how much was done in it.
+pub(crate) struct Held<'a> {
+    inner: MutexGuard<'a, PcpInner>,
+    counted: bool,
+}
+
+impl Held<'_> {
+    /// Gives the lock back as if it had never been had: it stands for one that somebody else held.
+    pub(crate) fn never_had(mut self) {
+        self.counted = false;
+    }
+}
+
+impl core::ops::Deref for Held<'_> {
+    type Target = PcpInner;
+    fn deref(&self) -> &PcpInner {
+        &self.inner
+    }
+}
+
+impl core::ops::DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut PcpInner {
+        &mut self.inner
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let work = core::mem::take(&mut self.inner.work);
+        if self.counted {
+            self.inner.counters.lock_holds += 1;
+            self.inner.counters.lock_steps += work;
         }
     }
 }
@@ -110,7 +165,7 @@ enum HugeLists {
     One = 1,
     /// 6.10 and later.
     MovableOrNot = 2,
-    /// 5.13 to 5.19.
+    /// 5.14 to 5.19.
     EachType = 3,
 }
 
@@ -180,12 +235,16 @@ impl Layout {
 }
 
 impl PcpInner {
+    /// What the kernel boots with, replaced before first use.
+    pub(crate) const BOOT_TUNING: Tuning = Tuning::new(1, 0, 0, false);
+
     /// Adds a chunk at the head of list `index`, the next to be allocated.
     #[inline]
     pub(crate) fn push(&mut self, frames: &Frames, index: usize, frame: u32, state: State) {
         frames.set(frame, state);
         self.lists[index].push_front(frames, frame);
         self.count += 1 << state.order();
+        self.work += 1;
     }
 
     /// Adds a chunk at the tail of list `index`, the last to be allocated.
@@ -194,6 +253,7 @@ impl PcpInner {
         frames.set(frame, state);
         self.lists[index].push_back(frames, frame);
         self.count += 1 << state.order();
+        self.work += 1;
     }
 
     /// Takes a chunk out of list `index`. Its record becomes a tail.
@@ -204,6 +264,7 @@ impl PcpInner {
         self.lists[index].remove(frames, frame);
         frames.set(frame, State::TAIL);
         self.count -= 1 << state.order();
+        self.work += 1;
         state
     }
 
@@ -224,6 +285,7 @@ impl PcpInner {
             return Some(frame);
         }
         for at in order..=PAGEBLOCK_ORDER {
+            self.work += 1;
             let index = layout.index(at, migratetype);
             let Some(frame) = self.lists[index].first() else { continue };
             let kind = self.remove(frames, index, frame).kind();
@@ -252,6 +314,7 @@ impl PcpInner {
                 let mut at = self.lists[index].first();
                 while let Some(frame) = at {
                     self.counters.merge_steps += 1;
+                    self.work += 1;
                     at = next(frames, frame);
                     let buddy = frame ^ (1 << order);
                     let (mine, other) = (frames.state(frame), frames.state(buddy));
@@ -359,6 +422,16 @@ mod tests {
         let (frames, mut pcp) = filled(|frame| frame != 5);
         pcp.merge(&frames, layout);
         assert_eq!(chunks(&pcp, &frames), [2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn what_has_been_merged_goes_to_the_tail_to_be_drained_first() {
+        let layout = layout("pcp-buddy");
+        let (frames, mut pcp) = filled(|_| true);
+        let index = layout.index(3, Migratetype::Movable);
+        pcp.push(&frames, index, 64, State::new(Kind::PcpBuddy, 3, Migratetype::Movable));
+        pcp.merge(&frames, layout);
+        assert_eq!(pcp.lists[index].iter(&frames).collect::<Vec<_>>(), [64, 0]);
     }
 
     #[test]

@@ -51,8 +51,8 @@ impl Classic {
     }
 
     /// The reverse of [`split`](Self::split): turns neighbouring chunks of order `from` into the
-    /// one of order `to` at `pfn`, with one reference. What a reviewer of the contiguous-free
-    /// proposal proposed to do before such a range is freed.
+    /// one of order `to` at `pfn`, with one reference. What Zi Yan, reviewing the
+    /// contiguous-free proposal, asked to do before such a range is freed.
     ///
     /// # Errors
     ///
@@ -188,7 +188,11 @@ impl Classic {
         let frames = &self.zones[start.zone].frames;
         let Some(range) = FrameRange::new(frames.pfn(start.frame), u64::from(len)) else { return };
         let mut frame = start.frame;
-        for (_, order) in range.chunks(Order::LINUX_MAX) {
+        let largest = match self.on.has(Switch::ContigMaxOrder) {
+            true => Order::LINUX_MAX,
+            false => Order::PAGEBLOCK,
+        };
+        for (_, order) in range.chunks(largest) {
             // One chunk from now on: its parts are tails, its head is on its way.
             for part in frame + 1..frame + order.frames() as u32 {
                 frames.set(part, State::TAIL);

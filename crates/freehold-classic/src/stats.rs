@@ -215,6 +215,11 @@ counters! {
         peer_blocks,
         /// CPUs asked for one.
         peers_asked,
+        /// Times the PCP lock was taken, by whomever.
+        lock_holds,
+        /// Steps done in those holds: a list link or unlink, a list looked at, an entry looked at by
+        /// a merge pass. What is done under the zone lock meanwhile is counted there.
+        lock_steps,
     }
 }
 
@@ -295,7 +300,7 @@ pub struct Stats {
     pub zone_waits: u64,
     /// Nanoseconds of them.
     pub zone_wait_ns: u64,
-    /// Waits for a PCP lock, whosever.
+    /// Waits for the PCP locks of all CPUs.
     pub pcp_waits: u64,
     /// Nanoseconds of them.
     pub pcp_wait_ns: u64,
@@ -320,8 +325,8 @@ pub struct MemoryMap {
     pub on_pcp: u64,
     /// Free chunks by order, wherever they are, as they are (not merged in thought).
     pub chunks: [u64; 11],
-    /// The same frames by the largest aligned chunks that free neighbours make, on whosever lists
-    /// they are: merged in thought. What lies on a CPU's list beside a free buddy counts here as
+    /// Those frames by the largest aligned chunks that free neighbours make, on the lists of
+    /// whichever CPUs they are: merged in thought. What lies on a CPU's list beside a free buddy counts here as
     /// what the two would be.
     pub runs: [u64; 11],
     /// Free chunks by order on the zones' lists.

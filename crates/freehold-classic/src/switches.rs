@@ -15,10 +15,12 @@ pub enum Proposal {
     FreeContiguous,
     /// "pcp buddy allocator", Johannes Weiner, April 2026.
     PcpBuddy,
-    /// What reviewers of the pcp-buddy proposal asked for.
+    /// What reviewers of the pcp-buddy proposal asked for, and what its author answered them.
     PcpBuddyReview,
     /// A change between the proposals that their kernels contain.
     Kernel,
+    /// Nobody's in the threads: this project found the defect and chose the repair.
+    FoundHere,
 }
 
 impl Proposal {
@@ -31,12 +33,25 @@ impl Proposal {
             Self::PcpBuddy => "PCP buddy allocator (2026)",
             Self::PcpBuddyReview => "PCP buddy allocator, review (2026)",
             Self::Kernel => "kernel history",
+            Self::FoundHere => "found here",
+        }
+    }
+
+    /// Who posted it; `None` where that is not one person.
+    #[must_use]
+    pub const fn author(self) -> Option<&'static str> {
+        match self {
+            Self::HighOrderPcp => Some("Mel Gorman"),
+            Self::FreeContiguous => Some("Ryan Roberts"),
+            Self::PcpBuddy => Some("Johannes Weiner"),
+            Self::PcpBuddyReview | Self::Kernel | Self::FoundHere => None,
         }
     }
 }
 
 macro_rules! switches {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $since:literal, $proposal:ident, $summary:literal $(, needs $($needs:ident)+)?;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $since:literal, $proposal:ident, $summary:literal
+        $(, by $by:literal)? $(, until $until:literal)? $(, needs $($needs:ident)+)?;)*) => {
         /// One change to the design.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
@@ -55,10 +70,26 @@ macro_rules! switches {
             }
 
             /// The first kernel that has the change; "RFC" for what was only posted, "review" for
-            /// what was asked for.
+            /// what was asked for, "here" for what neither was.
             #[must_use]
             pub const fn since(self) -> &'static str {
                 match self { $(Self::$variant => $since,)* }
+            }
+
+            /// The first kernel that no longer has it.
+            #[must_use]
+            pub const fn until(self) -> Option<&'static str> {
+                match self { $(Self::$variant => switches!(@first $($until)?),)* }
+            }
+
+            /// Whose idea it was: of what was posted the author, of what came up in a review who
+            /// said it. `None` where the threads do not say, and for what was found here.
+            #[must_use]
+            pub const fn by(self) -> Option<&'static str> {
+                match self { $(Self::$variant => match switches!(@first $($by)?) {
+                    None => Proposal::$proposal.author(),
+                    by => by,
+                },)* }
             }
 
             /// The proposal it comes from.
@@ -80,21 +111,27 @@ macro_rules! switches {
             }
         }
     };
+    (@first) => { None };
+    (@first $text:literal) => { Some($text) };
 }
 
 switches! {
     CmaHalf = "cma-half", "5.8", Kernel,
         "Movable requests take CMA frames first while more than half of what is free is CMA; off: last.";
-    HighOrderPcp = "high-order-pcp", "5.13", HighOrderPcp,
+    HighOrderPcp = "high-order-pcp", "5.14", HighOrderPcp,
         "The PCP keeps orders 1 to 3 and 9 as well; off (the 2022 series's 'revert'): order 0 only.";
     RightBuddyPrefetch = "right-buddy-prefetch", "5.18", HighOrderPcp,
         "Bulk free prefetches the buddy of the chunk's own order, not always of order 0.";
     PindexRange = "pindex-range", "5.18", HighOrderPcp,
-        "Bulk free narrows the range of lists it looks at as it finds them empty.";
+        "Bulk free narrows the range of lists it looks at as it finds them empty.", until "6.6";
+    RangeWrap = "range-wrap", "5.18", HighOrderPcp,
+        "The search for a list starts over where the narrowed range ends, not where all lists end (as first posted).",
+        by "Vlastimil Babka", until "6.6", needs PindexRange;
     SimpleSelection = "simple-selection", "5.18", HighOrderPcp,
         "Bulk free empties one list after the other instead of rotating with a growing share per list.";
     RequestedFirst = "requested-first", "5.18", HighOrderPcp,
-        "Bulk free starts with the list that overflowed, not with the one after it.", needs SimpleSelection;
+        "Bulk free starts with the list that overflowed, not with the one after it.",
+        by "Vlastimil Babka", needs SimpleSelection;
     SinglePass = "single-pass", "5.18", HighOrderPcp,
         "Bulk free gives each chunk to the zone as it picks it, instead of collecting them on a second list first.";
     HighOrderLimit = "high-order-limit", "5.18", HighOrderPcp,
@@ -124,12 +161,15 @@ switches! {
         needs AutoHigh;
     ChunkedDrain = "chunked-drain", "6.19", Kernel,
         "A drain after a free takes the zone lock for at most one batch at a time.";
-    HighAtomicDirect = "highatomic-direct", "7.2", Kernel,
+    HighAtomicDirect = "highatomic-direct", "7.1", Kernel,
         "A HIGHATOMIC request finding its PCP list empty goes to the zone instead of refilling the list.";
     ContigFree = "contig-free", "7.2", FreeContiguous,
         "A range or array of order-0 pages is freed in the largest aligned chunks.";
-    HighAtomicAtMin = "highatomic-at-min", "7.3", Kernel,
-        "A pageblock becomes a HIGHATOMIC reserve only while the zone is below its low watermark.";
+    ContigMaxOrder = "contig-max-order", "7.2", FreeContiguous,
+        "Those chunks are of up to the largest order there is, not of at most a pageblock (as first posted).",
+        needs ContigFree;
+    HighAtomicFirst = "highatomic-first", "7.3", Kernel,
+        "A HIGHATOMIC request may use the reserve from its first attempt on, while memory is plentiful; off: once that fails.";
     PageblockData = "pageblock-data", "RFC", PcpBuddy,
         "One struct a pageblock instead of packed bits.";
     Ownership = "ownership", "RFC", PcpBuddy,
@@ -149,25 +189,32 @@ switches! {
     Fragment = "fragment", "RFC", PcpBuddy,
         "Refill phase 2: take the largest chunks of the same type that fit.", needs Ownership;
     CmaPhases = "cma-phases", "review", PcpBuddyReview,
-        "Phase 0 recovers CMA blocks for movable requests, phase 2 keeps the 50 % rule.", needs Ownership;
+        "Phase 0 recovers CMA blocks for movable requests, phase 2 keeps the 50 % rule.",
+        by "Frank van der Linden", needs Ownership;
     RemoteList = "remote-list", "review", PcpBuddyReview,
-        "Remote frees go to a lock-free list that the owner absorbs; nobody takes another CPU's PCP lock to free.", needs Route;
-    UnlinkDead = "unlink-dead", "review", PcpBuddyReview,
+        "Remote frees go to a lock-free list that the owner absorbs; nobody takes another CPU's PCP lock to free.",
+        by "Rik van Riel", needs Route;
+    UnlinkDead = "unlink-dead", "here", FoundHere,
         "A CPU going offline unlinks and disowns its blocks instead of only resetting the list head.", needs Ownership;
-    ForeignClaim = "foreign-claim", "review", PcpBuddyReview,
+    ForeignClaim = "foreign-claim", "here", FoundHere,
         "Phase 1 does not queue a block of a foreign type under the requested one (possible only without type-hygiene).", needs Claim;
-    MergeOnce = "merge-once", "review", PcpBuddyReview,
+    MergeOnce = "merge-once", "here", FoundHere,
         "One merge pass a drain, not one before each of its chunks: the pass looks at everything the PCP holds.", needs Merge;
+    CountDrained = "count-drained", "here", FoundHere,
+        "A drain in pieces of a batch counts the frames that went, not those asked for: a whole block, eight times as many, ends it.",
+        needs WholeFirst;
     OwnedByType = "owned-by-type", "review", PcpBuddyReview,
-        "One list of owned blocks per migratetype, so that phase 0 does not walk past blocks of other types.", needs Recover;
+        "One list of owned blocks per migratetype, so that phase 0 does not walk past blocks of other types.",
+        by "Rik van Riel", needs Recover;
     PeerBlocks = "peer-blocks", "review", PcpBuddyReview,
         "A refill takes a whole pageblock from the next CPU that has one before it goes to the zone; and instead of failing.",
-        needs Claim;
+        by "Zi Yan", needs Claim;
     MergeUnowned = "merge-unowned", "review", PcpBuddyReview,
-        "Before a drain, buddies on the same PCP are merged without ownership, as a CPU number in every page would allow.";
+        "Before a drain, buddies on the same PCP are merged without ownership, as a CPU number in every page would allow.",
+        by "Zi Yan";
     TargetedDrain = "targeted-drain", "review", PcpBuddyReview,
         "Isolating a range drains the CPUs that own its pageblocks, and the others only if frames of it are left on PCPs.",
-        needs Route;
+        by "Zi Yan, Johannes Weiner", needs Route;
 }
 
 impl Switch {

@@ -107,7 +107,7 @@ pub struct Pressure {
 impl Tuning {
     /// The state of a CPU that has seen nothing yet.
     #[must_use]
-    pub fn new(batch: u32, high_min: u32, high_max: u32, free_high_batch: bool) -> Self {
+    pub const fn new(batch: u32, high_min: u32, high_max: u32, free_high_batch: bool) -> Self {
         Self {
             batch,
             high: high_min,

@@ -1,5 +1,5 @@
-//! Merging on a CPU's own lists without ownership: the first question a reviewer of the pcp-buddy
-//! proposal asked.
+//! Merging on a CPU's own lists without ownership: Zi Yan's first question to the pcp-buddy
+//! proposal.
 //!
 //! A free chunk's record says that it is on *some* PCP, not on whose. The RFC answers that by
 //! ownership: a marked chunk is on its owner's. The other answer is a CPU number in every page's
@@ -33,6 +33,7 @@ impl PcpInner {
                 let mut at = self.lists[index].first();
                 while let Some(frame) = at {
                     self.counters.merge_steps += 1;
+                    self.work += 1;
                     at = next(frames, frame);
                     let buddy = frame ^ (1 << order);
                     if !mine.contains(&buddy) {

@@ -36,7 +36,7 @@ impl Waits {
 
     /// Forgets them. Nobody may be waiting.
     pub(crate) fn reset(&self) {
-        // Relaxed: as above.
+        // Relaxed: nobody is waiting.
         self.count.store(0, Relaxed);
         self.ns.store(0, Relaxed);
     }

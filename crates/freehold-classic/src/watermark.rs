@@ -41,7 +41,7 @@ impl Watermarks {
     /// ```
     /// use freehold_classic::Watermarks;
     ///
-    /// // One zone of 32 GiB without huge pages: the worked example of the specification.
+    /// // One zone of 32 GiB without huge pages.
     /// let [marks] = Watermarks::kernel_default(&[8 << 20], false)[..] else { unreachable!() };
     /// assert_eq!((marks.min, marks.low, marks.high), (5792, 14180, 22568));
     /// ```

@@ -98,8 +98,8 @@ pub unsafe extern "C" fn freehold_config_init_sized(
 }
 
 /// How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment
-/// of the region: 112 for each 2 MiB of memory (0.0053 %), in whole sections of 128 MiB, and a few
-/// KiB for each CPU and group of CPUs.
+/// of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128 MiB, and a few
+/// KiB for each CPU.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn freehold_set_watermarks(
     }
 }
 
-/// Gives all that CPUs and groups hold free back to the zones. Takes time proportional to the
+/// Gives all that CPUs hold free back to the zones. Takes time proportional to the
 /// blocks held.
 ///
 /// Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.

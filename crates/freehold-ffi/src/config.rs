@@ -253,7 +253,6 @@ impl Config {
             cpu_nodes,
             zones: &room[..self.zone_count],
             extra_ranges: self.extra_ranges,
-            group: (self.group != 0).then_some(self.group),
         })
     }
 }

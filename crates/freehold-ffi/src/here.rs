@@ -38,7 +38,7 @@ pub unsafe extern "C" fn freehold_alloc(
         answer(error, || {
             wanted(pfn, "pfn")?;
             let request = shared(request, "request")?.engine()?;
-            put(pfn, "pfn", shared(allocator, "allocator")?.engine.alloc(request)?.get())
+            put(pfn, "pfn", shared(allocator, "allocator")?.engine.here().alloc(request)?.get())
         })
     }
 }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn freehold_alloc_bulk(
             put(
                 allocated,
                 "allocated",
-                shared(allocator, "allocator")?.engine.alloc_bulk(request, out)?,
+                shared(allocator, "allocator")?.engine.here().alloc_bulk(request, out)?,
             )
         })
     }
@@ -102,7 +102,10 @@ pub unsafe extern "C" fn freehold_free(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.free(Pfn::new(pfn), self::order(order)?)?;
+            shared(allocator, "allocator")?
+                .engine
+                .here()
+                .free(Pfn::new(pfn), self::order(order)?)?;
             Ok(())
         })
     }
@@ -127,7 +130,7 @@ pub unsafe extern "C" fn freehold_free_range(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.free_range(frames(start, end))?;
+            shared(allocator, "allocator")?.engine.here().free_range(frames(start, end))?;
             Ok(())
         })
     }
@@ -162,6 +165,7 @@ pub unsafe extern "C" fn freehold_free_range_with(
         answer(error, || {
             let kept_frames = shared(allocator, "allocator")?
                 .engine
+                .here()
                 .free_range_with(frames(start, end), is_last(last_reference, user)?)?;
             put_if_wanted(kept, kept_frames);
             Ok(())
@@ -192,6 +196,7 @@ pub unsafe extern "C" fn freehold_free_bulk(
         answer(error, || {
             shared(allocator, "allocator")?
                 .engine
+                .here()
                 .free_bulk(array_of_frames(pfns, count, "pfns")?)?;
             Ok(())
         })

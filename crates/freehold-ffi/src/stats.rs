@@ -21,7 +21,7 @@ pub const FREEHOLD_WORK_BUCKETS: usize = 20;
 const _: () = {
     assert!(FREEHOLD_ORDERS == freehold::ORDERS);
     assert!(FREEHOLD_MIGRATETYPES == freehold::Migratetype::ALL.len());
-    assert!(FREEHOLD_WORK_BUCKETS == freehold::WORK_BUCKETS);
+    assert!(FREEHOLD_WORK_BUCKETS == 20);
 };
 
 /// What one CPU has done since the allocator was made, or all of them together.
@@ -45,12 +45,14 @@ pub struct CpuStats {
     pub refills_by_phase: [u64; 4],
     /// Free frames that zones handed over.
     pub refilled_frames: u64,
-    /// Times it gave blocks back to a zone.
+    /// 0: blocks are nobody's.
     pub drains: u64,
-    /// Free frames given back.
+    /// 0: blocks are nobody's.
     pub drained_frames: u64,
     /// Times it asked all other CPUs for what they had in hand.
     pub recalls: u64,
+    /// Writes to memory that all CPUs of a zone write.
+    pub shared_writes: u64,
 }
 
 /// The state and the history of one zone.
@@ -61,9 +63,9 @@ pub struct ZoneStats {
     pub managed: u64,
     /// Frames free, wherever they are held.
     pub free: u64,
-    /// Of these, in blocks that no group holds.
+    /// Of these, in nobody's hand.
     pub free_in_zone: u64,
-    /// Of these, in groups' blocks.
+    /// 0: there are no groups.
     pub free_in_groups: u64,
     /// Of these, in CPUs' hands.
     pub free_in_cpus: u64,
@@ -77,7 +79,7 @@ pub struct ZoneStats {
     pub blocks_by_type: [u64; FREEHOLD_MIGRATETYPES],
     /// Blocks of the zone itself, isolations included.
     pub blocks_in_zone: u64,
-    /// Blocks of groups.
+    /// 0: there are no groups.
     pub blocks_in_groups: u64,
     /// Whole blocks that CPUs keep.
     pub blocks_in_cpus: u64,
@@ -87,22 +89,21 @@ pub struct ZoneStats {
     pub blocks_by_largest_order: [u64; 11],
     /// The fewest naturally aligned chunks that the free frames form, by order.
     pub free_chunks: [u64; FREEHOLD_ORDERS],
-    /// Times the zone lock was taken.
+    /// 0: there is no lock.
     pub lock_acquisitions: u64,
-    /// Times the locks of its groups were taken.
+    /// 0: there are no groups.
     pub group_lock_acquisitions: u64,
-    /// Steps of work done under it.
+    /// 0: there is no lock.
     pub lock_work: u64,
-    /// The most steps in one hold.
+    /// 0: there is no lock.
     pub lock_work_max: u64,
-    /// Holds by steps: bucket b counts holds of `2^(b-1)` to `2^b - 1` steps, bucket 0 those of
-    /// none.
+    /// 0: there is no lock.
     pub lock_work_histogram: [u64; FREEHOLD_WORK_BUCKETS],
     /// Allocations that fell back to another migratetype.
     pub fallbacks: u64,
     /// Of these, allocations placed inside a block that kept its other type.
     pub mixed: u64,
-    /// Chunks taken out of larger free runs under the lock.
+    /// 0: there is no lock.
     pub splits: u64,
 }
 
@@ -116,35 +117,65 @@ pub struct Totals {
     pub unattributed_frees: u64,
     /// Double frees that no call could see.
     pub late_double_frees: u64,
-    /// Zone-lock acquisitions over all zones.
+    /// 0: there is no lock.
     pub lock_acquisitions: u64,
-    /// Acquisitions of groups' locks.
+    /// 0: there are no groups.
     pub group_lock_acquisitions: u64,
-    /// Steps of work under zone locks.
+    /// 0: there is no lock.
     pub lock_work: u64,
-    /// The most steps in one hold.
+    /// 0: there is no lock.
     pub lock_work_max: u64,
-}
-
-/// Copies the fields of that name.
-macro_rules! copied {
-    ($to:ident, $from:ident: $($field:ident),*) => {
-        $to { $($field: $from.$field),* }
-    };
+    /// Writes to memory that all CPUs of a zone write, by whoever made them.
+    pub shared_writes: u64,
 }
 
 impl From<freehold::CpuStats> for CpuStats {
     fn from(s: freehold::CpuStats) -> Self {
-        copied!(Self, s: allocs, local_frees, remote_frees, failed, slow, refills, refills_by_phase, refilled_frames,
-            drains, drained_frames, recalls)
+        let [partly_free, whole, other_type] = s.refills_by_phase;
+        Self {
+            allocs: s.allocs,
+            local_frees: s.local_frees,
+            remote_frees: s.remote_frees,
+            failed: s.failed,
+            slow: s.slow,
+            refills: s.refills,
+            refills_by_phase: [partly_free, whole, 0, other_type],
+            refilled_frames: s.refilled_frames,
+            drains: 0,
+            drained_frames: 0,
+            recalls: s.recalls,
+            shared_writes: s.shared_writes,
+        }
     }
 }
 
 impl From<freehold::ZoneStats> for ZoneStats {
     fn from(s: freehold::ZoneStats) -> Self {
-        copied!(Self, s: managed, free, free_in_zone, free_in_groups, free_in_cpus, free_cma, free_high_atomic,
-            watermarks, blocks_by_type, blocks_in_zone, blocks_in_groups, blocks_in_cpus, free_blocks, blocks_by_largest_order,
-            free_chunks, lock_acquisitions, group_lock_acquisitions, lock_work, lock_work_max, lock_work_histogram, fallbacks, mixed, splits)
+        Self {
+            managed: s.managed,
+            free: s.free,
+            free_in_zone: s.free_in_zone,
+            free_in_groups: 0,
+            free_in_cpus: s.free_in_cpus,
+            free_cma: s.free_cma,
+            free_high_atomic: s.free_high_atomic,
+            watermarks: s.watermarks,
+            blocks_by_type: s.blocks_by_type,
+            blocks_in_zone: s.blocks_by_type.iter().sum::<u64>() - s.blocks_in_cpus,
+            blocks_in_groups: 0,
+            blocks_in_cpus: s.blocks_in_cpus,
+            free_blocks: s.free_blocks,
+            blocks_by_largest_order: s.blocks_by_largest_order,
+            free_chunks: s.free_chunks,
+            lock_acquisitions: 0,
+            group_lock_acquisitions: 0,
+            lock_work: 0,
+            lock_work_max: 0,
+            lock_work_histogram: [0; FREEHOLD_WORK_BUCKETS],
+            fallbacks: s.fallbacks,
+            mixed: s.mixed,
+            splits: 0,
+        }
     }
 }
 
@@ -154,10 +185,11 @@ impl From<freehold::Totals> for Totals {
             cpus: s.cpus.into(),
             unattributed_frees: s.unattributed_frees,
             late_double_frees: s.late_double_frees,
-            lock_acquisitions: s.lock_acquisitions,
-            group_lock_acquisitions: s.group_lock_acquisitions,
-            lock_work: s.lock_work,
-            lock_work_max: s.lock_work_max,
+            lock_acquisitions: 0,
+            group_lock_acquisitions: 0,
+            lock_work: 0,
+            lock_work_max: 0,
+            shared_writes: s.shared_writes,
         }
     }
 }
@@ -218,9 +250,6 @@ impl ZoneStats {
         unsafe {
             stats.free = (&raw const (*this).free).read();
             stats.free_chunks = (&raw const (*this).free_chunks).read();
-            stats.lock_acquisitions = (&raw const (*this).lock_acquisitions).read();
-            stats.lock_work_max = (&raw const (*this).lock_work_max).read();
-            stats.lock_work_histogram = (&raw const (*this).lock_work_histogram).read();
         }
         Some(stats)
     }
@@ -342,8 +371,8 @@ pub unsafe extern "C" fn freehold_cpu_holdings(
     }
 }
 
-/// How many blocks the CPUs hold that share a cache with that one, it included, beside what each has
-/// in hand; how many the zones hold, where `cpu` is negative. Takes no lock; walks all blocks.
+/// Of how many blocks a CPU is the first to lease words; of how many nobody does where `cpu` is
+/// negative. Walks all blocks.
 ///
 /// Thread safety: any thread, at any time.
 ///
@@ -358,7 +387,11 @@ pub unsafe extern "C" fn freehold_blocks_held(allocator: *const Allocator, cpu: 
         return 0;
     }
     // SAFETY: the caller's promise.
-    unsafe { allocator.as_ref() }.map_or(0, |this| this.engine.blocks_held(holder))
+    unsafe { allocator.as_ref() }.map_or(0, |this| {
+        let zones = 0..this.engine.zone_count();
+        let blocks = zones.flat_map(|zone| this.engine.pageblocks(zone));
+        blocks.filter(|block| block.holder == holder).count() as u64
+    })
 }
 
 /// The share of free memory that cannot serve a request of `order`, in thousandths: the
@@ -404,5 +437,5 @@ pub unsafe extern "C" fn freehold_zone_stats_largest_free_order(stats: *const Zo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_stats_lock_work_p99(stats: *const ZoneStats) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { ZoneStats::engine(stats) }.map_or(0, |stats| stats.lock_work_p99())
+    unsafe { ZoneStats::engine(stats) }.map_or(0, |_| 0)
 }

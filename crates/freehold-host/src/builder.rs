@@ -69,7 +69,6 @@ pub struct Builder {
     lock: Lock,
     slots: Option<u16>,
     shared_slots: Option<u16>,
-    group: Option<u16>,
     numa: Numa,
     topology: Option<Topology>,
     watermarks: Watermarks,
@@ -126,7 +125,6 @@ impl Builder {
             lock: Lock::default(),
             slots: None,
             shared_slots: None,
-            group: None,
             numa: Numa::default(),
             topology: None,
             watermarks: Watermarks::None,
@@ -189,17 +187,6 @@ impl Builder {
     /// once.
     pub fn shared_slots(mut self, slots: u16) -> Self {
         self.shared_slots = Some(slots);
-        self
-    }
-
-    /// How many threads hold pageblocks together.
-    ///
-    /// Default: as many as the machine's CPUs that share a last-level cache, but at least 16, and
-    /// more in an arena too small for 64 blocks a group. Fewer is worth it where many threads
-    /// allocate at once and wait for each other (they share a lock, taken once for ten to some
-    /// hundred frames); more where memory is short, since each group begins blocks of its own.
-    pub fn group(mut self, threads: u16) -> Self {
-        self.group = Some(threads);
         self
     }
 
@@ -437,7 +424,6 @@ impl Builder {
         knob(reserve, "reserve", self.reserve, "0 for huge pages set aside")?;
         let batch = (1..=1 << 20).contains(&self.batch);
         knob(batch, "batch", self.batch, "1 to 1048576 blocks")?;
-        knob(self.group != Some(0), "group", 0, "at least 1 thread")?;
         let limit = self.watch.limit != Some(0);
         knob(limit, "resident_limit", 0, "at least a block of 2 MiB")?;
         Order::fitting(self.least_run)
@@ -530,7 +516,6 @@ impl Builder {
             online: 0,
             extra_ranges: 1,
             cpu_nodes: &cpu_nodes,
-            group: self.group,
             ..Config::new(slots.cpus(), &zones)
         };
         let core = Core::new(&config, Host::new(self.lock == Lock::Biased), slots)?;

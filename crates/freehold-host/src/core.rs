@@ -7,11 +7,11 @@
 //! whatever threads are still about.
 
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{
-    AllocError, BulkFreeError, Config, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned,
-    PAGEBLOCK_FRAMES, Pfn, Platform, Request,
+    AllocError, Config, CpuId, Frames, Freehold, On, Owned, PAGEBLOCK_FRAMES, Platform,
 };
 
 use crate::Error;
@@ -161,7 +161,7 @@ impl Drop for Core {
     }
 }
 
-/// The CPU a call is made on.
+/// The CPU a call is made on: frames come from it and go to it, by whichever door.
 pub(crate) enum Cpu<'a> {
     /// The thread's own.
     Owned(&'a OwnedCpu),
@@ -169,50 +169,30 @@ pub(crate) enum Cpu<'a> {
     Shared(On<'a, 'static, Host>),
 }
 
-macro_rules! either {
-    ($self:ident, $cpu:ident => $call:expr) => {
-        match $self {
-            Cpu::Owned($cpu) => $call,
-            Cpu::Shared($cpu) => $call,
+impl<'a> Deref for Cpu<'a> {
+    type Target = dyn Frames + 'a;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Cpu::Owned(cpu) => *cpu,
+            Cpu::Shared(cpu) => cpu,
         }
-    };
+    }
 }
 
 impl Cpu<'_> {
-    #[inline(always)]
-    pub(crate) fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-        either!(self, cpu => cpu.alloc(request))
-    }
-
-    #[inline(always)]
-    pub(crate) fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        either!(self, cpu => cpu.free(pfn, order))
-    }
-
-    #[inline]
-    pub(crate) fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-        either!(self, cpu => cpu.free_range(range))
-    }
-
-    #[inline]
-    pub(crate) fn alloc_bulk(
-        &self,
-        request: Request,
-        out: &mut [Pfn],
-    ) -> Result<usize, AllocError> {
-        either!(self, cpu => cpu.alloc_bulk(request, out))
-    }
-
-    #[inline]
-    pub(crate) fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
-        either!(self, cpu => cpu.free_bulk(frames))
-    }
-
     pub(crate) fn flush(&self) -> Result<(), AllocError> {
-        either!(self, cpu => cpu.flush())
+        match self {
+            Cpu::Owned(cpu) => cpu.flush(),
+            Cpu::Shared(cpu) => cpu.flush(),
+        }
     }
 
     pub(crate) fn id(&self) -> CpuId {
-        either!(self, cpu => cpu.cpu())
+        match self {
+            Cpu::Owned(cpu) => cpu.cpu(),
+            Cpu::Shared(cpu) => cpu.cpu(),
+        }
     }
 }

@@ -1,13 +1,12 @@
 //! An arena as the page allocator of [`freehold_vm`]: frames by number, nothing else.
 
-use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
-use freehold_vm::FrameAllocator;
+use freehold::{AllocError, FrameRange, Frames, FreeError, Order, Pfn, Request};
 
-use crate::{Arena, Error, FrameRequest};
+use crate::{Arena, Error};
 
 /// An [`Arena`] that virtual memory takes its frames from; made by [`Arena::frame_allocator`].
 ///
-/// It is a type of its own because a [`FrameAllocator`]'s frees are safe to call, while an arena's
+/// It is a type of its own because the frees of [`freehold::Frames`] are safe to call, while an arena's
 /// frees by number are not: they could free what a [`Frames`](crate::Frames) handle points to.
 #[derive(Clone, Copy)]
 pub struct ArenaFrames<'a> {
@@ -45,14 +44,13 @@ fn free_error(error: Error, pfn: Pfn) -> FreeError {
     }
 }
 
-impl FrameAllocator for ArenaFrames<'_> {
-    fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        let request = FrameRequest::new(order).migratetype(migratetype);
-        self.arena.request(request).map_err(|error| alloc_error(error, order))
+impl Frames for ArenaFrames<'_> {
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        self.arena.request(request.into()).map_err(|error| alloc_error(error, request.order()))
     }
 
-    fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.arena.alloc_bulk(migratetype, out).map_err(|error| alloc_error(error, Order::ZERO))
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.arena.bulk(request.into(), out).map_err(|error| alloc_error(error, request.order()))
     }
 
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {

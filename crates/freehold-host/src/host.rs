@@ -78,10 +78,6 @@ fn visit_every_cpu() {
 }
 
 impl Platform for Host {
-    fn cpus_per_cache() -> Option<u16> {
-        crate::caches::cpus_per_cache()
-    }
-
     fn has_heavy_barrier(&self) -> bool {
         self.barrier
     }

@@ -149,7 +149,6 @@ mod background;
 #[cfg(target_os = "linux")]
 mod builder;
 #[cfg(target_os = "linux")]
-mod caches;
 #[cfg(target_os = "linux")]
 mod checks;
 #[cfg(target_os = "linux")]

@@ -1,6 +1,8 @@
 //! What to ask an arena for.
 
-use freehold::{AllocFlags, Migratetype, NodeId, Order, PAGEBLOCK_FRAMES, Request};
+use freehold::{
+    AllocFlags, FrameRange, Migratetype, NodeId, Order, PAGEBLOCK_FRAMES, Pfn, Request,
+};
 
 /// A request for `2^order` neighbouring, naturally aligned frames.
 ///
@@ -14,13 +16,29 @@ use freehold::{AllocFlags, Migratetype, NodeId, Order, PAGEBLOCK_FRAMES, Request
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct FrameRequest {
-    /// The allocator's request does not tell its order, and the length of what comes back must not
-    /// be guessed.
     order: Order,
     migratetype: Migratetype,
     flags: AllocFlags,
     align: Order,
     node: Option<NodeId>,
+    within: FrameRange,
+}
+
+/// Frames of any number.
+const ANYWHERE: FrameRange = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
+
+/// What virtual memory asks its page allocator for.
+impl From<Request> for FrameRequest {
+    fn from(request: Request) -> Self {
+        Self {
+            order: request.order(),
+            migratetype: request.migratetype(),
+            flags: request.allowed(),
+            align: request.alignment(),
+            node: request.preferred_node(),
+            within: request.within(),
+        }
+    }
 }
 
 impl FrameRequest {
@@ -34,6 +52,7 @@ impl FrameRequest {
             flags: AllocFlags::empty(),
             align: Order::ZERO,
             node: None,
+            within: ANYWHERE,
         }
     }
 
@@ -74,19 +93,19 @@ impl FrameRequest {
 
     /// The order of the chunk that it is cut from.
     #[inline(always)]
-    const fn within(&self) -> Order {
+    const fn cut_from(&self) -> Order {
         if self.align.get() > self.order.get() { self.align } else { self.order }
     }
 
     /// Whether that is a run of several blocks, which are the zones' and not a thread's.
     #[inline(always)]
     pub(crate) const fn is_large(&self) -> bool {
-        self.within().get() > Order::PAGEBLOCK.get()
+        self.cut_from().get() > Order::PAGEBLOCK.get()
     }
 
     /// How many blocks such a run has.
     pub(crate) const fn blocks(&self) -> u64 {
-        self.within().frames() / PAGEBLOCK_FRAMES
+        self.cut_from().frames() / PAGEBLOCK_FRAMES
     }
 
     /// Whether locks may be waited for.
@@ -104,6 +123,12 @@ impl FrameRequest {
         }
         if let Some(node) = self.node {
             request = request.node(node);
+        }
+        if self.within.start.get() != 0 {
+            request = request.from(self.within.start);
+        }
+        if self.within.end.get() != u64::MAX {
+            request = request.below(self.within.end);
         }
         request
     }

@@ -14,10 +14,9 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use common::*;
-use freehold::{Migratetype, Pfn};
+use freehold::{Migratetype, Order, Pfn, Request};
 use freehold_host::freehold_vm::{
-    Access, FrameAllocator, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn,
-    VpnRange,
+    Access, Frames, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
 };
 use freehold_host::{Arena, Backing, HostAreas};
 
@@ -53,7 +52,7 @@ impl World {
         }
     }
 
-    fn frames(&self) -> impl FrameAllocator {
+    fn frames(&self) -> impl Frames {
         // SAFETY: nobody else uses this arena.
         unsafe { self.arena.frame_allocator() }
     }
@@ -227,7 +226,11 @@ impl Model {
     fn vmap(&mut self) {
         let n = 1 + self.random(24) as usize;
         let mut frames = vec![Pfn::new(0); n];
-        let Ok(got) = self.world.frames().alloc_bulk(Migratetype::Unmovable, &mut frames) else {
+        let Ok(got) = self
+            .world
+            .frames()
+            .alloc_bulk(Request::new(Order::ZERO, Migratetype::Unmovable), &mut frames)
+        else {
             return self.saw("no memory");
         };
         frames.truncate(got);

@@ -1,10 +1,11 @@
 //! The command line of `freehold`: replays of traces, recordings of them, and the engines there are.
 //!
 //! ```text
-//!  freehold  replay ── replay_args  the machine, the passes over the trace, notes on standard error
-//!            record                 a trace of the running kernel
-//!            engines                what can be named
-//!            tools                  bench, simulate, report, ...: programs of their own, started as cargo starts its
+//!  freehold  replay ── replay_args, machine, passes, fidelity, notes: traces through engines
+//!            look     how fragmented a machine's memory is
+//!            record   a trace of the running kernel
+//!            engines  what can be named
+//!            tools    bench, simulate, report, ...: programs of their own, started as cargo starts its
 //! ```
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard
@@ -13,8 +14,9 @@
 
 #![deny(unsafe_code)]
 
-mod against_kernel;
 mod engines;
+mod fidelity;
+mod look;
 mod machine;
 mod notes;
 mod passes;
@@ -28,7 +30,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::exit_code;
+use freehold_labkit::cli::moved::{self, Moved};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,6 +48,7 @@ Examples:
   freehold simulate -w kernel-build-like --cpus 1,32,1024
                                                 the same engines on machines that are not at hand
   freehold soak --minutes 60                    everything at once on many threads
+  freehold look                                 how fragmented this machine's memory is
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the \
@@ -66,6 +71,8 @@ struct Cli {
 enum Command {
     /// Replay traces through engines and print a comparison.
     Replay(Box<replay_args::ReplayArgs>),
+    /// Show how fragmented a machine's memory is, without a trace.
+    Look(look::LookArgs),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),
     /// List the engines and switches that can be named.
@@ -83,14 +90,46 @@ pub fn command() -> clap::Command {
 /// Runs the command with these arguments, the first of which is its name.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = Cli::parse_from(tools::with_replay(arguments.into_iter().collect()));
+    let arguments = tools::with_replay(arguments.into_iter().collect());
+    if let Err(error) = old_spelling(&arguments) {
+        return exit_code(Err(error));
+    }
+    let cli = Cli::parse_from(arguments);
     exit_code(match cli.command {
         None => replay::run(&replay_args::ReplayArgs::sample()),
         Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Look(args)) => look::run(&args),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
         Some(Command::Tool(tool)) => return tool.run(),
     })
+}
+
+/// What `replay` took once.
+const MOVED: [Moved; 8] = [
+    ("--against-kernel", "freehold replay fidelity TRACE"),
+    (
+        "--power",
+        "freehold replay fidelity -e 6.18 -e 5.17 -e 6.18,-auto-high TRACE: each engine beside the kernel's own counts",
+    ),
+    ("--starting-lists", "freehold replay fidelity compares each engine under both assumptions"),
+    ("--threads", "freehold replay threads TRACE"),
+    ("--interrupts", "freehold replay threads --interrupts SHARE TRACE"),
+    ("--picture", "freehold replay --json --memory-map 48 TRACE | freehold report -o page.html -"),
+    ("--html", "freehold replay --json --memory-map 48 TRACE | freehold report -o page.html -"),
+    ("--timeline", "freehold replay --json TRACE | jq '.engines[] | {engine, timeline}'"),
+];
+
+/// Refuses what was written differently once, with what to write now.
+fn old_spelling(arguments: &[OsString]) -> Result<(), CliError> {
+    let is = |place: usize, word: &str| arguments.get(place).is_some_and(|given| given == word);
+    if is(1, "replay") {
+        // A mode has its own options, among them one of the old ones.
+        let old = if is(2, "threads") { &[][..] } else { &MOVED };
+        return moved::check(&arguments[2..], old);
+    }
+    let dist = "in Freehold's sources: cargo xtask dist writes completions and manual pages";
+    moved::check(&arguments[1..arguments.len().min(2)], &[("completions", dist), ("man", dist)])
 }
 
 #[cfg(test)]

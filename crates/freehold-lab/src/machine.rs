@@ -1,18 +1,18 @@
 //! The machine that a replay is on: the recorded one where its description lies beside the trace.
 
-use std::path::Path;
-
 use freehold::{FrameRange, Migratetype, Order};
-use freehold_trace::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
+use freehold_trace::buddyinfo::{BlockType, parse_buddyinfo, parse_pagetypeinfo};
+use freehold_trace::machine::{Machine as Described, ZoneState};
 use freehold_trace::ticks::{self, Tick};
 use freehold_trace::zoneinfo;
 
 use super::passes;
-use super::replay_args::{Machine, ReplayArgs};
+use super::replay_args::{Common, Machine, MachineArgs};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::size::Memory;
 use freehold_labkit::engines::{MachineConfig, RecordedZone};
+use freehold_labkit::replay::account::Account;
 use freehold_labkit::replay::against_kernel;
 use freehold_labkit::replay::fill::{Contents, Layout};
 use freehold_labkit::replay::{Beginning, Origin, Survey, sizing};
@@ -21,6 +21,7 @@ use freehold_labkit::replay::{Beginning, Origin, Survey, sizing};
 pub(super) struct Recorded {
     pub(super) zones: Vec<RecordedZone>,
     contents: Vec<Contents>,
+    accounts: Vec<Account>,
     /// When the periodic work ran, if that was recorded.
     pub(super) ticks: Option<Vec<Tick>>,
     /// What the zones were read from.
@@ -29,39 +30,74 @@ pub(super) struct Recorded {
 
 impl Recorded {
     /// Reads the descriptions beside a trace; `None` without a zoneinfo.
-    pub(super) fn beside(
-        trace: &TraceFile,
-        zoneinfo: Option<&Path>,
-    ) -> Result<Option<Self>, CliError> {
-        let found = match zoneinfo {
+    pub(super) fn beside(args: &Common, trace: &TraceFile) -> Result<Option<Self>, CliError> {
+        let found = match &args.zoneinfo {
             Some(path) => Some((path.display().to_string(), zoneinfo::read(path)?)),
             None => trace.state("zoneinfo", zoneinfo::parse)?,
         };
-        let Some((shown, all)) = found else { return Ok(None) };
+        let Some((shown, zones)) = found else { return Ok(None) };
         let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
         let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
-        let found = all
-            .into_iter()
-            .filter(|zone| zone.managed > 0 && zone.start_pfn.is_some())
-            .map(|zone| {
-                let mut contents = contents(&zone, buddies.as_deref(), types.as_ref());
-                let of = RecordedZone { info: zone, lists: Vec::new() };
-                let range = cma_of(&of);
-                if range.is_none() || contents.free_cma.iter().all(|&chunks| chunks == 0) {
-                    // pagetypeinfo tells nothing apart.
-                    contents.set_cma(range, of.info.managed);
-                }
-                contents.cma = range;
-                (of, contents)
-            });
-        let (zones, contents) = found.unzip();
+        let page_size = args.page_size.or_else(|| trace.page_size());
+        let described = Described::new(zones, buddies.as_deref(), types.as_ref(), page_size)
+            .map_err(|error| {
+                CliError::new(format!("{shown}: {error}")).hint(
+                    "copy zoneinfo, buddyinfo and pagetypeinfo one after the other on the machine \
+                         that was recorded; --machine SIZE replays without them",
+                )
+            })?;
+        let found = described.zones.iter().map(|zone| {
+            let account = account(&described, zone);
+            let mut contents = contents(&described, zone);
+            let of = RecordedZone { info: zone.info.clone(), lists: Vec::new() };
+            let range = cma_of(&of);
+            if range.is_some() && zone.types.is_empty() {
+                // No file tells CMA's free chunks from the others: as full as the rest, unless
+                // zoneinfo counts them.
+                contents.set_cma(range, of.info.managed);
+            }
+            contents.cma = range;
+            (of, contents, account)
+        });
+        let (mut zones, mut all, mut accounts) = (Vec::new(), Vec::new(), Vec::new());
+        for (zone, contents, account) in found {
+            zones.push(zone);
+            all.push(contents);
+            accounts.push(account);
+        }
         let ticks = trace.state(ticks::KIND, ticks::parse)?.map(|(_, ticks)| ticks);
-        Ok(Some(Self { zones, contents, ticks, shown }))
+        Ok(Some(Self { zones, contents: all, accounts, ticks, shown }))
+    }
+
+    /// What the files say of a zone.
+    pub(super) fn account(&self, zone: usize) -> &Account {
+        &self.accounts[zone]
+    }
+
+    /// Refuses a machine that is not the recorded one.
+    pub(super) fn compare(
+        &self,
+        zone: usize,
+        trace: &TraceFile,
+        layout: &Layout,
+        machine: &MachineConfig,
+    ) -> Result<(), CliError> {
+        let account = &self.accounts[zone];
+        let differences =
+            account.differences(layout, machine.cma().iter().map(FrameRange::len).sum());
+        let Some(worst) = differences.iter().find(|difference| difference.is_too_large) else {
+            return Ok(());
+        };
+        let (trace, zone) = (trace.shown(), &account.zone);
+        Err(CliError::new(format!("{trace}: zone {zone} cannot be built as recorded: {worst}")).hint(
+            "compare buddyinfo and pagetypeinfo beside the trace with its zoneinfo; --machine pristine \
+             replays on that zone with all of it free, --machine SIZE on a machine of that size",
+        ))
     }
 
     /// Makes that share of a zone's memory CMA, whatever it had.
-    fn set_cma(&mut self, zone: usize, share: f64, origin: Origin) -> Result<(), CliError> {
-        let (zone, contents) = (&mut self.zones[zone], &mut self.contents[zone]);
+    fn set_cma(&mut self, index: usize, share: f64, origin: Origin) -> Result<(), CliError> {
+        let (zone, contents) = (&mut self.zones[index], &mut self.contents[index]);
         let managed = zone.info.managed;
         let (frames, most) = (sizing::cma_frames(managed, share), contents.most_cma(managed));
         if frames > most && origin == Origin::Recorded {
@@ -75,18 +111,22 @@ impl Recorded {
         }
         zone.info.cma = frames;
         contents.set_cma(cma_of(zone), managed);
+        self.accounts[index].cma = None;
         Ok(())
     }
 
     /// The state of one zone's memory.
     pub(super) fn layout(&self, zone: usize) -> Layout {
-        Layout::new(&self.contents[zone], self.zones[zone].info.managed)
+        // The last region, which the zone may only have a part of, is built whole.
+        let frames = against_kernel::machine(&self.zones[zone], 1).memory_frames;
+        Layout::new(&self.contents[zone], frames)
     }
 
     /// What was free and in use of one zone, in a machine of that zone alone.
     fn beginning(&self, zone: usize, origin: Origin) -> Beginning {
         let layout = (origin == Origin::Recorded).then(|| self.layout(zone));
-        Beginning { origin, layout, ticks: self.ticks.clone(), ..Beginning::default() }
+        let account = Some(self.accounts[zone].clone());
+        Beginning { origin, layout, account, ticks: self.ticks.clone(), ..Beginning::default() }
     }
 }
 
@@ -104,14 +144,18 @@ pub(super) enum Choice {
 }
 
 /// Decides by the arguments and what lies beside the trace.
-pub(super) fn choose(args: &ReplayArgs, trace: &TraceFile) -> Result<Choice, CliError> {
-    let wanted = args.machine();
+pub(super) fn choose(
+    common: &Common,
+    machine: &MachineArgs,
+    trace: &TraceFile,
+) -> Result<Choice, CliError> {
+    let wanted = machine.machine;
     if let Some(Machine::Memory(memory)) = wanted {
         return Ok(Choice::Sized(Some(memory)));
     }
     let origin =
         if wanted == Some(Machine::Pristine) { Origin::Pristine } else { Origin::Recorded };
-    match Recorded::beside(trace, args.zoneinfo.as_deref())? {
+    match Recorded::beside(common, trace)? {
         Some(recorded) => Ok(Choice::Recorded(recorded, origin)),
         None if wanted.is_some() => Err(no_zoneinfo(trace)),
         None => Ok(Choice::Sized(None)),
@@ -133,28 +177,33 @@ impl Choice {
     /// The machine, and the state it begins in.
     pub(super) fn machine(
         self,
-        args: &ReplayArgs,
+        common: &Common,
+        wanted: &MachineArgs,
         trace: &TraceFile,
         survey: &Survey,
     ) -> Result<(MachineConfig, Beginning), CliError> {
-        let cpus = passes::cpus(args, survey)?;
+        let cpus = passes::cpus(common, survey)?;
         match self {
             Self::Recorded(mut recorded, origin) => {
                 let zone = against_kernel::busiest_zone(trace, &recorded.zones)?.ok_or_else(|| {
                     CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
                         .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
                 })?;
-                args.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
+                wanted.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
                 let machine = against_kernel::machine(&recorded.zones[zone], cpus);
                 let cma = machine.cma();
-                Ok((machine, Beginning { cma, ..recorded.beginning(zone, origin) }))
+                let beginning = recorded.beginning(zone, origin);
+                if let Some(layout) = &beginning.layout {
+                    recorded.compare(zone, trace, layout, &machine)?;
+                }
+                Ok((machine, Beginning { cma, ..beginning }))
             }
             Self::Sized(memory) => {
                 let frames = memory.map(|memory| memory.frames);
                 let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
-                let machine = sizing::machine(survey, args.warm, frames, cpus);
+                let machine = sizing::machine(survey, wanted.warm, frames, cpus);
                 let cma_frames =
-                    args.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
+                    wanted.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
                 let machine = MachineConfig { cma_frames, ..machine };
                 Ok((
                     machine.clone(),
@@ -165,56 +214,93 @@ impl Choice {
     }
 }
 
+/// What the files say of a zone.
+fn account(machine: &Described, zone: &ZoneState) -> Account {
+    let blocks = |of| zone.of(of).map_or(0, |of| of.blocks) * machine.pageblock_order.frames();
+    Account {
+        zone: zone.info.name.clone(),
+        page_size: machine.page_size.bytes,
+        pageblock_order: machine.pageblock_order.get(),
+        max_order: machine.max_order.get(),
+        managed: zone.info.managed,
+        free: zone.free(),
+        isolated: zone.free_of(Migratetype::Isolate),
+        held: zone.held(),
+        cma: Some(zone.info.cma),
+        blocks: [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable]
+            .map(blocks),
+    }
+}
+
 /// What was free in a zone, by the best description there is.
-fn contents(
-    zone: &zoneinfo::Zone,
-    buddies: Option<&[ZoneFree]>,
-    types: Option<&PageTypeInfo>,
-) -> Contents {
-    let held = zone.pagesets.iter().map(|set| set.count).sum();
-    let mut contents = Contents { held, ..Contents::default() };
+///
+/// * HighAtomic's and Reserve's free chunks are put among the movable ones, where their blocks are:
+///   every type may have them in the end. Isolated ones stay in use.
+/// * Chunks above order 10 are as many of order 10.
+/// * pagetypeinfo may be of a moment after buddyinfo, and stops counting a list at 100,000: what
+///   buddyinfo has more or less of an order is movable, as most memory is.
+fn contents(machine: &Described, zone: &ZoneState) -> Contents {
     let movable = Migratetype::Movable.index();
-    let buddies = buddies
-        .and_then(|zones| zones.iter().find(|of| of.node == zone.node && of.zone == zone.name));
-    let Some(types) = types
-        .filter(|types| types.free.iter().any(|of| of.node == zone.node && of.zone == zone.name))
-    else {
-        // Of no type that is known: movable, as most memory is; of no order that is known: as large
-        // as can be.
-        match buddies {
-            Some(buddies) => {
-                contents.free[movable].iter_mut().zip(&buddies.chunks).for_each(|(n, m)| *n = *m)
+    let mut contents = Contents { held: zone.held(), ..Contents::default() };
+    let mut counted = folded(&zone.chunks);
+    if zone.chunks.is_empty() {
+        // Of no order that is known: as large as can be, and what is left over in smaller chunks.
+        counted = std::array::from_fn(|order| zone.info.free >> order & 1);
+        counted[Order::LINUX_MAX.index()] = zone.info.free / Order::LINUX_MAX.frames();
+    }
+    for of in &zone.types {
+        let list = match of.of {
+            BlockType::Of(Migratetype::Isolate) => None,
+            BlockType::Of(Migratetype::Cma) => Some(&mut contents.free_cma),
+            BlockType::Of(Migratetype::HighAtomic) | BlockType::Reserve => {
+                Some(&mut contents.free[movable])
             }
-            None => {
-                contents.free[movable][Order::LINUX_MAX.index()] =
-                    zone.free / Order::LINUX_MAX.frames()
-            }
-        }
-        return contents;
-    };
-    let mut at_least = false;
-    for of in types.free.iter().filter(|of| of.node == zone.node && of.zone == zone.name) {
-        // HIGHATOMIC and isolated chunks serve no ordinary request: they stay in use.
-        let list = match of.migratetype {
-            Migratetype::Cma => Some(&mut contents.free_cma),
-            other => contents.free.get_mut(other.index()),
+            BlockType::Of(other) => contents.free.get_mut(other.index()),
         };
-        let Some(free) = list else { continue };
-        free.iter_mut().zip(&of.chunks).for_each(|(n, m)| *n += m);
-        at_least |= of.at_least;
-    }
-    if let Some(buddies) = buddies.filter(|_| at_least) {
-        // pagetypeinfo stops counting at 100,000, buddyinfo does not.
-        for (order, total) in buddies.chunks.iter().enumerate().take(Order::LINUX_MAX.index() + 1) {
-            let known: u64 =
-                contents.free.iter().chain([&contents.free_cma]).map(|chunks| chunks[order]).sum();
-            contents.free[movable][order] += total.saturating_sub(known);
+        let chunks = folded(&of.chunks);
+        match list {
+            Some(free) => free.iter_mut().zip(chunks).for_each(|(sum, n)| *sum += n),
+            None => {
+                counted.iter_mut().zip(chunks).for_each(|(all, n)| *all = all.saturating_sub(n))
+            }
+        }
+        // In blocks of order 9, of which a region has two.
+        let (order, own) = (machine.pageblock_order.get(), Order::PAGEBLOCK.get());
+        if let BlockType::Of(of_type) = of.of
+            && let Some(blocks) = contents.blocks.get_mut(of_type.index())
+        {
+            *blocks = if order >= own {
+                of.blocks << (order - own)
+            } else {
+                of.blocks.div_ceil(1 << (own - order))
+            };
         }
     }
-    if let Some(blocks) =
-        types.blocks.iter().find(|of| of.node == zone.node && of.zone == zone.name)
-    {
-        contents.blocks.iter_mut().zip(blocks.blocks).for_each(|(n, m)| *n = m);
-    }
+    settle(&mut contents, &counted);
     contents
+}
+
+/// Makes the chunks of all types together as many of each order as were counted.
+fn settle(contents: &mut Contents, counted: &[u64]) {
+    for (order, &counted) in counted.iter().enumerate() {
+        let Contents { free: [unmovable, movable, reclaimable], free_cma, .. } = contents;
+        let known = unmovable[order] + movable[order] + reclaimable[order] + free_cma[order];
+        movable[order] += counted.saturating_sub(known);
+        let mut too_many = known.saturating_sub(counted);
+        for list in [movable, unmovable, reclaimable, free_cma] {
+            let less = list[order].min(too_many);
+            list[order] -= less;
+            too_many -= less;
+        }
+    }
+}
+
+/// Chunks by order, those above order 10 as so many of order 10.
+fn folded(chunks: &[u64]) -> [u64; Order::LINUX_MAX.index() + 1] {
+    let mut folded = [0; Order::LINUX_MAX.index() + 1];
+    for (order, n) in chunks.iter().enumerate() {
+        let at = order.min(Order::LINUX_MAX.index());
+        folded[at] += n.saturating_mul(1 << (order - at));
+    }
+    folded
 }

@@ -6,7 +6,9 @@ use freehold_labkit::report::thousands;
 
 /// What is not as it should be in a trace.
 pub(super) fn of_trace(name: &str, survey: &Survey) {
-    let Oddities { skipped, first_skipped, long_gaps, first_long_gap, .. } = &survey.oddities;
+    let Oddities { skipped, first_skipped, long_gaps, first_long_gap, notes, .. } =
+        &survey.oddities;
+    notes.iter().for_each(|note| complain(&format!("warning: {name}: {note}")));
     if *skipped > 0 {
         let first =
             first_skipped.as_ref().map(|first| format!(", the first: {first}")).unwrap_or_default();

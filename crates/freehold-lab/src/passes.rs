@@ -1,28 +1,30 @@
 //! The two passes over a trace: what is in it, and the replay.
 
 use super::notes;
-use super::replay_args::ReplayArgs;
+use super::replay_args::Common;
 use freehold_labkit::cli::error::CliError;
-use freehold_labkit::cli::given;
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::progress::Progress;
 use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
-use freehold_labkit::replay::against_kernel::AgainstKernel;
 use freehold_labkit::replay::{
     self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts,
     sizing, threads,
 };
 
-/// What came of one trace.
-pub(super) struct Done {
-    pub(super) replay: Replay,
-    pub(super) comparison: Option<AgainstKernel>,
+/// How the engines are called.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum How {
+    /// In the order of the trace, `jobs` engines at a time, with maps of every pageblock at so many
+    /// moments.
+    Serial { jobs: usize, memory_maps: u32 },
+    /// By a thread for each CPU, this share of single frees inside another call.
+    Threads { interrupts: f64 },
 }
 
 /// The first pass.
-pub(super) fn survey(args: &ReplayArgs, warm: bool, trace: &TraceFile) -> Result<Survey, CliError> {
+pub(super) fn survey(common: &Common, warm: bool, trace: &TraceFile) -> Result<Survey, CliError> {
     let progress =
-        Progress::new(&format!("reading {}", trace.shown()), None, args.shown.no_progress);
+        Progress::new(&format!("reading {}", trace.shown()), None, common.shown.no_progress);
     let survey = replay::survey(trace as &dyn Trace, warm, |events, reader| {
         progress.update(events, reader);
     })?;
@@ -50,28 +52,30 @@ pub(super) fn survey(args: &ReplayArgs, warm: bool, trace: &TraceFile) -> Result
 }
 
 /// CPUs of the machine, as the user wants or as the trace has them.
-pub(super) fn cpus(args: &ReplayArgs, survey: &Survey) -> Result<u16, CliError> {
+pub(super) fn cpus(common: &Common, survey: &Survey) -> Result<u16, CliError> {
     let shown = sizing::default_cpus(survey);
-    if args.cpus.is_none() && shown > sizing::CPUS_MAX {
+    if common.cpus.is_none() && shown > sizing::CPUS_MAX {
         let most = sizing::CPUS_MAX;
         return Err(CliError::new(format!(
             "the trace has {shown} CPUs; {most} is the most that can be replayed"
         ))
         .hint(format!("fold them onto fewer: --cpus {most}")));
     }
-    Ok(args.cpus.unwrap_or(shown))
+    Ok(common.cpus.unwrap_or(shown))
 }
 
 /// The second pass.
 pub(super) fn drive(
-    args: &ReplayArgs,
+    common: &Common,
     specs: &[EngineSpec],
     trace: &TraceFile,
     survey: &Survey,
     warm: bool,
     (machine, beginning): (MachineConfig, Beginning),
+    how: How,
 ) -> Result<Replay, CliError> {
-    if args.threads && machine.cpus > threads::CPUS_MAX {
+    let on_threads = matches!(how, How::Threads { .. });
+    if on_threads && machine.cpus > threads::CPUS_MAX {
         let (cpus, most) = (machine.cpus, threads::CPUS_MAX);
         return Err(CliError::new(format!(
             "{cpus} CPUs are too many for threads: {most} is the most"
@@ -81,35 +85,24 @@ pub(super) fn drive(
     let build = |spec: &EngineSpec| {
         Ok(NamedEngine {
             name: spec.name().to_owned(),
-            engine: engines::build_for(spec, &machine, args.threads)?,
+            engine: engines::build_for(spec, &machine, on_threads)?,
         })
     };
     let engines: Result<Vec<NamedEngine>, engines::EngineError> = specs.iter().map(build).collect();
     let engines = engines.map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
-    let options = ReplayOptions {
-        cpus: machine.cpus,
-        warm,
-        jobs: given::jobs(args.jobs),
-        samples: SAMPLES,
-        memory_maps: args.memory_map.unwrap_or(0),
+    let (jobs, memory_maps) = match how {
+        How::Serial { jobs, memory_maps } => (jobs, memory_maps),
+        How::Threads { .. } => (1, 0),
     };
-    if args.threads {
-        let (frames, interrupts) = (machine.memory_frames, args.interrupts.unwrap_or(0.0));
+    let options = ReplayOptions { cpus: machine.cpus, warm, jobs, samples: SAMPLES, memory_maps };
+    let frames = machine.memory_frames;
+    if let How::Threads { interrupts } = how {
         return Ok(threads::replay_on_threads(
             beginning, trace, survey, &engines, frames, options, interrupts,
         )?);
     }
     let what = format!("replaying {}", trace.shown());
-    let progress = Progress::new(&what, Some(survey.facts.events), args.shown.no_progress);
-    Ok(replay::replay(
-        beginning,
-        trace,
-        survey,
-        &engines,
-        machine.memory_frames,
-        options,
-        |events, reader| {
-            progress.update(events, reader);
-        },
-    )?)
+    let progress = Progress::new(&what, Some(survey.facts.events), common.shown.no_progress);
+    let mut told = |events, reader| progress.update(events, reader);
+    Ok(replay::replay(beginning, trace, survey, &engines, frames, options, &mut told)?)
 }

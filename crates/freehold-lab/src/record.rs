@@ -35,7 +35,7 @@ Examples:
   freehold record -o idle.parquet --duration 10s       for a time
   freehold record -o big.parquet --buffer 512M -- ./workload
   freehold record --drain -o make.parquet -- make -j2  from empty lists: nothing is to be guessed
-  freehold replay make.parquet && freehold replay --against-kernel make.parquet
+  freehold replay make.parquet && freehold replay fidelity make.parquet
 
 Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, what there was is written.";
 
@@ -113,6 +113,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     let begun = Instant::now();
     instance.start().map_err(cli_error)?;
     let mut beside = record::describe_memory(&args.output, "before").map_err(cli_error)?;
+    say_what_is_missing(&beside);
     let ended = wait(args, &stop);
     instance.stop().map_err(cli_error)?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -139,9 +140,13 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
         name: Source::Path(args.output.clone()).name(),
         command: (!args.command.is_empty()).then(|| args.command.join(" ")),
         seconds,
+        page_size: rustix::param::page_size() as u64,
     };
-    let progress =
-        Progress::new("writing", Some(tally.entries), args.shown.no_progress || args.shown.json);
+    let progress = Progress::new(
+        "writing",
+        Some(tally.entries),
+        args.shown.no_progress || args.shown.printed.json,
+    );
     let written = record::write(&instance, tally.lost, &about, &args.output, |done| {
         progress.update(done, (0, 0))
     });
@@ -150,6 +155,23 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     recording.beside.extend(beside);
     report(args, &recording, tally.lost, seconds)?;
     Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+/// What a replay will not know of the machine, for want of a file.
+fn say_what_is_missing(files: &[PathBuf]) {
+    for (kind, what) in [
+        ("zoneinfo", "a replay will assume a machine of the trace's size"),
+        ("buddyinfo", "a replay will take free memory for chunks as large as can be"),
+        (
+            "pagetypeinfo",
+            "a replay will take free memory for movable, and pageblocks for those of such pages",
+        ),
+    ] {
+        let named = |path: &PathBuf| path.to_string_lossy().contains(kind);
+        if !files.iter().any(named) {
+            output::complain(&format!("warning: /proc/{kind} cannot be read: {what}"));
+        }
+    }
 }
 
 /// Empties the CPUs' lists, and says how far.
@@ -275,7 +297,7 @@ fn report(
     seconds: f64,
 ) -> Result<(), CliError> {
     let path = |path: &Path| path.display().to_string();
-    if args.shown.json {
+    if args.shown.printed.json {
         return output::print_json(&json!({
             "trace": path(&recording.path),
             "events": recording.written.rows,

@@ -1,40 +1,68 @@
-//! `freehold replay`: traces through engines.
+//! `freehold replay`: traces through engines, serially, on threads, or beside the recording kernel.
 
 use std::path::PathBuf;
 
-use serde::Serialize;
-
-use super::passes::{Done, drive, survey};
-use super::replay_args::ReplayArgs;
-use super::{against_kernel, machine, notes, sample};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::input::TraceFile;
-use freehold_labkit::cli::{Outcome, output};
+use freehold_labkit::cli::{Outcome, given, output};
 use freehold_labkit::engine::Paths;
 use freehold_labkit::engines::{self, EngineSpec};
 use freehold_labkit::replay::Replay;
 use freehold_labkit::replay::against_kernel::AgainstKernel;
-use freehold_labkit::report::{paths, table};
+use freehold_labkit::report::{against_kernel, paths, table, threads};
+use serde::Serialize;
+
+use super::passes::{How, drive, survey};
+use super::replay_args::{Common, MachineArgs, Mode, ReplayArgs};
+use super::{fidelity, machine, notes, sample};
+
+/// What came of one trace.
+pub(super) struct Done {
+    pub(super) replay: Replay,
+    pub(super) comparison: Option<AgainstKernel>,
+}
+
+impl ReplayArgs {
+    /// What `freehold` alone does.
+    pub(super) fn sample() -> Self {
+        Self::default()
+    }
+
+    /// What every mode heeds, of the one that was asked for.
+    fn of_mode(&self) -> &Common {
+        match &self.mode {
+            None => &self.common,
+            Some(Mode::Threads(args)) => &args.common,
+            Some(Mode::Fidelity(args)) => &args.common,
+        }
+    }
+}
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
-    against_kernel::check(args)?;
-    let specs = specs(args)?;
-
+    let common = args.of_mode();
+    let default: &[&str] = match args.mode {
+        Some(Mode::Fidelity(_)) => &[engines::RECORDING_KERNEL],
+        _ => &engines::DEFAULT,
+    };
+    let specs = given::engines(&common.engines, default)?;
     let mut results: Vec<Result<Done, (String, CliError)>> = Vec::new();
     let mut outcome = Outcome::Fine;
-    let arguments: Vec<Option<&PathBuf>> =
-        if args.traces.is_empty() { vec![None] } else { args.traces.iter().map(Some).collect() };
+    let arguments: Vec<Option<&PathBuf>> = if common.traces.is_empty() {
+        vec![None]
+    } else {
+        common.traces.iter().map(Some).collect()
+    };
     let mut printed = false;
     for argument in &arguments {
         let (name, done) = one(args, &specs, *argument);
         match &done {
-            Ok(Done { replay, comparison }) => {
-                notes::of_engines(&name, replay);
-                if !replay.is_whole() && outcome == Outcome::Fine {
+            Ok(done) => {
+                notes::of_engines(&name, &done.replay);
+                if !done.replay.is_whole() && outcome == Outcome::Fine {
                     outcome = Outcome::NotWhole;
                 }
-                if !args.shown.json && !args.power {
-                    print_table(args, replay, comparison.as_ref(), !printed)?;
+                if !common.shown.printed.json {
+                    print_table(args, done, !printed)?;
                     printed = true;
                 }
             }
@@ -45,34 +73,19 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         }
         results.push(done.map_err(|error| (name, error)));
     }
-
-    write_out(args, &results)?;
+    // Nothing at all is no document; the errors have been said.
+    if common.shown.printed.json && results.iter().any(Result::is_ok) {
+        print_json(&results)?;
+    }
     Ok(outcome)
 }
 
-/// What is said of all traces together.
-fn write_out(
-    args: &ReplayArgs,
-    results: &[Result<Done, (String, CliError)>],
-) -> Result<(), CliError> {
-    if args.power && !args.shown.json {
-        let comparisons = results.iter().flatten().filter_map(|done| {
-            Some((done.replay.survey.description.name.as_str(), done.comparison.as_ref()?))
-        });
-        output::print(&freehold_labkit::report::power::render(comparisons, output::style()))?;
-    }
-    // Nothing at all is no document; the errors have been said.
-    if !results.iter().any(Result::is_ok) {
-        return Ok(());
-    }
+fn print_json(results: &[Result<Done, (String, CliError)>]) -> Result<(), CliError> {
     let documents: Vec<Document<'_>> = results.iter().map(Document::from).collect();
-    if args.shown.json {
-        match &documents[..] {
-            [document] => output::print_json(document)?,
-            traces => output::print_json(&Documents { traces })?,
-        }
+    match &documents[..] {
+        [document] => output::print_json(document),
+        traces => output::print_json(&Documents { traces }),
     }
-    Ok(())
 }
 
 /// What `--json` prints of a trace.
@@ -115,6 +128,7 @@ impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
     }
 }
 
+/// Replays one trace; its name comes with whatever came of it.
 fn one(
     args: &ReplayArgs,
     specs: &[EngineSpec],
@@ -122,71 +136,62 @@ fn one(
 ) -> (String, Result<Done, CliError>) {
     let trace = match argument {
         None => sample::trace(),
-        Some(path) => match TraceFile::named(path, args.skip_bad) {
-            Ok(trace) => trace,
-            Err(error) => return (path.display().to_string(), Err(error)),
-        },
+        Some(path) => {
+            match TraceFile::named(path, args.of_mode().skip_bad, args.of_mode().kernel) {
+                Ok(trace) => trace,
+                Err(error) => return (path.display().to_string(), Err(error)),
+            }
+        }
     };
-    let name = trace.shown().to_owned();
-    let done = if args.compares() {
-        against_kernel::run(args, specs, &trace)
-    } else {
-        replay_one(args, specs, &trace).map(|replay| Done { replay, comparison: None })
+    let done = match &args.mode {
+        None => {
+            let how = How::Serial {
+                jobs: given::jobs(args.jobs),
+                memory_maps: args.memory_map.unwrap_or(0),
+            };
+            on_machine(&args.common, &args.machine, specs, &trace, how)
+        }
+        Some(Mode::Threads(args)) => {
+            let how = How::Threads { interrupts: args.interrupts };
+            on_machine(&args.common, &args.machine, specs, &trace, how)
+        }
+        Some(Mode::Fidelity(args)) => fidelity::run(args, specs, &trace),
     };
-    (name, done)
+    (trace.shown().to_owned(), done)
 }
 
-fn replay_one(
-    args: &ReplayArgs,
+/// Replays a trace on the machine that the arguments and what lies beside it say.
+fn on_machine(
+    common: &Common,
+    wanted: &MachineArgs,
     specs: &[EngineSpec],
     trace: &TraceFile,
-) -> Result<Replay, CliError> {
-    let choice = machine::choose(args, trace)?;
+    how: How,
+) -> Result<Done, CliError> {
+    let choice = machine::choose(common, wanted, trace)?;
     // Where memory begins with what was in use, what the recording kernel was asked to free of it
     // is freed.
-    let warm = args.warm || choice.is_filled();
-    let survey = survey(args, warm, trace)?;
-    let machine = choice.machine(args, trace, &survey)?;
-    drive(args, specs, trace, &survey, warm, machine)
+    let warm = wanted.warm || choice.is_filled();
+    let survey = survey(common, warm, trace)?;
+    let machine = choice.machine(common, wanted, trace, &survey)?;
+    let replay = drive(common, specs, trace, &survey, warm, machine, how)?;
+    Ok(Done { replay, comparison: None })
 }
 
-fn specs(args: &ReplayArgs) -> Result<Vec<EngineSpec>, CliError> {
-    if !args.engines.is_empty() {
-        return Ok(args.engines.clone());
-    }
-    let recording = || engines::RECORDING_KERNEL.parse().into_iter();
-    if args.power {
-        return Ok(recording().chain(engines::wrong_kernels()).collect());
-    }
-    let names: &[&str] =
-        if args.against_kernel { &[engines::RECORDING_KERNEL] } else { &engines::DEFAULT };
-    names.iter().map(|name| Ok(name.parse()?)).collect()
-}
-
-/// The ways of the engines that say them.
-fn taken(replay: &Replay) -> Vec<(String, Paths)> {
-    replay
-        .engines
-        .iter()
-        .filter_map(|engine| Some((engine.engine.clone(), engine.paths?)))
-        .collect()
-}
-
-fn print_table(
-    args: &ReplayArgs,
-    replay: &Replay,
-    comparison: Option<&AgainstKernel>,
-    first: bool,
-) -> Result<(), CliError> {
-    let style = output::style();
-    let text = match comparison {
-        Some(comparison) => {
-            freehold_labkit::report::against_kernel::render(replay, comparison, style)
-        }
-        None if replay.threads.is_some() => freehold_labkit::report::threads::render(replay, style),
+fn print_table(args: &ReplayArgs, done: &Done, first: bool) -> Result<(), CliError> {
+    let (replay, style) = (&done.replay, output::style(&args.of_mode().shown.printed));
+    let mut text = match &done.comparison {
+        Some(comparison) => against_kernel::render(replay, comparison, style),
+        None if replay.threads.is_some() => threads::render(replay, style),
         None => table::render(replay, style),
     };
-    let text =
-        if args.paths { format!("{text}\n{}", paths::render(&taken(replay), style)) } else { text };
+    if args.paths {
+        // The ways of the engines that say them.
+        let of = |engine: &freehold_labkit::replay::EngineOutcome| {
+            Some((engine.engine.clone(), engine.paths?))
+        };
+        let taken: Vec<(String, Paths)> = replay.engines.iter().filter_map(of).collect();
+        text = format!("{text}\n{}", paths::render(&taken, style));
+    }
     output::print(&if first { text } else { format!("\n{text}") })
 }

@@ -14,8 +14,9 @@ use crate::run::{NODES_MAX, Scenario, SimulateError};
 use crate::workloads::{About, TraceOps};
 use crate::{Kind, Model, model_file, plot};
 use freehold_labkit::cli::error::CliError;
-use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::given::{Printed, Shown};
 use freehold_labkit::cli::input::TraceFile;
+use freehold_labkit::cli::moved::{self, Moved};
 use freehold_labkit::cli::size::{Memory, parse_cpus, parse_memory, parse_percent};
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, exit_code, given, output, progress, stop};
@@ -73,8 +74,18 @@ pub fn command() -> clap::Command {
 /// Runs the command with these arguments, the first of which is its name.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    exit_code(run(&Cli::parse_from(arguments).args))
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    exit_code(moved::check(&arguments, &MOVED).and_then(|()| run(&Cli::parse_from(arguments).args)))
 }
+
+/// What `simulate` took once.
+const MOVED: [Moved; 5] = [
+    ("--validate", "freehold calibrate --validate"),
+    ("--html", "freehold simulate --json ARGUMENTS | freehold report -o page.html -"),
+    ("--output", "freehold simulate --json ARGUMENTS > rows.json"),
+    ("--sweep", "freehold simulate --json ARGUMENTS > rows.json: every combination is simulated"),
+    ("--shard", "a command for each share of the arguments, for example one --seed each"),
+];
 
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = HELP)]
@@ -176,7 +187,7 @@ fn parse_tick(text: &str) -> Result<f64, String> {
 
 fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if args.list {
-        return list(args.shown.json);
+        return list(&args.shown.printed);
     }
     let model = model_file::read(args.model.as_deref())?;
     let engines = given::engines(&args.engines, &DEFAULT)?;
@@ -197,7 +208,7 @@ fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         Target::PICTURE.write(path, plot::render(rows, &model)?)?;
     }
     let document = Document::new(seeds(args)[0], &model, rows, None);
-    output::result(args.shown.json, &document, |style| {
+    output::result(&args.shown.printed, &document, |style| {
         let tables = [
             (!rows.is_empty()).then(|| table(rows, &model, style)),
             (args.paths && !rows.is_empty()).then(|| paths::render(&taken(rows), style)),
@@ -271,12 +282,12 @@ fn svg(path: &Path) -> Result<(), CliError> {
     ))
 }
 
-fn list(json: bool) -> Result<Outcome, CliError> {
+fn list(printed: &Printed) -> Result<Outcome, CliError> {
     let all = Kind::ALL.map(Kind::about);
     let row = |about: &About| {
         [about.name, about.what, about.source, &format!("{:.0}", about.think_ns)].map(str::to_owned)
     };
-    output::result(json, &all, |style| {
+    output::result(printed, &all, |style| {
         format!(
             "{}\n",
             rendered(style, ["workload", "what the CPUs do", "from", "think ns"], all.map(row))
@@ -294,7 +305,7 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
     let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
     let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
         (Some(path), true) => {
-            let file = TraceFile::named(path, false)?;
+            let file = TraceFile::named(path, false, None)?;
             Some(Arc::new(TraceOps::read(&file)?))
         }
         (None, true) => {

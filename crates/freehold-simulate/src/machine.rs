@@ -292,6 +292,7 @@ impl<'a> Machine<'a> {
             lock.forget_before(now);
             at = lock.free_after_all(now);
             self.tally.pcp_wait += at - now;
+            self.tally.pcp_waits += u64::from(at > now);
         }
         let begun = at;
         // Before the call: afterwards the frames may be somewhere else.

@@ -58,13 +58,23 @@ pub struct Row {
     pub longest_hold_ns: u64,
     /// Allocations that found their CPU's lock held by a free from elsewhere and went to the zone.
     pub pcp_busy: u64,
+    /// Holds of CPUs' locks in the measured stretch, where the design has such locks; 0 in rows
+    /// that were kept before they said it, as are the next two.
+    #[serde(default)]
+    pub pcp_lock_acquisitions: u64,
+    /// Steps done in them, without those under the zone lock.
+    #[serde(default)]
+    pub pcp_lock_work: u64,
+    /// Calls that waited for a CPU's lock.
+    #[serde(default)]
+    pub pcp_lock_waits: u64,
     /// Cache lines brought over from another CPU.
     pub line_transfers: u64,
     /// Half of all calls took at most this.
     pub latency_p50_ns: u64,
     /// 99.9 % of all calls took at most this.
     pub latency_p999_ns: u64,
-    /// The same of bystanders' calls, where the workload has any.
+    /// 99.9 % of bystanders' calls took at most this, where the workload has any.
     pub bystander_p999_ns: Option<u64>,
     /// How long allocations took over the measured stretch. `None` in rows that were kept before
     /// they said it.

@@ -23,7 +23,7 @@ use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
 use freehold_labkit::defaults::TICK_MS;
-use freehold_labkit::engine::{CmaBook, Request, Simulated};
+use freehold_labkit::engine::{CmaBook, Counters, Request, Simulated};
 use freehold_labkit::engines::{self, EngineError, EngineSpec, MachineConfig};
 use freehold_labkit::replay::sizing;
 
@@ -185,8 +185,7 @@ fn with_engine(
     let mut run = Run::new(machine, model, programs(&setting), ticks);
     run.until(warm);
     run.begin_measuring();
-    let (barriers, group_locks) =
-        (engine.heavy_barriers(), engine.counters().group_lock_acquisitions);
+    let before = (engine.heavy_barriers(), engine.counters());
     run.until(measured);
 
     if let Some(reason) = run.finding(engine) {
@@ -197,17 +196,24 @@ fn with_engine(
             reason,
         });
     }
-    Ok(row(scenario, model, (engine, config), &run, (barriers, group_locks)))
+    Ok(row(scenario, model, (engine, config), &run, before))
 }
 
-/// What came of a run, before which the engine had counted so many heavy barriers and holds of
-/// groups' locks.
+/// The workload's name in the results; a trace's with its own.
+fn workload_of(scenario: &Scenario) -> String {
+    match (scenario.workload, &scenario.trace) {
+        (Kind::Trace, trace) => format!("trace:{}", trace.as_ref().map_or("", |trace| &trace.name)),
+        (workload, _) => workload.name().to_owned(),
+    }
+}
+
+/// What came of a run, before which the engine had counted so many heavy barriers and so much else.
 fn row(
     scenario: &Scenario,
     model: &Model,
     (engine, config): (&dyn Simulated, &MachineConfig),
     run: &Run<'_>,
-    (barriers, group_locks): (u64, u64),
+    (barriers, before): (u64, Counters),
 ) -> Row {
     let Scenario { workload, cpus, seed, .. } = *scenario;
     let (memory, counters, live) = (engine.memory(), engine.counters(), run.live());
@@ -218,11 +224,7 @@ fn row(
     let used_blocks = (memory.managed_frames / PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
     let row = Row {
         engine: scenario.engine.name().to_owned(),
-        workload: if workload == Kind::Trace {
-            format!("trace:{}", scenario.trace.as_ref().map_or("", |trace| &trace.name))
-        } else {
-            workload.name().to_owned()
-        },
+        workload: workload_of(scenario),
         cpus,
         nodes: config.nodes,
         memory_bytes: config.memory_frames * FRAME_SIZE,
@@ -245,12 +247,15 @@ fn row(
         bound: Bound::default(),
         validation_difference_percent: model.validated(workload.name(), scenario.engine.name()),
         group_lock_busy_share: busiest(&tally.groups_held),
-        group_lock_acquisitions: counters.group_lock_acquisitions - group_locks,
+        group_lock_acquisitions: counters.group_lock_acquisitions - before.group_lock_acquisitions,
         group_lock_charged: tally.group_holds,
         zone_lock_busy_share: busiest(&tally.zones_held),
         zone_lock_acquisitions: tally.zone_holds,
         longest_hold_ns: tally.longest_hold.whole_ns(),
         pcp_busy: tally.pcp_busy,
+        pcp_lock_acquisitions: counters.pcp_lock_acquisitions - before.pcp_lock_acquisitions,
+        pcp_lock_work: counters.pcp_lock_work - before.pcp_lock_work,
+        pcp_lock_waits: tally.pcp_waits,
         line_transfers: tally.transfers,
         latency_p50_ns: tally.latency.0.value_at_quantile(0.5),
         latency_p999_ns: tally.latency.0.value_at_quantile(0.999),

@@ -26,6 +26,8 @@ pub struct Tally {
     pub zone_wait: Time,
     /// Waiting for CPUs' locks, all CPUs together.
     pub pcp_wait: Time,
+    /// Calls that did.
+    pub pcp_waits: u64,
     /// Waiting for groups' locks, all CPUs together.
     pub group_wait: Time,
     pub group_holds: u64,
@@ -49,7 +51,7 @@ pub struct Tally {
     /// Lines that had to be brought over from another CPU.
     pub transfers: u64,
     pub latency: Latency,
-    /// The same of the CPUs that are watched (bystanders).
+    /// Latency of the CPUs that are watched (bystanders).
     pub watched: Latency,
     /// How long allocations took, over time.
     pub allocations: Windows,

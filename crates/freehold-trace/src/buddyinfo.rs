@@ -7,19 +7,24 @@
 //!                Number of blocks type     Unmovable      Movable ...
 //!                Node 0, zone   Normal          566         4130 ...       <- pageblocks by type
 //! ```
+//!
+//! How many orders there are, the order of a pageblock and which types there are differ between
+//! kernels: orders 0 to 13 and blocks of order 13 with pages of 64 KiB on arm64, 0 to 8 on ppc64;
+//! `Reserve` before 4.4.
 
 use std::path::Path;
 
-use freehold::{Migratetype, NodeId, Order};
+use freehold::{Migratetype, Order};
 
 use super::error::StateError;
+use super::kernel::TypeNumbers;
 use super::zoneinfo::{clip, zone_header};
 
 /// Free chunks of one zone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZoneFree {
     /// The memory node.
-    pub node: NodeId,
+    pub node: u32,
     /// The zone's name.
     pub zone: String,
     /// Chunks by order.
@@ -38,11 +43,11 @@ impl ZoneFree {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeFree {
     /// The memory node.
-    pub node: NodeId,
+    pub node: u32,
     /// The zone's name.
     pub zone: String,
     /// The type of the lists.
-    pub migratetype: Migratetype,
+    pub of: BlockType,
     /// Chunks by order.
     pub chunks: Vec<u64>,
     /// Whether a count is a lower bound: the kernel stops counting a list at 100,000 and prints
@@ -58,15 +63,50 @@ impl TypeFree {
     }
 }
 
+/// A type as `/proc/pagetypeinfo` names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockType {
+    /// One that kernels still have.
+    Of(Migratetype),
+    /// Blocks that every type fell back to last; replaced by HighAtomic in 4.4.
+    Reserve,
+}
+
+impl BlockType {
+    /// The name, as the kernel prints it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Of(migratetype) => migratetype.name(),
+            Self::Reserve => "Reserve",
+        }
+    }
+}
+
 /// Pageblocks of one zone by type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeBlocks {
     /// The memory node.
-    pub node: NodeId,
+    pub node: u32,
     /// The zone's name.
     pub zone: String,
-    /// Pageblocks, indexed by the type's number.
-    pub blocks: [u64; Migratetype::ALL.len()],
+    /// Pageblocks of each type, in the order of the types' numbers.
+    pub blocks: Vec<(BlockType, u64)>,
+}
+
+impl TypeBlocks {
+    /// Pageblocks of one type.
+    #[must_use]
+    pub fn of(&self, wanted: Migratetype) -> u64 {
+        let of = |(of, _): &&(BlockType, u64)| *of == BlockType::Of(wanted);
+        self.blocks.iter().find(of).map_or(0, |(_, blocks)| *blocks)
+    }
+
+    /// Pageblocks of all types.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.blocks.iter().fold(0, |all, (_, blocks)| all.saturating_add(*blocks))
+    }
 }
 
 /// The whole of `/proc/pagetypeinfo`.
@@ -78,6 +118,27 @@ pub struct PageTypeInfo {
     pub free: Vec<TypeFree>,
     /// Pageblocks.
     pub blocks: Vec<TypeBlocks>,
+    /// Pageblocks in which something of another type is allocated, by the block's type. Only
+    /// kernels with `page_owner` count them.
+    pub mixed: Vec<TypeBlocks>,
+}
+
+impl PageTypeInfo {
+    /// The numbers of the types in this kernel: its columns are in their order.
+    #[must_use]
+    pub fn numbers(&self) -> Option<TypeNumbers> {
+        let types = &self.blocks.first()?.blocks;
+        TypeNumbers::in_order(types.iter().map(|(of, _)| match of {
+            BlockType::Of(migratetype) => *migratetype,
+            BlockType::Reserve => Migratetype::HighAtomic,
+        }))
+    }
+
+    /// The largest order whose free chunks are counted.
+    #[must_use]
+    pub fn max_order(&self) -> usize {
+        self.free.iter().map(|of| of.chunks.len()).max().unwrap_or(1).saturating_sub(1)
+    }
 }
 
 /// Parses the text of `/proc/buddyinfo`.
@@ -94,6 +155,14 @@ pub fn parse_buddyinfo(text: &str) -> Result<Vec<ZoneFree>, StateError> {
         if at_least {
             return Err(bad(format!("buddyinfo counts exactly, not with `>`: `{}`", clip(line))));
         }
+        if zones.iter().any(|of: &ZoneFree| of.node == node && of.zone == zone) {
+            return Err(bad(format!("zone {zone} of node {node} stands here twice")));
+        }
+        let orders = zones.first().map_or(chunks.len(), |of| of.chunks.len());
+        if orders != chunks.len() {
+            let n = chunks.len();
+            return Err(bad(format!("{n} orders; {orders} in the lines above: is the line cut?")));
+        }
         zones.push(ZoneFree { node, zone: zone.to_owned(), chunks });
     }
     if zones.is_empty() {
@@ -106,73 +175,124 @@ pub fn parse_buddyinfo(text: &str) -> Result<Vec<ZoneFree>, StateError> {
     Ok(zones)
 }
 
-/// Parses the text of `/proc/pagetypeinfo`. A section on mixed blocks (`page_owner`) is passed
-/// over.
+/// Parses the text of `/proc/pagetypeinfo`.
 ///
 /// # Errors
 ///
-/// [`StateError::BadLine`].
+/// [`StateError::BadLine`]: a line that makes no sense, a zone twice, types or orders that differ
+/// between the lines of one file, or a file that is not complete.
 pub fn parse_pagetypeinfo(text: &str) -> Result<PageTypeInfo, StateError> {
-    let mut order = None;
-    let mut free = Vec::new();
-    let mut blocks = Vec::new();
-    // The types that the columns of the second section stand for.
-    let mut header: Option<Vec<Migratetype>> = None;
+    let mut sections = Sections::default();
     let mut last = 1;
     for (number, line) in (1u64..).zip(text.lines()) {
-        let bad =
-            |why: String| StateError::BadLine { file: "pagetypeinfo".into(), line: number, why };
         last = number;
-        let line = line.trim();
+        sections.line(line.trim()).map_err(|why| StateError::BadLine {
+            file: "pagetypeinfo".into(),
+            line: number,
+            why,
+        })?;
+    }
+    let bad = |why| StateError::BadLine { file: "pagetypeinfo".into(), line: last, why };
+    sections.finish().map_err(bad)
+}
+
+/// What has been read of a pagetypeinfo.
+#[derive(Default)]
+struct Sections {
+    order: Option<Order>,
+    free: Vec<TypeFree>,
+    blocks: Vec<TypeBlocks>,
+    mixed: Vec<TypeBlocks>,
+    /// The types that the columns of the section in hand stand for.
+    columns: Vec<BlockType>,
+    in_mixed: bool,
+}
+
+impl Sections {
+    fn line(&mut self, line: &str) -> Result<(), String> {
         if let Some(value) = line.strip_prefix("Page block order:") {
             let value = value.trim();
             let parsed = value.parse().ok().and_then(Order::new);
-            order = Some(parsed.ok_or_else(|| bad(format!("`{value}` is no order (0 to 18)")))?);
-        } else if let Some(names) = line.strip_prefix("Number of blocks type") {
-            header = Some(
-                names.split_whitespace().map(type_named).collect::<Result<_, _>>().map_err(bad)?,
-            );
-        } else if line.starts_with("Number of mixed blocks") {
-            break;
-        } else if line.starts_with("Node") {
-            if let Some((place, rest)) = line.split_once(", type") {
-                let (node, zone, rest_of_name) =
-                    zone_line(place).ok_or_else(|| bad(unexpected(line)))?;
-                let rest = rest.trim_start();
-                let (name, numbers) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-                if !rest_of_name.is_empty() {
-                    return Err(bad(unexpected(line)));
-                }
-                let migratetype = type_named(name).map_err(bad)?;
-                let (chunks, at_least) = counts(numbers).map_err(bad)?;
-                free.push(TypeFree { node, zone: zone.to_owned(), migratetype, chunks, at_least });
-            } else {
-                let (node, zone, numbers) = zone_line(line).ok_or_else(|| bad(unexpected(line)))?;
-                let types = header
-                    .as_ref()
-                    .ok_or_else(|| bad("counts before `Number of blocks type`".into()))?;
-                let (values, _) = counts(numbers).map_err(bad)?;
-                if values.len() != types.len() {
-                    return Err(bad(format!("{} counts for {} types", values.len(), types.len())));
-                }
-                let mut of_zone =
-                    TypeBlocks { node, zone: zone.to_owned(), blocks: [0; Migratetype::ALL.len()] };
-                for (migratetype, value) in types.iter().zip(values) {
-                    of_zone.blocks[migratetype.index()] = value;
-                }
-                blocks.push(of_zone);
+            self.order = Some(parsed.ok_or_else(|| format!("`{value}` is no order (0 to 18)"))?);
+        } else if let Some(value) = line.strip_prefix("Pages per block:") {
+            let expected = self.order.map(Order::frames);
+            if value.trim().parse().ok() != expected {
+                return Err(format!("{line}: that is no pageblock of the order above"));
             }
+        } else if let Some(names) = line.strip_prefix("Number of blocks type") {
+            self.columns = names.split_whitespace().map(type_named).collect::<Result<_, _>>()?;
+        } else if line.starts_with("Number of mixed blocks") {
+            self.in_mixed = true;
+        } else if line.starts_with("Node") {
+            match line.split_once(", type") {
+                Some((place, rest)) => self.free_line(line, place, rest)?,
+                None => self.block_line(line)?,
+            }
+        } else if !line.is_empty() && !line.starts_with("Free pages count per migrate type") {
+            return Err(format!("`{}` is no line of a pagetypeinfo", clip(line)));
         }
+        Ok(())
     }
-    match order {
-        Some(pageblock_order) if !free.is_empty() && !blocks.is_empty() => {
-            Ok(PageTypeInfo { pageblock_order, free, blocks })
+
+    fn free_line(&mut self, line: &str, place: &str, rest: &str) -> Result<(), String> {
+        let (node, zone, rest_of_name) = zone_line(place).ok_or_else(|| unexpected(line))?;
+        let rest = rest.trim_start();
+        let (name, numbers) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        if !rest_of_name.is_empty() {
+            return Err(unexpected(line));
         }
-        _ => {
-            let why =
+        let of = type_named(name)?;
+        let (chunks, at_least) = counts(numbers)?;
+        if let Some(before) = self.free.first().filter(|f| f.chunks.len() != chunks.len()) {
+            let (now, then) = (chunks.len(), before.chunks.len());
+            return Err(format!("{now} orders; {then} in the lines above: is the line cut?"));
+        }
+        if self.free.iter().any(|f| f.node == node && f.zone == zone && f.of == of) {
+            return Err(format!("type {name} of zone {zone} stands here twice"));
+        }
+        self.free.push(TypeFree { node, zone: zone.to_owned(), of, chunks, at_least });
+        Ok(())
+    }
+
+    fn block_line(&mut self, line: &str) -> Result<(), String> {
+        let (node, zone, numbers) = zone_line(line).ok_or_else(|| unexpected(line))?;
+        if self.columns.is_empty() {
+            return Err("counts before `Number of blocks type`".into());
+        }
+        let (values, _) = counts(numbers)?;
+        let types = &self.columns;
+        if values.len() != types.len() {
+            return Err(format!("{} counts for {} types", values.len(), types.len()));
+        }
+        let blocks = types.iter().copied().zip(values).collect();
+        let into = if self.in_mixed { &mut self.mixed } else { &mut self.blocks };
+        if into.iter().any(|of| of.node == node && of.zone == zone) {
+            return Err(format!("zone {zone} of node {node} stands here twice"));
+        }
+        into.push(TypeBlocks { node, zone: zone.to_owned(), blocks });
+        Ok(())
+    }
+
+    fn finish(self) -> Result<PageTypeInfo, String> {
+        let Self { order, free, blocks, mixed, .. } = self;
+        let complete = |of: &&TypeBlocks| {
+            free.iter().filter(|f| f.node == of.node && f.zone == of.zone).count()
+                == of.blocks.len()
+        };
+        match order {
+            Some(pageblock_order) if !free.is_empty() && !blocks.is_empty() => {
+                if let Some(zone) = blocks.iter().find(|zone| !complete(zone)) {
+                    return Err(format!(
+                        "the free counts of zone {} are not those of all its types: is the file cut?",
+                        zone.zone
+                    ));
+                }
+                Ok(PageTypeInfo { pageblock_order, free, blocks, mixed })
+            }
+            _ => Err(
                 "the pageblock order, the free counts or the blocks are missing: is the file cut?"
-                    .into();
-            Err(StateError::BadLine { file: "pagetypeinfo".into(), line: last, why })
+                    .into(),
+            ),
         }
     }
 }
@@ -195,7 +315,7 @@ pub fn read_pagetypeinfo(path: &Path) -> Result<PageTypeInfo, StateError> {
     StateError::in_file(path, parse_pagetypeinfo)
 }
 
-fn frames(chunks: &[u64]) -> u64 {
+pub(super) fn frames(chunks: &[u64]) -> u64 {
     chunks
         .iter()
         .enumerate()
@@ -203,7 +323,7 @@ fn frames(chunks: &[u64]) -> u64 {
 }
 
 /// The node, the zone's name, and what follows it.
-fn zone_line(line: &str) -> Option<(NodeId, &str, &str)> {
+fn zone_line(line: &str) -> Option<(u32, &str, &str)> {
     let (node, rest) = zone_header(line.trim())?;
     let (zone, numbers) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     Some((node?, zone, numbers.trim()))
@@ -226,9 +346,12 @@ fn counts(text: &str) -> Result<(Vec<u64>, bool), String> {
     }
 }
 
-fn type_named(name: &str) -> Result<Migratetype, String> {
-    let known = Migratetype::ALL.into_iter().find(|mt| mt.name() == name);
-    known.ok_or_else(|| format!("`{}` is no migratetype", clip(name)))
+fn type_named(name: &str) -> Result<BlockType, String> {
+    let known = Migratetype::ALL.into_iter().map(BlockType::Of).chain([BlockType::Reserve]);
+    known
+        .into_iter()
+        .find(|of| of.name() == name)
+        .ok_or_else(|| format!("`{}` is no migratetype", clip(name)))
 }
 
 fn unexpected(line: &str) -> String {
@@ -241,32 +364,34 @@ mod tests {
 
     const TYPES: &str = "Page block order: 9\nPages per block:  512\n\nFree pages count per migrate type at order  0  1 \n\
         Node    0, zone   Normal, type    Unmovable      1 >100000 \n\
-        Node    0, zone   Normal, type      Movable      7      0 \n\n\
+        Node    0, zone   Normal, type      Movable      7      0 \n\
+        Node    0, zone   Normal, type  Reclaimable      0      0 \n\
+        Node    0, zone   Normal, type   HighAtomic      0      0 \n\
+        Node    0, zone   Normal, type          CMA      0      0 \n\
+        Node    0, zone   Normal, type      Isolate      0      0 \n\n\
         Number of blocks type     Unmovable      Movable  Reclaimable   HighAtomic          CMA      Isolate \n\
         Node 0, zone   Normal          566         4130          424            0           16            0 \n";
 
     #[test]
     fn buddyinfo_by_order() {
         let zones = parse_buddyinfo(
-            "Node 0, zone      DMA      1      0      2 \nNode 1, zone   Normal 5\n",
+            "Node 0, zone      DMA      1      0      2 \nNode 300, zone   Normal 5 0 0\n",
         )
         .unwrap();
-        assert_eq!(
-            zones[0],
-            ZoneFree { node: NodeId::new(0), zone: "DMA".into(), chunks: vec![1, 0, 2] }
-        );
+        assert_eq!(zones[0], ZoneFree { node: 0, zone: "DMA".into(), chunks: vec![1, 0, 2] });
         assert_eq!(zones[0].frames(), 9);
-        assert_eq!(zones[1].node, NodeId::new(1));
+        assert_eq!(zones[1].node, 300);
     }
 
     #[test]
     fn pagetypeinfo_by_type() {
         let info = parse_pagetypeinfo(TYPES).unwrap();
         assert_eq!(info.pageblock_order, Order::PAGEBLOCK);
-        assert_eq!(info.free.len(), 2);
+        assert_eq!(info.free.len(), 6);
         assert!(info.free[0].at_least && !info.free[1].at_least);
         assert_eq!(info.free[0].frames(), 200_001);
-        assert_eq!(info.blocks[0].blocks, [566, 4130, 424, 0, 16, 0]);
+        let blocks: Vec<u64> = info.blocks[0].blocks.iter().map(|(_, blocks)| *blocks).collect();
+        assert_eq!(blocks, [566, 4130, 424, 0, 16, 0]);
     }
 
     #[test]
@@ -274,11 +399,11 @@ mod tests {
         let message = |text: &str| parse_pagetypeinfo(text).unwrap_err().to_string();
         assert_eq!(
             message(&TYPES.replace("   4130", "   many")),
-            "pagetypeinfo: line 9: `many` is not a count"
+            "pagetypeinfo: line 13: `many` is not a count"
         );
         assert_eq!(
             message(&TYPES.replace("CMA", "Odd")),
-            "pagetypeinfo: line 8: `Odd` is no migratetype"
+            "pagetypeinfo: line 9: `Odd` is no migratetype"
         );
         assert_eq!(
             message(&TYPES.replace("order: 9", "order: 99")),

@@ -33,6 +33,11 @@ pub(super) struct Clock {
 }
 
 impl Clock {
+    /// Whether no event has been seen.
+    pub(super) fn is_new(&self) -> bool {
+        self.latest_ns.is_none()
+    }
+
     /// One event's time; `place` says where it stands. An event that is refused leaves nothing
     /// behind.
     #[inline]

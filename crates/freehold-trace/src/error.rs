@@ -73,7 +73,7 @@ pub enum TraceError {
 
     /// A GFP flag that no kernel known here has.
     #[error(
-        "{path}: line {line}: unknown GFP flag `{flag}`\nhint: the flags of Linux 4.0 to 6.18 are known; {SKIP_LINES}",
+        "{path}: line {line}: unknown GFP flag `{flag}`\nhint: the flags of Linux 2.6.32 to 7.1 are known; {SKIP_LINES}",
         path = path.display()
     )]
     UnknownFlag {
@@ -83,6 +83,34 @@ pub enum TraceError {
         line: u64,
         /// The name.
         flag: String,
+    },
+
+    /// Flags are numbers, and whose is not known.
+    #[error(
+        "{path}: {place}: gfp_flags are a number, {flags}, and its kernel is not known\nhint: say which kernel recorded it, \
+         as `uname -r` prints it: --kernel VERSION; bits have other meanings before 5.1, 4.18, 4.10 and 4.4",
+        path = path.display()
+    )]
+    UnknownKernel {
+        /// The file.
+        path: PathBuf,
+        /// The line, or the column.
+        place: String,
+        /// The number.
+        flags: String,
+    },
+
+    /// Times that are no times.
+    #[error("{path}: line {line}: {what}\nhint: {hint}", path = path.display())]
+    NoClock {
+        /// The file.
+        path: PathBuf,
+        /// The line's number, from 1.
+        line: u64,
+        /// What they are.
+        what: String,
+        /// What to do.
+        hint: &'static str,
     },
 
     /// A row of a Parquet trace makes no sense.
@@ -220,6 +248,12 @@ pub enum StateError {
         /// What is wrong, with the offending value.
         why: String,
     },
+    /// Two files that cannot be of one machine at one time.
+    #[error("{what}")]
+    Contradiction {
+        /// What differs, with both values.
+        what: String,
+    },
 }
 
 impl StateError {
@@ -234,7 +268,8 @@ impl StateError {
     ) -> Result<T, StateError> {
         let bytes =
             std::fs::read(path).map_err(|source| Self::Io { path: path.to_owned(), source })?;
-        parse(&String::from_utf8_lossy(&bytes)).map_err(|error| match error {
+        let text = String::from_utf8_lossy(&bytes);
+        parse(text.strip_prefix('\u{feff}').unwrap_or(&text)).map_err(|error| match error {
             Self::BadLine { line, why, .. } => {
                 Self::BadLine { file: path.display().to_string(), line, why }
             }
@@ -272,6 +307,10 @@ pub(super) enum Bad {
     Because(String),
     /// An unknown GFP flag.
     Flag(String),
+    /// A number for GFP flags, and no kernel to read it by.
+    Number(String),
+    /// A time in units that nobody knows.
+    Ticks(String),
 }
 
 impl Bad {
@@ -285,6 +324,8 @@ impl fmt::Display for Bad {
         match self {
             Self::Because(why) => f.write_str(why),
             Self::Flag(flag) => write!(f, "unknown GFP flag `{flag}`"),
+            Self::Number(flags) => write!(f, "gfp_flags are a number of some kernel, {flags}"),
+            Self::Ticks(time) => write!(f, "time `{time}` is no seconds"),
         }
     }
 }
@@ -318,6 +359,17 @@ mod tests {
                 why: "no CPU".into(),
             },
             TraceError::UnknownFlag { path: "t".into(), line: 7, flag: "__GFP_X".into() },
+            TraceError::UnknownKernel {
+                path: "t".into(),
+                place: "line 7".into(),
+                flags: "0xcc0".into(),
+            },
+            TraceError::NoClock {
+                path: "t".into(),
+                line: 7,
+                what: "no time".into(),
+                hint: "again",
+            },
             TraceError::BadRow {
                 path: "t".into(),
                 row: 9,

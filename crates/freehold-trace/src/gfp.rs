@@ -1,9 +1,10 @@
 //! GFP flags: what a request said about itself, as the tracepoint `mm_page_alloc` reports it.
 //!
-//! A trace carries them as a number (Parquet, perf) or as names (tracefs). Names mean the same in
-//! every kernel, numbers do not: bits have been renumbered several times. [`Event`](super::Event)
-//! holds numbers of Linux 6.18, so names are looked up in that kernel's table, and numbers from a
-//! Parquet file of another kernel are translated with the table in the file's own metadata.
+//! A trace carries them as a number (Parquet, bpftrace) or as names (tracefs, perf). Names mean the
+//! same in every kernel, numbers do not: bits have been renumbered several times.
+//! [`Event`](super::Event) holds numbers of Linux 6.18, so names are looked up in that kernel's
+//! table, and numbers of another kernel are translated: with the table in a Parquet file's own
+//! description, or with [`bits_of`] the kernel that recorded them. Without either they are refused.
 //!
 //! ```text
 //!  bit  0..3   zone: DMA, HIGHMEM, DMA32, MOVABLE
@@ -14,6 +15,8 @@
 //! ```
 
 use freehold::{AllocFlags, Migratetype, Order};
+
+use super::kernel::GfpEra;
 
 /// Memory below 16 MiB.
 pub const GFP_DMA: u32 = 1 << 0;
@@ -106,6 +109,7 @@ const ELSEWHERE: &[(&str, u32)] = &[
     ("__GFP_NO_KSWAPD", 0),
     ("__GFP_NOLOCKDEP", 0),
     ("__GFP_NOACCOUNT", 0),
+    ("__GFP_KMEMCG", 0),
     ("__GFP_SKIP_ZERO", 0),
     ("__GFP_SKIP_KASAN", 0),
     ("__GFP_SKIP_KASAN_POISON", 0),
@@ -114,24 +118,109 @@ const ELSEWHERE: &[(&str, u32)] = &[
     ("__GFP_BITS_SHIFT", 0),
 ];
 
-/// Parses flags as text: names and numbers (`0x...` or decimal) joined by `|`.
+/// The names of the bits of one numbering, lowest first. Bits above them depend on the configuration
+/// and make no difference to free lists.
+///
+/// The numbers are facts of the kernel's `include/linux/gfp.h` (`gfp_types.h` since 6.0) in Linux
+/// 3.10, 4.4, 4.10, 4.18 and 5.1, where they changed; checked against the numbers and names that
+/// kernels print together in their messages (`gfp_mask=0x6200ca(GFP_HIGHUSER_MOVABLE)`).
+fn names_of(era: GfpEra) -> impl Iterator<Item = &'static str> {
+    let names = match era {
+        GfpEra::Wait => {
+            "DMA HIGHMEM DMA32 MOVABLE WAIT HIGH IO FS COLD NOWARN REPEAT NOFAIL NORETRY MEMALLOC \
+             COMP ZERO NOMEMALLOC HARDWALL THISNODE RECLAIMABLE NOACCOUNT NOTRACK NO_KSWAPD \
+             OTHER_NODE WRITE"
+        }
+        GfpEra::OtherNode => {
+            "DMA HIGHMEM DMA32 MOVABLE RECLAIMABLE HIGH IO FS COLD NOWARN REPEAT NOFAIL NORETRY \
+             MEMALLOC COMP ZERO NOMEMALLOC HARDWALL THISNODE ATOMIC ACCOUNT NOTRACK \
+             DIRECT_RECLAIM OTHER_NODE WRITE KSWAPD_RECLAIM"
+        }
+        GfpEra::Cold => {
+            "DMA HIGHMEM DMA32 MOVABLE RECLAIMABLE HIGH IO FS COLD NOWARN RETRY_MAYFAIL NOFAIL \
+             NORETRY MEMALLOC COMP ZERO NOMEMALLOC HARDWALL THISNODE ATOMIC ACCOUNT NOTRACK \
+             DIRECT_RECLAIM WRITE KSWAPD_RECLAIM"
+        }
+        GfpEra::Write => {
+            "DMA HIGHMEM DMA32 MOVABLE RECLAIMABLE HIGH IO FS WRITE NOWARN RETRY_MAYFAIL NOFAIL \
+             NORETRY MEMALLOC COMP ZERO NOMEMALLOC HARDWALL THISNODE ATOMIC ACCOUNT \
+             DIRECT_RECLAIM KSWAPD_RECLAIM"
+        }
+        GfpEra::Zero => {
+            "DMA HIGHMEM DMA32 MOVABLE RECLAIMABLE HIGH IO FS ZERO ATOMIC DIRECT_RECLAIM \
+             KSWAPD_RECLAIM WRITE NOWARN RETRY_MAYFAIL NOFAIL NORETRY MEMALLOC COMP NOMEMALLOC \
+             HARDWALL THISNODE ACCOUNT"
+        }
+    };
+    names.split_ascii_whitespace()
+}
+
+/// The translation of numbers of another era to those of 6.18.
+#[must_use]
+pub fn bits_of(era: GfpEra) -> Translation {
+    let mut bits = [0; 32];
+    bits.iter_mut().zip(names_of(era)).for_each(|(to, name)| *to = named(name).unwrap_or(0));
+    if era == GfpEra::Wait {
+        bits[4] = GFP_DIRECT_RECLAIM;
+    }
+    // Before 4.4 kswapd was woken unless a request said otherwise.
+    let unless = (era == GfpEra::Wait).then_some((1 << 22, GFP_KSWAPD_RECLAIM));
+    Translation { bits, unless }
+}
+
+/// Parses flags as text: names and numbers (`0x...` or decimal) joined by `|`. Numbers are 6.18's.
 ///
 /// # Errors
 ///
 /// The first part that is neither.
 pub fn parse(text: &str) -> Result<u32, &str> {
-    // Real traces use a dozen combinations; the table is short enough to search.
-    text.split('|').try_fold(0, |bits, part| Ok(bits | one(part.trim()).ok_or(part)?))
+    parse_with(text, &|bits| Some(bits))
 }
 
-fn one(part: &str) -> Option<u32> {
+/// As [`parse`]; `number` says what a number of the recording kernel is here, `None` refuses it.
+///
+/// # Errors
+///
+/// The first part that is neither a name nor a number that is taken.
+pub fn parse_with<'t>(text: &'t str, number: &dyn Fn(u32) -> Option<u32>) -> Result<u32, &'t str> {
+    // Real traces use a dozen combinations; the table is short enough to search.
+    text.split('|').try_fold(0, |bits, part| {
+        let name = part.trim();
+        let value = match number_in(name) {
+            Some(value) => value.and_then(number),
+            None => one(name),
+        };
+        Ok(bits | value.ok_or(part)?)
+    })
+}
+
+/// Whether a part of flags is written as a number.
+#[must_use]
+pub fn is_number(part: &str) -> bool {
+    number_in(part.trim()).is_some()
+}
+
+/// The number that a part is, if it is one; `Some(None)` where it does not fit.
+fn number_in(part: &str) -> Option<Option<u32>> {
     if let Some(hex) = part.strip_prefix("0x") {
-        return u32::from_str_radix(hex, 16).ok();
+        return Some(u32::from_str_radix(hex, 16).ok());
     }
-    if part.starts_with(|c: char| c.is_ascii_digit()) {
-        return part.parse().ok();
-    }
-    NAMES.iter().chain(ELSEWHERE).find(|(name, _)| *name == part).map(|&(_, bits)| bits)
+    part.starts_with(|c: char| c.is_ascii_digit()).then(|| part.parse().ok())
+}
+
+/// A name's bits. Kernels before 4.6 leave the underscores of single bits away.
+fn one(part: &str) -> Option<u32> {
+    let known = |wanted: &str| NAMES.iter().chain(ELSEWHERE).find(|(name, _)| *name == wanted);
+    let found = known(part).map(|&(_, bits)| bits);
+    found.or_else(|| part.strip_prefix("GFP_").and_then(named))
+}
+
+/// The bits of `__GFP_` and that name.
+fn named(name: &str) -> Option<u32> {
+    let all = NAMES.iter().chain(ELSEWHERE);
+    all.into_iter()
+        .find(|(known, _)| known.strip_prefix("__GFP_") == Some(name))
+        .map(|&(_, bits)| bits)
 }
 
 /// Prints flags the way the kernel does: the largest combinations first, left-over bits in
@@ -200,10 +289,12 @@ pub fn alloc_flags(gfp: u32, order: Order) -> AllocFlags {
 }
 
 /// Translates numbers of another kernel to those of 6.18, by the names of its single bits.
-#[derive(Clone, Debug)]
-pub(super) struct Translation {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Translation {
     /// What each bit of the other kernel is here.
     bits: [u32; 32],
+    /// A bit of the other kernel, and what is meant here unless it is set.
+    unless: Option<(u32, u32)>,
 }
 
 impl Translation {
@@ -222,11 +313,14 @@ impl Translation {
             }
         }
         let same = bits.iter().enumerate().all(|(bit, &here)| here == 1 << bit);
-        (!same).then_some(Self { bits })
+        (!same).then_some(Self { bits, unless: None })
     }
 
-    pub(super) fn apply(&self, gfp: u32) -> u32 {
-        (0..32).filter(|bit| gfp >> bit & 1 != 0).fold(0, |all, bit| all | self.bits[bit])
+    /// What a number of the other kernel is here.
+    #[must_use]
+    pub fn apply(&self, gfp: u32) -> u32 {
+        let given = self.unless.filter(|(bit, _)| gfp & bit == 0).map_or(0, |(_, meant)| meant);
+        (0..32).filter(|bit| gfp >> bit & 1 != 0).fold(given, |all, bit| all | self.bits[bit])
     }
 }
 
@@ -310,6 +404,48 @@ mod tests {
         assert_eq!(flags("GFP_ATOMIC|__GFP_NOMEMALLOC", 1), AllocFlags::MIN_RESERVE);
         assert_eq!(flags("GFP_KERNEL|__GFP_MEMALLOC", 0), AllocFlags::NO_WATERMARKS);
         assert_eq!(flags("GFP_KERNEL|__GFP_MEMALLOC|__GFP_NOMEMALLOC", 0), AllocFlags::empty());
+    }
+
+    #[test]
+    fn numbers_of_every_era_are_what_their_kernels_print_beside_them() {
+        // A page fault's request and one of a network driver, with the numbers that kernels of each
+        // era print beside these names.
+        let fault = one("GFP_HIGHUSER_MOVABLE").unwrap();
+        for (era, number) in [
+            (GfpEra::Wait, 0x200da),
+            (GfpEra::OtherNode, 0x24200ca),
+            (GfpEra::Cold, 0x14200ca),
+            (GfpEra::Write, 0x6200ca),
+            (GfpEra::Zero, 0x100cca),
+        ] {
+            assert_eq!(bits_of(era).apply(number), fault, "{era:?}");
+        }
+        assert_eq!(bits_of(GfpEra::Write).apply(0x6280ca), fault | GFP_ZERO);
+        for (era, atomic) in [
+            (GfpEra::Wait, 0x20),
+            (GfpEra::OtherNode, 0x208_0020),
+            (GfpEra::Cold, 0x108_0020),
+            (GfpEra::Write, 0x48_0020),
+            (GfpEra::Zero, 0xa20),
+        ] {
+            assert_eq!(bits_of(era).apply(atomic), one("GFP_ATOMIC").unwrap(), "{era:?}");
+        }
+        assert_eq!(migratetype(bits_of(GfpEra::Wait).apply(0x8_00d0)), Migratetype::Reclaimable);
+        // A huge page before 4.4, which wakes nobody.
+        assert_eq!(bits_of(GfpEra::Wait).apply(0x40_0010), GFP_DIRECT_RECLAIM);
+    }
+
+    #[test]
+    fn old_kernels_print_single_bits_without_underscores() {
+        assert_eq!(
+            parse("GFP_HIGHUSER_MOVABLE|GFP_ZERO"),
+            parse("GFP_HIGHUSER_MOVABLE|__GFP_ZERO")
+        );
+        assert_eq!(parse("GFP_REPEAT|GFP_NOWARN"), parse("__GFP_RETRY_MAYFAIL|__GFP_NOWARN"));
+        assert_eq!(parse("GFP_FROBNICATE"), Err("GFP_FROBNICATE"));
+        let refuse = |_: u32| None;
+        assert_eq!(parse_with("GFP_KERNEL|0x20", &refuse), Err("0x20"));
+        assert!(is_number(" 0xcc0") && is_number("3264") && !is_number("none"));
     }
 
     #[test]

@@ -63,8 +63,12 @@ pub struct TraceInfo {
     pub compression: Compression,
     /// Rows, events of every kind; known for Parquet only.
     pub rows: Option<u64>,
-    /// The kernel that recorded it, where the file says.
+    /// The kernel that recorded it: what was asked for, else what the file says.
     pub kernel: Option<String>,
+    /// What is odd about it as a whole, for the user.
+    pub notes: Vec<String>,
+    /// Bytes of a page of the machine that recorded it, where the file says.
+    pub page_size: Option<u64>,
     /// The CPUs of the machine that recorded it, where the file says.
     pub cpus: Option<u16>,
     /// Events that the recorder lost, where the file says so in its header.

@@ -12,9 +12,9 @@
 //! [`OpenOptions::skip_bad`] leaves bad lines and rows out and counts them.
 //!
 //! Beside a trace there may be descriptions of the machine's memory at its beginning, copies of
-//! `/proc/zoneinfo`, `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`] and
-//! [`buddyinfo`], and when the kernel's periodic work ran: see [`ticks`]. [`record`] makes all of
-//! them.
+//! `/proc/zoneinfo`, `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`], [`buddyinfo`] and,
+//! for the three together, [`machine`]; and when the kernel's periodic work ran: see [`ticks`].
+//! [`record`] makes all of them.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,10 @@ pub mod gfp;
 mod info;
 mod input;
 mod integrity;
+pub mod kernel;
 mod line;
+pub mod machine;
+mod meaning;
 mod pages;
 mod parquet;
 mod reader;

@@ -9,6 +9,9 @@
 //!                 task     thread CPU  flags  seconds               event      fields, `name=value`
 //! ```
 //!
+//! Below an event perf prints its call chain, indented, where it recorded one: addresses of any
+//! length, names of inlined functions, and lines of source.
+//!
 //! A task's name may hold anything: spaces, dashes, brackets, colons. It is at most 15 bytes and
 //! the kernel pads it to 16, so on a padded line the search for `[CPU]` starts behind it. On lines
 //! that lost their padding the first `[digits]` wins that has a thread id before it and a time and
@@ -21,8 +24,9 @@ mod token;
 use freehold::{Migratetype, Order};
 
 use super::error::Bad;
+use super::meaning::{Flags, Meaning};
 use super::{Event, EventKind, gfp};
-use fields::{Fields, required, truth};
+use fields::{Fields, named_type, required, truth};
 use token::{decimal, number};
 
 pub(super) use fields::PFN_MAX;
@@ -46,9 +50,16 @@ pub(super) enum Line {
 #[derive(Debug, Default)]
 pub(super) struct LineParser {
     gfp_seen: Vec<(Vec<u8>, u32)>,
+    meaning: Meaning,
+    /// The line before belongs to an event that perf printed, or to its call chain.
+    in_chain: bool,
 }
 
 impl LineParser {
+    pub(super) fn new(meaning: Meaning) -> Self {
+        Self { meaning, ..Self::default() }
+    }
+
     /// Parses one line, without its line end.
     pub(super) fn parse(&mut self, line: &[u8]) -> Result<Line, Bad> {
         // No kernel prints one: a block of the file was never written, and what it held may have
@@ -59,15 +70,18 @@ impl LineParser {
         let line = line.trim_ascii_end();
         let trimmed = line.trim_ascii_start();
         if let Some(line) = no_event(trimmed) {
+            self.in_chain &= !trimmed.is_empty();
             return Ok(line);
         }
+        let indented = trimmed.len() < line.len();
         let prefix = match prefix(line) {
             Ok(prefix) => prefix,
-            Err(_) if trimmed.len() < line.len() && is_call_chain(trimmed) => {
+            Err(_) if indented && is_call_chain(trimmed, self.in_chain) => {
                 return Ok(Line::Other);
             }
             Err(why) => return Err(why),
         };
+        self.in_chain = prefix.system.is_some();
         if prefix.event == b"PERF_RECORD_LOST" {
             return Ok(Line::Lost(trailing_number(prefix.fields).unwrap_or(1)));
         }
@@ -75,25 +89,33 @@ impl LineParser {
             return Ok(Line::Other);
         }
         let Some(kind) = self.kind(prefix.event, prefix.fields)? else { return Ok(Line::Other) };
+        if prefix.is_ticks {
+            return Err(Bad::Ticks(prefix.ts_ns.to_string()));
+        }
         Ok(Line::Event(Event { ts_ns: prefix.ts_ns, cpu: prefix.cpu, pid: prefix.pid, kind }))
     }
 
     /// What happened, by the event's name and its fields; `None` for another tracepoint.
     fn kind(&mut self, event: &[u8], text: &[u8]) -> Result<Option<EventKind>, Bad> {
-        let any = Migratetype::ALL.len();
         Ok(Some(match event {
             b"mm_page_alloc" => self.alloc(text)?,
-            b"mm_page_free" => {
+            // The second name is that of kernels before 3.3.
+            b"mm_page_free" | b"mm_page_free_direct" => {
                 let fields = Fields::read(text)?;
                 EventKind::Free { pfn: fields.pfn()?, order: fields.order()? }
             }
-            b"mm_page_free_batched" => EventKind::FreeBatched { pfn: Fields::read(text)?.pfn()? },
+            b"mm_pagevec_free" if self.meaning.batches_apart => {
+                EventKind::Free { pfn: Fields::read(text)?.pfn()?, order: Order::ZERO }
+            }
+            b"mm_page_free_batched" | b"mm_pagevec_free" => {
+                EventKind::FreeBatched { pfn: Fields::read(text)?.pfn()? }
+            }
             b"mm_page_pcpu_drain" => {
                 let fields = Fields::read(text)?;
                 EventKind::PcpuDrain {
                     pfn: fields.pfn()?,
                     order: fields.order()?,
-                    migratetype: fields.migratetype(any)?,
+                    migratetype: fields.list_type(&self.meaning.numbers)?,
                 }
             }
             b"mm_page_alloc_zone_locked" => {
@@ -102,14 +124,14 @@ impl LineParser {
                 EventKind::ZoneLocked {
                     pfn: fields.pfn()?,
                     order,
-                    migratetype: fields.migratetype(any)?,
+                    migratetype: fields.list_type(&self.meaning.numbers)?,
                     percpu_refill: match fields.percpu_refill {
                         Some(value) => truth("percpu_refill", value)?,
                         None => order <= Order::COSTLY || order == Order::PAGEBLOCK,
                     },
                 }
             }
-            b"mm_page_alloc_extfrag" => Fields::read(text)?.extfrag()?,
+            b"mm_page_alloc_extfrag" => Fields::read(text)?.extfrag(&self.meaning.numbers)?,
             _ => return Ok(None),
         }))
     }
@@ -125,12 +147,22 @@ impl LineParser {
                 _ => Some(fields.pfn()?),
             },
         };
-        Ok(EventKind::Alloc {
-            pfn,
-            order: fields.order()?,
-            migratetype: fields.migratetype(Migratetype::PCP.len())?,
-            gfp_flags: self.gfp(required("gfp_flags", fields.gfp_flags)?)?,
-        })
+        let order = fields.order()?;
+        let gfp_flags = self.gfp(required("gfp_flags", fields.gfp_flags)?)?;
+        let given = required("migratetype", fields.migratetype)?;
+        let migratetype = match number(given) {
+            Some(number) => self.meaning.request(number, gfp_flags).map_err(Bad::because)?,
+            None => match named_type(given) {
+                // Android's.
+                Some(Migratetype::Cma) => Migratetype::Movable as u8,
+                Some(named) if Migratetype::PCP.contains(&named) => named as u8,
+                _ => {
+                    let given = token::lossy(given);
+                    return Err(Bad::because(format!("migratetype `{given}` is no type (0 to 2)")));
+                }
+            },
+        };
+        Ok(EventKind::Alloc { pfn, order, migratetype, gfp_flags })
     }
 
     fn gfp(&mut self, text: &[u8]) -> Result<u32, Bad> {
@@ -143,9 +175,12 @@ impl LineParser {
             return Ok(bits);
         }
         let words = std::str::from_utf8(text).map_err(|_| Bad::because("gfp_flags is not text"))?;
-        let bits = gfp::parse(words).map_err(|part| {
+        let flags = &self.meaning.flags;
+        let bits = gfp::parse_with(words, &|number| flags.apply(number)).map_err(|part| {
             if part.is_empty() {
                 Bad::because(format!("gfp_flags `{words}` has an empty part"))
+            } else if matches!(flags, Flags::Unknown) && gfp::is_number(part) {
+                Bad::Number(part.chars().take(80).collect())
             } else {
                 Bad::Flag(part.chars().take(80).collect())
             }
@@ -156,19 +191,37 @@ impl LineParser {
     }
 }
 
+/// The type's number and the flags of a request, where the line is one and has both as they stand in
+/// a trace; flags as 6.18 has them.
+pub(super) fn request_numbers(line: &[u8], flags: &Flags) -> Option<(u64, u32)> {
+    let prefix = prefix(line.trim_ascii_end()).ok()?;
+    if prefix.event != b"mm_page_alloc" || prefix.system.is_some_and(|system| system != b"kmem") {
+        return None;
+    }
+    let fields = Fields::read(prefix.fields).ok()?;
+    let words = std::str::from_utf8(fields.gfp_flags?).ok()?;
+    let bits = gfp::parse_with(words, &|number| flags.apply(number)).ok()?;
+    Some((number(fields.migratetype?)?, bits))
+}
+
 /// A line that is plainly no event: a comment, a header, a recorder's note; told by how it begins.
 fn no_event(trimmed: &[u8]) -> Option<Line> {
     match trimmed.first() {
         None | Some(b'#') => Some(Line::Note),
         Some(b'C') if trimmed.starts_with(b"CPU") => {
             let empty = trimmed.starts_with(b"CPU ") && trimmed.ends_with(b"is empty");
-            lost(trimmed).map(Line::Lost).or(empty.then_some(Line::Note))
+            lost(trimmed).map(Line::Lost).or(empty.then_some(Line::Note)).or_else(|| stat(trimmed))
         }
+        Some(b'e' | b'o' | b'b' | b'n' | b'd' | b'r') => stat(trimmed),
         Some(b'A') => is_bpftrace_start(trimmed).then_some(Line::Note),
+        // bpftrace's maps, and what it warns of.
+        Some(b'@') => Some(Line::Note),
+        Some(b'[') => trimmed.ends_with(b"|").then_some(Line::Note),
+        Some(b'W') => trimmed.starts_with(b"WARNING: ").then_some(Line::Note),
         // bpftrace, of events that its buffers had no room for.
         Some(b'L') => lost_by_bpftrace(trimmed).map(Line::Lost),
         Some(b'=') => trimmed.starts_with(b"=> ").then_some(Line::Other),
-        Some(b'c') => header_cpus(trimmed).map(|_| Line::Note),
+        Some(b'c') => header_cpus(trimmed).map(|_| Line::Note).or_else(|| stat(trimmed)),
         Some(b'v') => trimmed.starts_with(b"version = ").then_some(Line::Note),
         Some(_) => None,
     }
@@ -177,6 +230,23 @@ fn no_event(trimmed: &[u8]) -> Option<Line> {
 /// `cpus=4`, as `trace-cmd report` begins.
 pub(super) fn header_cpus(line: &[u8]) -> Option<u16> {
     u16::try_from(decimal(line.strip_prefix(b"cpus=")?)?).ok()
+}
+
+/// A line of each CPU's buffer that `trace-cmd report --stat` prints before the events. What was
+/// overrun or dropped is lost.
+fn stat(line: &[u8]) -> Option<Line> {
+    let colon = line.iter().position(|&b| b == b':')?;
+    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    match name {
+        b"overrun" | b"commit overrun" | b"dropped events" => match decimal(value)? {
+            0 => Some(Line::Note),
+            lost => Some(Line::Lost(lost)),
+        },
+        b"CPU" | b"entries" | b"bytes" | b"oldest event ts" | b"now ts" | b"read events" => {
+            value.iter().all(|b| b.is_ascii_digit() || *b == b'.').then_some(Line::Note)
+        }
+        _ => None,
+    }
 }
 
 /// `CPU:1 [LOST 12 EVENTS]`, `CPU:1 [12 EVENTS DROPPED]`, or the same without a number, which is at
@@ -213,12 +283,20 @@ fn lost_by_bpftrace(line: &[u8]) -> Option<u64> {
 }
 
 /// A line of the call chain that `perf script` prints below an event: an address, a symbol and an
-/// object.
-fn is_call_chain(trimmed: &[u8]) -> bool {
+/// object; right behind one of its events or such a line also with a short address, or a file and
+/// line of source alone.
+fn is_call_chain(trimmed: &[u8], in_chain: bool) -> bool {
     let digits = trimmed.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-    digits >= 4
+    let least = if in_chain { 1 } else { 4 };
+    let frame = digits >= least
         && trimmed.get(digits).is_some_and(u8::is_ascii_whitespace)
-        && trimmed.ends_with(b")")
+        && trimmed.ends_with(b")");
+    let source = || {
+        let line = trimmed.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+        let name = trimmed[..trimmed.len() - line].strip_suffix(b":");
+        line > 0 && name.is_some_and(|name| name.contains(&b'.') && !name.contains(&b' '))
+    };
+    frame || in_chain && source()
 }
 
 fn trailing_number(text: &[u8]) -> Option<u64> {
@@ -358,7 +436,7 @@ mod tests {
             "pfn=-1",
         ] {
             let line = format!(
-                "t-1 [000] 1.0: mm_page_alloc: {fields} order=9 migratetype=1 gfp_flags=0xcc0"
+                "t-1 [000] 1.0: mm_page_alloc: {fields} order=9 migratetype=1 gfp_flags=0x100cca"
             );
             assert!(matches!(event(&line).kind, EventKind::Alloc { pfn: None, .. }), "{line}");
         }

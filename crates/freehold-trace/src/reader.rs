@@ -5,6 +5,7 @@ use std::fmt;
 use super::Event;
 use super::error::TraceError;
 use super::info::TraceInfo;
+use super::kernel::{Kernel, TypeNumbers};
 use super::parquet::ParquetReader;
 use super::source::{self, Opened, Source};
 use super::tally::Tally;
@@ -15,6 +16,10 @@ use super::text::{self, TextReader};
 pub struct OpenOptions {
     /// Leave bad lines and rows out and count them, instead of stopping at the first.
     pub skip_bad: bool,
+    /// The kernel that recorded it, whatever its header says.
+    pub kernel: Option<Kernel>,
+    /// What its migratetype numbers are, as a pagetypeinfo beside it says.
+    pub types: Option<TypeNumbers>,
 }
 
 /// A trace being read, in batches of about 65,000 events; memory does not grow with its length.
@@ -54,23 +59,20 @@ impl TraceReader {
         let (opened, total) = source::open(source)?;
         let (info, kind) = match opened {
             Opened::ParquetFile(file) => {
-                let reader = ParquetReader::from_file(source.shown(), file)?;
+                let reader = ParquetReader::from_file(source.shown(), file, options)?;
                 (reader.info(source.name()), Kind::Parquet(Box::new(reader)))
             }
             Opened::ParquetBytes(bytes) => {
-                let reader = ParquetReader::from_bytes(source.shown(), bytes)?;
+                let reader = ParquetReader::from_bytes(source.shown(), bytes, options)?;
                 (reader.info(source.name()), Kind::Parquet(Box::new(reader)))
             }
-            Opened::Text { input, head, format, compression, consumed } => (
-                text::info(source.name(), &head, format, compression),
-                Kind::Text(Box::new(TextReader::new(
-                    source.shown(),
-                    compression,
-                    input,
-                    consumed,
-                    total,
-                ))),
-            ),
+            Opened::Text { input, head, format, compression, consumed } => {
+                let mut info = text::info(source.name(), &head, format, compression);
+                let meaning = text::meaning(&mut info, &head, options);
+                let path = source.shown();
+                let reader = TextReader::new(path, &info, meaning, input, consumed, total);
+                (info, Kind::Text(Box::new(reader)))
+            }
         };
         let tally = Tally { skip_bad: options.skip_bad, ..Tally::default() };
         Ok(Self { info, tally, kind })

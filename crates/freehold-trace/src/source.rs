@@ -76,7 +76,7 @@ impl Source {
         spool("<stdin>", &mut io::stdin().lock())
     }
 
-    /// The same trace as a source that can be opened any number of times: the standard input, pipes
+    /// This trace as a source that can be opened any number of times: the standard input, pipes
     /// and other special files are copied to a temporary file, everything else is returned as it
     /// is.
     ///
@@ -207,7 +207,7 @@ impl<R: Read> Read for Peeked<R> {
 pub(super) enum Opened {
     /// A file that can be read at any place.
     ParquetFile(File),
-    /// The same in memory.
+    /// Such a file in memory.
     ParquetBytes(&'static [u8]),
     /// A stream of text.
     Text {
@@ -224,6 +224,15 @@ const MAGIC: usize = 4096;
 /// The kernel's own headers are below 2 KiB; more room for `perf script --header` and lines of
 /// other tracepoints.
 const TEXT_HEAD: usize = 64 * 1024;
+
+/// How a stream that begins so is compressed.
+fn compression_of(head: &[u8]) -> Compression {
+    match head {
+        [0x1f, 0x8b, ..] => Compression::Gzip,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
+        _ => Compression::None,
+    }
+}
 
 /// Opens a source, decompresses it and finds out what it is. Also returns the length of the file, 0
 /// if unknown.
@@ -270,11 +279,7 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
         return Ok((opened, total));
     }
 
-    let compression = match raw.head.as_slice() {
-        [0x1f, 0x8b, ..] => Compression::Gzip,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
-        _ => Compression::None,
-    };
+    let compression = compression_of(&raw.head);
     let plain: Box<dyn Read + Send> = match compression {
         Compression::None => Box::new(raw),
         Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(raw)),
@@ -288,6 +293,17 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
                 TraceError::Empty { path, what: format!("the {compression} stream holds nothing") }
             }
         });
+    }
+    // Windows tools mark UTF-8 so.
+    if text.head.starts_with(b"\xef\xbb\xbf") {
+        text.head.drain(..3);
+    }
+    if text.head.starts_with(ZIP) {
+        let (looks_like, hint) = looks_like(&text.head, compression);
+        return Err(TraceError::NotATrace { path, looks_like, hint });
+    }
+    if let Some((looks_like, hint)) = other_text(&text.head) {
+        return Err(TraceError::NotATrace { path, looks_like, hint: Some(hint) });
     }
     let format = match text_format(&text.head) {
         Some(format) => format,
@@ -351,12 +367,78 @@ fn text_format(head: &[u8]) -> Option<Format> {
     found
 }
 
+/// Text with events in it that are not read as they stand: what it is, and the command that makes it
+/// readable.
+fn other_text(head: &[u8]) -> Option<(String, String)> {
+    for line in head.split(|&b| b == b'\n').take(64).map(<[u8]>::trim_ascii) {
+        // `host.dat:  cpus=8`, and the name again before every event.
+        let file = memchr::memmem::find(line, b"cpus=")
+            .filter(|at| line[at + 5..].iter().all(u8::is_ascii_digit))
+            .and_then(|at| line[..at].trim_ascii_end().strip_suffix(b":"));
+        if let Some(file) = file {
+            let file = snippet(file);
+            return Some((
+                "trace-cmd's report of several files, whose machines have frames and clocks of their own"
+                    .to_owned(),
+                format!("report one of them: trace-cmd report -i {file} > trace.txt"),
+            ));
+        }
+        let latency = memchr::memmem::find(line, b"latency trace v");
+        if line.starts_with(b"# latency:") || line.starts_with(b"#") && latency.is_some() {
+            return Some((
+                "tracefs text in the latency format, whose times are those since its first line"
+                    .to_owned(),
+                "record it again after: echo 0 > /sys/kernel/tracing/options/latency-format"
+                    .to_owned(),
+            ));
+        }
+    }
+    None
+}
+
 /// What to do with text as Windows tools write it.
-const UTF_16: &str = "turn it into UTF-8: iconv -f UTF-16 -t UTF-8 FILE";
+const UTF_16: &str = "turn it into UTF-8: iconv -f UTF-16 -t UTF-8 FILE | freehold replay -";
 
 /// What to do with a table of a trace's columns that is no Parquet.
 const TABLE: &str = "make Parquet of it; with pyarrow: \
                      pq.write_table(csv.read_csv('FILE.csv'), 'FILE.parquet', compression='zstd')";
+
+/// A zip archive, whose files may lie in it as they are.
+const ZIP: &[u8] = b"PK\x03\x04";
+
+/// Files that are known by how they begin: what they are, and what to do with them. An
+/// archive may hold the lines of a trace as they are, and is none all the same.
+const KNOWN: &[(&[u8], &str, Option<&str>)] = &[
+    (
+        b"PAR1",
+        "a Parquet file inside",
+        Some("decompress it first: Parquet is compressed inside already"),
+    ),
+    (b"PARE", "an encrypted Parquet file", None),
+    (
+        b"\x17\x08\x44tracing",
+        "a trace-cmd recording",
+        Some("turn it into text: trace-cmd report -i FILE"),
+    ),
+    (b"PERFILE2", "a perf recording", Some("turn it into text: perf script -i FILE")),
+    (b"\x1f\x8b", "another gzip stream inside", None),
+    (b"\x28\xb5\x2f\xfd", "another zstd stream inside", None),
+    (b"\xfd7zXZ", "xz data", Some("decompress it first: xz -d FILE")),
+    (b"BZh", "bzip2 data", Some("decompress it first: bzip2 -d FILE")),
+    (b"\x04\x22\x4d\x18", "lz4 data", Some("decompress it first: lz4 -d FILE")),
+    (ZIP, "a zip archive", Some("unpack it: unzip -p FILE | freehold replay -")),
+    (b"\xff\xfe", "UTF-16 text", Some(UTF_16)),
+    (b"\xfe\xff", "UTF-16 text", Some(UTF_16)),
+    (b"\x7fELF", "an ELF program", None),
+    (b"ARROW1", "an Arrow file", None),
+    (b"SQLite format 3", "an SQLite database", None),
+    (b"{", "JSON", None),
+    (
+        b"Node 0, zone",
+        "a zone description of /proc",
+        Some("give it as the zoneinfo beside a trace"),
+    ),
+];
 
 /// What a file that is no trace looks like, and what to do with it.
 fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>) {
@@ -364,44 +446,18 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
         Compression::None => String::new(),
         other => format!("{other} data with "),
     };
-    let known: &[(&[u8], &str, Option<&str>)] = &[
-        (
-            b"PAR1",
-            "a Parquet file inside",
-            Some("decompress it first: Parquet is compressed inside already"),
-        ),
-        (b"PARE", "an encrypted Parquet file", None),
-        (
-            b"\x17\x08\x44tracing",
-            "a trace-cmd recording",
-            Some("turn it into text: trace-cmd report -i FILE"),
-        ),
-        (b"PERFILE2", "a perf recording", Some("turn it into text: perf script -i FILE")),
-        (b"\x1f\x8b", "another gzip stream inside", None),
-        (b"\x28\xb5\x2f\xfd", "another zstd stream inside", None),
-        (b"\xfd7zXZ", "xz data", Some("decompress it first: xz -d FILE")),
-        (b"BZh", "bzip2 data", Some("decompress it first: bzip2 -d FILE")),
-        (b"\x04\x22\x4d\x18", "lz4 data", Some("decompress it first: lz4 -d FILE")),
-        (b"PK\x03\x04", "a zip archive", None),
-        (b"\xff\xfe", "UTF-16 text", Some(UTF_16)),
-        (b"\xfe\xff", "UTF-16 text", Some(UTF_16)),
-        (b"\x7fELF", "an ELF program", None),
-        (b"ARROW1", "an Arrow file", None),
-        (b"SQLite format 3", "an SQLite database", None),
-        (b"{", "JSON", None),
-        (
-            b"Node 0, zone",
-            "a zone description of /proc",
-            Some("give it as the zoneinfo beside a trace"),
-        ),
-    ];
-    for (magic, what, hint) in known {
+    for (magic, what, hint) in KNOWN {
         if head.starts_with(magic) {
             return (format!("it looks like {inside}{what}"), hint.map(str::to_owned));
         }
     }
     let sample = &head[..head.len().min(1024)];
-    if sample.contains(&0) {
+    // Every other byte of plain letters.
+    let nuls = sample.iter().filter(|b| **b == 0).count();
+    if nuls * 2 + 16 > sample.len() && nuls < sample.len() * 3 / 4 {
+        return (format!("it looks like {inside}UTF-16 text"), Some(UTF_16.to_owned()));
+    }
+    if nuls > 0 {
         return (format!("it looks like {inside}binary data"), None);
     }
     let first =

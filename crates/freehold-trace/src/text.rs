@@ -10,12 +10,14 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 
-use super::Event;
 use super::error::{Bad, TraceError, snippet};
 use super::info::{Compression, Format, TraceInfo};
+use super::kernel::Kernel;
 use super::line::{self, Line, LineParser};
+use super::meaning::Meaning;
 use super::source::{Consumed, stream_error};
 use super::tally::{BATCH, Tally};
+use super::{Event, OpenOptions};
 
 /// The kernel's longest line is about 1 KiB (a stack trace or a long file name); perf's symbols may
 /// be longer.
@@ -25,6 +27,7 @@ const LONGEST_LINE: usize = 64 * 1024;
 pub(super) struct TextReader {
     path: PathBuf,
     compression: Compression,
+    format: Format,
     input: BufReader<Box<dyn Read + Send>>,
     parser: LineParser,
     /// The line that the end of the buffer cut in two.
@@ -53,16 +56,18 @@ enum Piece {
 impl TextReader {
     pub(super) fn new(
         path: PathBuf,
-        compression: Compression,
+        info: &TraceInfo,
+        meaning: Meaning,
         input: Box<dyn Read + Send>,
         consumed: Consumed,
         total: u64,
     ) -> Self {
         Self {
             path,
-            compression,
+            compression: info.compression,
+            format: info.format,
             input: BufReader::with_capacity(256 * 1024, input),
-            parser: LineParser::default(),
+            parser: LineParser::new(meaning),
             partial: Vec::new(),
             line: 0,
             finished: false,
@@ -170,6 +175,13 @@ impl TextReader {
     fn take(&self, line: Line, out: &mut Vec<Event>, tally: &mut Tally) -> Result<(), TraceError> {
         match line {
             Line::Event(event) => {
+                // perf's times are those since the machine started; only its relative ones begin
+                // at 0, and differences look like times.
+                if event.ts_ns == 0 && self.format == Format::PerfScript && tally.clock.is_new() {
+                    let what = "its times begin at 0, so they are relative or differences";
+                    let hint = "print it again: perf script without --deltatime and --reltime";
+                    return Err(self.no_clock(what.to_owned(), hint));
+                }
                 tally.take(event, out, &self.path, || format!("line {}", self.line))?
             }
             Line::Other => tally.ignored += 1,
@@ -179,16 +191,37 @@ impl TextReader {
         Ok(())
     }
 
+    fn no_clock(&self, what: String, hint: &'static str) -> TraceError {
+        TraceError::NoClock { path: self.path.clone(), line: self.line, what, hint }
+    }
+
     fn bad(&self, bad: Bad, text: String, tally: &mut Tally) -> Result<(), TraceError> {
         let line = self.line;
+        // What is so of every line is no bad line.
+        match bad {
+            Bad::Number(flags) => {
+                let (path, place) = (self.path.clone(), format!("line {line}"));
+                return Err(TraceError::UnknownKernel { path, place, flags });
+            }
+            Bad::Ticks(time) => {
+                let what = format!(
+                    "its times are no seconds (`{time}`): the trace clock was counter, uptime, \
+                     x86-tsc or another that counts no nanoseconds"
+                );
+                let hint = "record it again after: echo local > /sys/kernel/tracing/trace_clock \
+                            (trace-cmd record -C local)";
+                return Err(self.no_clock(what, hint));
+            }
+            _ => {}
+        }
         if tally.skip_bad {
             tally.skip(|| format!("line {line}: {bad}: `{text}`"));
             return Ok(());
         }
         let path = self.path.clone();
         Err(match bad {
-            Bad::Because(why) => TraceError::BadLine { path, line, text, why },
             Bad::Flag(flag) => TraceError::UnknownFlag { path, line, flag },
+            bad => TraceError::BadLine { path, line, text, why: bad.to_string() },
         })
     }
 
@@ -238,6 +271,8 @@ pub(super) fn info(
         compression,
         rows: None,
         kernel: None,
+        notes: Vec::new(),
+        page_size: None,
         cpus: None,
         lost_events: None,
         checksums: None,
@@ -259,6 +294,9 @@ pub(super) fn info(
             if let Some((Ok::<u64, _>(kept), Ok::<u64, _>(written))) = counts {
                 info.lost_events = Some(written.saturating_sub(kept));
             }
+        } else if let Some(version) = comment.strip_prefix("Linux version ") {
+            // A copy of /proc/version, as our bpftrace script begins.
+            info.kernel = Some(format!("Linux {version}"));
         } else if let Some((key, value)) = comment.split_once(" : ") {
             // `perf script --header`.
             match key.trim() {
@@ -269,6 +307,22 @@ pub(super) fn info(
         }
     }
     info
+}
+
+/// What the numbers of a text mean: by what was asked for, its header and its requests. What is odd
+/// goes into `info`.
+pub(super) fn meaning(info: &mut TraceInfo, head: &[u8], options: OpenOptions) -> Meaning {
+    if let Some(kernel) = options.kernel {
+        info.kernel = Some(format!("Linux {kernel}"));
+    }
+    let kernel = options.kernel.or_else(|| Kernel::parse(info.kernel.as_deref()?));
+    let mut meaning = Meaning::of(kernel, options.types);
+    let known = kernel.is_some() || options.types.is_some();
+    let flags = meaning.flags.clone();
+    let requests =
+        head.split(|&b| b == b'\n').filter_map(|line| line::request_numbers(line, &flags));
+    info.notes.extend(meaning.settle(requests, known));
+    meaning
 }
 
 #[cfg(test)]
@@ -283,6 +337,11 @@ mod tests {
         assert_eq!((tracefs.cpus, tracefs.lost_events), (Some(2), Some(10)));
         let perf = of("# ========\n# os release : 6.18.1\n# nrcpus online : 8\n# ========\n");
         assert_eq!((perf.cpus, perf.kernel.as_deref()), (Some(8), Some("Linux 6.18.1")));
+        let copied = of("# Linux version 4.18.0-513.el8.x86_64 (mockbuild@x) #1 SMP\n");
+        assert_eq!(
+            copied.kernel.as_deref(),
+            Some("Linux 4.18.0-513.el8.x86_64 (mockbuild@x) #1 SMP")
+        );
         assert_eq!(of("cpus=4\n").cpus, Some(4));
         assert_eq!(of("cpus=x\n# entries-in-buffer/entries-written: x   #P:\n").cpus, None);
     }

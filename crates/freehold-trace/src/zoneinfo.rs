@@ -18,7 +18,7 @@
 
 use std::path::{Path, PathBuf};
 
-use freehold::{CpuId, NodeId, Pfn};
+use freehold::{CpuId, Pfn};
 
 use super::error::StateError;
 use super::source::Source;
@@ -27,7 +27,7 @@ use super::source::Source;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Zone {
     /// The memory node it belongs to.
-    pub node: NodeId,
+    pub node: u32,
     /// `DMA`, `DMA32`, `Normal`, `Movable`, `Device`, `HighMem`.
     pub name: String,
     /// Free, without what CPUs hold.
@@ -46,8 +46,12 @@ pub struct Zone {
     pub present: u64,
     /// What the page allocator manages; `present` where the kernel does not say.
     pub managed: u64,
-    /// In CMA pageblocks.
+    /// In CMA pageblocks; 0 before 5.12, which does not print it.
     pub cma: u64,
+    /// Whether `cma` was printed.
+    pub says_cma: bool,
+    /// Of `free`, in CMA pageblocks (`nr_free_cma`), where the kernel says so.
+    pub free_cma: Option<u64>,
     /// Frames kept from requests that could use a higher zone (`lowmem_reserve`), by that zone's
     /// index.
     pub protection: Vec<u64>,
@@ -88,6 +92,9 @@ pub fn parse(text: &str) -> Result<Vec<Zone>, StateError> {
         let line = line.trim();
         if let Some((node, name)) = zone_header(line) {
             let node = node.ok_or_else(|| bad(format!("no zone's name: `{line}`")))?;
+            if zones.iter().any(|of| of.zone.node == node && of.zone.name == name) {
+                return Err(bad(format!("zone {name} of node {node} stands here twice")));
+            }
             zones.push(Partial {
                 zone: Zone { node, name: name.to_owned(), ..Zone::default() },
                 ..Partial::new(number)
@@ -134,11 +141,11 @@ pub fn beside(trace: &Path, what: &str) -> Option<PathBuf> {
 }
 
 /// `Node 0, zone   Normal` and what follows; the node is `None` where the line only begins like that.
-pub(super) fn zone_header(line: &str) -> Option<(Option<NodeId>, &str)> {
+pub(super) fn zone_header(line: &str) -> Option<(Option<u32>, &str)> {
     let rest = line.strip_prefix("Node ")?;
     let split = rest.split_once(',').and_then(|(node, rest)| {
         let name = rest.trim_start().strip_prefix("zone")?;
-        Some((node.trim().parse().ok().map(NodeId::new)?, name.trim()))
+        Some((node.trim().parse().ok()?, name.trim()))
     });
     Some(match split {
         Some((node, name)) if !name.is_empty() => (Some(node), name),
@@ -229,7 +236,8 @@ impl Partial {
             "spanned" => zone.spanned = amount(key)?,
             "present" => zone.present = amount(key)?,
             "managed" => self.managed = Some(amount(key)?),
-            "cma" => zone.cma = amount(key)?,
+            "cma" => (zone.cma, zone.says_cma) = (amount(key)?, true),
+            "nr_free_cma" => zone.free_cma = Some(amount(key)?),
             _ => {}
         }
         Ok(())
@@ -249,6 +257,22 @@ impl Partial {
         }
         let mut zone = self.zone;
         zone.managed = self.managed.unwrap_or(zone.present);
+        // A digit lost or gained is a number all the same: these cannot be.
+        let within = [
+            ("managed", zone.managed, "present", zone.present),
+            ("present", zone.present, "spanned", zone.spanned),
+            ("pages free", zone.free, "managed", zone.managed),
+            ("cma", zone.cma, "managed", zone.managed),
+            ("nr_free_cma", zone.free_cma.unwrap_or(0), "pages free", zone.free),
+        ];
+        if let Some((part, n, whole, most)) = within.into_iter().find(|(_, n, _, most)| n > most) {
+            let why = format!("zone {}: {part} is {n}, more than {whole}, {most}", zone.name);
+            return Err(StateError::BadLine {
+                file: "zoneinfo".into(),
+                line: self.header_line,
+                why,
+            });
+        }
         Ok(zone)
     }
 }

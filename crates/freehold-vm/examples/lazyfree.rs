@@ -1,6 +1,6 @@
 //! The proposal's microbenchmark in software, counted: 128 MiB of 64 KiB folios, written to, made
-//! lazyfree, reclaimed, page by page and batched; then the same with every eighth folio written to
-//! again.
+//! lazyfree, reclaimed, in each of the ways that there are; then once more with every eighth folio
+//! written to again.
 //!
 //! ```text
 //! cargo run --release -p freehold-vm --example lazyfree
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // One of the ways only, to be counted by callgrind.
     let only = std::env::args().nth(1);
     for redirty in [None, Some(8)] {
-        for path in [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched] {
+        for path in UnmapPath::ALL {
             if only.as_ref().is_none_or(|only| redirty.is_none() && *only == format!("{path:?}")) {
                 run(path, redirty)?;
             }

@@ -3,7 +3,7 @@
 use freehold::Pfn;
 
 use crate::folio::flag;
-use crate::{Entry, Fault, FrameAllocator, Mmu, SpaceId, Vm, VmError, Vpn, VpnRange};
+use crate::{Entry, Fault, Frames, Mmu, SpaceId, Vm, VmError, Vpn, VpnRange};
 
 impl<'m, M: Mmu> Vm<'m, M> {
     /// Uses a page as a CPU does, by a walk through the software entries: sets the young bit, or
@@ -55,7 +55,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// [`VmError::OutOfSpace`].
     pub fn pin(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: SpaceId,
         vpn: Vpn,
         write: bool,
@@ -81,12 +81,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// # Errors
     ///
     /// As [`Vm::put`].
-    pub fn unpin(
-        &self,
-        frames: &impl FrameAllocator,
-        pfn: Pfn,
-        dirty: bool,
-    ) -> Result<(), VmError> {
+    pub fn unpin(&self, frames: &impl Frames, pfn: Pfn, dirty: bool) -> Result<(), VmError> {
         let index = self.index(pfn)?;
         let head = self.folios.head(index).ok_or(VmError::NotAFolio { pfn })?;
         if dirty {

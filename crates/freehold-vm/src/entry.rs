@@ -133,7 +133,7 @@ impl Entry {
         Pfn::new((self.0 & PFN_BITS) >> PFN_SHIFT)
     }
 
-    /// The same entry for the frame `frames` further on.
+    /// This entry, but for the frame `frames` further on.
     #[must_use]
     pub const fn advance(self, frames: u64) -> Self {
         Self(self.0 + (frames << PFN_SHIFT))

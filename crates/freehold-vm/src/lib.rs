@@ -15,7 +15,7 @@
 //!          |        \                /        |
 //!          |         Mmu: map, unmap, flush,  |
 //!          |              get-and-clear       |
-//!          +---------- FrameAllocator --------+
+//!          +------------- Frames ---------+
 //!                        (freehold)
 //! ```
 //!
@@ -152,7 +152,8 @@ pub use area::{Layout, VmallocError, VmallocStats};
 pub use entry::Entry;
 pub use error::VmError;
 pub use folio::Frame;
-pub use frames::{FrameAllocator, free_array};
+pub use frames::free_array;
+pub use freehold::Frames;
 pub use interval::IntervalNode;
 pub use mmu::{BATCH, Flush, FlushBatch, FlushKind, MapError, Mmu};
 pub use page::{Access, SpaceId, Vpn, VpnRange};

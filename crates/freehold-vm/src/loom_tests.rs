@@ -8,14 +8,14 @@
 
 use std::vec::Vec;
 
-use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
+use freehold::{AllocError, FrameRange, FreeError, Order, Pfn, Request};
 use loom::sync::Arc;
 use loom::thread;
 
 use crate::primitive::{AtomicU32, Ordering};
 use crate::{
-    Access, Entry, Frame, FrameAllocator, IntervalNode, Mapping, PageTable, SoftMmu, Space,
-    SpaceId, UnmapPath, Vm, VmError, Vma, Vpn, VpnRange,
+    Access, Entry, Frame, Frames, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId,
+    UnmapPath, Vm, VmError, Vma, Vpn, VpnRange,
 };
 
 const PREEMPTIONS: usize = 3;
@@ -50,11 +50,11 @@ impl Memory {
     }
 }
 
-impl FrameAllocator for Memory {
-    fn alloc(&self, _: Order, _: Migratetype) -> Result<Pfn, AllocError> {
+impl Frames for Memory {
+    fn alloc(&self, _: Request) -> Result<Pfn, AllocError> {
         Ok(Pfn::new(self.next.fetch_add(1, Ordering::Relaxed).into()))
     }
-    fn alloc_bulk(&self, _: Migratetype, _: &mut [Pfn]) -> Result<usize, AllocError> {
+    fn alloc_bulk(&self, _: Request, _: &mut [Pfn]) -> Result<usize, AllocError> {
         unreachable!("folios are allocated in one piece")
     }
     fn free(&self, _: Pfn, _: Order) -> Result<(), FreeError> {

@@ -6,8 +6,7 @@ use crate::primitive::{Ordering, Plain};
 use crate::rmap::Mapping;
 use crate::stats::count;
 use crate::{
-    Entry, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError, Vpn,
-    VpnRange,
+    Entry, Flush, FlushBatch, FlushKind, Frames, Mmu, Space, SpaceId, Vm, VmError, Vpn, VpnRange,
 };
 
 /// What was done about one folio.
@@ -34,7 +33,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::Free`] as in [`Vm::put`].
     pub fn madvise_free(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: SpaceId,
         range: VpnRange,
     ) -> Result<u64, VmError> {
@@ -91,7 +90,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     )]
     fn free_folio(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         head: u32,
         i: u32,
         space: &Space<'m>,

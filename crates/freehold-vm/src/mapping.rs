@@ -13,8 +13,8 @@ use crate::interval::{InsertError, Interval};
 use crate::primitive::{Ordering, Plain};
 use crate::rmap::NoMapping;
 use crate::{
-    Access, Entry, Flush, FlushBatch, FlushKind, Folio, FrameAllocator, Mmu, Space, SpaceId, Vm,
-    VmError, Vma, Vpn, VpnRange,
+    Access, Entry, Flush, FlushBatch, FlushKind, Folio, Frames, Mmu, Space, SpaceId, Vm, VmError,
+    Vma, Vpn, VpnRange,
 };
 
 /// Pieces of folios unmapped between two flushes.
@@ -118,7 +118,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// As [`Vm::unmap`], and [`VmError::NoNodes`] where a VMA would have to be split.
     pub fn remove_vma(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: SpaceId,
         range: VpnRange,
     ) -> Result<(), VmError> {
@@ -301,7 +301,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// See [`VmError`]; nothing has changed then.
     pub fn map_new(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: SpaceId,
         at: Vpn,
         order: Order,
@@ -324,7 +324,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// folio.
     pub fn unmap(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: SpaceId,
         range: VpnRange,
     ) -> Result<u64, VmError> {
@@ -435,7 +435,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
-    fn put_piece(&self, frames: &impl FrameAllocator, piece: &Gathered) -> Result<(), VmError> {
+    fn put_piece(&self, frames: &impl Frames, piece: &Gathered) -> Result<(), VmError> {
         let start = self.index(piece.pfn)?;
         let mut result = Ok(());
         let mut i = 0;
@@ -459,7 +459,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// what could not be mapped at its new place is unmapped.
     pub fn remap(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: SpaceId,
         range: VpnRange,
         to: Vpn,

@@ -315,11 +315,12 @@ impl FlushBatch {
         true
     }
 
-    /// The same, for a machine that may be unable to: see [`Mmu::try_flush`].
+    /// Flushes what has been collected on a machine that may be unable to: see
+    /// [`Mmu::try_flush`].
     ///
     /// # Errors
     ///
-    /// As there. The batch is empty afterwards in any case.
+    /// What [`Mmu::try_flush`] says. The batch is empty afterwards in any case.
     pub fn try_flush(&mut self, mmu: &impl Mmu) -> Result<(), MapError> {
         let flushed = if self.len == 0 { Ok(()) } else { mmu.try_flush(self.ranges()) };
         self.len = 0;

@@ -24,8 +24,7 @@ use crate::runs::Runs;
 use crate::stats::count;
 use crate::vmalloc::Kind;
 use crate::{
-    BATCH, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Vmalloc, VmallocError, Vpn, VpnRange,
-    lock,
+    BATCH, Flush, FlushBatch, FlushKind, Frames, Mmu, Vmalloc, VmallocError, Vpn, VpnRange, lock,
 };
 
 /// The right to purge. Given back also where a flush panics: it guards no data, and others would
@@ -58,7 +57,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// Leaves an area that the caller has claimed to a purge, or makes that purge.
     pub(crate) fn free_later(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         range: VpnRange,
         runs: Runs,
     ) -> Result<(), VmallocError> {
@@ -90,7 +89,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     ///
     /// [`VmallocError::Free`], where somebody else has freed frames of an area; everything else has been done.
     /// [`VmallocError::Unmap`], where the host could not take pages away: their areas wait for the next purge.
-    pub fn purge(&self, frames: &impl FrameAllocator) -> Result<u64, VmallocError> {
+    pub fn purge(&self, frames: &impl Frames) -> Result<u64, VmallocError> {
         // One at a time, so that who purges for want of something comes back to find it free.
         lock::acquire(&self.purging, || self.mmu.relax());
         let turn = Turn(&self.purging);
@@ -160,7 +159,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     }
 
     /// Somebody has run out of something: whether trying again may help.
-    pub(crate) fn purge_for_want(&self, frames: &impl FrameAllocator) -> bool {
+    pub(crate) fn purge_for_want(&self, frames: &impl Frames) -> bool {
         // What others are purging at this moment helps, too.
         let waiting = self.lazy_max.get() > 0 || self.lazy_pages() > 0 || self.purging.get();
         // Frames that cannot be freed have been freed by somebody else: nothing that this caller

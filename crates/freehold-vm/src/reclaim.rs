@@ -17,7 +17,7 @@ use crate::folio::flag;
 use crate::mmu::BATCH;
 use crate::stats::count;
 use crate::unmap::Kept;
-use crate::{Entry, FrameAllocator, Mmu, SpaceId, UnmapPath, Vm, VmError, VpnRange};
+use crate::{Entry, Frames, Mmu, SpaceId, Vm, VmError, VpnRange};
 
 /// Folios that are unmapped and have no reference, waiting for the flush after which they can be
 /// freed.
@@ -42,7 +42,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// # Errors
     ///
     /// [`VmError::Free`] where somebody else has freed frames of a folio; everything else has been done.
-    pub fn reclaim(&self, allocator: &impl FrameAllocator, frames: u64) -> Result<u64, VmError> {
+    pub fn reclaim(&self, allocator: &impl Frames, frames: u64) -> Result<u64, VmError> {
         let mut reclaimed = Reclaimed::new();
         let mut result = Ok(());
         let mut looks = 2 * self.lru.with(|| self.mmu.relax(), |lru| lru.len());
@@ -63,7 +63,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// As [`Vm::reclaim`]; [`VmError::NoSpace`], [`VmError::OutOfSpace`].
     pub fn madvise_pageout(
         &self,
-        allocator: &impl FrameAllocator,
+        allocator: &impl Frames,
         space: SpaceId,
         range: VpnRange,
     ) -> Result<u64, VmError> {
@@ -111,7 +111,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// back.
     fn reclaim_folio(
         &self,
-        allocator: &impl FrameAllocator,
+        allocator: &impl Frames,
         head: u32,
         ignore_references: bool,
         reclaimed: &mut Reclaimed,
@@ -148,9 +148,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 reclaimed.len += 1;
                 reclaimed.frames += range.len();
             }
-            // Where every page is flushed that has been done already, and the folio goes back at
+            // Where flushes do not wait there is nothing left to flush, and the folio goes back at
             // once.
-            if reclaimed.len == BATCH || self.unmap_path() == UnmapPath::PageByPage {
+            if reclaimed.len == BATCH || !self.unmap_path().defers() {
                 return self.finish(allocator, reclaimed);
             }
             return Ok(());
@@ -195,11 +195,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// One flush, then the frames go.
-    fn finish(
-        &self,
-        allocator: &impl FrameAllocator,
-        reclaimed: &mut Reclaimed,
-    ) -> Result<(), VmError> {
+    fn finish(&self, allocator: &impl Frames, reclaimed: &mut Reclaimed) -> Result<(), VmError> {
         if reclaimed.len == 0 {
             return Ok(());
         }

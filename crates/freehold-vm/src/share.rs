@@ -1,10 +1,10 @@
-//! The same folios in two address spaces, as after `fork`: read-only in both, until whoever writes
+//! Folios shared by two address spaces, as after `fork`: read-only in both, until whoever writes
 //! first gets a copy.
 
 use crate::primitive::{Ordering, Plain, fence};
 use crate::{
-    Access, Entry, Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Space, SpaceId, Vm, VmError,
-    Vpn, VpnRange,
+    Access, Entry, Flush, FlushBatch, FlushKind, Frames, Mmu, Space, SpaceId, Vm, VmError, Vpn,
+    VpnRange,
 };
 
 impl<'m, M: Mmu> Vm<'m, M> {
@@ -18,7 +18,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// Otherwise see [`VmError`]. What was shared before stays shared.
     pub fn share(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: SpaceId,
         range: VpnRange,
         to: SpaceId,

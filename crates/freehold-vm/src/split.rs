@@ -17,7 +17,7 @@ use crate::frames::free_what_can_be;
 use crate::primitive::{Ordering, Plain, fence};
 use crate::rmap::NoMapping;
 use crate::stats::count;
-use crate::{Folio, FrameAllocator, Mmu, Vm, VmError};
+use crate::{Folio, Frames, Mmu, Vm, VmError};
 
 impl<'m, M: Mmu> Vm<'m, M> {
     /// Splits a folio into folios of one frame; those of its frames that nothing shows are freed.
@@ -27,7 +27,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// [`VmError::Busy`] where anybody else has a reference, or the folio is locked; [`VmError::NoNodes`];
     /// [`VmError::NotAFolio`]. Nothing has changed then. [`VmError::Free`] where somebody else has freed its frames.
-    pub fn split(&self, frames: &impl FrameAllocator, folio: Folio) -> Result<(), VmError> {
+    pub fn split(&self, frames: &impl Frames, folio: Folio) -> Result<(), VmError> {
         let pfn = folio.pfn();
         let head = self.index(pfn)?;
         if self.folios.head(head) != Some(head) {
@@ -43,11 +43,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// [`Vm::split`] of a folio that the caller has locked. The first frame's folio is locked afterwards.
-    pub(crate) fn split_locked(
-        &self,
-        frames: &impl FrameAllocator,
-        head: u32,
-    ) -> Result<(), VmError> {
+    pub(crate) fn split_locked(&self, frames: &impl Frames, head: u32) -> Result<(), VmError> {
         let frame = self.folios.frame(head);
         let busy = VmError::Busy { pfn: self.folios.pfn(head) };
         let pages = frame.pages();
@@ -139,11 +135,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// # Errors
     ///
     /// [`VmError::Free`] where somebody else has freed its frames.
-    pub fn deferred_split(
-        &self,
-        frames: &impl FrameAllocator,
-        folio: Folio,
-    ) -> Result<bool, VmError> {
+    pub fn deferred_split(&self, frames: &impl Frames, folio: Folio) -> Result<bool, VmError> {
         let head = self.index(folio.pfn())?;
         let frame = self.folios.frame(head);
         let mut split = Ok(false);
@@ -180,7 +172,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// # Errors
     ///
     /// As [`Vm::deferred_split`].
-    pub fn split_deferred(&self, frames: &impl FrameAllocator, max: u64) -> Result<u64, VmError> {
+    pub fn split_deferred(&self, frames: &impl Frames, max: u64) -> Result<u64, VmError> {
         let mut split = 0;
         for _ in 0..max.min(self.queued().1) {
             let Some(folio) = self.deferred_take() else { break };

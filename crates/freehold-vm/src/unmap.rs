@@ -1,5 +1,5 @@
 //! Taking all of a lazyfree folio's entries away, if nothing was written to it and nobody else uses
-//! it: both ways.
+//! it: page by page, all or nothing, and in batches.
 //!
 //! ```text
 //!   page by page (baseline)                     batched
@@ -10,6 +10,8 @@
 //!     take it off the folio's counts              note the range for a later flush
 //!       -> the folio is partly mapped:          once, at the end: take all off the folio's counts
 //!          queued for a split                     -> it goes from mapped to unmapped in one step
+//!
+//!   all or nothing (as posted): page by page, but a folio whose entries all agree is one entry
 //! ```
 //!
 //! # The question
@@ -99,15 +101,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
                         if path == UnmapPath::Batched {
                             self.take_table(head, mapping, space, live, looked, &mut removed)
                         } else {
-                            let defer = path == UnmapPath::PageByPageDeferred;
-                            self.take_table_by_page(
-                                head,
-                                mapping,
-                                space,
-                                live,
-                                defer,
-                                &mut removed.waits,
-                            )
+                            let waits = &mut removed.waits;
+                            self.take_table_by_page(head, mapping, space, live, path, waits)
                         }
                     },
                 );
@@ -122,7 +117,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
         }
         if removed.waits && (result.is_err() || frame.maps.get() > 0) {
-            // As below: the folio stays, partly mapped, and may be split as soon as it is unlocked.
+            // The folio stays, partly mapped, and may be split as soon as it is unlocked, which
+            // frees frames.
             self.flush_pending();
         }
         if removed.entries > 0 {
@@ -249,15 +245,16 @@ impl<'m, M: Mmu> Vm<'m, M> {
         Step::Next(i)
     }
 
-    /// Takes the entries of one table one by one, from frame `i` of the folio on: the baselines,
-    /// which flush each entry or `defer` that to the end of the batch of folios.
+    /// Takes the entries of one table one by one, from frame `i` of the folio on, or all at once
+    /// where that is `path`'s way and they agree: the baselines and the patch as posted, which
+    /// flush each time or put that off to the end of the batch of folios.
     fn take_table_by_page(
         &self,
         head: u32,
         mapping: &Mapping,
         space: &Space<'m>,
         mut i: u32,
-        defer: bool,
+        path: UnmapPath,
         waits: &mut bool,
     ) -> Step {
         let frame = self.folios.frame(head);
@@ -267,15 +264,26 @@ impl<'m, M: Mmu> Vm<'m, M> {
             if vpn >= table_end {
                 return Step::Next(live);
             }
-            i = live + 1;
-            let slots = space.slots(vpn, 1);
-            if !self.shows(self.mmu.load(slots), head, live) {
+            let entry = self.mmu.load(space.slots(vpn, 1));
+            if !self.shows(entry, head, live) {
+                i = live + 1;
                 continue;
             }
+            let vma = space.vma(vpn, || self.mmu.relax());
+            let mut len = 1;
+            if live == 0 && path.takes_whole() {
+                let all = u64::from(frame.pages());
+                let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
+                let most = vma_end.min(table_end).get() - vpn.get();
+                if most >= all && self.batch_len(space, vpn, entry, all) == all {
+                    len = frame.pages();
+                }
+            }
+            i = live + len;
+            let slots = space.slots(vpn, u64::from(len));
             let entry = self.mmu.get_and_clear(slots);
             // Not before the verdict: a host drops the page's contents when it flushes.
-            let droppable =
-                space.vma(vpn, || self.mmu.relax()).is_some_and(|vma| vma.value.droppable);
+            let droppable = vma.is_some_and(|vma| vma.value.droppable);
             if let Err(kept) = self.verdict(frame, entry, droppable) {
                 self.put_back(slots, entry);
                 return Step::Kept(kept);
@@ -283,7 +291,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             if space.needs_flush(entry) {
                 let flush =
                     Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped };
-                if defer {
+                if path.defers() {
                     self.flush_later(space, flush);
                     *waits = true;
                 } else {
@@ -293,11 +301,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 }
             }
             count(&self.counters.batches_cleared, 1);
-            mapping.unmark(live, 1);
-            let gone = self.folios.remove_page_maps(head, live, 1);
-            self.folios.update_map_counts(head, 1, gone);
+            mapping.unmark(live, len);
+            let gone = self.folios.remove_page_maps(head, live, len);
+            self.folios.update_map_counts(head, len, gone);
             // Not the last: the caller of `unmap_folio` has one.
-            let _ = frame.drop_refs(1);
+            let _ = frame.drop_refs(len);
             if gone > 0 && frame.mapped_pages.get() > 0 {
                 self.note_partly_mapped(head);
             }

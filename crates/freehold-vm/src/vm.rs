@@ -1,17 +1,15 @@
 //! Folios, address spaces and what belongs to them together, and a folio's life from allocation to
 //! its last reference.
 
-use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn};
+use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 
 use crate::folio::{DeferredSplit, Folios, Frame, List, Lru, flag};
 use crate::frames::free_what_can_be;
 use crate::lock::Spin;
-use crate::primitive::{AtomicBool, Ordering, Plain, fence};
+use crate::primitive::{AtomicU32, Ordering, Plain, fence};
 use crate::rmap::{Mapping, Mappings};
 use crate::stats::{Counters, count};
-use crate::{
-    BATCH, Flush, FlushBatch, FrameAllocator, Mmu, Space, SpaceId, VmError, VmStats, VpnRange,
-};
+use crate::{BATCH, Flush, FlushBatch, Frames, Mmu, Space, SpaceId, VmError, VmStats, VpnRange};
 
 /// A folio, named by its first frame. A name only: it does not keep the folio alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -62,13 +60,39 @@ pub enum UnmapPath {
     /// mapped from its first page to its last but one, and so is queued for a split each time. What
     /// Linux until 6.14 did where a flush could not wait.
     PageByPage,
-    /// The same, but the flush is put off and shared with other folios, as in
+    /// One entry at a time, the flush put off and shared with other folios, as in
     /// [`UnmapPath::Batched`]: the baseline, since Linux until 6.14 did so wherever it paid
     /// (`should_defer_flush`).
     PageByPageDeferred,
+    /// All or nothing, as posted and as in Linux 6.15: all entries of a folio at once where one
+    /// table and one VMA have them all alike, otherwise one by one. Each batch is flushed at once.
+    Whole,
+    /// All or nothing, the flush put off and shared with other folios.
+    WholeDeferred,
     /// As many entries at a time as the page table, the VMA and the folio have alike, flushed
-    /// together with those of other folios.
+    /// together with those of other folios. Linux 6.16 and later.
     Batched,
+}
+
+impl UnmapPath {
+    /// All of them, from the oldest on.
+    pub const ALL: [Self; 5] = [
+        Self::PageByPage,
+        Self::PageByPageDeferred,
+        Self::Whole,
+        Self::WholeDeferred,
+        Self::Batched,
+    ];
+
+    /// Whether flushes wait and are shared by folios.
+    pub(crate) fn defers(self) -> bool {
+        !matches!(self, Self::PageByPage | Self::Whole)
+    }
+
+    /// Whether a folio whose entries agree is taken at once.
+    pub(crate) fn takes_whole(self) -> bool {
+        matches!(self, Self::Whole | Self::WholeDeferred)
+    }
 }
 
 /// Folios in address spaces. Any number of threads may call.
@@ -81,9 +105,8 @@ pub struct Vm<'m, M> {
     pub(crate) deferred: Spin<List<DeferredSplit>>,
     /// What reclaim has cleared and not flushed yet. Anybody may flush it.
     pending: Spin<FlushBatch>,
-    batched: AtomicBool,
-    /// Page by page only: whether flushes wait.
-    defers: AtomicBool,
+    /// The place of an [`UnmapPath`] among all of them.
+    path: AtomicU32,
     pub(crate) counters: Counters,
 }
 
@@ -116,8 +139,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             lru: Spin::new(List::new()),
             deferred: Spin::new(List::new()),
             pending: Spin::new(FlushBatch::new()),
-            batched: AtomicBool::new(true),
-            defers: AtomicBool::new(false),
+            path: AtomicU32::new(UnmapPath::Batched as u32),
             counters: Counters::default(),
         }
     }
@@ -130,19 +152,13 @@ impl<'m, M: Mmu> Vm<'m, M> {
 
     /// How reclaim takes entries away: [`UnmapPath::Batched`] at first.
     pub fn set_unmap_path(&self, path: UnmapPath) {
-        // Whoever reads between the two sees one of the three ways, each of which is right.
-        self.defers.set(path == UnmapPath::PageByPageDeferred);
-        self.batched.set(path == UnmapPath::Batched);
+        self.path.set(path as u32);
     }
 
     /// How reclaim takes entries away.
     #[must_use]
     pub fn unmap_path(&self) -> UnmapPath {
-        match (self.batched.get(), self.defers.get()) {
-            (true, _) => UnmapPath::Batched,
-            (false, true) => UnmapPath::PageByPageDeferred,
-            (false, false) => UnmapPath::PageByPage,
-        }
+        UnmapPath::ALL[self.path.get() as usize]
     }
 
     /// What has been done so far. Takes no lock.
@@ -264,15 +280,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// [`VmError::OrderTooLarge`], [`VmError::Alloc`], and [`VmError::NotAFolio`] where the allocator hands out frames
     /// that there are no records for. Nothing has changed then.
-    pub fn folio_alloc(
-        &self,
-        frames: &impl FrameAllocator,
-        order: Order,
-    ) -> Result<Folio, VmError> {
+    pub fn folio_alloc(&self, frames: &impl Frames, order: Order) -> Result<Folio, VmError> {
         if order > Order::PAGEBLOCK {
             return Err(VmError::OrderTooLarge { order });
         }
-        let pfn = frames.alloc(order, Migratetype::Movable).map_err(VmError::Alloc)?;
+        let pfn =
+            frames.alloc(Request::new(order, Migratetype::Movable)).map_err(VmError::Alloc)?;
         let last = Pfn::new(pfn.get() + order.frames() - 1);
         let (Some(head), Some(_)) = (self.folios.index(pfn), self.folios.index(last)) else {
             frames.free(pfn, order).map_err(VmError::Free)?;
@@ -325,18 +338,13 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// # Errors
     ///
     /// [`VmError::NotAFolio`], and [`VmError::Free`] where somebody else has freed its frames.
-    pub fn put(&self, frames: &impl FrameAllocator, pfn: Pfn) -> Result<(), VmError> {
+    pub fn put(&self, frames: &impl Frames, pfn: Pfn) -> Result<(), VmError> {
         let index = self.index(pfn)?;
         let head = self.folios.head(index).ok_or(VmError::NotAFolio { pfn })?;
         self.put_refs(frames, head, 1)
     }
 
-    pub(crate) fn put_refs(
-        &self,
-        frames: &impl FrameAllocator,
-        head: u32,
-        n: u32,
-    ) -> Result<(), VmError> {
+    pub(crate) fn put_refs(&self, frames: &impl Frames, head: u32, n: u32) -> Result<(), VmError> {
         if !self.folios.frame(head).drop_refs(n) {
             return Ok(());
         }
@@ -377,7 +385,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// Notes that part of a folio is unmapped while the rest is not. Under the folio lock.
     pub(crate) fn note_partly_mapped(&self, head: u32) {
         let frame = self.folios.frame(head);
-        // As in Linux: a folio of two pages is not worth it.
+        // A folio of two pages is not worth it, as Linux has it.
         if frame.order().get() >= 2
             && self.deferred.with(|| self.mmu.relax(), |queue| queue.push(&self.folios, head))
         {
@@ -392,7 +400,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// names, then look at the entry again.
     pub(crate) fn get_at(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: &Space<'m>,
         vpn: crate::Vpn,
     ) -> Result<Option<(u32, u32, crate::Entry)>, VmError> {
@@ -426,7 +434,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// [`Vm::get_at`]; waits where somebody has the page's entry in hand, and may put it back.
     pub(crate) fn get_settled(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: &Space<'m>,
         vpn: crate::Vpn,
     ) -> Result<Option<(u32, u32, crate::Entry)>, VmError> {
@@ -495,7 +503,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
 
     pub(crate) fn free_ranges(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         ranges: &mut [FrameRange],
     ) -> Result<(), FreeError> {
         ranges.sort_unstable_by_key(|range| range.start);

@@ -25,8 +25,8 @@ use crate::folio::flag;
 use crate::primitive::{Ordering, Plain};
 use crate::stats::count;
 use crate::{
-    Access, Entry, Fault, Flush, FlushKind, Folio, FrameAllocator, Mmu, Space, SpaceId, Vm,
-    VmError, Vpn, VpnRange,
+    Access, Entry, Fault, Flush, FlushKind, Folio, Frames, Mmu, Space, SpaceId, Vm, VmError, Vpn,
+    VpnRange,
 };
 
 /// How a write fault was resolved.
@@ -60,7 +60,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// it was then.
     pub fn write_fault(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: SpaceId,
         vpn: Vpn,
         copy: impl FnOnce(Pfn, Pfn),
@@ -79,7 +79,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// The caller has a reference to the folio of `pfn`, so that nobody can split it.
     fn resolve(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         space: &Space<'m>,
         page: VpnRange,
         pfn: Pfn,

@@ -5,18 +5,19 @@ use core::mem::MaybeUninit;
 
 use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
-use crate::block::map::{FrameMap, MemoryRange, NO_SLOT};
-use crate::block::tag::{ABSENT, HOLES, Tag, ZONE_GROUP};
+use crate::block::map::{FrameMap, MemoryRange};
+use crate::block::tag::{ABSENT, HOLES};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
-use crate::group::Group;
-use crate::group::lock::Lock;
+use crate::lock::Lock;
 use crate::platform::{HostBarrier, Platform, Pressure, PressureLevel};
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
 use crate::types::config::{Config, ConfigError, Watermarks};
-use crate::types::section::SECTION_BLOCKS;
 use crate::zone::bitmap::WholeBitmap;
+use crate::zone::board::Board;
+use crate::zone::counters::OUTSIDE;
+use crate::zone::summary::Summary;
 use crate::zone::watermarks::kernel_watermarks;
 use crate::zone::{Zone, ZoneParts, bitmap_blocks};
 use crate::{AllocFlags, CpuId, NodeId, Pfn, Request};
@@ -24,9 +25,9 @@ use crate::{AllocFlags, CpuId, NodeId, Pfn, Request};
 /// A page-frame allocator over the caller's metadata memory. See the
 /// [crate's documentation](crate).
 ///
-/// All methods take `&self`. Those that name no CPU work on [`Platform::current_cpu`];
-/// [`Freehold::on`] names one, and
-/// [`Freehold::own`] takes one for good, which is the fastest way.
+/// All methods take `&self`. Frames come from, and go to, a CPU of it: [`Freehold::here`] is the
+/// current one, [`Freehold::on`] names one, and [`Freehold::own`] takes one for good, which is the
+/// fastest way.
 pub struct Freehold<'m, P> {
     pub(crate) platform: P,
     pub(crate) map: FrameMap<'m>,
@@ -42,8 +43,6 @@ pub struct Freehold<'m, P> {
     pub(crate) hotplug: Lock,
     /// The platform has a heavy barrier.
     pub(crate) asymmetric: bool,
-    /// Frees made where the CPU's state was not to be had.
-    pub(crate) unattributed_frees: AtomicU64,
     /// Double frees that no call could see.
     pub(crate) late_double_frees: AtomicU64,
 }
@@ -67,58 +66,47 @@ fn nodes(config: &Config<'_>) -> usize {
     of_zones.chain(of_cpus).map(|n| usize::from(n.get()) + 1).max().unwrap_or(1)
 }
 
-/// `per_cache` CPUs share a cache.
-fn lay_out<'m>(
-    config: &Config<'_>,
-    per_cache: Option<u16>,
-    layout: &mut LayoutBuilder<'m>,
-) -> Parts<'m> {
+fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m> {
     let zones = config.zones.len();
     let cpus = usize::from(config.cpus);
     let (first_section, sections) = config.section_span();
     let no_word = layout.take(1, |_| AtomicU64::new(0));
     Parts {
         cpus: match no_word.first() {
-            Some(no_word) => layout.take(cpus, |_| CpuState::new(no_word)),
+            Some(no_word) => layout.take(cpus, |number| CpuState::new(number, no_word)),
             None => layout.skip::<CpuState<'m>>(cpus),
         },
         cursors: layout.take(cpus * zones, |_| Cursors::new()),
-        zones: lay_out_zones(config, per_cache, layout),
+        zones: lay_out_zones(config, layout),
         zonelists: layout.take(nodes(config) * zones, |_| AtomicU8::new(0)),
         cpu_nodes: layout.take(cpus, |cpu| AtomicU8::new(config.node_of(cpu).get())),
         map: FrameMap {
-            sections: layout.take(sections as usize, |_| AtomicU32::new(NO_SLOT)),
             first_section,
             ranges: layout.take(config.memory_ranges(), |_| MemoryRange::new()),
-            blocks: layout.take_blocks((config.slots() * SECTION_BLOCKS) as usize),
+            blocks: layout.take_blocks(sections as usize, config.slots() as usize),
             ranges_version: AtomicU32::new(0),
-            setting_up: AtomicBool::new(false),
         },
     }
 }
 
-fn lay_out_zones<'m>(
-    config: &Config<'_>,
-    per_cache: Option<u16>,
-    layout: &mut LayoutBuilder<'m>,
-) -> &'m [Zone<'m>] {
+fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m [Zone<'m>] {
     // The zones' own slices come first, so that each zone can be written with them.
     let mut levels = [[&[][..]; 3]; 64];
+    let mut boards = [[&[][..]; 2]; 64];
     let mut tainted = [&[][..]; 64];
-    let mut groups = [&[][..]; 64];
     for (z, zone) in config.zones.iter().enumerate() {
         let blocks = bitmap_blocks(zone.span);
         levels[z] = WholeBitmap::sizes(blocks).map(|n| layout.take(n, |_| AtomicU64::new(0)));
+        boards[z] = Board::sizes(zone.span).map(|n| layout.take(n, |_| AtomicU64::new(0)));
         tainted[z] = layout.take(blocks.div_ceil(512) as usize, |_| AtomicU32::new(0));
-        let n = config.cpus.div_ceil(config.group_size(zone, per_cache));
-        groups[z] = layout.take(usize::from(n), |_| Group::new());
     }
     layout.take(config.zones.len(), |z| {
         let zone = &config.zones[z];
         let [words, any, any2] = levels[z];
-        let bitmap = WholeBitmap::new(words, any, any2);
-        let parts = ZoneParts { bitmap, tainted: tainted[z], groups: groups[z] };
-        Zone::new(z as u8, zone.node, zone.span, config.group_size(zone, per_cache), parts)
+        let bitmap = WholeBitmap::new(words, Summary::new(any, any2));
+        let board = Board::new(zone.span, boards[z][0], boards[z][1]);
+        let parts = ZoneParts { bitmap, board, tainted: tainted[z] };
+        Zone::new(z as u8, zone.node, zone.span, parts)
     })
 }
 
@@ -126,20 +114,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Bytes of metadata that [`Freehold::new`] needs for this configuration, whatever the
     /// alignment of the region.
     ///
-    /// 112 bytes for each 2 MiB of memory (56 KiB a GiB, 0.0053 %), in whole sections of 128 MiB, 2
-    /// KiB for each group of CPUs and zone, and about 5 KiB for each CPU.
+    /// 100 bytes for each 2 MiB of memory (50 KiB a GiB, 0.0048 %), in whole sections of 128 MiB, and
+    /// about 6 KiB for each CPU.
     ///
     /// # Errors
     ///
     /// Those of a configuration that cannot be served.
     pub fn metadata_size(config: &Config<'_>) -> Result<usize, ConfigError> {
-        Self::size_with(config, P::cpus_per_cache())
-    }
-
-    fn size_with(config: &Config<'_>, per_cache: Option<u16>) -> Result<usize, ConfigError> {
         config.check()?;
         let mut layout = LayoutBuilder::measure();
-        lay_out(config, per_cache, &mut layout);
+        lay_out(config, &mut layout);
         // No region is larger than that. On 64 bits no configuration comes near it.
         match layout.used().checked_add(ALIGN).filter(|&size| size <= isize::MAX as usize) {
             Some(size) => Ok(size),
@@ -150,7 +134,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Makes an allocator whose metadata lives in `metadata`, with all memory of the configuration
     /// free.
     ///
-    /// Writes one bit for each 2 MiB and what CPUs and groups need. A block's metadata is written
+    /// Writes one bit for each 2 MiB and what CPUs need. A block's metadata is written
     /// when the first of its section of 128 MiB is used: what the region holds until then does not
     /// matter, and pages of it that the host backs on first use stay unbacked.
     ///
@@ -162,15 +146,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         metadata: &'m mut [MaybeUninit<u8>],
         platform: P,
     ) -> Result<Self, ConfigError> {
-        // Once: a platform that said something else the second time would have its groups laid out
-        // beyond the region.
-        let per_cache = P::cpus_per_cache();
-        let needed = Self::size_with(config, per_cache)?;
+        let needed = Self::metadata_size(config)?;
         let mut layout = LayoutBuilder::new(metadata);
         if layout.len() + ALIGN < needed {
             return Err(ConfigError::TooSmall { given: layout.len(), needed });
         }
-        let parts = lay_out(config, per_cache, &mut layout);
+        let parts = lay_out(config, &mut layout);
         let asymmetric = platform.has_heavy_barrier();
         let this = Self {
             platform,
@@ -182,13 +163,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpu_nodes: parts.cpu_nodes,
             hotplug: Lock::new(),
             asymmetric,
-            unattributed_frees: AtomicU64::new(0),
             late_double_frees: AtomicU64::new(0),
         };
         this.fill_zonelists(nodes(config));
         for (zone, config) in this.zones.iter().zip(config.zones) {
             for range in config.memory {
-                this.populate(zone, *range, config.cma);
+                this.populate(zone, *range, config.cma, true);
             }
         }
         this.compute_watermarks(config);
@@ -208,12 +188,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let Some(zone) = zones().find(|zone| zone.managed.get() != 0).or(zones().next()) else {
                 continue;
             };
-            let home = Tag::new(ABSENT, 0, zone.id, zone.group_of(number)).holder();
-            if cpu.home.get() != home {
+            if cpu.home_zone.get() != u32::from(zone.id) {
                 let inside = Inside::enter(self, cpu, CpuId::new(number as u16), false);
+                // What it has counted is told as well: it counts another zone from now on.
                 inside.give_back_all();
                 cpu.home_zone.set(u32::from(zone.id));
-                cpu.home.set(home);
             }
         }
     }
@@ -256,13 +235,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let total: u64 = self.zones.iter().map(|z| z.managed.get()).sum();
         for zone in self.zones.iter().filter(|z| z.kernel_marks.get()) {
             let [min, low, high] = kernel_watermarks(zone.managed.get(), total);
-            let _guard = self.hold_quietly(zone);
-            // Somebody may have set others meanwhile.
-            if zone.kernel_marks.get() {
-                zone.min.set(min);
-                zone.low.set(low);
-                zone.high.set(high);
-            }
+            // Under the hotplug lock, as `set_watermarks`.
+            zone.min.set(min);
+            zone.low.set(low);
+            zone.high.set(high);
         }
     }
 
@@ -282,18 +258,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if min > low || low > high {
             return Err(ConfigError::Watermarks);
         }
-        let held = self.hold(z, ZONE_GROUP);
-        z.kernel_marks.set(false);
-        z.min.set(min);
-        z.low.set(low);
-        z.high.set(high);
-        drop(held);
+        self.with_hotplug_lock(|| {
+            z.kernel_marks.set(false);
+            z.min.set(min);
+            z.low.set(low);
+            z.high.set(high);
+            z.update_mode();
+        });
         self.tell_pressure();
         Ok(())
     }
 
     /// What follows from how much memory and how many CPUs there are: how many words each CPU may
-    /// lease, how many whole blocks each group keeps, which blocks are spared. A leased word keeps
+    /// lease, how exactly frames are counted, which blocks are spared. A leased word keeps
     /// its block from becoming whole, so all leases together are in at most 1 % of the blocks; but
     /// each CPU has two, since with one it would change it between requests of two types or orders.
     pub(crate) fn compute_limits(&self) {
@@ -305,17 +282,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpu.leases.set_limit(words.clamp(2, SLOTS as u64) as u32);
         }
         for zone in self.zones {
-            let a_group = zone.blocks() / zone.groups.len().max(1) as u64;
-            zone.keep.set((a_group / 64).clamp(1, 8) as u32);
             // All zones count: the largest chunk of a large machine may be in a zone that is small
             // itself.
             zone.by_region.set(managed > SMALL);
             // A CPU has up to six blocks in use: for single frames and for runs, of three types.
             zone.spread.set(zone.blocks() / online >= 128);
-            // A quarter of a block. Without a bound 1 % less of free memory is in whole blocks
-            // after long aging; with an eighth mixed orders take 5 % more instructions. Where there
-            // are few blocks, each one counts.
-            zone.nearly_full.set(if zone.blocks() < 64 { 0 } else { FRAMES as u16 / 4 });
+            // All CPUs' counts together are wrong by 1/64 of the zone at most, where that is not less
+            // than a few frames each.
+            let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
+            zone.fold.set(fold);
+            // A CPU may be between a word and its count.
+            zone.error.set((fold + 64) * self.cpus.len() as u64 + fold * OUTSIDE as u64);
+            zone.update_mode();
         }
     }
 
@@ -331,14 +309,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.zonelists[node * zones..(node + 1) * zones].iter().map(|z| z.get() as usize)
     }
 
-    /// Takes a zone's lock for a look that the statistics do not show.
-    pub(crate) fn hold_quietly(
-        &self,
-        zone: &'m Zone<'m>,
-    ) -> crate::transfer::held::Held<'_, 'm, P> {
-        let held = self.hold(zone, ZONE_GROUP);
-        held.counted.set(false);
-        held
+    /// What a CPU has of a zone.
+    pub(crate) fn cursors_of(&self, cpu: &CpuState<'_>, zone: usize) -> &'m Cursors {
+        &self.cursors[usize::from(cpu.number) * self.zones.len() + zone]
     }
 
     pub(crate) fn barrier(&self) -> HostBarrier<'_, P> {
@@ -352,9 +325,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Tells the host about changed pressure. Called at the edge of the API, without locks.
+    /// Tells the host about changed pressure. Called at the edge of the API.
     pub(crate) fn tell_pressure(&self) {
         for (z, zone) in self.zones.iter().enumerate() {
+            self.update_level(zone);
             // Acquire: pairs with `update_level`; the level that made the change is seen.
             while zone.level_changed.get() && zone.level_changed.swap(false, Ordering::Acquire) {
                 let level = zone.level.get();
@@ -365,7 +339,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         1 => PressureLevel::Low,
                         _ => PressureLevel::Min,
                     },
-                    free: zone.free(),
+                    free: self.free_in(zone).all,
                     watermarks: [zone.min.get(), zone.low.get(), zone.high.get()],
                 });
                 // Another CPU may have told a later one before this: the last thing told must be

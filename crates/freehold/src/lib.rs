@@ -1,5 +1,5 @@
-//! A page-frame allocator in which groups of CPUs own pageblocks, CPUs lease words of them, and
-//! every freed frame goes home.
+//! A page-frame allocator without locks, in which CPUs lease words of pageblocks and every freed
+//! frame goes home.
 //!
 //! A machine's memory is an array of **frames** of 4 KiB, named by their **PFN** ([`Pfn`]).
 //! Requests are for `2^order` neighbouring, naturally aligned frames ([`Order`], up to 1 GiB). 512
@@ -8,14 +8,14 @@
 //! of memory. Allocators keep state per **CPU** ([`CpuId`]).
 //!
 //! Free frames are bits in their block's eight words, so neighbours are merged by being neighbours,
-//! an allocated frame carries no order, and splitting costs nothing. The CPUs that share a cache
-//! hold blocks together, as a **group**; a CPU **leases** words of 64 frames and allocates and
-//! frees in them with plain loads and stores; any other free is one atomic operation on the frame's
-//! word, visible where it is made. Freeing never waits for a lock.
+//! an allocated frame carries no order, and splitting costs nothing. A CPU **leases** words of 64
+//! frames and allocates and frees in them with plain loads and stores; any other free is one atomic
+//! operation on the frame's word, visible where it is made. Which block has a free run of which size
+//! is on the zone's **scoreboard**, plain bitmaps that whoever frees or searches in vain corrects. No
+//! allocation and no free waits for a lock.
 //!
-//! No heap: the caller hands over the metadata memory, 112 bytes for each 2 MiB managed (56 KiB a
-//! GiB, 0.0053 %), written section by section when first used, and a few KiB for each CPU and each
-//! group.
+//! No heap: the caller hands over the metadata memory, 100 bytes for each 2 MiB managed (50 KiB a
+//! GiB, 0.0048 %), written section by section when first used, and a few KiB for each CPU.
 //!
 //! | room | what |
 //! |---|---|
@@ -23,10 +23,9 @@
 //! | `boot` | from a memory map to an allocator in one call |
 //! | `block` | a pageblock's metadata: words, tag, leases, class; the way from a PFN to it |
 //! | `cpu` | what a CPU has: leases, hints, a whole block or two, and the door to it |
-//! | `group` | free lists and inbox of those that hold blocks together |
-//! | `zone` | the bitmap of whole blocks, watermarks |
+//! | `zone` | the bitmap of whole blocks, the scoreboard of the others, watermarks |
 //! | `transfer` | the one way in which blocks and words change hands |
-//! | `calls` | allocating and freeing, through three doors to the same code |
+//! | `calls` | allocating and freeing: one handle, two doors to its CPU |
 //! | `inspect` | statistics, and the walk that proves the invariants |
 //!
 //! ```
@@ -41,17 +40,19 @@
 //! let freehold = Freehold::new(&config, &mut metadata, SingleCpu)?;
 //!
 //! let order = Order::new(4).unwrap();
-//! let pfn = freehold.alloc(Request::new(order, Migratetype::Movable))?;
+//! // The calls of the current CPU.
+//! let cpu = freehold.here();
+//! let pfn = cpu.alloc(Request::new(order, Migratetype::Movable))?;
 //! // Any part may be freed on its own, from anywhere.
-//! freehold.free(pfn, Order::ZERO)?;
-//! freehold.free_range(FrameRange::new(Pfn::new(pfn.get() + 1), 15).unwrap())?;
+//! cpu.free(pfn, Order::ZERO)?;
+//! cpu.free_range(FrameRange::new(Pfn::new(pfn.get() + 1), 15).unwrap())?;
 //! // Wrong frees are refused and change nothing.
-//! assert!(freehold.free(pfn, Order::ZERO).is_err());
+//! assert!(cpu.free(pfn, Order::ZERO).is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where to read on: [`Freehold`] and its handles [`On`] and [`Owned`] for the calls; [`Platform`]
-//! for what the host brings; [`Config`] for zones, nodes and watermarks. Features: `std` for a
+//! Where to read on: [`Handle`], with its names [`On`] and [`Owned`], for the calls, and [`Frames`]
+//! for code that does not care whose they are; [`Platform`] for what the host brings; [`Config`] for zones, nodes and watermarks. Features: `std` for a
 //! platform of threads, `debug-poison` for hooks that fill and check frames.
 
 #![no_std]
@@ -63,25 +64,16 @@ compile_error!(
     "freehold needs 64-bit atomics, which this target lacks: a word of 64 frames is one"
 );
 
-#[cfg(all(feature = "conformance", any(loom, shuttle)))]
-compile_error!(
-    "feature conformance tells of the machine's atomics; loom and shuttle have their own"
-);
-
-#[cfg(feature = "conformance")]
-extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
 mod block;
 mod boot;
 mod calls;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod cpu;
 mod freehold;
-mod group;
 mod inspect;
+mod lock;
 #[cfg(all(test, loom))]
 mod loom_orderings;
 #[cfg(all(test, loom))]
@@ -103,7 +95,9 @@ mod types;
 mod zone;
 
 pub use boot::BootError;
-pub use calls::handles::{On, Owned};
+pub use calls::door::{Anybody, Door, Owner};
+pub use calls::frames::Frames;
+pub use calls::handle::{Handle, On, Owned};
 pub use freehold::Freehold;
 pub use inspect::pageblocks::PageblockState;
 pub use inspect::report::Totals;
@@ -122,7 +116,6 @@ pub use types::migratetype::Migratetype;
 pub use types::order::{ORDERS, Order};
 pub use types::pfn::{FrameRange, Pfn};
 pub use types::request::Request;
-pub use zone::counters::WORK_BUCKETS;
 
 /// The page that package registries show, here so that its example is compiled and run.
 #[cfg(doctest)]

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "debug-poison")]
 use crate::FrameRange;
+use crate::primitive::full_fence;
 use crate::{CpuId, Pfn};
 
 /// How much memory a zone is short of. Told through [`Platform::pressure`] when the level changes.
@@ -12,7 +13,7 @@ pub struct Pressure {
     pub zone: usize,
     /// How bad it is.
     pub level: PressureLevel,
-    /// Free frames in the zone's own hand when the level was read.
+    /// Free frames in nobody's hand when the level was read.
     pub free: u64,
     /// The watermarks: min, low, high, in frames.
     pub watermarks: [u64; 3],
@@ -36,20 +37,6 @@ pub trait Platform: Sync {
     /// by the time it is used; a CPU's state is locked either way.
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0)
-    }
-
-    /// How many CPUs, consecutive in number, share a last-level cache; `None` where nobody can say.
-    /// That many hold pageblocks together, unless [`Config::group`](crate::Config::group) says
-    /// otherwise: they write to the words of each other's blocks, which costs least within a cache.
-    ///
-    /// [`Freehold::metadata_size`](crate::Freehold::metadata_size) asks, too, and there is no platform yet: so the answer is the
-    /// type's, and must be the same each time.
-    #[must_use]
-    fn cpus_per_cache() -> Option<u16>
-    where
-        Self: Sized,
-    {
-        None
     }
 
     /// Whether there is a [`heavy_barrier`](Self::heavy_barrier). Read once, by
@@ -110,7 +97,11 @@ pub(crate) struct HostBarrier<'a, P>(pub(crate) &'a P);
 
 impl<P: Platform> Barrier for HostBarrier<'_, P> {
     fn heavy_barrier(&self) {
+        // The platform's makes other CPUs pass a barrier. That this CPU's own writes come before it,
+        // and its reads after it, on a machine that would do otherwise, is seen to here.
+        full_fence();
         self.0.heavy_barrier();
+        full_fence();
     }
     fn relax(&self) {
         self.0.relax();
@@ -126,9 +117,6 @@ impl Platform for SingleCpu {}
 impl<P: Platform + Sync> Platform for &P {
     fn current_cpu(&self) -> CpuId {
         (**self).current_cpu()
-    }
-    fn cpus_per_cache() -> Option<u16> {
-        P::cpus_per_cache()
     }
     fn has_heavy_barrier(&self) -> bool {
         (**self).has_heavy_barrier()

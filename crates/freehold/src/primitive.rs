@@ -1,17 +1,12 @@
 //! Atomics: the machine's; loom's under `--cfg loom`, which runs through every interleaving of a
-//! small machine; shuttle's under `--cfg shuttle`, which runs random ones of a larger machine; with
-//! feature `conformance` some that tell of each access.
+//! small machine; shuttle's under `--cfg shuttle`, which runs random ones of a larger machine.
 //!
 //! Nearly every field of the allocator is an atomic that only the holder of some lock writes.
 //! [`Plain`] gives those relaxed reads and writes short names; they compile to ordinary moves, and
 //! the lock's own acquire and release order them. What is used *without* a lock spells its
 //! orderings out and says why.
 
-#[cfg(feature = "conformance")]
-pub(crate) use crate::conformance::atomics::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
-};
-#[cfg(not(any(loom, shuttle, feature = "conformance")))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
@@ -110,6 +105,14 @@ pub(crate) fn release_fence() {
     core::sync::atomic::fence(Ordering::Release);
     #[cfg(loom)]
     under_loom::fence(Ordering::Release);
+}
+
+/// Keeps everything before it before everything after it.
+pub(crate) fn full_fence() {
+    #[cfg(not(loom))]
+    core::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    under_loom::fence(Ordering::SeqCst);
 }
 
 /// The owner's side of an asymmetric barrier: keeps the compiler from moving a later load before an

@@ -1,7 +1,7 @@
 //! Random schedules of the whole allocator, run by shuttle:
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p freehold --lib --release shuttle_tests`.
 //!
-//! Loom runs every schedule of two calls on two CPUs; here four CPUs in two groups and one more
+//! Loom runs every schedule of two calls on two CPUs; here four CPUs and one more
 //! thread do sixteen random calls each on three blocks, and a scheduler that is good at finding
 //! rare orders of events (probabilistic concurrency testing) picks who goes on at each access to an
 //! atomic. What the machine may reorder is loom's business: shuttle shows every access in one
@@ -23,8 +23,8 @@ use shuttle::thread::{self, ThreadId};
 use shuttle::{Config as Schedules, Runner};
 
 use crate::{
-    AllocError, AllocFlags, Config, CpuId, FrameRange, FreeError, Freehold, HotplugError,
-    Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, CpuId, Door, FrameRange, Frames, FreeError, Freehold, Handle,
+    HotplugError, Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig,
 };
 
 const CPUS: u16 = 4;
@@ -86,11 +86,14 @@ impl<'m> World<'m> {
         }
     }
 
-    fn free(&self, door: &impl Door, (pfn, order): Chunk) {
+    fn free(&self, frames: &impl Frames, (pfn, order): Chunk) {
         self.note(pfn, order.frames(), false);
         let range = FrameRange::new(pfn, order.frames()).unwrap();
-        let result =
-            if thread_rng().gen_bool(0.2) { door.free_range(range) } else { door.free(pfn, order) };
+        let result = if thread_rng().gen_bool(0.2) {
+            frames.free_range(range)
+        } else {
+            frames.free(pfn, order)
+        };
         match result {
             Err(FreeError::CpuOffline { .. }) => {
                 self.fh.on(CpuId::new(0)).free(pfn, order).unwrap()
@@ -99,11 +102,11 @@ impl<'m> World<'m> {
         }
     }
 
-    fn alloc(&self, door: &impl Door, flags: AllocFlags) -> Option<Chunk> {
+    fn alloc(&self, frames: &impl Frames, flags: AllocFlags) -> Option<Chunk> {
         let mut rng = thread_rng();
         let order = Order::new(ORDERS[rng.gen_range(0..ORDERS.len())]).unwrap();
         let kind = if rng.gen_bool(0.2) { Migratetype::Unmovable } else { Migratetype::Movable };
-        match door.alloc(Request::new(order, kind).flags(flags)) {
+        match frames.alloc(Request::new(order, kind).flags(flags)) {
             Ok(pfn) => {
                 self.note(pfn, order.frames(), true);
                 Some((pfn, order))
@@ -118,7 +121,7 @@ impl<'m> World<'m> {
     }
 
     /// One CPU's calls.
-    fn work(&self, door: &impl Door, flags: AllocFlags) {
+    fn work<D: Door<'m>>(&self, door: &Handle<'_, 'm, Host, D>, flags: AllocFlags) {
         let mut held: Vec<Chunk> = Vec::new();
         for _ in 0..STEPS {
             match thread_rng().gen_range(0..10) {
@@ -132,7 +135,11 @@ impl<'m> World<'m> {
                     let chunk = self.passed_on.lock().unwrap().pop();
                     chunk.into_iter().for_each(|chunk| self.free(door, chunk));
                 }
-                _ if flags.is_empty() => door.rest(),
+                _ if flags.is_empty() => {
+                    // Gives back what is in hand, or lets time go by. An offline CPU has nothing
+                    // to give back.
+                    let _ = if thread_rng().gen_bool(0.5) { door.flush() } else { door.tick() };
+                }
                 _ => {}
             }
         }
@@ -191,41 +198,10 @@ impl<'m> World<'m> {
     }
 }
 
-/// The calls of a CPU, by whichever door.
-trait Door {
-    fn alloc(&self, request: Request) -> Result<Pfn, AllocError>;
-    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
-    fn free_range(&self, range: FrameRange) -> Result<(), FreeError>;
-    /// Gives back what is in hand, or lets time go by.
-    fn rest(&self);
-}
-
-macro_rules! door {
-    ($($door:ty),*) => {$(
-        impl Door for $door {
-            fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-                <$door>::alloc(self, request)
-            }
-            fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-                <$door>::free(self, pfn, order)
-            }
-            fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-                <$door>::free_range(self, range)
-            }
-            fn rest(&self) {
-                // An offline CPU has nothing to give back.
-                let _ = if thread_rng().gen_bool(0.5) { self.flush() } else { self.tick() };
-            }
-        }
-    )*};
-}
-
-door!(crate::On<'_, '_, Host>, crate::Owned<'_, '_, Host>);
-
 fn with_config<T>(f: impl FnOnce(&Config<'_>) -> T) -> T {
     let memory = [FrameRange::new(Pfn::new(FIRST), BLOCKS * 512).unwrap()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
-    f(&Config { extra_ranges: 4, group: Some(2), ..Config::new(CPUS, &zones) })
+    f(&Config { extra_ranges: 4, ..Config::new(CPUS, &zones) })
 }
 
 /// What is tried.

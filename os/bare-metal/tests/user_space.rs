@@ -22,7 +22,7 @@ fn the_self_test_passes_on_threads() {
 #[test]
 fn a_frame_that_does_not_come_home_fails_the_test() {
     fn leak(machine: &Process) -> Result<(), Failure> {
-        let _ = machine.freehold().alloc(Request::new(Order::ZERO, Migratetype::Movable));
+        let _ = machine.freehold().here().alloc(Request::new(Order::ZERO, Migratetype::Movable));
         Ok(())
     }
     let machine = Process::new(2, 16 << 10, true);
@@ -36,7 +36,7 @@ fn a_frame_written_to_by_somebody_else_is_noticed() {
     let machine = Process::new(1, 16 << 10, true);
     let mut chain = suite::Chain::EMPTY;
     let order = Order::new(2).unwrap();
-    let pfn = machine.freehold().alloc(Request::new(order, Migratetype::Movable)).unwrap();
+    let pfn = machine.freehold().here().alloc(Request::new(order, Migratetype::Movable)).unwrap();
     chain.push(&machine, pfn, order, 3);
     assert_eq!(chain.pop(&machine), Ok(Some((pfn, order, 3))));
     chain.push(&machine, pfn, order, 3);

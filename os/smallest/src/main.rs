@@ -7,8 +7,9 @@ use freehold::{Freehold, Migratetype, Order, Request, SingleCpu};
 fn kernel_main(map: &[(u64, u64)]) {
     let phys_to_virt = |physical: u64| (0xffff_8000_0000_0000 + physical) as *mut u8;
     // SAFETY: the boot loader says that nobody uses these pieces, and has mapped all of memory.
-    let frames = unsafe { Freehold::from_map(map, 1, phys_to_virt, SingleCpu) }.expect("memory");
+    let freehold = unsafe { Freehold::from_map(map, 1, phys_to_virt, SingleCpu) }.expect("memory");
 
+    let frames = freehold.here();
     let page = frames.alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).expect("a frame");
     let huge = frames.alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable)).expect("2 MiB");
     frames.free(page, Order::ZERO).expect("freed once");

@@ -1,17 +1,58 @@
-//! The list of mutants, `mutants.json`, and whether it still fits the sources.
+//! The lists of mutants, one a crate, and whether they still fit the sources.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use serde::Deserialize;
 
-/// One change to one place of the core.
+/// A crate that is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Package {
+    /// The core.
+    Freehold,
+    /// The kernel's designs.
+    FreeholdClassic,
+    /// Folios in address spaces, and vmalloc.
+    FreeholdVm,
+}
+
+impl Package {
+    /// All of them.
+    #[cfg(test)]
+    const ALL: [Self; 3] = [Self::Freehold, Self::FreeholdClassic, Self::FreeholdVm];
+
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Freehold => "freehold",
+            Self::FreeholdClassic => "freehold-classic",
+            Self::FreeholdVm => "freehold-vm",
+        }
+    }
+
+    /// Its list, below `proofs/mutants`.
+    const fn list(self) -> &'static str {
+        match self {
+            Self::Freehold => "mutants.json",
+            Self::FreeholdClassic => "classic.json",
+            Self::FreeholdVm => "vm.json",
+        }
+    }
+
+    /// Its folder.
+    pub(crate) fn folder(self, root: &Path) -> PathBuf {
+        root.join("crates").join(self.name())
+    }
+}
+
+/// One change to one place of a crate.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mutant {
     pub(crate) name: String,
-    /// Below `crates/freehold/src`.
+    /// Below the crate's `src`.
     pub(crate) file: String,
     /// A text that the file has once, and that has `old` once: needed where the file has `old` more
     /// often. Of both the layout may differ from the file's.
@@ -97,15 +138,15 @@ pub(crate) fn text_of(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Reads the list.
-pub(crate) fn read(root: &Path) -> Result<Vec<Mutant>, String> {
-    let path = root.join("proofs/mutants/mutants.json");
-    let text = text_of(&path)?;
+/// Reads a crate's list.
+pub(crate) fn read(root: &Path, package: Package) -> Result<Vec<Mutant>, String> {
+    let list = package.list();
+    let text = text_of(&root.join("proofs/mutants").join(list))?;
     let mutants: Vec<Mutant> =
-        serde_json::from_str(&text).map_err(|error| format!("mutants.json: {error}"))?;
+        serde_json::from_str(&text).map_err(|error| format!("{list}: {error}"))?;
     let mut names = BTreeSet::new();
     match mutants.iter().find(|mutant| !names.insert(&mutant.name)) {
-        Some(twice) => Err(format!("mutants.json: two are called {}", twice.name)),
+        Some(twice) => Err(format!("{list}: two are called {}", twice.name)),
         None => Ok(mutants),
     }
 }
@@ -136,15 +177,17 @@ pub(crate) fn switched(mutants: &[Mutant], file: &str, text: &str) -> Result<Str
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::root;
 
     #[test]
     fn every_mutant_has_its_place_in_the_sources() {
-        let mutants = read(&root()).unwrap();
-        let sources = root().join("crates/freehold/src");
+        Package::ALL.into_iter().for_each(has_its_place);
+    }
+
+    fn has_its_place(package: Package) {
+        let mutants = read(&root(), package).unwrap();
+        let sources = package.folder(&root()).join("src");
         for file in mutants.iter().map(|mutant| mutant.file.as_str()).collect::<BTreeSet<_>>() {
             let text = text_of(&sources.join(file)).unwrap();
             switched(&mutants, file, &text).unwrap_or_else(|error| panic!("{error}"));
@@ -159,7 +202,7 @@ mod tests {
             "{}: half a brace, or a name that ends with it",
             torn.map_or("", |mutant| &mutant.name)
         );
-        let suite = root().join("crates/freehold/tests/suite");
+        let suite = package.folder(&root()).join("tests/suite");
         let own = text_of_all(&sources);
         let has = |text: &str, test: &str| text.contains(&format!("fn {test}"));
         for (program, test) in mutants.iter().filter_map(Mutant::first) {
@@ -190,7 +233,7 @@ mod tests {
     fn the_page_on_the_model_has_each_mutant_once() {
         let page = text_of(&root().join("docs/model.md")).unwrap();
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
-        for mutant in read(&root()).unwrap() {
+        for mutant in read(&root(), Package::Freehold).unwrap() {
             let name = format!("`{}`", mutant.name);
             let with_it = rows
                 .iter()

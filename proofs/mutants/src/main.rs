@@ -1,7 +1,8 @@
-//! Whether the core's tests notice when one line of it is wrong.
+//! Whether a crate's tests notice when one line of it is wrong: the core's, the kernel's designs',
+//! or those of virtual memory.
 //!
 //! ```text
-//!  {"name", "file", "old", "new", "why"}    in mutants.json: an ordering weakened, a check, reset or bound left out
+//!  {"name", "file", "old", "new", "why"}    in mutants.json, classic.json, vm.json: an ordering weakened, a check, reset or bound left out
 //!  {..., "within": TEXT}                    where the file has the old text more than once
 //!  {..., "first": "PROGRAM::TEST"}          what probably notices it soonest
 //!  {..., "survives": WHY}                   no test notices it, and why
@@ -19,10 +20,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use list::Mutant;
+use list::{Mutant, Package};
 use scratch::Build;
 
-/// Whether the core's tests notice when one line of it is wrong.
+/// Whether a crate's tests notice when one line of it is wrong.
 #[derive(Parser)]
 #[command(after_help = "\
 Examples, in proofs/mutants:
@@ -30,9 +31,14 @@ Examples, in proofs/mutants:
   cargo run -- --filter door-             all tests against some
   cargo run -- --first                    against each only the test that it names first: minutes
   cargo run -- --first --sample 12        and of all only twelve, which --seed picks
+  cargo run -- --package freehold-classic those of the kernel's designs
 
 Exit status: 0 all were noticed, or are explained; 1 some were not; 2 nothing was run.")]
 struct Arguments {
+    /// The crate that is changed.
+    #[arg(long, value_enum, default_value_t = Package::Freehold)]
+    package: Package,
+
     /// Only mutants whose name or file contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
@@ -49,7 +55,7 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "sample")]
     seed: u64,
 
-    /// Run these tests and no others: `lib`, `loom`, or a file in the core's `tests`.
+    /// Run these tests and no others: `lib`, `loom`, or a file in the crate's `tests`.
     #[arg(long, value_name = "PROGRAM")]
     by: Option<String>,
 
@@ -93,7 +99,8 @@ fn stride(all: usize, sample: u64, seed: u64) -> (usize, usize) {
 ///
 /// A list that does not fit the sources; tests that cannot be built, or that fail without a mutant.
 fn run(arguments: &Arguments) -> Result<ExitCode, String> {
-    let mutants = list::read(&root())?;
+    let package = arguments.package;
+    let mutants = list::read(&root(), package)?;
     let fits =
         |mutant: &Mutant, text: &String| mutant.name.contains(text) || mutant.file.contains(text);
     let mut wanted: Vec<(usize, &Mutant)> = mutants
@@ -116,7 +123,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         });
         return Ok(ExitCode::SUCCESS);
     }
-    let scratch = scratch::Scratch::new(&mutants)?;
+    let scratch = scratch::Scratch::new(package, &mutants)?;
     let mut programs = Vec::new();
     for build in Build::ALL {
         if arguments.by.as_ref().is_none_or(|by| Build::of(by) == build) {

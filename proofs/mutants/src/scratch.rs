@@ -1,4 +1,4 @@
-//! A copy of the core in which every mutant is there at once, each behind a switch that a variable
+//! A copy of a crate in which every mutant is there at once, each behind a switch that a variable
 //! of the environment turns on: it is built twice, for the ordinary tests and for loom, and not once
 //! a mutant.
 //!
@@ -6,13 +6,15 @@
 //!  target/mutants/Cargo.toml            a workspace of one crate, otherwise as the real one
 //!                 crates/freehold       the core, each mutant of it behind a switch
 //!                 proofs/fuzz/corpus    which its tests replay
+//!
+//!  target/mutants-freehold-classic      another crate's: with the core as it is beside it
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::list::{self, Mutant, text_of};
+use crate::list::{self, Mutant, Package, text_of};
 use crate::{root, target};
 
 /// The variable that turns a mutant on, by its number.
@@ -34,11 +36,7 @@ pub mod mutants {
 }
 ";
 
-/// The copy's workspace; the rest of its manifest is this one's, so that both build what they
-/// depend on alike, once.
-const WORKSPACE: &str = "[workspace]\nresolver = \"3\"\nmembers = [\"crates/freehold\"]\n";
-
-/// What the core is built for.
+/// What a crate is built for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Build {
     /// Its own tests.
@@ -69,24 +67,35 @@ pub(crate) struct Program {
 
 /// The copy.
 pub(crate) struct Scratch {
+    package: Package,
     folder: PathBuf,
 }
 
 impl Scratch {
     /// Brings it up to date.
-    pub(crate) fn new(mutants: &[Mutant]) -> Result<Self, String> {
-        Self::at(target().join("mutants"), mutants)
+    pub(crate) fn new(package: Package, mutants: &[Mutant]) -> Result<Self, String> {
+        let folder = match package {
+            Package::Freehold => "mutants".to_owned(),
+            other => format!("mutants-{}", other.name()),
+        };
+        Self::at(target().join(folder), package, mutants)
     }
 
-    fn at(folder: PathBuf, mutants: &[Mutant]) -> Result<Self, String> {
+    fn at(folder: PathBuf, package: Package, mutants: &[Mutant]) -> Result<Self, String> {
         let root = root();
         let manifest = text_of(&root.join("Cargo.toml"))?;
         let rest =
             manifest.find("[workspace.package]").ok_or("Cargo.toml has no [workspace.package]")?;
-        put(&folder.join("Cargo.toml"), format!("{WORKSPACE}\n{}", &manifest[rest..]).as_bytes())?;
+        // The rest of the copy's manifest is this one's, so that both build what they depend on
+        // alike, once.
+        let members = match package {
+            Package::Freehold => "\"crates/freehold\"".to_owned(),
+            other => format!("\"crates/freehold\", \"crates/{}\"", other.name()),
+        };
+        let workspace = format!("[workspace]\nresolver = \"3\"\nmembers = [{members}]\n");
+        put(&folder.join("Cargo.toml"), format!("{workspace}\n{}", &manifest[rest..]).as_bytes())?;
         put(&folder.join("Cargo.lock"), text_of(&root.join("Cargo.lock"))?.as_bytes())?;
-        let core = root.join("crates/freehold");
-        let sources = core.join("src");
+        let sources = package.folder(&root).join("src");
         if let Some(lost) = mutants.iter().find(|mutant| !sources.join(&mutant.file).is_file()) {
             return Err(format!("{}: there is no file {}", lost.name, lost.file));
         }
@@ -100,17 +109,21 @@ impl Scratch {
             text.push_str(if file == Path::new("lib.rs") { SWITCH } else { "" });
             Ok(text.into_bytes())
         };
-        for part in ["Cargo.toml", "README.md", "src", "tests"] {
-            copy(&core.join(part), &folder.join("crates/freehold").join(part), &change)?;
+        let both = [Package::Freehold, package];
+        for copied in if package == Package::Freehold { &both[1..] } else { &both[..] } {
+            for part in ["Cargo.toml", "README.md", "src", "tests"] {
+                let (from, to) = (copied.folder(&root), copied.folder(&folder));
+                copy(&from.join(part), &to.join(part), &change)?;
+            }
         }
         let corpus = "proofs/fuzz/corpus";
         copy(&root.join(corpus), &folder.join(corpus), &|_, bytes| Ok(bytes))?;
-        Ok(Self { folder })
+        Ok(Self { package, folder })
     }
 
     /// Where tests run, as under cargo.
     pub(crate) fn package(&self) -> PathBuf {
-        self.folder.join("crates/freehold")
+        self.package.folder(&self.folder)
     }
 
     /// Builds the tests; for loom those of the library.
@@ -125,9 +138,9 @@ impl Scratch {
             .env_remove("CARGO_BUILD_RUSTFLAGS")
             .env_remove("RUSTFLAGS");
         match build {
-            Build::Ordinary => cargo.args(["--package", "freehold", "--lib", "--tests"]),
+            Build::Ordinary => cargo.args(["--package", self.package.name(), "--lib", "--tests"]),
             Build::Loom => cargo
-                .args(["--package", "freehold", "--lib", "--release"])
+                .args(["--package", self.package.name(), "--lib", "--release"])
                 // Loom itself is what takes long.
                 .args(["--config", "profile.release.package.\"*\".opt-level=3"])
                 .env("RUSTFLAGS", "--cfg loom"),
@@ -145,7 +158,8 @@ impl Scratch {
             let errors: Vec<&str> =
                 errors.filter_map(|message| message["message"]["rendered"].as_str()).collect();
             return Err(format!(
-                "the core with the switches does not compile\n{}",
+                "{} with the switches does not compile\n{}",
+                self.package.name(),
                 errors.concat()
             ));
         }
@@ -206,7 +220,7 @@ mod tests {
     #[test]
     fn the_copy_has_all_that_its_manifests_name() {
         let folder = target().join("mutants-test");
-        let scratch = Scratch::at(folder.clone(), &[]).expect("a copy");
+        let scratch = Scratch::at(folder.clone(), Package::FreeholdClassic, &[]).expect("a copy");
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo
             .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])

@@ -1,9 +1,8 @@
 //! A thread's way to a CPU: as its owner, as anybody, or as whoever runs on it.
 
-use freehold::{
-    AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, On, Order, Owned, Pfn,
-    Request,
-};
+use std::ops::Deref;
+
+use freehold::{AllocError, CpuId, Frames, Freehold, On, Owned};
 
 use super::call::Door;
 use super::host::Host;
@@ -14,18 +13,6 @@ pub(super) enum Handle {
     On(On<'static, 'static, Host>),
     /// By the calls that name no CPU: the host says which one it is.
     Here(&'static Freehold<'static, Host>, CpuId),
-}
-
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(pub(super) fn $name(&self, $($arg: $type),*) -> $result {
-            match self {
-                Self::Owned(owned) => owned.$name($($arg),*),
-                Self::On(on) => on.$name($($arg),*),
-                Self::Here(freehold, _) => freehold.$name($($arg),*),
-            }
-        })*
-    };
 }
 
 impl Handle {
@@ -76,13 +63,16 @@ impl Handle {
             Self::Here(freehold, cpu) => freehold.on(*cpu).flush(),
         }
     }
+}
 
-    forward! {
-        alloc(request: Request) -> Result<Pfn, AllocError>;
-        alloc_bulk(request: Request, out: &mut [Pfn]) -> Result<usize, AllocError>;
-        free(pfn: Pfn, order: Order) -> Result<(), FreeError>;
-        free_range(range: FrameRange) -> Result<(), FreeError>;
-        free_range_with(range: FrameRange, last_reference: impl FnMut(Pfn) -> bool) -> Result<u64, FreeError>;
-        free_bulk(frames: &[Pfn]) -> Result<(), BulkFreeError>;
+impl Deref for Handle {
+    type Target = dyn Frames;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Owned(owned) => owned,
+            Self::On(on) => on,
+            Self::Here(freehold, _) => *freehold,
+        }
     }
 }

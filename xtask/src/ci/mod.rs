@@ -9,9 +9,9 @@
 //!  worlds.rs   steps of the third: the whole workspace, other systems, other machines, what users do
 //! ```
 //!
-//! Two threads work: one goes through the steps that run tests, the other through those that only
-//! compile or wait (`beside`), in a target folder of its own, since cargo has one build at a time in
-//! each. A step that fails does not keep the others from running. `.ci/run` prepares a machine and
+//! Two threads work: one goes through the steps that share a target folder, the other through those
+//! that have one of their own (`beside`), since cargo has one build at a time in each. Builds and test
+//! programs often have work for one core only. A step that fails does not keep the others from running. `.ci/run` prepares a machine and
 //! calls this.
 
 mod ask;

@@ -51,7 +51,7 @@ pub(super) struct Step {
     pub(super) title: &'static str,
     /// After so many it has failed.
     pub(super) minutes: u64,
-    /// It compiles or waits, and runs next to nothing: another step has the second core meanwhile.
+    /// It builds in a target folder of its own, so that it can run beside the other steps.
     pub(super) beside: bool,
     /// The step that does the same and more.
     pub(super) covered_by: Option<&'static str>,

@@ -84,6 +84,12 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "targets", title: "32 bits, bare metal, WebAssembly", run: targets, ..WORLD },
     Step { name: "install", title: "install as a user would", run: install, ..WORLD },
     Step {
+        name: "dist",
+        title: "completions and a manual page of every command, checksums, the bill of materials",
+        run: dist,
+        ..WORLD
+    },
+    Step {
         name: "documentation",
         title: "rustdoc, also of the features that are off by default",
         beside: true,
@@ -302,6 +308,13 @@ fn targets(run: &Run) -> Result<(), String> {
             check("-p freehold -p freehold-vm", target).must()?;
         }
     }
+    let bare = "x86_64-unknown-none";
+    if ask::target(run, bare) {
+        run.cargo_in("os/smallest", "build --quiet --target")
+            .arg(bare)
+            .target("smallest")
+            .must()?;
+    }
     let wasm = "wasm32-unknown-unknown";
     if ask::target(run, wasm) {
         check("-p freehold -p freehold-vm -p freehold-classic", wasm).must()?;
@@ -350,6 +363,11 @@ fn install(run: &Run) -> Result<(), String> {
     let freehold = folder.join("bin/freehold");
     run.program(&freehold, "--version").must()?;
     run.program(&freehold, "engines").must()
+}
+
+fn dist(run: &Run) -> Result<(), String> {
+    // As tests, for which the laboratory is built already. Programs are built by hand.
+    run.cargo("test --quiet -p xtask --features dist dist::").must()
 }
 
 fn documentation(run: &Run) -> Result<(), String> {

@@ -6,8 +6,10 @@
 //!  {"file", "after", "command"}              the fenced block after the line with that text is what the command prints
 //!  {..., "part": true}                       the block has some of the lines, in their order
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
+//!  {..., "rows": [...], "first": 12}         the same of the first so many items
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
+//!  {"file", "says", "command", "callgrind"}  the instructions in the holes are those counted, within 2 % (see `callgrind`)
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "pictures": [...]}                  pictures of the table as it stands there (see `picture`)
 //! ```
@@ -16,6 +18,7 @@
 //! the recordings are left out, loudly, where those are not.
 
 mod block;
+mod callgrind;
 mod draw;
 #[cfg(test)]
 mod names;
@@ -70,8 +73,12 @@ struct Entry {
     part: bool,
     #[serde(default)]
     rows: Vec<String>,
+    /// Of how many items there are rows; of all, where it does not say.
+    first: Option<usize>,
     #[serde(default)]
     numbers: bool,
+    /// What counts the figures that the document says.
+    callgrind: Option<callgrind::Callgrind>,
     #[serde(default)]
     slow: bool,
     #[serde(default)]
@@ -146,16 +153,21 @@ fn one(
     }
     let path = root.join(&entry.file);
     let text = read(&path)?;
+    if entry.callgrind.is_some() && !callgrind::Callgrind::is_there() {
+        println!("SKIPPED, there is no valgrind: {name}");
+        tally.skipped += 1;
+        return Ok(());
+    }
     let output = runner.output(&command)?;
     if let Some(says) = &entry.says {
-        let document = json(&output)?;
-        let said = render::said(&document, says).map_err(|error| format!("{name}: {error}"))?;
-        if block::has_words(&text, &said) {
-            tally.right += 1;
-        } else {
-            println!("different: {name}: by {} that is: {said}", entry.command);
-            tally.by_hand += 1;
-        }
+        let different = match &entry.callgrind {
+            Some(callgrind) => callgrind.differences(&runner.target, &text, says),
+            None => unsaid(says, &text, &output, entry),
+        };
+        let different = different.map_err(|error| format!("{name}: {error}"))?;
+        tally.right += usize::from(different.is_empty());
+        tally.by_hand += usize::from(!different.is_empty());
+        different.iter().for_each(|what| println!("different: {name}: {what}"));
         return Ok(());
     }
     if entry.numbers {
@@ -181,6 +193,13 @@ fn one(
         println!("different: {name}: {}\n{}", entry.command, block::difference(&text, &new));
     }
     Ok(())
+}
+
+/// What a document would have to say, where it does not.
+fn unsaid(says: &str, text: &str, output: &str, entry: &Entry) -> Result<Vec<String>, String> {
+    let said = render::said(&json(output)?, says)?;
+    let missing = !block::has_words(text, &said);
+    Ok(missing.then(|| format!("by {} that is: {said}", entry.command)).into_iter().collect())
 }
 
 /// Checks, or draws, the pictures of a table.
@@ -226,7 +245,7 @@ fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
     }
     let document = json(output)?;
     let block = block::table(text, &entry.after)?;
-    Ok(block::replaced(text, block, &render::rows(&document, &entry.rows)?))
+    Ok(block::replaced(text, block, &render::rows(&document, &entry.rows, entry.first)?))
 }
 
 fn json(output: &str) -> Result<serde_json::Value, String> {
@@ -257,6 +276,8 @@ fn read(path: &Path) -> Result<String, String> {
 /// Runs commands, each once.
 struct Runner {
     root: PathBuf,
+    /// Where cargo builds.
+    target: PathBuf,
     freehold: PathBuf,
     outputs: BTreeMap<Vec<String>, String>,
 }
@@ -288,6 +309,7 @@ impl Runner {
         Ok(Self {
             root: root.to_owned(),
             freehold: target.join("release/freehold"),
+            target,
             outputs: BTreeMap::new(),
         })
     }

@@ -6,7 +6,7 @@ use freehold::{
     Config, CpuId, FRAME_SIZE, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform,
     SingleCpu, Threads, Watermarks, ZoneConfig,
 };
-use freehold_adapters::x86_64::{Frames, Source};
+use freehold_adapters::x86_64::Frames;
 use x86_64::VirtAddr;
 use x86_64::structures::paging::mapper::CleanUp;
 use x86_64::structures::paging::{
@@ -20,7 +20,7 @@ fn engine<P: Platform>(cpus: u16, start: u64, frames: u64, platform: P) -> Freeh
     Freehold::leaked(&Config::new(cpus, &zones), platform).unwrap()
 }
 
-fn handle<S: Source>(source: S) -> Frames<S> {
+fn handle<S: freehold::Frames>(source: S) -> Frames<S> {
     // SAFETY: what these tests allocate so, they free so.
     unsafe { Frames::new(source) }
 }

@@ -6,40 +6,30 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold::{
-    Config, CpuId, FrameRange, Freehold, Migratetype, On, Order, Owned, Pfn, Platform, Request,
-    SingleCpu, ZoneConfig,
+    Config, CpuId, FrameRange, Frames, Freehold, Migratetype, On, Order, Owned, Pfn, Platform,
+    Request, SingleCpu, ZoneConfig,
 };
 
 use crate::calls::{Calls, Machine, Refused, START, TIB};
 use crate::clock::timed;
 use crate::loops;
+use crate::sampler::Sampled;
 use freehold_labkit::engine::{Engine, Simulated};
-use freehold_labkit::engines::{
-    FreeholdEngine, FreeholdOptions, MachineConfig, Waits, leaked_freehold,
-};
+use freehold_labkit::engines::{FreeholdEngine, MachineConfig, Waits, leaked_freehold};
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);
 
 pub struct FreeholdMachine<P: Waits> {
     engine: FreeholdEngine<'static, 'static, P>,
-    /// The same machine on a platform without a heavy barrier, made when it is first measured.
+    /// This machine on a platform without a heavy barrier, made when it is first measured.
     without_barrier: OnceLock<Result<Box<FreeholdMachine<SingleCpu>>, String>>,
 }
 
 impl<P: Waits> FreeholdMachine<P> {
     /// A machine with so many CPUs and frames, and the kernel's watermarks.
     pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, String> {
-        Self::with_options(FreeholdOptions::default(), cpus, frames, platform)
-    }
-
-    pub(crate) fn with_options(
-        options: FreeholdOptions,
-        cpus: u16,
-        frames: u64,
-        platform: P,
-    ) -> Result<Self, String> {
-        let allocator = leaked_freehold(options, &MachineConfig::new(frames, cpus), platform)?;
+        let allocator = leaked_freehold(&MachineConfig::new(frames, cpus), platform)?;
         Ok(Self {
             engine: FreeholdEngine::new(allocator, Vec::new()),
             without_barrier: OnceLock::new(),
@@ -70,7 +60,7 @@ impl<P: Waits> Machine for FreeholdMachine<P> {
     const DOORS: bool = true;
     const STARTS: bool = true;
 
-    fn doors(&self, n: u64) -> Result<[f64; 3], Refused> {
+    fn doors(&self, n: u64) -> Result<[Sampled; 3], Refused> {
         // An ordinary lock is enough for any number of threads.
         let other = self.without_barrier.get_or_init(|| {
             let frames = self.engine.memory().managed_frames;
@@ -127,48 +117,40 @@ pub type OnCpu<'a, P> = ByDoor<'a, P, On<'a, 'static, P>>;
 /// A single frame that can be moved.
 const MOVABLE: Request = Request::new(Order::ZERO, Migratetype::Movable);
 
-/// Both ways in have the same calls, but no trait.
-macro_rules! calls_by {
-    ($door:ident) => {
-        impl<'a, P: Platform> Calls for ByDoor<'a, P, $door<'a, 'static, P>> {
-            #[inline(always)]
-            fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
-                Ok(self.door.alloc(Request::new(order, Migratetype::Movable))?)
-            }
+impl<P: Platform, D: Frames> Calls for ByDoor<'_, P, D> {
+    #[inline(always)]
+    fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
+        Ok(self.door.alloc(Request::new(order, Migratetype::Movable))?)
+    }
 
-            #[inline(always)]
-            fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
-                Ok(self.door.free(pfn, order)?)
-            }
+    #[inline(always)]
+    fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
+        Ok(self.door.free(pfn, order)?)
+    }
 
-            #[inline(always)]
-            fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
-                let (wanted, got) = (out.len(), self.door.alloc_bulk(MOVABLE, out)?);
-                if got == wanted { Ok(()) } else { Err(Refused::Short { wanted, got }) }
-            }
+    #[inline(always)]
+    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
+        let (wanted, got) = (out.len(), self.door.alloc_bulk(MOVABLE, out)?);
+        if got == wanted { Ok(()) } else { Err(Refused::Short { wanted, got }) }
+    }
 
-            #[inline(always)]
-            fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-                Ok(self.door.free_bulk(frames)?)
-            }
+    #[inline(always)]
+    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
+        Ok(self.door.free_bulk(frames)?)
+    }
 
-            #[inline(always)]
-            fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
-                Ok(self.door.free_range(range)?)
-            }
+    #[inline(always)]
+    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
+        Ok(self.door.free_range(range)?)
+    }
 
-            #[inline(always)]
-            fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
-                Ok(self.door.alloc(Request::new(order, Migratetype::Unmovable))?)
-            }
+    #[inline(always)]
+    fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
+        Ok(self.door.alloc(Request::new(order, Migratetype::Unmovable))?)
+    }
 
-            fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-                self.freehold.alloc_contig_range(range, |_| false)?;
-                Ok(range)
-            }
-        }
-    };
+    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
+        self.freehold.alloc_contig_range(range, |_| false)?;
+        Ok(range)
+    }
 }
-
-calls_by!(Owned);
-calls_by!(On);

@@ -4,8 +4,8 @@
 use freehold::{CpuId, FreeError};
 use freehold_host::HostAreas;
 use freehold_host::freehold_vm::{
-    FrameAllocator, IntervalNode, Layout, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc, VmallocError,
-    Vpn, VpnRange,
+    Frames, IntervalNode, Layout, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc, VmallocError, Vpn,
+    VpnRange,
 };
 
 use super::pages::PageAllocator;
@@ -128,7 +128,7 @@ pub(super) struct Thread<'a, F, M> {
     pub(super) vmalloc: &'a Vmalloc<'static, M>,
 }
 
-impl<F: FrameAllocator, M: Backed> Thread<'_, F, M> {
+impl<F: Frames, M: Backed> Thread<'_, F, M> {
     #[inline]
     pub(super) fn vmalloc(&self, shape: Shape) -> Result<Vpn, Failed> {
         let layout = Layout::pages(shape.pages).align(shape.align).huge(shape.huge);

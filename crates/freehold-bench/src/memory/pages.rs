@@ -1,18 +1,15 @@
 //! The page allocators under vmalloc: freehold, a kernel's design, and an arena of real frames.
 
-use freehold::{
-    AllocError, AllocFlags, CpuId, FrameRange, FreeError, Migratetype, Order, Owned, Pfn,
-};
+use freehold::{AllocError, AllocFlags, CpuId, FrameRange, FreeError, Order, Owned, Pfn};
 use freehold_classic::{Classic, Request};
 use freehold_host::ArenaFrames;
-use freehold_host::freehold_vm::FrameAllocator;
 
 use super::raw::Frames;
 use crate::calls::Machine;
 use crate::engines::{ClassicMachine, FreeholdMachine, HostThreads};
 
 pub(super) trait PageAllocator: Whole + Sync {
-    type Cpu<'a>: FrameAllocator
+    type Cpu<'a>: freehold::Frames
     where
         Self: 'a;
 
@@ -62,9 +59,10 @@ impl PageAllocator for ClassicMachine {
     }
 }
 
-impl FrameAllocator for ClassicCpu<'_> {
+impl freehold::Frames for ClassicCpu<'_> {
     #[inline]
-    fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+    fn alloc(&self, request: freehold::Request) -> Result<Pfn, AllocError> {
+        let (order, migratetype) = (request.order(), request.migratetype());
         let pfn = self.classic.alloc(self.cpu, Request::new(order, migratetype))?;
         if order > Order::ZERO {
             // A chunk of its own, with one reference: it can be split.
@@ -75,7 +73,8 @@ impl FrameAllocator for ClassicCpu<'_> {
         Ok(pfn)
     }
 
-    fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
+    fn alloc_bulk(&self, request: freehold::Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        let migratetype = request.migratetype();
         const MOST: usize = 100;
         let mut slots = [None; MOST];
         let slots = &mut slots[..out.len().min(MOST)];

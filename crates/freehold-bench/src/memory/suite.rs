@@ -16,8 +16,8 @@
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use freehold::{CpuId, Migratetype, Order, Pfn};
-use freehold_host::freehold_vm::{FrameAllocator, Vpn};
+use freehold::{CpuId, Migratetype, Order, Pfn, Request};
+use freehold_host::freehold_vm::{Frames, Vpn};
 
 use super::areas::{Areas, Backed, Failed, Kernel, Shape, Thread};
 use super::pages::PageAllocator;
@@ -121,10 +121,7 @@ impl<P: PageAllocator, M: Backed> Turns<'_, P, M> {
 }
 
 #[inline(always)]
-fn once<F: FrameAllocator, M: Backed>(
-    thread: &Thread<'_, F, M>,
-    shape: Shape,
-) -> Result<(), Failed> {
+fn once<F: Frames, M: Backed>(thread: &Thread<'_, F, M>, shape: Shape) -> Result<(), Failed> {
     let area = thread.vmalloc(shape)?;
     thread.write(area);
     thread.vfree(area)
@@ -173,7 +170,8 @@ fn map_ram<P: PageAllocator, M: Backed>(
     pages: u64,
 ) -> Result<[f64; 3], Failed> {
     let thread = &turns.thread;
-    let frame = |_| thread.frames.alloc(Order::ZERO, Migratetype::Unmovable);
+    let request = Request::new(Order::ZERO, Migratetype::Unmovable);
+    let frame = |_| thread.frames.alloc(request);
     let ram: Vec<Pfn> = (0..pages).map(frame).collect::<Result<_, _>>()?;
     let times = turns.run(|n, _| {
         (0..n).try_for_each(|_| {
@@ -209,7 +207,7 @@ fn deferred<P: PageAllocator, M: Backed>(
 type Emptied = Result<Vec<Vpn>, Failed>;
 
 /// The thread that frees.
-fn free_lists<F: FrameAllocator, M: Backed>(
+fn free_lists<F: Frames, M: Backed>(
     thread: &Thread<'_, F, M>,
     lists: &Receiver<Vec<Vpn>>,
     done: &Sender<Emptied>,
@@ -224,7 +222,7 @@ fn free_lists<F: FrameAllocator, M: Backed>(
 }
 
 /// The thread that allocates: returns when everything has been freed.
-fn gather<F: FrameAllocator, M: Backed>(
+fn gather<F: Frames, M: Backed>(
     n: u64,
     thread: &Thread<'_, F, M>,
     full: &SyncSender<Vec<Vpn>>,

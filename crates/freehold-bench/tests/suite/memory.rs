@@ -407,18 +407,14 @@ fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
 }
 
 #[test]
-fn tables_and_targets() {
-    let command = ["--quick", "--runs", "1", "-e", "freehold", "--targets", "vmalloc"];
+fn the_table_of_vmalloc_has_its_tests_and_no_other() {
+    let command = ["--quick", "--runs", "1", "-e", "freehold", "vmalloc"];
     let done = bench().args(command).assert().code(0);
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    for part in
-        ["VMALLOC", "freehold-host", "fix_size_alloc_test_p512_h1_us", "at least 4 times faster"]
-    {
+    for part in ["VMALLOC", "freehold-host", "fix_size_alloc_test_p512_h1_us"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("in RMW"), "no table of benchmarks that did not run: {text}");
-    // Three of vmalloc's own, one verdict each.
-    assert_eq!(text.matches(" met").count() + text.matches("MISSED").count(), 3, "{text}");
 }
 
 #[test]

@@ -1,15 +1,13 @@
 //! Freeing many chunks at once: references are dropped of all or of none, and a PCP's lock is held
 //! over neighbours that go there.
 
-use std::collections::HashMap;
-use std::sync::MutexGuard;
-
 use freehold::{CpuId, FreeError, Order, Pfn};
+use std::collections::HashMap;
 
 use super::{Context, FOLIO_BATCH, Loose};
 use crate::Classic;
 use crate::page::Put;
-use crate::pcp::PcpInner;
+use crate::pcp::Held;
 use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 
@@ -99,7 +97,7 @@ impl Classic {
     /// Frees a batch of prepared chunks, keeping the PCP lock over neighbours that go to the same
     /// PCP.
     fn free_batch(&self, cpu: CpuId, batch: &[Loose]) {
-        let mut held: Option<(usize, u32, MutexGuard<'_, PcpInner>)> = None;
+        let mut held: Option<(usize, u32, Held<'_>)> = None;
         for &loose in batch {
             let zone = &self.zones[loose.zone];
             let Some(target) = self.target(cpu, loose) else {

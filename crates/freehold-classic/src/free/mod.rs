@@ -19,13 +19,11 @@ mod batch;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::sync::MutexGuard;
-
 use freehold::{CpuId, FreeError, Migratetype, Order, Pfn};
 
 use crate::Classic;
 use crate::page::{Kind, Put, State};
-use crate::pcp::{Pcp, PcpInner};
+use crate::pcp::{Held, Pcp};
 use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::watermark::Mark;
@@ -94,7 +92,7 @@ impl Classic {
     /// See [`FreeError`]; nothing has changed then.
     pub fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
         let zone = self.find(pfn).ok().map(|(zone, _)| &self.zones[zone]);
-        let interrupted = zone.and_then(|zone| zone.pcps.get(cpu.index())).map(Pcp::lock);
+        let interrupted = zone.and_then(|zone| zone.pcps.get(cpu.index())).map(Pcp::look);
         let freed = self.free_in(Context::Interrupt, cpu, pfn, order);
         drop(interrupted);
         freed
@@ -160,12 +158,7 @@ impl Classic {
     }
 
     /// Waits for the PCP that a chunk goes to; counts it where that is another CPU's.
-    fn lock_target<'a>(
-        &self,
-        cpu: CpuId,
-        target: Target,
-        pcp: &'a Pcp,
-    ) -> MutexGuard<'a, PcpInner> {
+    fn lock_target<'a>(&self, cpu: CpuId, target: Target, pcp: &'a Pcp) -> Held<'a> {
         pcp.try_lock().unwrap_or_else(|| {
             let remote = target.cpu != u32::from(cpu.get());
             self.counts.remote_pcp_waits.fetch_add(u64::from(remote), Relaxed);
@@ -262,9 +255,9 @@ impl Classic {
         context: Context,
         cpu: CpuId,
         target: Target,
-        mut inner: MutexGuard<'a, PcpInner>,
+        mut inner: Held<'a>,
         loose: Loose,
-    ) -> Option<MutexGuard<'a, PcpInner>> {
+    ) -> Option<Held<'a>> {
         let zone = &self.zones[loose.zone];
         let pcp = &zone.pcps[target.cpu as usize];
         inner.counters.frees += 1;

@@ -87,6 +87,26 @@ fn the_rfc_waits_for_the_owner_in_task_context() {
 }
 
 #[test]
+fn a_free_whose_block_was_disowned_on_its_way_is_not_marked_as_the_owners() {
+    for name in ["pcp-buddy,+unlink-dead", "pcp-buddy-fixed"] {
+        let classic = machine(name);
+        let pfn = take(&classic);
+        let (put, loose) = classic.drop_reference(pfn, Order::ZERO).unwrap();
+        let loose = classic.prepare(put, loose).unwrap();
+        let target = classic.target(CPU1, loose).unwrap();
+        assert!(target.owned && target.cpu == 0, "{name}");
+        // Before the lock is taken the owner goes offline, which disowns the block, and comes back.
+        classic.cpu_dead(CPU0).unwrap();
+        classic.cpu_online(CPU0).unwrap();
+        assert_eq!(classic.owner(pfn), None);
+        let inner = classic.zones[0].pcps[0].lock();
+        drop(classic.commit(Context::Task, CPU1, target, inner, loose));
+        assert_eq!(classic.zones[0].frames.state(loose.frame).kind(), Kind::Pcp, "{name}");
+        classic.validate().unwrap();
+    }
+}
+
+#[test]
 fn a_wait_for_the_zone_lock_is_counted_and_a_lock_that_is_free_is_none() {
     let classic = machine("7.2");
     let order = Order::new(4).unwrap();

@@ -15,6 +15,7 @@ mod rules_fallback;
 mod rules_nodes;
 mod rules_pcp;
 mod rules_range;
+mod rules_refill;
 mod rules_reserve;
 mod smoke;
 mod stress_support;

@@ -72,6 +72,7 @@ presets_hold! {
     linux_6_18 = "6.18",
     linux_7_1 = "7.1",
     linux_7_2 = "7.2",
+    linux_7_3 = "7.3",
     pcp_buddy = "pcp-buddy",
     pcp_buddy_fixed = "pcp-buddy-fixed",
     single_frames_merged = "7.2,-high-order-pcp,+merge-unowned",

@@ -40,6 +40,18 @@ fn a_split_block_goes_back_as_one_chunk_instead_of_512() {
     assert!(after.pcp.hits >= 50, "{}", after.pcp.hits);
 }
 
+#[test]
+fn as_first_posted_a_range_goes_back_in_chunks_of_at_most_a_pageblock() {
+    for (engine, on_pcp, in_zone) in [("7.2", 0, 1), ("7.2,-contig-max-order", 2, 0)] {
+        let classic = booted(engine);
+        let pair = classic.take(CPU0, 10, Movable);
+        classic.split(pair, order(10), order(0)).unwrap();
+        let range = FrameRange::new(pair, 2 * PAGEBLOCK_FRAMES).unwrap();
+        let stats = classic.counted(|| _ = classic.free_contig_range(CPU0, range).unwrap());
+        assert_eq!((stats.pcp.frees, stats.zone.frees), (on_pcp, in_zone), "{engine}");
+    }
+}
+
 /// vmalloc(100 pages) and vfree: an array of chunks of orders 6, 5 and 2, split.
 fn vmalloc(engine: &str) -> Stats {
     let classic = booted(engine);
@@ -113,7 +125,7 @@ fn chunked_drains_bound_the_work_of_one_hold() {
     // A batch of 63 frames: each is unlinked, joined at most ten times and linked again.
     assert!(after.zone_lock.max() <= 63 * (2 + 3 * 10), "{}", after.zone_lock.max());
     assert!(8 * after.zone_lock.max() < before.zone_lock.max());
-    // The same frames go back, in more and shorter holds.
+    // As many frames go back, in more and shorter holds.
     assert_eq!(before.pcp.drained_frames, after.pcp.drained_frames);
     assert!(after.zone_lock.holds() > 10 * before.zone_lock.holds());
 }

@@ -90,9 +90,28 @@ fn owner_routing_leaves_freers_with_no_zone_lock_traffic() {
         "{unrouted:?} {vanilla:?}"
     );
     assert_eq!((unrouted.pcp.remote_frees, vanilla.pcp.remote_frees), (0, 0));
-    // The same with the reviewers' lock-free list.
+    // Likewise with the lock-free list that Rik van Riel's series has.
     let fixed = purger("pcp-buddy-fixed");
     assert_eq!((fixed.zone_lock.holds(), fixed.pcp.remote_frees), (0, 60_000));
+}
+
+#[test]
+fn a_batch_takes_a_pcp_lock_once_for_each_run_of_frames_that_go_there() {
+    for engine in ["7.3", "pcp-buddy"] {
+        let classic = blocks_at_once(engine, 4096);
+        let mine = classic.take_many(CPU0, 0, Movable, 31);
+        let others = classic.take_many(CPU1, 0, Movable, 31);
+        let free = |pfns: &mut dyn Iterator<Item = Pfn>| {
+            let folios: Vec<_> = pfns.map(|pfn| (pfn, order(0))).collect();
+            let stats = classic.counted(|| _ = classic.free_folios(CPU1, &folios).unwrap());
+            (stats.pcp.lock_holds, stats.pcp.lock_steps)
+        };
+        assert_eq!(free(&mut mine[..15].iter().copied()), (1, 15), "{engine}");
+        // Two owners in turn; without owners all go to the CPU that frees.
+        let pairs = mine[15..].iter().zip(&others).flat_map(|(a, b)| [*a, *b]);
+        let holds = if engine == "7.3" { 1 } else { 30 };
+        assert_eq!(free(&mut pairs.take(30)), (holds, 30), "{engine}");
+    }
 }
 
 #[test]
@@ -110,6 +129,9 @@ fn merging_moves_from_the_zone_lock_to_the_pcp_lock() {
     assert_eq!((before.zone.merges, before.pcp.merges), (512, 0));
     assert_eq!((after.zone.merges, after.pcp.merges), (1, 511));
     assert!(50 * after.zone_lock.max() < before.zone_lock.max());
+    // The work is done all the same, in the hold that was there before.
+    assert_eq!(before.pcp.lock_holds, after.pcp.lock_holds);
+    assert!(after.pcp.lock_steps > before.pcp.lock_steps + 511, "{after:?}");
 }
 
 #[test]

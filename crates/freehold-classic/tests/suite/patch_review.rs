@@ -1,4 +1,5 @@
-//! What reviewers of "pcp buddy allocator" found, as posted (`pcp-buddy`) and repaired, by counts.
+//! What is wrong with "pcp buddy allocator", as posted (`pcp-buddy`) and repaired, by counts: what
+//! its reviewers found, and what was found here.
 
 use crate::support::*;
 use freehold::{AllocFlags, FrameRange, Pfn};
@@ -234,6 +235,30 @@ fn a_chunked_drain_of_whole_blocks_gives_back_no_more_than_was_asked_for() {
         assert_eq!((stats.pcp.drained_frames, stats.pcp.drained_blocks), (512, 1), "{engine}");
         assert_eq!(owned(&classic), before - 1, "{engine}");
     }
+}
+
+/// The RFC leaves the kernel's loop, which asks for a batch and then for the next, and has each
+/// piece begin with whole blocks.
+#[test]
+fn what_decays_comes_in_whole_blocks_of_which_the_rfc_counts_each_as_a_batch() {
+    let decay = |engine: &str, excess: u32| {
+        let classic = blocks_at_once(config(engine, 16));
+        let pfns = classic.take_many(CPU0, 0, Movable, 4 * 512);
+        classic.put_all(CPU0, &pfns, 0);
+        let high = classic.pcp_count(0, CPU0) - excess;
+        classic.set_tuning(0, CPU0, Tuning { high, ..Tuning::new(63, high, 8000, false) });
+        let stats = classic.counted(|| classic.tick(CPU0)).pcp;
+        (stats.drained_blocks, stats.drains, stats.drained_frames)
+    };
+    // 63 and 37 frames.
+    assert_eq!(decay("pcp-buddy", 100), (2, 2, 1024));
+    assert_eq!(decay("pcp-buddy,+count-drained", 100), (1, 1, 512));
+    assert_eq!(decay("pcp-buddy-fixed", 100), (1, 1, 512));
+    // Four pieces of a batch: eight times too much.
+    assert_eq!(decay("pcp-buddy", 252), (4, 4, 2048));
+    assert_eq!(decay("pcp-buddy-fixed", 252), (1, 1, 512));
+    // The reason why it is the decay alone: a free drains in one piece.
+    assert_eq!(decay("pcp-buddy,-chunked-decay", 252), (1, 1, 512));
 }
 
 #[test]

@@ -315,3 +315,14 @@ fn a_bulk_request_that_would_leave_too_little_gets_one_frame() {
     assert_eq!(classic.stats().failed, 2, "the end of `exhaust` and this one");
     drop(rest);
 }
+
+#[test]
+fn an_allocation_that_finds_its_list_busy_has_not_held_its_lock() {
+    let classic = tuned("7.3");
+    let stats = classic.counted(|| _ = classic.alloc(CPU0, request(0, Movable)).unwrap());
+    // 63 frames are put on the list and one is taken off it.
+    assert_eq!((stats.pcp.lock_holds, stats.pcp.lock_steps), (1, 64));
+    let stats =
+        classic.counted(|| _ = classic.alloc_finding_busy(CPU0, request(0, Movable)).unwrap());
+    assert_eq!((stats.pcp_busy, stats.pcp.lock_holds, stats.pcp.lock_steps), (1, 0, 0));
+}

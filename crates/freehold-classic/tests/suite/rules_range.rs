@@ -23,7 +23,7 @@ fn chunks(stats: &Stats) -> (u64, u64) {
     (stats.pcp.frees, stats.zone.frees)
 }
 
-/// The same for the largest aligned chunks that make up a range: computed anew, bit by bit.
+/// The largest aligned chunks that make up a range: computed anew, bit by bit.
 fn expected(start: u64, frames: u64) -> (u64, u64) {
     let (mut pcp, mut zone) = (0, 0);
     let (mut at, end) = (BASE.get() + start, BASE.get() + start + frames);
@@ -177,7 +177,7 @@ fn a_split_gives_every_part_a_reference_of_its_own() {
 
 #[test]
 fn a_range_over_the_edge_between_two_zones_goes_back_to_both() {
-    // As in the kernel, which frees frame by frame. The edge lies inside a pageblock; there is a
+    // The kernel frees frame by frame there, too. The edge lies inside a pageblock; there is a
     // hole behind the second.
     let zone = |name: &str, start, len| ZoneConfig {
         watermarks: Some(Watermarks::default()),
@@ -200,6 +200,26 @@ fn a_range_over_the_edge_between_two_zones_goes_back_to_both() {
 }
 
 #[test]
+fn two_zones_that_share_a_chunk_of_the_largest_order_are_not_one_run() {
+    // Their frames are numbered from the same chunk on, so that the number after the last of one is
+    // the first of the other.
+    let zone = |name: &str, start| ZoneConfig {
+        watermarks: Some(Watermarks::default()),
+        ..ZoneConfig::new(name, at(start), 512)
+    };
+    for engine in ["7.3", "7.3,-contig-max-order"] {
+        let zones = vec![zone("DMA32", 0), zone("Normal", 512)];
+        let classic = Classic::new(Config { zones, ..config(engine, 1) }).unwrap();
+        assert_eq!(classic.exhaust(0, Movable, AllocFlags::empty()).len(), 1024);
+        assert_eq!(classic.free_contig_range(CPU0, range(256, 512)), Ok(0), "{engine}");
+        classic.drain_all();
+        classic.validate().unwrap();
+        let free = |zone| classic.pageblocks(zone).iter().map(|block| block.free).sum::<u16>();
+        assert_eq!((free(0), free(1)), (256, 256), "{engine}");
+    }
+}
+
+#[test]
 fn a_range_over_an_isolated_block_goes_to_its_isolated_lists() {
     let classic = singles("7.2");
     classic.isolate(block(1)).unwrap();
@@ -217,7 +237,7 @@ fn a_reference_count_that_overflowed_leaks_the_frame_instead_of_freeing_it_early
     for _ in 0..70_001 {
         assert_eq!(classic.free(CPU0, pfn, order(0)), Ok(freehold_classic::Put::Kept));
     }
-    // Taking a put back that was made in vain does not unsettle it either.
+    // Taking back a put that had no effect does not unsettle it either.
     assert!(classic.free_array(CPU0, &[pfn, at(1000)]).is_err());
     assert_eq!(classic.free(CPU0, pfn, order(0)), Ok(freehold_classic::Put::Kept));
 }

@@ -128,17 +128,36 @@ fn nothing_is_reserved_for_single_frames_or_while_memory_is_plentiful() {
 }
 
 #[test]
-fn since_7_3_a_reserve_needs_a_zone_below_its_low_mark() {
-    // Fragmented, not short: the chunk comes from the second attempt although free memory is above
-    // low.
-    for (engine, reserves) in [("7.2", 1), ("7.2,+highatomic-at-min", 0)] {
+fn since_7_3_an_atomic_high_order_request_has_its_right_from_the_first_attempt() {
+    // Memory is plentiful. With its right a request passes an empty list by and asks the zone for
+    // its one chunk; without, it refills the list as everybody does. Neither reserves a block.
+    for (engine, refills) in [("7.2", 1), ("7.2,+highatomic-first", 0), ("7.3", 0), ("6.18", 1)] {
         let classic = machine(engine, 128);
-        classic.prefill(0, CPU0, Unmovable, order(3), 2);
-        let singles = classic.exhaust(0, Movable, AllocFlags::NON_BLOCK);
-        singles.iter().filter(|pfn| pfn.get() % 2 == 0).for_each(|&pfn| classic.put(CPU1, pfn, 0));
-        let flags = AllocFlags::HIGH_ATOMIC | AllocFlags::NO_WATERMARKS;
-        assert!(classic.try_with(3, Unmovable, flags).is_some(), "from the PCP");
-        assert_eq!(classic.stats().zone.high_atomic_reserves, reserves, "{engine}");
+        let stats = classic.counted(|| {
+            assert!(classic.try_with(3, Unmovable, AllocFlags::HIGH_ATOMIC).is_some());
+        });
+        assert_eq!((stats.pcp.refills, stats.zone.high_atomic_reserves), (refills, 0), "{engine}");
+        // A single frame has no such right.
+        let stats = classic.counted(|| {
+            assert!(classic.try_with(0, Movable, AllocFlags::HIGH_ATOMIC).is_some());
+        });
+        assert_eq!(stats.pcp.refills, 1, "{engine}");
+    }
+}
+
+#[test]
+fn since_7_3_the_reserve_is_used_first_even_while_memory_is_plentiful() {
+    for (engine, from_reserve) in [("7.2", false), ("7.3", true)] {
+        let mut config = config(engine, 128);
+        config.zones[0].watermarks = Some(Watermarks { min: 0, low: 60_000, high: 60_000 });
+        let classic = Classic::new(config).unwrap();
+        let movable = classic.take_many(CPU0, 9, Movable, 100);
+        let first = classic.try_with(3, Unmovable, AllocFlags::HIGH_ATOMIC).unwrap();
+        assert_eq!(classic.types(HighAtomic), 1, "{engine}: the zone was below its low mark");
+        classic.put_all(CPU1, &movable, 9);
+        classic.drain_all();
+        let next = classic.try_with(3, Unmovable, AllocFlags::HIGH_ATOMIC).unwrap();
+        assert_eq!(next.pageblock() == first.pageblock(), from_reserve, "{engine}");
     }
 }
 

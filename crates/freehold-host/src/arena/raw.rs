@@ -377,7 +377,12 @@ impl Arena {
     ///
     /// As [`Self::alloc`]; only where not a single frame was allocated.
     pub fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, Error> {
-        let request = FrameRequest::new(Order::ZERO).migratetype(migratetype).request();
+        self.bulk(FrameRequest::new(Order::ZERO).migratetype(migratetype), out)
+    }
+
+    /// As [`Self::alloc_bulk`], of whatever single frames the request allows.
+    pub(crate) fn bulk(&self, request: FrameRequest, out: &mut [Pfn]) -> Result<usize, Error> {
+        let request = request.request();
         let mut got = self.persist(1, || {
             self.retried(None, || {
                 Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??)

@@ -216,23 +216,11 @@ fn knobs_out_of_range_are_errors() {
     assert_eq!(knob(Arena::builder(MIB).batch(0)), "batch");
     assert_eq!(knob(Arena::builder(MIB).slots(u16::MAX)), "slots");
     assert_eq!(knob(Arena::builder(MIB).shared_slots(u16::MAX)), "shared_slots");
-    assert_eq!(knob(Arena::builder(MIB).group(0)), "group");
     // Any size is rounded up to whole blocks.
     let arena = Arena::with_size(1).unwrap();
     assert_eq!(arena.stats().frames, 512);
     assert_eq!(arena.frames(512).unwrap().frame_count(), 512);
     all_free(&arena);
-}
-
-/// Each group has some KiB of metadata: that is how many there are.
-#[test]
-fn groups_are_as_large_as_asked_for() {
-    let arena = || Arena::builder(64 * MIB).slots(30).shared_slots(1);
-    let metadata =
-        |builder: freehold_host::Builder| builder.build().unwrap().stats().metadata_bytes;
-    let (one, each) = (metadata(arena().group(32)), metadata(arena().group(1)));
-    assert!(each >= one + 31 * 1024, "32 groups in place of one: {one} {each}");
-    assert_eq!(metadata(arena()), one, "an arena of 32 blocks has one group, whatever the machine");
 }
 
 #[test]

@@ -177,8 +177,7 @@ fn a_trace_of_other_events_only() {
 #[test]
 fn a_trace_of_which_nothing_can_be_replayed() {
     let folder = Folder::new();
-    // Above the largest order; then at frames where no chunk of the order starts; then nothing but
-    // a foreign free.
+    // At frames where no chunk of the order starts; then nothing but a foreign free.
     let text = |pfn: &str, order| {
         let head = TEXT
             .lines()
@@ -189,8 +188,6 @@ fn a_trace_of_which_nothing_can_be_replayed() {
             .replace("order=0", order);
         head + "\n"
     };
-    refused(&folder.file("large.txt", text("0x1000", "order=11")))
-        .stderr(contains("1 above order 10"));
     refused(&folder.file("odd.txt", text("0x1001", "order=1")))
         .stderr(contains("1 at frames that no chunk"));
     let free = TEXT.lines().nth(4).unwrap().to_owned() + "\n";
@@ -281,27 +278,37 @@ fn bad_numbers_of_cpus() {
 #[test]
 fn options_that_do_not_go_together() {
     freehold()
-        .args(["replay", "--against-kernel", "--memory", "8G"])
+        .args(["replay", "fidelity", "--memory", "8G"])
         .assert()
         .code(2)
-        .stderr(contains("cannot be used with"));
+        .stderr(contains("unexpected argument '--memory'"));
     freehold()
         .args(["replay", "--machine", "8G", "--memory", "8G"])
         .assert()
         .code(2)
         .stderr(contains("--memory"));
-    // What would be taken and not heeded.
-    let lists = ["replay", "--starting-lists", "trace"];
-    freehold()
-        .args(lists)
-        .assert()
-        .code(2)
-        .stderr(contains("--against-kernel").and(contains("--power")));
     freehold()
         .args(["replay", "--zoneinfo", "no-such-file"])
         .assert()
         .code(2)
         .stderr(contains("no-such-file"));
+}
+
+/// What was an option once says what to write now.
+#[test]
+fn old_spellings_name_the_new_ones() {
+    for (old, new) in [
+        (&["replay", "--against-kernel", "x"][..], "freehold replay fidelity"),
+        (&["replay", "--power", "x"], "freehold replay fidelity -e"),
+        (&["replay", "--threads", "x"], "freehold replay threads"),
+        (&["replay", "--html=x.html"], "freehold report -o"),
+        (&["replay", "--picture", "x.svg"], "freehold report -o"),
+        (&["replay", "--timeline", "x"], "timeline"),
+        (&["completions", "bash"], "cargo xtask dist"),
+        (&["man"], "cargo xtask dist"),
+    ] {
+        freehold().args(old).assert().code(2).stdout("").stderr(contains(new));
+    }
 }
 
 #[test]
@@ -341,21 +348,21 @@ fn against_the_kernel_without_a_zoneinfo() {
     let folder = Folder::new();
     let path = folder.file("good.txt", TEXT);
     freehold()
-        .args(["replay", "--against-kernel"])
+        .args(["replay", "fidelity"])
         .arg(&path)
         .assert()
         .code(2)
         .stdout("")
         .stderr(contains("no zoneinfo").and(contains("--zoneinfo")));
     freehold()
-        .args(["replay", "--against-kernel", "--zoneinfo", "no-such-zoneinfo"])
+        .args(["replay", "fidelity", "--zoneinfo", "no-such-zoneinfo"])
         .arg(&path)
         .assert()
         .code(2)
         .stderr(contains("no-such-zoneinfo"));
     let broken = folder.file("zoneinfo", "these are not the zones you are looking for\n");
     freehold()
-        .args(["replay", "--against-kernel", "--zoneinfo"])
+        .args(["replay", "fidelity", "--zoneinfo"])
         .args([&broken, &path])
         .assert()
         .code(2)
@@ -375,10 +382,9 @@ fn memory_too_small_for_the_trace_is_no_error_but_failures() {
 
 #[test]
 fn memory_too_small_for_what_is_in_use_already_is_said() {
-    for more in [&[][..], &["--threads"]] {
-        let small =
-            ["replay", "--warm", "--memory", "16M", "-e", "vanilla", "-e", "freehold", "--json"];
-        let done = freehold().args(small).args(more).assert().code(0);
+    for mode in [&["replay"][..], &["replay", "threads"]] {
+        let small = ["--warm", "--memory", "16M", "-e", "vanilla", "-e", "freehold", "--json"];
+        let done = freehold().args(mode).args(small).assert().code(0);
         let document: serde_json::Value =
             serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
         let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
@@ -423,7 +429,7 @@ fn rates_are_of_what_was_carried_out() {
         let rate = freehold_labkit::report::decimal(
             count("zone_lock_acquisitions") as f64 * 1000.0 / done as f64,
         );
-        let (table, name) = (text(memory), "acquisitions / 1,000 events");
+        let (table, name) = (text(memory), "zone locks / 1,000 events");
         let line = table.lines().find(|line| line.contains(name)).expect("its row");
         assert_eq!(line.split_whitespace().last(), Some(rate.as_str()), "{line}");
     }

@@ -1,11 +1,13 @@
 //! Tests of the `freehold` command and of replays. One program, since each takes seconds to link.
 
-mod against_kernel;
 mod cli_errors;
 mod cli_extras;
 mod cli_output;
 mod differential;
 mod differential_support;
+mod fidelity;
+mod look;
+mod machines;
 mod record;
 mod recorded_machine;
 mod replay_rules;
@@ -13,4 +15,5 @@ mod replay_targets;
 mod replay_threads;
 mod replay_whole;
 mod support;
+mod tables;
 mod tools;

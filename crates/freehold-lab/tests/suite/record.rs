@@ -114,7 +114,7 @@ fn what_a_command_does_is_recorded_and_can_be_replayed() {
         freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
     assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
     freehold()
-        .args(["replay", "--against-kernel"])
+        .args(["replay", "fidelity"])
         .arg(&trace)
         .assert()
         .success()

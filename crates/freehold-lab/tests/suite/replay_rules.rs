@@ -221,14 +221,23 @@ fn warm_puts_in_what_was_allocated_before_the_recording() {
 }
 
 #[test]
-fn what_engines_have_no_chunks_for_is_left_out_with_its_free() {
-    let events =
-        [alloc(0, 0, 0, 11), alloc(1, 0, 1 << 20, 0), free(2, 0, 0, 11), alloc(3, 0, 3, 2)];
+fn what_is_larger_than_the_engines_chunks_is_made_in_parts() {
+    // Four parts of order 10, one of which is freed in two steps before the rest.
+    let events = [
+        alloc(0, 0, 0, 12),
+        free(1, 1, 1024, 9),
+        free(2, 1, 1536, 9),
+        free(3, 1, 0, 10),
+        free(4, 1, 2048, 11),
+        alloc(5, 0, 3, 2),
+    ];
     let (calls, replay) = run(&events, Setup::default());
-    assert_eq!(calls, [allocated(0, 0, 0)]);
+    assert_eq!(calls[..4], [0, 1, 2, 3].map(|n| allocated(0, n, 10)));
     let facts = &replay.survey.facts;
-    assert_eq!((facts.unsupported, facts.misaligned, facts.unknown_frees), (2, 1, 0));
-    assert_eq!(facts.peak_live_frames, 1);
+    assert_eq!((facts.in_parts, facts.misaligned, facts.unknown_frees), (1, 1, 0));
+    assert_eq!((facts.peak_live_frames, facts.live_frames), (4096, 0));
+    assert_eq!((facts.known_frees, facts.remote_frees, facts.wide_frees), (4, 4, 0));
+    assert!(replay.is_whole());
 }
 
 #[test]

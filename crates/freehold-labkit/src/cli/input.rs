@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use freehold_trace::buddyinfo::{PageTypeInfo, parse_pagetypeinfo};
+use freehold_trace::kernel::Kernel;
 use freehold_trace::{Event, OpenOptions, Source, StateError, TraceReader, zoneinfo};
 
 use super::error::CliError;
@@ -37,7 +39,14 @@ impl TraceFile {
 
     /// The trace that an argument names: a path, or `-` for standard input. What can be read only
     /// once is copied to a temporary file.
-    pub fn named(argument: &Path, skip_bad: bool) -> Result<Self, CliError> {
+    ///
+    /// Its numbers are read as `kernel` has them, else the kernel of a copy of `/proc/version`
+    /// beside it, else that of its own header; migratetypes as a pagetypeinfo beside it orders them.
+    pub fn named(
+        argument: &Path,
+        skip_bad: bool,
+        kernel: Option<Kernel>,
+    ) -> Result<Self, CliError> {
         let source = Source::from_arg(argument);
         let path = matches!(source, Source::Path(_)).then(|| argument.to_owned());
         let shown = if path.is_some() {
@@ -46,7 +55,21 @@ impl TraceFile {
             "standard input".to_owned()
         };
         let source = source.reopenable()?;
-        Ok(Self { source, options: OpenOptions { skip_bad }, shown, path, beside: &[] })
+        let options = OpenOptions { skip_bad, kernel, types: None };
+        let mut file = Self { source, options, shown, path, beside: &[] };
+        let version = |text: &str| Ok(Kernel::parse(text));
+        if file.options.kernel.is_none() {
+            file.options.kernel = file.state("version", version)?.and_then(|(_, kernel)| kernel);
+        }
+        // What is wrong with it is said where the machine is read from it.
+        let types = file.state("pagetypeinfo", parse_pagetypeinfo).ok().flatten();
+        file.options.types = types.and_then(|(_, types)| PageTypeInfo::numbers(&types));
+        Ok(file)
+    }
+
+    /// Bytes of a page of the machine that recorded it, where the trace says.
+    pub fn page_size(&self) -> Option<u64> {
+        TraceReader::open(&self.source, self.options).ok()?.info().page_size
     }
 
     /// What the user called it.
@@ -99,6 +122,7 @@ impl Events for TraceReader {
             first_skipped: self.first_skipped(),
             long_gaps: self.long_gaps(),
             first_long_gap: self.first_long_gap(),
+            notes: self.info().notes.clone(),
             ignored: self.ignored(),
         }
     }

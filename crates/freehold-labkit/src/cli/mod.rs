@@ -7,6 +7,7 @@
 pub mod error;
 pub mod given;
 pub mod input;
+pub mod moved;
 pub mod output;
 pub mod progress;
 pub mod size;

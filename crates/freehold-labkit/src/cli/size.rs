@@ -49,8 +49,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is too much: 16T is the most"))
 }
 
-/// The same for a part of a machine: in frames, of which there may be fewer than one of the largest
-/// chunks.
+/// Parses an amount of memory that is a part of a machine: in frames, of which there may be fewer
+/// than one of the largest chunks.
 pub fn parse_frames(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text)?;
     if bytes < FRAME_SIZE {
@@ -84,6 +84,18 @@ pub fn parse_cpus(text: &str) -> Result<u16, String> {
     }
 }
 
+/// Parses a page size: 4K, 16K or 64K, or in bytes; a power of two of 4 KiB to 1 MiB.
+pub fn parse_page_size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.strip_suffix(['K', 'k']) {
+        Some(digits) => (digits, 1 << 10),
+        None => (text, 1),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && (4096..=1 << 20).contains(bytes))
+        .ok_or_else(|| format!("`{text}` is no page size (4K, 16K, 64K)"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +127,14 @@ mod tests {
         );
         for wrong in ["25", "0%", "-1%", "91%", "%", "a%", "NaN%"] {
             assert!(parse_percent(wrong).is_err_and(|error| error.contains(wrong)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn page_sizes() {
+        assert_eq!((parse_page_size("64K"), parse_page_size("4096")), (Ok(65536), Ok(4096)));
+        for text in ["", "3K", "2M", "K", "0", "5000"] {
+            assert!(parse_page_size(text).is_err(), "{text}");
         }
     }
 }

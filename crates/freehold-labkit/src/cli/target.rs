@@ -16,6 +16,8 @@ pub struct Target {
 }
 
 impl Target {
+    pub const HTML: Self = Self { what: "page", option: "--html" };
+    pub const METRICS: Self = Self { what: "metrics", option: "--prometheus" };
     pub const MODEL: Self = Self { what: "model", option: "--output" };
     pub const PAGE: Self = Self { what: "report", option: "-o" };
     pub const PICTURE: Self = Self { what: "picture", option: "--picture" };

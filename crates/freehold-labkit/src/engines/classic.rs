@@ -2,7 +2,8 @@
 
 use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
 use freehold_classic::{
-    Classic, Config, Design, PageblockState, Switch, Tuning, Watermarks, ZoneConfig, presets,
+    Classic, Config, Design, Kernel, PageblockState, Proposal, Switch, Switches, Tuning,
+    Watermarks, ZoneConfig, presets,
 };
 
 use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
@@ -17,34 +18,54 @@ pub(super) fn catalogue() -> Catalogue {
         Entry { name: name.into(), summary: summary.into(), source }
     };
     let presets = presets().iter().flat_map(|known| {
-        let alias = known
-            .alias
-            .map(|alias| preset(alias, &format!("The same as {}.", known.name), known.switches));
+        let alias = known.alias.map(|alias| {
+            preset(alias, &format!("Another name for {}.", known.name), known.switches)
+        });
         [Some(preset(known.name, known.summary, known.switches)), alias].into_iter().flatten()
     });
     let switches = Switch::ALL.iter().map(|switch| Entry {
         name: switch.name().into(),
         summary: switch.summary().into(),
-        source: format!("{}: {}", switch.since(), switch.proposal().name()),
+        source: switch_origin(switch),
     });
-    Catalogue { presets: presets.collect(), switches: switches.collect() }
+    Catalogue {
+        presets: presets.collect(),
+        switches: switches.collect(),
+        kernels: [Kernel::OLDEST, Kernel::NEWEST].map(|kernel| kernel.to_string()),
+    }
 }
 
-/// What is not the kernel of that preset: other kernels, and itself with each of its rules switched
-/// off.
-pub(super) fn wrong_kernels(preset: &str) -> Vec<String> {
-    let own = Design::parse(preset).map(|design| design.switches).ok();
-    let others = ["5.17", "5.18", "7.1", "pcp-buddy"].into_iter().map(str::to_owned);
-    let without = own
-        .into_iter()
-        .flat_map(|on| on.iter())
-        .map(|switch| format!("{preset},-{}", switch.name()));
-    others.chain(without).collect()
+/// Since when there is a change, and from whom.
+fn switch_origin(switch: &Switch) -> String {
+    let proposal = switch.proposal();
+    if proposal == Proposal::FoundHere {
+        return proposal.name().to_owned();
+    }
+    let by = switch.by().map_or_else(String::new, |by| format!(", {by}"));
+    format!("{}: {}{by}", switch.since(), proposal.name())
 }
 
-/// Where a preset comes from: the proposal of its newest change.
-fn origin(switches: freehold_classic::Switches) -> String {
-    switches.iter().last().map_or("kernel history", |newest| newest.proposal().name()).to_owned()
+/// Whether a name is a kernel's version, and if so, why that one is not among the engines where it
+/// is not.
+pub(super) fn kernel(name: &str) -> Option<Result<(), String>> {
+    let kernel = Kernel::parse(name)?;
+    Some(kernel.switches().map(drop).map_err(|outside| outside.to_string()))
+}
+
+/// Where a preset comes from: the proposals of what no kernel has, or of its newest change.
+fn origin(switches: Switches) -> String {
+    let posted = |switch: &Switch| Kernel::parse(switch.since()).is_none();
+    let mut names: Vec<&str> = Vec::new();
+    for switch in switches.iter().filter(posted) {
+        let name = switch.proposal().name();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        names.extend(switches.iter().last().map(|newest| newest.proposal().name()));
+    }
+    names.join("; ")
 }
 
 /// The design `text` as `machine` has it.
@@ -99,9 +120,8 @@ const ZONE: usize = 0;
 
 impl Engine for ClassicEngine {
     fn start(&self) {
-        // What was allocated for the set-up went through the PCPs; those begin empty, or as
-        // recorded.
-        self.classic.drain_all();
+        // The set-up took memory as no workload does; its CPUs begin empty, or as recorded.
+        self.classic.forget_setup();
         let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
         let sets = self
             .recorded
@@ -172,6 +192,9 @@ impl Engine for ClassicEngine {
             zone_lock_work_p99: stats.zone_lock.quantile(0.99),
             // Its CPUs share no lock but the zone's.
             group_lock_acquisitions: 0,
+            shared_writes: stats.zone_lock.holds() + stats.zone_lock.total(),
+            pcp_lock_acquisitions: pcp.lock_holds,
+            pcp_lock_work: pcp.lock_steps,
             merges_zone: zone.merges,
             merges_pcp: pcp.merges,
             splits_zone: zone.splits,

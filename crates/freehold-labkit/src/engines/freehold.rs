@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
     AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, PageblockState, Pfn,
-    Platform, SingleCpu, WORK_BUCKETS, Watermarks, ZoneConfig, ZoneStats,
+    Platform, SingleCpu, Watermarks, ZoneConfig, ZoneStats,
 };
 
 use super::sums::{added, free_chunks};
@@ -27,17 +27,15 @@ pub(super) const NAME: &str = "freehold";
 pub(super) fn catalogue() -> Catalogue {
     let entry = Entry {
         name: NAME.into(),
-        summary: "Groups of CPUs hold pageblocks, CPUs lease words of 64 frames, free frames are bits, any free is lock-free.".into(),
+        summary: "CPUs lease words of 64 frames, free frames are bits, a scoreboard says which block has which run; no call takes a lock.".into(),
         source: "this project".into(),
     };
-    Catalogue { presets: vec![entry], switches: Vec::new() }
+    Catalogue { presets: vec![entry], ..Catalogue::default() }
 }
 
 /// What can be written behind the name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Options {
-    /// `group=N`: how many CPUs share what they hold.
-    pub group: Option<u16>,
     /// `owned`: a replay owns every CPU, as a kernel does. Simulations and threads own them anyway.
     pub owned: bool,
 }
@@ -51,10 +49,7 @@ impl Options {
                 options.owned = true;
                 continue;
             }
-            let number = part.strip_prefix("group=").ok_or_else(|| part.to_owned())?;
-            let group =
-                number.parse().ok().filter(|&group| group > 0).ok_or_else(|| part.to_owned())?;
-            options.group = Some(group);
+            return Err(part.to_owned());
         }
         Ok(options)
     }
@@ -66,11 +61,6 @@ impl Options {
         }
         Self::parse(name.strip_prefix(NAME)?.strip_prefix(',')?).ok()
     }
-
-    /// Puts them into a configuration. The one place where they meet the allocator.
-    pub fn apply(self, config: Config<'_>) -> Config<'_> {
-        Config { group: self.group, ..config }
-    }
 }
 
 /// Builds it for `machine`; for threads, each of which owns a CPU, or for one that makes all calls.
@@ -80,32 +70,27 @@ pub(super) fn build(
     for_threads: bool,
 ) -> Result<Box<dyn Engine>, String> {
     match (for_threads, options.owned) {
-        (true, _) => build_owned(options, machine, Counting::threads()),
-        (false, true) => build_owned(options, machine, Counting::default()),
+        (true, _) => build_owned(machine, Counting::threads()),
+        (false, true) => build_owned(machine, Counting::default()),
         (false, false) => {
-            Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new())))
+            Ok(Box::new(FreeholdEngine::new(leaked(machine, SingleCpu)?, Vec::new())))
         }
     }
 }
 
 /// On that platform, with every CPU owned.
-fn build_owned<P: Waits>(
-    options: Options,
-    machine: &MachineConfig,
-    platform: P,
-) -> Result<Box<dyn Engine>, String> {
-    let allocator = leaked(options, machine, platform)?;
+fn build_owned<P: Waits>(machine: &MachineConfig, platform: P) -> Result<Box<dyn Engine>, String> {
+    let allocator = leaked(machine, platform)?;
     Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
 }
 
 /// An allocator that is lent for good: 56 KiB for each GiB of the machine, a few machines a
 /// process.
 pub fn leaked<P: Platform + 'static>(
-    options: Options,
     machine: &MachineConfig,
     platform: P,
 ) -> Result<&'static Freehold<'static, P>, String> {
-    with_config(options, machine, |config| {
+    with_config(machine, |config| {
         let allocator = Freehold::leaked(config, platform).map_err(|error| error.to_string())?;
         Ok(&*Box::leak(Box::new(allocator)))
     })
@@ -120,13 +105,13 @@ fn own_all<'a, 'm, P: Platform>(
     owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// The same, for a simulation: a sweep makes many machines, so their memory is given back.
+/// Builds the engine for a simulation, lends it to `run` and gives its memory back: many simulations
+/// make many machines.
 pub(super) fn with_simulated<R>(
-    options: Options,
     machine: &MachineConfig,
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, String> {
-    with_config(options, machine, |config| {
+    with_config(machine, |config| {
         let bytes =
             Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
         let mut metadata = Box::new_uninit_slice(bytes);
@@ -138,7 +123,6 @@ pub(super) fn with_simulated<R>(
 }
 
 fn with_config<R>(
-    options: Options,
     machine: &MachineConfig,
     make: impl FnOnce(&Config<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
@@ -161,7 +145,7 @@ fn with_config<R>(
         .collect();
     let nodes: Vec<_> = (0..machine.cpus).map(|cpu| places[machine.zone_of_cpu(cpu)].0).collect();
     let config = Config { cpu_nodes: &nodes, ..Config::new(machine.cpus, &zones) };
-    make(&options.apply(config))
+    make(&config)
 }
 
 /// Freehold as an engine.
@@ -178,7 +162,6 @@ pub struct FreeholdEngine<'a, 'm, P: Platform> {
 #[derive(Clone, Default)]
 struct Counted {
     counters: Counters,
-    work: [u64; WORK_BUCKETS],
     /// Frees that found their CPU's state in use.
     unseen: u64,
     /// Waits, and nanoseconds of them.
@@ -186,7 +169,7 @@ struct Counted {
     paths: Paths,
 }
 
-count! { Counted: counters work unseen waited paths }
+count! { Counted: counters unseen waited paths }
 
 impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
     /// An allocator and the handles of those of its CPUs that are owned.
@@ -219,56 +202,42 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
         let zone = self.zones();
         let cpus = &totals.cpus;
         let allocs = cpus.total_allocs();
+        let [partly, whole, other_type] = cpus.refills_by_phase;
         let counters = Counters {
             allocs,
             frees: cpus.local_frees + cpus.remote_frees + totals.unattributed_frees,
             failed: cpus.failed,
             pcp_hits: allocs.saturating_sub(cpus.slow),
-            zone_lock_acquisitions: zone.lock_acquisitions,
-            zone_lock_work: zone.lock_work,
-            zone_lock_work_max: zone.lock_work_max,
-            group_lock_acquisitions: totals.group_lock_acquisitions,
-            splits_zone: zone.splits,
             refills: cpus.refills,
-            refills_by_phase: cpus.refills_by_phase,
+            refills_by_phase: [partly, whole, 0, other_type],
             refilled_frames: cpus.refilled_frames,
-            drains: cpus.drains,
-            drained_frames: cpus.drained_frames,
             remote_frees: cpus.remote_frees,
             fallbacks: zone.fallbacks,
+            shared_writes: totals.shared_writes,
             // Neighbouring bits are one run: there is nothing to merge, no list of frames to look
             // at.
             ..Counters::default()
         };
         let (unseen, waited) = (totals.unattributed_frees, self.allocator.platform().waited());
-        let [own, whole, other, other_type] = cpus.refills_by_phase;
         let paths = Paths {
             alloc_in_hand: counters.pcp_hits,
             alloc_slow: cpus.slow,
             refills: cpus.refills,
-            refill_own_group: own,
+            refill_partly_free: partly,
             refill_whole_block: whole,
-            refill_other_group: other,
             refill_other_type: other_type,
             recalls: cpus.recalls,
-            free_own_group: cpus.local_frees,
-            free_other_group: cpus.remote_frees,
+            free_in_hand: cpus.local_frees,
+            free_elsewhere: cpus.remote_frees,
             free_state_in_use: unseen,
-            drains: cpus.drains,
-            group_locks: counters.group_lock_acquisitions,
-            zone_locks: zone.lock_acquisitions,
+            shared_writes: totals.shared_writes,
             heavy_barriers: self.allocator.platform().barriers(),
         };
-        Counted { counters, work: zone.lock_work_histogram, unseen, waited, paths }
+        Counted { counters, unseen, waited, paths }
     }
 
     fn counted_since_start(&self) -> Counted {
-        let now = self.counted();
-        let longest = now.counters.zone_lock_work_max;
-        let mut counted = now.since(&self.before.lock().unwrap_or_else(PoisonError::into_inner));
-        // A maximum cannot be taken apart; that of the set-up counts too.
-        counted.counters.zone_lock_work_max = longest;
-        counted
+        self.counted().since(&self.before.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -338,12 +307,7 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn counters(&self) -> Counters {
-        let Counted { counters, work, .. } = self.counted_since_start();
-        let mut holds = ZoneStats::default();
-        holds.lock_acquisitions = work.iter().sum();
-        holds.lock_work_histogram = work;
-        holds.lock_work_max = counters.zone_lock_work_max;
-        Counters { zone_lock_work_p99: holds.lock_work_p99(), ..counters }
+        self.counted_since_start().counters
     }
 
     fn memory(&self) -> Memory {
@@ -386,18 +350,8 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
-        let Counted { counters, work, .. } = self.counted_since_start();
-        work.into_iter()
-            .enumerate()
-            .filter(|(_, holds)| *holds > 0)
-            .map(|(bucket, holds)| {
-                let from = (1u64 << bucket) / 2;
-                // The last one is open; no hold did more than the longest.
-                let last = bucket == WORK_BUCKETS - 1;
-                let to = if last { u64::MAX } else { (1 << bucket) - 1 };
-                [from, to.min(counters.zone_lock_work_max), holds]
-            })
-            .collect()
+        // There is no lock.
+        Vec::new()
     }
 
     fn paths(&self) -> Option<Paths> {
@@ -427,11 +381,10 @@ impl<P: Waits> Simulated for FreeholdEngine<'_, '_, P> {
     }
 
     fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        let (holds, steps) = self.allocator.zone_lock_counts(zone).unwrap_or_default();
         // Of no zone, or of whichever: in the first one's.
         let first = |count| if zone == 0 { count } else { 0 };
         let changes = first(self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.refills));
-        Marks { holds, steps, changes, barriers: first(self.heavy_barriers()), ..Marks::default() }
+        Marks { changes, barriers: first(self.heavy_barriers()), ..Marks::default() }
     }
 
     fn home(&self, _: Pfn) -> Option<CpuId> {
@@ -443,10 +396,6 @@ impl<P: Waits> Simulated for FreeholdEngine<'_, '_, P> {
     fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
         // Nobody but its owner enters a CPU's state on the way of an allocation or a free.
         self.alloc(cpu, request)
-    }
-
-    fn group(&self, pfn: Pfn) -> Option<CpuId> {
-        self.allocator.holder_of(pfn)
     }
 
     fn heavy_barriers(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! The engines a command line can name, and how a name becomes an engine.
 //!
-//! A name is a preset and, after commas, single changes switched on or off:
-//! `pcp-buddy-fixed,-merge`; behind `freehold`, options: `freehold,group=1`, `freehold,owned`.
+//! A name is a preset or a kernel's version and, after commas, single changes switched on or off:
+//! `pcp-buddy-fixed,-merge`, `6.12,+contig-free`; behind `freehold`, one option: `freehold,owned`.
 
 mod classic;
 mod freehold;
@@ -47,6 +47,8 @@ pub struct Catalogue {
     pub presets: Vec<Entry>,
     /// Changes.
     pub switches: Vec<Entry>,
+    /// The oldest and the newest release of Linux; every one between them is an engine, too.
+    pub kernels: [String; 2],
 }
 
 /// What can be named: the one list that parsing, suggestions and `freehold engines` use.
@@ -95,6 +97,12 @@ pub enum EngineError {
         /// The most similar one there is, if any is similar.
         suggestion: Option<String>,
     },
+    /// A version of Linux that is not among them.
+    #[error("{reason}{LISTED}")]
+    UnknownKernel {
+        /// Which one is nearest, and why.
+        reason: String,
+    },
     /// No switch has that name.
     #[error("there is no switch '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
     UnknownSwitch {
@@ -104,9 +112,7 @@ pub enum EngineError {
         suggestion: Option<String>,
     },
     /// Freehold has no such option.
-    #[error(
-        "freehold has no option '{option}'; write freehold,group=N for N CPUs that share, or freehold,owned{LISTED}"
-    )]
+    #[error("freehold has no option '{option}'; write freehold,owned{LISTED}")]
     UnknownOption {
         /// What was written.
         option: String,
@@ -142,10 +148,12 @@ impl FromStr for EngineSpec {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
         if !known.presets.iter().any(|preset| preset.name == name) {
-            return Err(EngineError::UnknownEngine {
-                name: name.to_owned(),
-                suggestion: similar(name, &known.presets),
-            });
+            classic::kernel(name)
+                .ok_or_else(|| EngineError::UnknownEngine {
+                    name: name.to_owned(),
+                    suggestion: similar(name, &known.presets),
+                })?
+                .map_err(|reason| EngineError::UnknownKernel { reason })?;
         }
         for part in parts {
             let switch = part.strip_prefix(['+', '-']).unwrap_or(part);
@@ -161,13 +169,6 @@ impl FromStr for EngineSpec {
     }
 }
 
-/// What a comparison with the recording kernel must tell from it: other kernels, and
-/// [`RECORDING_KERNEL`] with each of its rules switched off.
-#[must_use]
-pub fn wrong_kernels() -> Vec<EngineSpec> {
-    classic::wrong_kernels(RECORDING_KERNEL).into_iter().map(|text| EngineSpec { text }).collect()
-}
-
 /// Builds an engine that one thread calls.
 ///
 /// # Errors
@@ -177,7 +178,8 @@ pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engin
     build_for(spec, machine, false)
 }
 
-/// The same for real threads, each the only one of its CPU, where `for_threads` says so.
+/// Builds an engine that one thread calls, or real threads, each the only one of its CPU, where
+/// `for_threads` says so.
 pub fn build_for(
     spec: &EngineSpec,
     machine: &MachineConfig,
@@ -202,7 +204,7 @@ pub fn with_simulated<R>(
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, EngineError> {
     let ran = match freehold::Options::of(spec.name()) {
-        Some(options) => freehold::with_simulated(options, machine, run),
+        Some(_) => freehold::with_simulated(machine, run),
         None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
     };
     ran.map_err(|reason| spec.unbuildable(reason))

@@ -9,9 +9,8 @@ pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
     macro_rules! add {
         ($($field:ident)+) => { $(sum.$field.add(&more.$field);)+ };
     }
-    add!(blocks_by_type free_chunks lock_work_histogram managed free free_in_cpus free_blocks lock_acquisitions lock_work);
-    add!(fallbacks mixed splits);
-    sum.lock_work_max = sum.lock_work_max.max(more.lock_work_max);
+    add!(blocks_by_type free_chunks managed free free_in_cpus free_blocks);
+    add!(fallbacks mixed);
     sum
 }
 

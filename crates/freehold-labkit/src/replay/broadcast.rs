@@ -39,7 +39,7 @@ pub(super) fn broadcast(
     mapper: MapperOptions,
     options: ReplayOptions,
     beginning: &Beginning,
-    mut progress: impl FnMut(u64, (u64, u64)),
+    progress: &mut dyn FnMut(u64, (u64, u64)),
 ) -> Result<Broadcast, SourceError> {
     let permits = Permits::new(options.jobs);
     thread::scope(|scope| {
@@ -55,7 +55,7 @@ pub(super) fn broadcast(
             })
             .unzip();
 
-        let decoded = decode(trace, mapper, &senders, &mut progress);
+        let decoded = decode(trace, mapper, &senders, progress);
         // Closing the channels lets the engines finish, also where the trace turned out to be
         // broken.
         drop(senders);
@@ -118,7 +118,7 @@ fn decode(
     trace: &dyn Trace,
     options: MapperOptions,
     senders: &[SyncSender<SharedBatch>],
-    progress: &mut impl FnMut(u64, (u64, u64)),
+    progress: &mut dyn FnMut(u64, (u64, u64)),
 ) -> Result<(TraceFacts, u64), SourceError> {
     let mut reader = trace.open()?;
     let mut mapper = Mapper::new(options);

@@ -27,8 +27,9 @@ pub struct TraceFacts {
     pub wide_frees: u64,
     /// Allocations of frames that were still live: their free is not in the trace.
     pub lost_frees: u64,
-    /// Events of an order that engines have no chunks of; left out for all of them.
-    pub unsupported: u64,
+    /// Requests above order 10, which engines have no chunks of: made as so many of order 10 as
+    /// they have pages for, which need not be neighbours.
+    pub in_parts: u64,
     /// Events of a frame that no chunk of their order can start at; left out.
     pub misaligned: u64,
     /// Frees that went through a batch of folios.

@@ -8,6 +8,7 @@
 //!
 //! Memory is in proportion to what is live at once in the trace, not to its length.
 
+pub mod account;
 pub mod against_kernel;
 mod applier;
 mod broadcast;
@@ -40,7 +41,7 @@ pub use outcome::{EngineOutcome, Sample};
 pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace, each_event};
 pub use survey::{Survey, survey};
 
-use freehold::FrameRange;
+use freehold::{FrameRange, Order};
 use freehold_trace::ticks::Tick;
 use serde::Serialize;
 
@@ -99,6 +100,12 @@ pub struct Machine {
     /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by
     /// the trace's needs) or "given".
     pub origin: Origin,
+    /// Bytes of a page. Every amount of this machine is in such pages.
+    pub page_size: u64,
+    /// The order of a pageblock of the recorded machine; the engines' own is 9.
+    pub pageblock_order: u8,
+    /// Free when the recording began, by the files beside the trace; null without any.
+    pub free_frames_recorded: Option<u64>,
     pub free_frames_begin: u64,
     /// Frames recorded as free that are in use here, since the pageblocks of their type have no
     /// place for them. Not among them: what CPUs held beside chunks of order 10, which begins in
@@ -109,10 +116,15 @@ pub struct Machine {
 
 impl Machine {
     fn new(beginning: &Beginning, memory_frames: u64, cpus: u16) -> Self {
+        let account = beginning.account.as_ref();
         Self {
             memory_frames,
             cpus,
             origin: beginning.origin,
+            page_size: account.map_or(4096, |account| account.page_size),
+            pageblock_order: account
+                .map_or(Order::PAGEBLOCK.get(), |account| account.pageblock_order),
+            free_frames_recorded: account.map(|account| account.free),
             free_frames_begin: beginning
                 .layout
                 .as_ref()
@@ -150,6 +162,8 @@ pub struct Beginning {
     pub origin: Origin,
     /// The zone's contents; `None`: all of it is free.
     pub layout: Option<fill::Layout>,
+    /// What the files beside the trace say of the zone.
+    pub account: Option<account::Account>,
     /// Which of the memory is CMA.
     pub cma: Vec<FrameRange>,
     /// When within a second the periodic work runs, where `ticks` does not say when it ran.
@@ -163,6 +177,7 @@ impl Default for Beginning {
         Self {
             origin: Origin::default(),
             layout: None,
+            account: None,
             cma: Vec::new(),
             tick_phase_ns: TICK_PHASE_NS,
             ticks: None,
@@ -182,10 +197,10 @@ pub fn replay(
     engines: &[NamedEngine],
     memory_frames: u64,
     options: ReplayOptions,
-    progress: impl FnMut(u64, (u64, u64)),
+    mut progress: impl FnMut(u64, (u64, u64)),
 ) -> Result<Replay, SourceError> {
     let mapper = mapper_options(&beginning, survey, options, options.samples.max(1));
-    let done = broadcast::broadcast(trace, engines, mapper, options, &beginning, progress)?;
+    let done = broadcast::broadcast(trace, engines, mapper, options, &beginning, &mut progress)?;
     Ok(Replay {
         survey: survey.clone(),
         replayed: done.replayed,

@@ -13,6 +13,7 @@ pub struct Description {
     /// What to call it: the file's name without folders and ending.
     pub name: String,
     pub format: String,
+    /// The kernel whose meaning its numbers are given: what was asked for, else what it says.
     pub kernel: Option<String>,
     /// CPUs of the machine that recorded it.
     #[serde(skip)]
@@ -38,6 +39,9 @@ pub struct Oddities {
     /// Where the first of them is, with its line or row.
     #[serde(skip)]
     pub first_long_gap: Option<String>,
+    /// What is odd about the trace as a whole.
+    #[serde(skip)]
+    pub notes: Vec<String>,
     /// Lines of other kinds of events passed over.
     pub ignored: u64,
 }

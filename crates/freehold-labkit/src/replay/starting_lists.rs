@@ -71,29 +71,6 @@ pub fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), Sou
     Ok(())
 }
 
-/// Fills in [`RecordedZone::lists`] from zoneinfo and what is asked for: each CPU's count on the
-/// list that its own allocations use least. The kernel's rows are not looked at.
-pub fn assume_unused(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
-    let mut asked: BTreeMap<CpuId, BTreeMap<List, u64>> = BTreeMap::new();
-    each_event(trace, |event| {
-        if let EventKind::Alloc { order, migratetype, .. } = event.kind
-            && let Some(list) = list_of(order, migratetype)
-        {
-            *asked.entry(event.cpu).or_default().entry(list).or_default() += order.frames();
-        }
-    })?;
-    let lists = zone.info.pagesets.iter().map(|set| {
-        let asked = asked.remove(&set.cpu).unwrap_or_default();
-        let least = SELDOM_USED
-            .into_iter()
-            .min_by_key(|list| asked.get(list).copied().unwrap_or(0))
-            .unwrap_or((0, 1));
-        vec![fill(least, set.count >> least.0)]
-    });
-    zone.lists = lists.collect();
-    Ok(())
-}
-
 fn fill((order, kind): List, chunks: u64) -> ListFill {
     ListFill {
         order: Order::new(order).unwrap_or(Order::ZERO),

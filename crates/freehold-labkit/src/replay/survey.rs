@@ -39,7 +39,6 @@ impl Survey {
         }
         let reasons = [
             (facts.misaligned, "at frames that no chunk of their order starts at"),
-            (facts.unsupported, "above order 10"),
             (facts.failed_allocs, "allocations that had failed"),
             (facts.unknown_frees, "frees of frames that it does not allocate"),
         ];
@@ -63,6 +62,15 @@ pub fn survey(
     trace: &dyn Trace,
     warm: bool,
     mut progress: impl FnMut(u64, (u64, u64)),
+) -> Result<Survey, SourceError> {
+    read(trace, warm, &mut progress)
+}
+
+/// [`survey`], compiled once.
+fn read(
+    trace: &dyn Trace,
+    warm: bool,
+    progress: &mut dyn FnMut(u64, (u64, u64)),
 ) -> Result<Survey, SourceError> {
     let mut reader = trace.open()?;
     let mut mapper = Mapper::new(MapperOptions::default());

@@ -1,9 +1,9 @@
 //! Presenting what a replay found out: tables for people, JSON for programs.
 
 pub mod against_kernel;
+mod grid;
 pub mod number;
 pub mod paths;
-pub mod power;
 pub mod table;
 pub mod threads;
 pub mod verdict;

@@ -57,9 +57,9 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// Frames as an amount of memory.
-pub(super) fn memory(frames: u64) -> String {
-    let kib = frames * 4;
+/// Pages of that many bytes as an amount of memory.
+pub fn memory_of(pages: u64, page_size: u64) -> String {
+    let kib = pages.saturating_mul(page_size >> 10);
     match kib {
         0..1024 => format!("{kib} KiB"),
         1024..1_048_576 => format!("{:.1} MiB", kib as f64 / 1024.0),

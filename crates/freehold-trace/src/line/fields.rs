@@ -4,6 +4,7 @@ use freehold::{Migratetype, Order, Pfn};
 
 use super::super::EventKind;
 use super::super::error::Bad;
+use super::super::kernel::TypeNumbers;
 use super::token::{decimal, lossy, next_token, number};
 
 /// The largest frame number of a 64-bit address space with 4 KiB frames.
@@ -76,18 +77,17 @@ impl<'a> Fields<'a> {
     }
 
     /// All of `mm_page_alloc_extfrag`.
-    pub(super) fn extfrag(&self) -> Result<EventKind, Bad> {
-        let types = Migratetype::ALL.len();
+    pub(super) fn extfrag(&self, numbers: &TypeNumbers) -> Result<EventKind, Bad> {
         let fallback = required("fallback_migratetype", self.fallback_migratetype);
         Ok(EventKind::Extfrag {
             pfn: self.pfn()?,
             order: self.order()?,
-            migratetype: self.migratetype(types)?,
+            migratetype: self.list_type(numbers)?,
             fallback_order: order_of(
                 "fallback_order",
                 required("fallback_order", self.fallback_order)?,
             )?,
-            fallback_migratetype: migratetype_of("fallback_migratetype", fallback?, types)?,
+            fallback_migratetype: list_type_of("fallback_migratetype", fallback?, numbers)?,
             change_ownership: truth(
                 "change_ownership",
                 required("change_ownership", self.change_ownership)?,
@@ -95,8 +95,9 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub(super) fn migratetype(&self, types: usize) -> Result<u8, Bad> {
-        migratetype_of("migratetype", required("migratetype", self.migratetype)?, types)
+    /// The type of a list.
+    pub(super) fn list_type(&self, numbers: &TypeNumbers) -> Result<u8, Bad> {
+        list_type_of("migratetype", required("migratetype", self.migratetype)?, numbers)
     }
 }
 
@@ -105,22 +106,29 @@ pub(super) fn required<'a>(name: &str, value: Option<&'a [u8]>) -> Result<&'a [u
 }
 
 pub(super) fn order_of(name: &str, value: &[u8]) -> Result<Order, Bad> {
-    decimal(value).and_then(|order| Order::new(u8::try_from(order).ok()?)).ok_or_else(|| {
+    number(value).and_then(|order| Order::new(u8::try_from(order).ok()?)).ok_or_else(|| {
         Bad::because(format!("{name} `{}` is no order (0 to {})", lossy(value), Order::MAX.get()))
     })
 }
 
-/// A type by number or by name, of the first `types` of them.
-pub(super) fn migratetype_of(name: &str, value: &[u8], types: usize) -> Result<u8, Bad> {
-    let found = match decimal(value) {
-        Some(number) => usize::try_from(number).ok(),
-        None => {
-            Migratetype::ALL.iter().position(|mt| mt.name().as_bytes().eq_ignore_ascii_case(value))
-        }
+/// A type by its name; Reserve is what HighAtomic became.
+pub(super) fn named_type(value: &[u8]) -> Option<Migratetype> {
+    if value.eq_ignore_ascii_case(b"Reserve") {
+        return Some(Migratetype::HighAtomic);
+    }
+    Migratetype::ALL.into_iter().find(|mt| mt.name().as_bytes().eq_ignore_ascii_case(value))
+}
+
+/// A list's type by the kernel's number or by name.
+fn list_type_of(name: &str, value: &[u8], numbers: &TypeNumbers) -> Result<u8, Bad> {
+    let found = match number(value) {
+        Some(number) => numbers.get(number),
+        None => named_type(value),
     };
-    found.filter(|&mt| mt < types).and_then(|mt| u8::try_from(mt).ok()).ok_or_else(|| {
-        Bad::because(format!("{name} `{}` is no type (0 to {})", lossy(value), types - 1))
-    })
+    let most = Migratetype::ALL.len() - 1;
+    found
+        .map(|mt| mt as u8)
+        .ok_or_else(|| Bad::because(format!("{name} `{}` is no type (0 to {most})", lossy(value))))
 }
 
 pub(super) fn truth(name: &str, value: &[u8]) -> Result<bool, Bad> {

@@ -16,6 +16,8 @@ pub(crate) struct Prefix<'a> {
     pub(crate) cpu: CpuId,
     pub(crate) pid: u32,
     pub(crate) ts_ns: u64,
+    /// `ts_ns` is no time but a bare number, which no clock of nanoseconds prints.
+    pub(crate) is_ticks: bool,
     /// The subsystem, printed by perf only.
     pub(crate) system: Option<&'a [u8]>,
     pub(crate) event: &'a [u8],
@@ -108,6 +110,7 @@ fn candidate(line: &[u8], at: usize) -> Result<Prefix<'_>, Option<Bad>> {
         cpu: CpuId::new(u16::try_from(cpu).expect("checked above")),
         pid,
         ts_ns,
+        is_ticks: !token.contains(&b'.'),
         system,
         event,
         wide: rest.len() > rest.trim_ascii_start().len() + 1,
@@ -133,7 +136,7 @@ fn thread_id(before: &[u8]) -> Option<u32> {
 }
 
 /// `Some` if it has the form of a time, `Some(None)` if it does not fit: `seconds.fraction:` in
-/// nanoseconds, or a bare number in the units of the trace's clock.
+/// nanoseconds, or a bare number in units that the trace does not name.
 fn timestamp(token: &[u8]) -> Option<Option<u64>> {
     let text = token.strip_suffix(b":")?;
     if let Some(b'0'..=b'9') = text.strip_prefix(b"-").and_then(|text| text.first()) {

@@ -35,14 +35,16 @@ use parquet::column::reader::ColumnReader;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use super::Event;
 use super::error::TraceError;
 use super::gfp::Translation;
 use super::info::{Compression, Format, TraceInfo};
 use super::input::{Input, guarded};
 use super::integrity::{CHECK_KEY, Checksums, Integrity};
-use super::schema::{COLUMNS, METADATA_KEY, WITH_SUMS};
+use super::kernel::Kernel;
+use super::meaning::{Flags, Meaning};
+use super::schema::{COLUMNS, Column, METADATA_KEY, WITH_SUMS};
 use super::tally::{BATCH, Tally};
+use super::{Event, OpenOptions};
 use column::{ColumnPlace, Scratch, check_codecs, find_columns, read_column};
 use file::{check_footer, description, pages_have_checksums, value_of};
 use row::BadValue;
@@ -57,7 +59,8 @@ pub(super) struct ParquetReader {
     columns: [Option<ColumnPlace>; COLUMNS.len()],
     values: [Vec<u64>; COLUMNS.len()],
     scratch: Scratch,
-    translation: Option<Translation>,
+    meaning: Meaning,
+    kernel: Option<String>,
     integrity: Integrity,
     /// The next row group to open.
     next_group: usize,
@@ -74,20 +77,26 @@ struct Group {
 }
 
 impl ParquetReader {
-    pub(super) fn from_file(path: PathBuf, file: File) -> Result<Self, TraceError> {
+    pub(super) fn from_file(
+        path: PathBuf,
+        file: File,
+        options: OpenOptions,
+    ) -> Result<Self, TraceError> {
         let len =
             file.metadata().map_err(|source| TraceError::Io { path: path.clone(), source })?.len();
-        Self::open(path, Input { bytes: None, file: Some(Arc::new(file)), len })
+        Self::open(path, Input { bytes: None, file: Some(Arc::new(file)), len }, options)
     }
 
-    pub(super) fn from_bytes(path: PathBuf, bytes: &'static [u8]) -> Result<Self, TraceError> {
-        Self::open(
-            path,
-            Input { bytes: Some(Bytes::from_static(bytes)), file: None, len: bytes.len() as u64 },
-        )
+    pub(super) fn from_bytes(
+        path: PathBuf,
+        bytes: &'static [u8],
+        options: OpenOptions,
+    ) -> Result<Self, TraceError> {
+        let len = bytes.len() as u64;
+        Self::open(path, Input { bytes: Some(Bytes::from_static(bytes)), file: None, len }, options)
     }
 
-    fn open(path: PathBuf, input: Input) -> Result<Self, TraceError> {
+    fn open(path: PathBuf, input: Input, options: OpenOptions) -> Result<Self, TraceError> {
         check_footer(&path, &input)?;
         let file = guarded(|| SerializedFileReader::new(input.clone()))
             .map_err(|why| corrupt(&path, "its index", &why))?;
@@ -106,12 +115,12 @@ impl ParquetReader {
         if rows == 0 {
             return Err(TraceError::Empty { path, what: "a Parquet file of 0 rows".into() });
         }
-        let translation = description(&file).and_then(|json| {
-            let bits = json.get("gfp_bits")?.as_object()?;
-            Translation::from_names(
-                bits.iter().filter_map(|(name, bits)| Some((name.as_str(), bits.as_u64()?))),
-            )
-        });
+        let (meaning, kernel) = meaning(&file, options);
+        if matches!(meaning.flags, Flags::Unknown) && columns[Column::GfpFlags as usize].is_some() {
+            let place = "column `gfp_flags`".to_owned();
+            let flags = "and the file names no bits".to_owned();
+            return Err(TraceError::UnknownKernel { path, place, flags });
+        }
         let checksums =
             pages_have_checksums(&file, &input).map_err(|why| corrupt(&path, "its pages", &why))?;
         let integrity =
@@ -129,7 +138,8 @@ impl ParquetReader {
             columns,
             values,
             scratch: Scratch::default(),
-            translation,
+            meaning,
+            kernel,
             integrity,
             next_group: 0,
             group: None,
@@ -148,7 +158,9 @@ impl ParquetReader {
             format: Format::Parquet,
             compression: Compression::None,
             rows: Some(self.rows),
-            kernel: text("kernel"),
+            kernel: self.kernel.clone(),
+            notes: Vec::new(),
+            page_size: number("page_size").filter(|bytes| bytes.is_power_of_two()),
             cpus: number("cpus").and_then(|n| u16::try_from(n).ok()),
             lost_events: number("lost_events"),
             checksums: Some(self.integrity.checksums()),
@@ -265,6 +277,23 @@ impl ParquetReader {
             );
         }
     }
+}
+
+/// What the file's numbers mean, and the kernel that recorded it. A file that names the bits of its
+/// flags has all numbers as those names say, and its types as 6.18 has them.
+fn meaning(file: &SerializedFileReader<Input>, options: OpenOptions) -> (Meaning, Option<String>) {
+    let json = description(file).unwrap_or_default();
+    let said = json.get("kernel").and_then(serde_json::Value::as_str).map(str::to_owned);
+    let known = options.kernel.or_else(|| Kernel::parse(said.as_deref()?));
+    let shown = options.kernel.map(|kernel| format!("Linux {kernel}")).or(said);
+    let bits = json.get("gfp_bits").and_then(serde_json::Value::as_object);
+    let Some(bits) = bits else { return (Meaning::of(known, options.types), shown) };
+    let names = bits.iter().filter_map(|(name, bits)| Some((name.as_str(), bits.as_u64()?)));
+    let flags = match Translation::from_names(names) {
+        Some(translation) => Flags::Other(Box::new(translation)),
+        None => Flags::Own,
+    };
+    (Meaning { flags, is_told: true, ..Meaning::default() }, shown)
 }
 
 fn corrupt(path: &std::path::Path, place: &str, why: &dyn std::fmt::Display) -> TraceError {

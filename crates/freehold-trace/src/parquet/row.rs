@@ -2,8 +2,9 @@
 
 use freehold::{CpuId, Migratetype, Order, Pfn};
 
-use super::super::gfp::{self, Translation};
+use super::super::gfp;
 use super::super::line::{CPU_MAX, PFN_MAX};
+use super::super::meaning::{Flags, Meaning};
 use super::super::schema::{COLUMNS, Column, FLAG_NONE, GFP_NONE, NONE, PFN_FAILED};
 use super::super::{Event, EventKind};
 use super::ParquetReader;
@@ -31,7 +32,7 @@ impl ParquetReader {
         let row = Row {
             values: &self.values,
             i,
-            translation: self.translation.as_ref(),
+            meaning: &self.meaning,
             has_types: self.columns[Column::Migratetype as usize].is_some(),
         };
         let event = row.event()?;
@@ -48,12 +49,15 @@ impl ParquetReader {
     }
 }
 
+const NO_REQUEST: &str = "is no type of a request (0 to 2)";
+const CONTRADICTS: &str = "is not the type that the row's gfp_flags name; --kernel VERSION names a kernel with other numbers";
+
 /// A row of what was decoded last.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     values: &'a [Vec<u64>; COLUMNS.len()],
     i: usize,
-    translation: Option<&'a Translation>,
+    meaning: &'a Meaning,
     /// The file has migratetypes.
     has_types: bool,
 }
@@ -97,7 +101,10 @@ impl Row<'_> {
 
     #[inline]
     fn alloc(self) -> Result<EventKind, BadValue> {
-        let is_request = |mt: u64| mt < Migratetype::PCP.len() as u64;
+        let plain = |mt: u64| {
+            let found = self.meaning.numbers.get(mt).filter(|mt| Migratetype::PCP.contains(mt));
+            found.map(|mt| mt as usize)
+        };
         let pfn = if self.value(Column::Pfn) == PFN_FAILED { None } else { Some(self.pfn()?) };
         let (migratetype, gfp_flags) =
             match (self.value(Column::Migratetype), self.value(Column::GfpFlags)) {
@@ -107,12 +114,19 @@ impl Row<'_> {
                     (gfp::migratetype(gfp_flags) as u8, gfp_flags)
                 }
                 // Without flags: an ordinary request of that type, which may wait.
-                (mt, GFP_NONE) if is_request(mt) => (
-                    mt as u8,
-                    gfp::GFP_KERNEL | [0, gfp::GFP_MOVABLE, gfp::GFP_RECLAIMABLE][mt as usize],
-                ),
-                (mt, gfp_flags) if is_request(mt) => (mt as u8, self.gfp(gfp_flags)?),
-                _ => return Err(self.bad(Column::Migratetype, "is no type of a request (0 to 2)")),
+                (mt, GFP_NONE) => {
+                    let mt = plain(mt).ok_or_else(|| self.bad(Column::Migratetype, NO_REQUEST))?;
+                    let own = [0, gfp::GFP_MOVABLE, gfp::GFP_RECLAIMABLE];
+                    (mt as u8, gfp::GFP_KERNEL | own[mt])
+                }
+                (mt, gfp_flags) => {
+                    let gfp_flags = self.gfp(gfp_flags)?;
+                    let mt = self.meaning.request(mt, gfp_flags).map_err(|_| {
+                        let why = if plain(mt).is_some() { CONTRADICTS } else { NO_REQUEST };
+                        self.bad(Column::Migratetype, why)
+                    })?;
+                    (mt, gfp_flags)
+                }
             };
         Ok(EventKind::Alloc { pfn, order: self.order(Column::Order)?, migratetype, gfp_flags })
     }
@@ -126,9 +140,10 @@ impl Row<'_> {
         } else {
             self.order(Column::FallbackOrder)?
         };
-        let fallback_migratetype = match self.value(Column::FallbackMigratetype) {
-            mt if mt < Migratetype::ALL.len() as u64 => mt as u8,
-            NONE => Migratetype::from_index(usize::from(migratetype))
+        let fallback = self.value(Column::FallbackMigratetype);
+        let fallback_migratetype = match (self.meaning.numbers.get(fallback), fallback) {
+            (Some(mt), _) => mt as u8,
+            (None, NONE) => Migratetype::from_index(usize::from(migratetype))
                 .and_then(|mt| mt.fallbacks().first().copied())
                 .unwrap_or(Migratetype::Movable) as u8,
             _ => return Err(self.bad(Column::FallbackMigratetype, "is no type (0 to 5)")),
@@ -171,11 +186,12 @@ impl Row<'_> {
     /// The type of a list or a block, not of a request.
     #[inline]
     fn list_type(self) -> Result<u8, BadValue> {
-        match self.value(Column::Migratetype) {
-            mt if mt < Migratetype::ALL.len() as u64 => Ok(mt as u8),
+        let number = self.value(Column::Migratetype);
+        match self.meaning.numbers.get(number) {
+            Some(mt) => Ok(mt as u8),
             // Without the column nothing is known; most memory is movable.
-            NONE if !self.has_types => Ok(Migratetype::Movable as u8),
-            _ => Err(self.bad(Column::Migratetype, "is no type (0 to 5)")),
+            None if number == NONE && !self.has_types => Ok(Migratetype::Movable as u8),
+            None => Err(self.bad(Column::Migratetype, "is no type (0 to 5)")),
         }
     }
 
@@ -193,6 +209,9 @@ impl Row<'_> {
     fn gfp(self, value: u64) -> Result<u32, BadValue> {
         let bits = u32::try_from(value)
             .map_err(|_| BadValue::new(Column::GfpFlags, value, "does not fit into 32 bits"))?;
-        Ok(self.translation.map_or(bits, |translation| translation.apply(bits)))
+        Ok(match &self.meaning.flags {
+            Flags::Other(translation) => translation.apply(bits),
+            Flags::Own | Flags::Unknown => bits,
+        })
     }
 }

@@ -21,12 +21,13 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::kernel::Kernel;
 use crate::{OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written, ticks};
 
 pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};
 
-/// The events that a replay and `--against-kernel` need, in group `kmem`.
+/// The events that `freehold replay` and `freehold replay fidelity` need, in group `kmem`.
 pub const EVENTS: [&str; 6] = [
     "mm_page_alloc",
     "mm_page_free",
@@ -97,6 +98,8 @@ pub struct About {
     pub command: Option<String>,
     /// Seconds that were recorded.
     pub seconds: f64,
+    /// Bytes of a page, which no file of `/proc` says.
+    pub page_size: u64,
 }
 
 /// What was written, and where.
@@ -185,15 +188,19 @@ fn convert(
     path: &Path,
     progress: &mut impl FnMut(u64),
 ) -> Result<Written, TraceError> {
-    let mut reader = TraceReader::open(&Source::Path(text.to_owned()), OpenOptions::default())?;
+    let kernel = tracefs::kernel();
+    let options =
+        OpenOptions { kernel: kernel.as_deref().and_then(Kernel::parse), ..OpenOptions::default() };
+    let mut reader = TraceReader::open(&Source::Path(text.to_owned()), options)?;
     let mut extra = serde_json::Map::new();
     if let Some(command) = &about.command {
         extra.insert("command".into(), command.clone().into());
     }
     extra.insert("recorded_seconds".into(), about.seconds.into());
+    extra.insert("page_size".into(), about.page_size.into());
     let meta = TraceMeta {
         name: about.name.clone(),
-        kernel: tracefs::kernel(),
+        kernel,
         cpus: reader.info().cpus,
         lost_events: Some(lost),
         extra,

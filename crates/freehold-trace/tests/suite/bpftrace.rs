@@ -9,6 +9,9 @@ use freehold_trace::{Event, EventKind, OpenOptions, Source, TraceReader};
 const SCRIPT: &str = include_str!("../../scripts/page-events.bt");
 const GUIDE: &str = include_str!("../../../../docs/recording.md");
 
+/// What `BEGIN` prints, of a kernel.
+const HEADER: &str = "# Linux version 6.18.0 (builder@host) #1 SMP\n";
+
 /// The format of the `printf` in the probe `name`.
 fn format_of(name: &str) -> String {
     let probe = SCRIPT
@@ -43,8 +46,7 @@ fn read(text: &str) -> (Vec<Event>, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.txt");
     fs::write(&path, text).unwrap();
-    let mut reader =
-        TraceReader::open(&Source::Path(path), OpenOptions { skip_bad: false }).unwrap();
+    let mut reader = TraceReader::open(&Source::Path(path), OpenOptions::default()).unwrap();
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while reader.next_batch(&mut batch).unwrap() {
         all.append(&mut batch);
@@ -57,7 +59,8 @@ fn what_the_script_prints_is_read() {
     let (alloc, free) = (format_of("mm_page_alloc"), format_of("mm_page_free"));
     let text = [
         // Without -q it says so on standard output.
-        "Attaching 2 probes...\n".to_owned(),
+        "Attaching 3 probes...\n".to_owned(),
+        HEADER.to_owned(),
         print(&alloc, &[4242, 1, 7992, 7, 1_846_963, 0, 1, 0x0014_0dca]),
         // An allocation that failed: frame -1.
         print(&alloc, &[4242, 1, 7992, 8, u64::MAX, 9, 1, 0x0014_0dca]),
@@ -87,12 +90,21 @@ fn what_the_script_prints_is_read() {
 }
 
 #[test]
+fn the_script_says_which_kernel_it_is() {
+    let (_, begin) = SCRIPT.split_once("BEGIN\n{\n").expect("a first probe");
+    assert!(begin.starts_with("\tprintf(\"# \");\n\tcat(\"/proc/version\");\n}"));
+    let alloc = print(&format_of("mm_page_alloc"), &[1, 0, 5, 7, 9, 0, 1, 0x6200ca]);
+    let (events, _) = read(&format!("# Linux version 4.18.0-80.el8 (x)\n{alloc}"));
+    assert!(matches!(events[0].kind, EventKind::Alloc { gfp_flags: 0x10_0cca, .. }));
+}
+
+#[test]
 fn the_guide_shows_lines_as_the_script_prints_them() {
     let (_, rest) = GUIDE.split_once("Its lines:\n\n```text\n").expect("the lines");
     let (lines, _) = rest.split_once("```").unwrap();
     let alloc =
         print(&format_of("mm_page_alloc"), &[4242, 1, 7992, 7, 1_846_963, 0, 1, 0x0014_0dca]);
     let free = print(&format_of("mm_page_free"), &[4242, 0, 7992, 91, 1_846_963, 0]);
-    assert_eq!(lines, format!("{alloc}{free}"));
+    assert_eq!(lines, format!("{HEADER}{alloc}{free}"));
     assert_eq!(read(lines).0.len(), 2);
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use freehold::{CpuId, Order, Pfn};
+use freehold_trace::kernel::Kernel;
 use freehold_trace::{
     Event, EventKind, Format, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter,
 };
@@ -13,8 +14,9 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 
-const STRICT: OpenOptions = OpenOptions { skip_bad: false };
-const SKIP_BAD: OpenOptions = OpenOptions { skip_bad: true };
+const STRICT: OpenOptions = OpenOptions { skip_bad: false, kernel: Some(Kernel::OWN), types: None };
+const SKIP_BAD: OpenOptions =
+    OpenOptions { skip_bad: true, kernel: Some(Kernel::OWN), types: None };
 
 fn read_all(path: &Path, options: OpenOptions) -> Result<(Vec<Event>, TraceReader), TraceError> {
     let mut reader = TraceReader::open(&Source::Path(path.to_owned()), options)?;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::panic::catch_unwind;
 
 use freehold::{CpuId, Order, Pfn};
+use freehold_trace::kernel::Kernel;
 use freehold_trace::{
     Checksums, Event, EventKind, OpenOptions, Source, TraceError, TraceMeta, TraceReader,
     TraceWriter,
@@ -13,7 +14,10 @@ use freehold_trace::{
 /// Reads the whole of it, whatever it is. The bytes are leaked, which a test may do.
 fn read(bytes: Vec<u8>, skip_bad: bool) -> Result<usize, TraceError> {
     let source = Source::Bytes { name: "damaged".into(), bytes: bytes.leak() };
-    let mut reader = TraceReader::open(&source, OpenOptions { skip_bad })?;
+    let mut reader = TraceReader::open(
+        &source,
+        OpenOptions { skip_bad, kernel: Some(Kernel::OWN), types: None },
+    )?;
     let (mut batch, mut events) = (Vec::new(), 0);
     while reader.next_batch(&mut batch)? {
         events += batch.len();
@@ -62,7 +66,10 @@ fn parquet(rows: u64) -> Vec<u8> {
 /// Everything that a replay's figures are made of.
 fn contents(bytes: Vec<u8>, skip_bad: bool) -> Result<(Option<u16>, Vec<Event>), TraceError> {
     let source = Source::Bytes { name: "damaged".into(), bytes: bytes.leak() };
-    let mut reader = TraceReader::open(&source, OpenOptions { skip_bad })?;
+    let mut reader = TraceReader::open(
+        &source,
+        OpenOptions { skip_bad, kernel: Some(Kernel::OWN), types: None },
+    )?;
     let (mut batch, mut events) = (Vec::new(), Vec::new());
     while reader.next_batch(&mut batch)? {
         events.extend_from_slice(&batch);

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use freehold::{Migratetype, Order};
+use freehold_trace::kernel::Kernel;
 use freehold_trace::{
     EventKind, Format, OpenOptions, Source, TraceError, TraceReader, buddyinfo, gfp, zoneinfo,
 };
@@ -165,8 +166,11 @@ fn text_and_parquet_of_one_recording_agree() {
             other => panic!("{}: {other:?}", path.display()),
         }
 
-        let mut text =
-            TraceReader::open(&Source::from_arg(&path), OpenOptions { skip_bad: true }).unwrap();
+        let mut text = TraceReader::open(
+            &Source::from_arg(&path),
+            OpenOptions { skip_bad: true, kernel: Some(Kernel::OWN), types: None },
+        )
+        .unwrap();
         let mut parquet = open(&folder.join(format!("{}.parquet", text.info().name)));
         let (mut from_text, mut from_parquet) = (Vec::new(), Vec::new());
         assert!(text.next_batch(&mut from_text).unwrap());
@@ -210,8 +214,8 @@ fn every_description_of_memory_parses() {
                 (types.pageblock_order, types.blocks.len(), types.free.len()),
                 (Order::PAGEBLOCK, 3, 15)
             );
-            assert_eq!(types.blocks[2].blocks[Migratetype::Cma.index()], 0);
-            assert!(types.blocks[2].blocks.iter().sum::<u64>() > 1000);
+            assert_eq!(types.blocks[2].of(Migratetype::Cma), 0);
+            assert!(types.blocks[2].total() > 1000);
         }
         for path in files(&folder, &format!(".buddyinfo.{end}")) {
             let zones = buddyinfo::read_buddyinfo(&path).unwrap();

@@ -1,13 +1,16 @@
 //! Making an area: addresses, frames from the largest orders on, one mapping a run.
 
-use freehold::{FrameRange, Migratetype, Order, Pfn};
+use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
 
 use super::{BULK, Kind, POP, PURGES, Vmalloc};
 use crate::area::{Layout, VmallocError};
 use crate::primitive::Plain;
 use crate::runs::{NoNode, Runs};
 use crate::stats::count;
-use crate::{Access, FrameAllocator, MapError, Mmu, Vpn, VpnRange};
+use crate::{Access, Frames, MapError, Mmu, Vpn, VpnRange};
+
+/// What areas are made of where no larger chunk will do.
+const SINGLE: Request = Request::new(Order::ZERO, Migratetype::Unmovable);
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// An area of fresh frames, mapped.
@@ -19,11 +22,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// # Errors
     ///
     /// See [`VmallocError`]; nothing has changed then.
-    pub fn vmalloc(
-        &self,
-        frames: &impl FrameAllocator,
-        layout: Layout,
-    ) -> Result<Vpn, VmallocError> {
+    pub fn vmalloc(&self, frames: &impl Frames, layout: Layout) -> Result<Vpn, VmallocError> {
         let mut result = self.vmalloc_once(frames, layout);
         for _ in 0..PURGES {
             let wants = matches!(
@@ -42,11 +41,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         result
     }
 
-    fn vmalloc_once(
-        &self,
-        frames: &impl FrameAllocator,
-        layout: Layout,
-    ) -> Result<Vpn, VmallocError> {
+    fn vmalloc_once(&self, frames: &impl Frames, layout: Layout) -> Result<Vpn, VmallocError> {
         let huge = Order::PAGEBLOCK.frames();
         if layout.huge && layout.pages >= huge {
             if let Some(pages) = layout.pages.checked_next_multiple_of(huge) {
@@ -69,7 +64,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
 
     fn vmalloc_with(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         layout: Layout,
         base: Order,
     ) -> Result<Vpn, VmallocError> {
@@ -99,7 +94,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
 
     fn push(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         runs: &mut Runs,
         pfn: Pfn,
         len: u64,
@@ -116,7 +111,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// Allocates `left` frames, and counts them down: see the module's documentation for the rule.
     fn fill(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         runs: &mut Runs,
         left: &mut u64,
         base: Order,
@@ -126,7 +121,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let mut large = cap;
         while large > base && *left > 0 {
             count(&self.counters.large_allocs, 1);
-            let Ok(pfn) = frames.alloc(large, Migratetype::Unmovable) else {
+            let Ok(pfn) = frames.alloc(Request::new(large, Migratetype::Unmovable)) else {
                 count(&self.counters.large_failures, 1);
                 cap = Order::new(large.get() - 1).unwrap_or(Order::ZERO);
                 large = cap;
@@ -140,9 +135,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             let mut bulk = [Pfn::new(0); BULK];
             while *left > 0 {
                 let want = (*left).min(BULK as u64) as usize;
-                let got = frames
-                    .alloc_bulk(Migratetype::Unmovable, &mut bulk[..want])
-                    .map_err(VmallocError::Alloc)?;
+                let got =
+                    frames.alloc_bulk(SINGLE, &mut bulk[..want]).map_err(VmallocError::Alloc)?;
                 for (i, pfn) in bulk[..got].iter().enumerate() {
                     if let Err(error) = self.push(frames, runs, *pfn, 1) {
                         for pfn in &bulk[i + 1..got] {
@@ -157,7 +151,9 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         }
         while *left > 0 {
             count(&self.counters.large_allocs, u64::from(base > Order::ZERO));
-            let pfn = frames.alloc(base, Migratetype::Unmovable).map_err(VmallocError::Alloc)?;
+            let pfn = frames
+                .alloc(Request::new(base, Migratetype::Unmovable))
+                .map_err(VmallocError::Alloc)?;
             self.push(frames, runs, pfn, base.frames())?;
             *left -= base.frames();
         }

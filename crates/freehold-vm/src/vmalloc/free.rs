@@ -8,7 +8,7 @@ use crate::frames::free_what_can_be;
 use crate::primitive::Plain;
 use crate::runs::{NoNode, Runs};
 use crate::stats::count;
-use crate::{Flush, FlushBatch, FlushKind, FrameAllocator, Mmu, Vpn, VpnRange};
+use crate::{Flush, FlushBatch, FlushKind, Frames, Mmu, Vpn, VpnRange};
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub(super) fn unmap_and_flush(&self, range: VpnRange) -> Result<(), VmallocError> {
@@ -27,7 +27,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// starts at `area`.
     pub(crate) fn free_runs(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         mut runs: Runs,
         mut area: Option<Vpn>,
     ) -> Result<(), FreeError> {
@@ -105,7 +105,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// # Errors
     ///
     /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
-    pub fn vfree(&self, frames: &impl FrameAllocator, start: Vpn) -> Result<(), VmallocError> {
+    pub fn vfree(&self, frames: &impl Frames, start: Vpn) -> Result<(), VmallocError> {
         let (range, runs) = self.claim(start, Kind::Owned)?;
         if self.lazy_max.get() > 0 {
             return self.free_later(frames, range, runs);
@@ -124,11 +124,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// # Errors
     ///
     /// The first, as of [`Vmalloc::vfree`]; all other areas have been freed nevertheless.
-    pub fn vfree_many(
-        &self,
-        frames: &impl FrameAllocator,
-        starts: &[Vpn],
-    ) -> Result<(), VmallocError> {
+    pub fn vfree_many(&self, frames: &impl Frames, starts: &[Vpn]) -> Result<(), VmallocError> {
         let mut result = Ok(());
         for starts in starts.chunks(crate::BATCH) {
             let mut batch = FlushBatch::new();
@@ -178,7 +174,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
     pub fn unmap_part(
         &self,
-        frames: &impl FrameAllocator,
+        frames: &impl Frames,
         start: Vpn,
         range: VpnRange,
     ) -> Result<(), VmallocError> {

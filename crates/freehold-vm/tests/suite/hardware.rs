@@ -92,7 +92,7 @@ fn software_entries_are_unused(vm: &Vm<'_, Hardware>) {
 
 #[test]
 fn bits_that_hardware_sets_are_found() {
-    for path in [UnmapPath::Batched, UnmapPath::PageByPageDeferred, UnmapPath::PageByPage] {
+    for path in UnmapPath::ALL {
         let fh = frames(8, 1);
         let vm = vm(Hardware::new(), 8, 1, PAGES as u64, 64);
         vm.set_unmap_path(path);

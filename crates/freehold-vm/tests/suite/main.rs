@@ -12,4 +12,5 @@ mod purge;
 mod refused;
 mod space;
 mod threads;
+mod unmap_paths;
 mod vmalloc;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
 
 use crate::common::*;
-use freehold::{AllocError, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Threads};
+use freehold::{AllocError, FrameRange, FreeError, Freehold, Order, Pfn, Request, Threads};
 use freehold_vm::{
-    Access, Entry, Fault, Flush, FrameAllocator, MapError, Mmu, Slots, SoftMmu, SpaceId, UnmapPath,
-    Vm, VmError, Vpn, VpnRange, WriteFault,
+    Access, Entry, Fault, Flush, Frames, MapError, Mmu, Slots, SoftMmu, SpaceId, UnmapPath, Vm,
+    VmError, Vpn, VpnRange, WriteFault,
 };
 
 /// Where a call is stopped.
@@ -91,20 +91,20 @@ impl Mmu for Stopping {
 /// A page allocator that runs something else before it hands out the next frames.
 struct Slow(&'static Freehold<'static, Threads>, Mutex<Option<Hook>>);
 
-impl FrameAllocator for Slow {
-    fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+impl Frames for Slow {
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
         let hook = self.1.lock().unwrap().take();
         hook.into_iter().for_each(|hook| hook());
-        FrameAllocator::alloc(&self.0, order, migratetype)
+        Frames::alloc(&self.0, request)
     }
-    fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
-        FrameAllocator::alloc_bulk(&self.0, migratetype, out)
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        Frames::alloc_bulk(&self.0, request, out)
     }
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        FrameAllocator::free(&self.0, pfn, order)
+        Frames::free(&self.0, pfn, order)
     }
     fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-        FrameAllocator::free_range(&self.0, range)
+        Frames::free_range(&self.0, range)
     }
 }
 
@@ -235,7 +235,7 @@ fn a_write_fault_that_cannot_be_resolved_leaves_the_page() {
     let denied = Err(VmError::Fault(Fault::AccessDenied));
     assert_eq!(vm.write_fault(&slow, A, vpn(0), |_, _| panic!("for nothing")), denied);
     assert_eq!(entry(vm, A, 0), old);
-    // The same, after it was copied.
+    // Once more, after it was copied.
     vm.protect(A, pages(0, 1), Access::ReadWrite).unwrap();
     let protect = |_, _| vm.protect(A, pages(0, 1), Access::Read).unwrap();
     assert_eq!(vm.write_fault(fh, A, vpn(0), protect), denied);

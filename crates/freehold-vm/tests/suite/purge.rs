@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use crate::common::*;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 use freehold_vm::{
-    Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId,
-    Vmalloc, VmallocError, Vpn, VpnRange,
+    Access, Flush, Frames, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
+    VmallocError, Vpn, VpnRange,
 };
 
 const KERNEL: SpaceId = SpaceId::new(0);
@@ -51,7 +51,7 @@ fn one_flush_serves_as_many_frees_as_the_limit_allows() {
     // And their frames, 104 and 100 neighbours, are freed as one run each.
     assert_eq!(mem.take(), (0, 0, 2));
     assert_all_free(&fh);
-    // The same without: a flush for each.
+    // Without it, a flush for each.
     let vm = vmalloc(SoftMmu::<1>::new(), 6000, 200, 400);
     for start in (0..51).map(|_| vm.vmalloc(&fh, Layout::pages(4)).unwrap()).collect::<Vec<_>>() {
         vm.vfree(&fh, start).unwrap();
@@ -113,12 +113,12 @@ impl Mmu for &Tlbs {
 /// The page allocator, which takes no frame back that a CPU may still reach.
 struct Unreachable<'a, A>(&'a Tlbs, A);
 
-impl<A: FrameAllocator> FrameAllocator for Unreachable<'_, A> {
-    fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.1.alloc(order, migratetype)
+impl<A: Frames> Frames for Unreachable<'_, A> {
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        self.1.alloc(request)
     }
-    fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.1.alloc_bulk(migratetype, out)
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.1.alloc_bulk(request, out)
     }
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.free_range(FrameRange::new(pfn, order.frames()).unwrap())

@@ -71,7 +71,7 @@ fn a_mapping_that_fails_half_way_is_undone() {
     vm.put(&fh, folio.pfn()).unwrap();
     assert_all_free(&fh);
 
-    // The same, where the second table has something already.
+    // Once more, where the second table has something already.
     let (fh, vm) = machine(SoftMmu::<1>::new(), 8, 1);
     vm.add_vma(SPACE, pages(0, 1024), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(515), Order::ZERO, Access::ReadWrite).unwrap();

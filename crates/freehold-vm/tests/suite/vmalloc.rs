@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use crate::common::*;
-use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
+use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 use freehold_vm::{
-    Access, Flush, FrameAllocator, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId,
-    Vmalloc, VmallocError, Vpn, VpnRange, free_array,
+    Access, Flush, Frames, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
+    VmallocError, Vpn, VpnRange, free_array,
 };
 use proptest::prelude::*;
 
@@ -95,9 +95,9 @@ impl Mmu for &World {
 }
 
 /// The page allocator of that machine.
-struct Frames<'a, A>(&'a World, A);
+struct Guarded<'a, A>(&'a World, A);
 
-impl<A: FrameAllocator> Frames<'_, A> {
+impl<A: Frames> Guarded<'_, A> {
     fn check_free(&self, range: FrameRange) {
         let mut state = self.0.0.lock().unwrap();
         state.frees += 1;
@@ -108,17 +108,17 @@ impl<A: FrameAllocator> Frames<'_, A> {
     }
 }
 
-impl<A: FrameAllocator> FrameAllocator for Frames<'_, A> {
-    fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+impl<A: Frames> Frames for Guarded<'_, A> {
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
         let mut state = self.0.0.lock().unwrap();
-        state.asked.push(order.get());
-        if state.most.is_some_and(|most| order.get() > most) {
-            return Err(AllocError::NoMemory { order });
+        state.asked.push(request.order().get());
+        if state.most.is_some_and(|most| request.order().get() > most) {
+            return Err(AllocError::NoMemory { order: request.order() });
         }
         drop(state);
-        self.1.alloc(order, migratetype)
+        self.1.alloc(request)
     }
-    fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
         let mut state = self.0.0.lock().unwrap();
         if !state.singles.is_empty() {
             let n = out.len().min(state.singles.len());
@@ -127,7 +127,7 @@ impl<A: FrameAllocator> FrameAllocator for Frames<'_, A> {
             return Ok(n);
         }
         drop(state);
-        self.1.alloc_bulk(migratetype, out)
+        self.1.alloc_bulk(request, out)
     }
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.check_free(FrameRange::new(pfn, order.frames()).unwrap());
@@ -172,7 +172,7 @@ proptest! {
     fn agrees_with_a_model(steps in prop::collection::vec(step(), 1..120)) {
         let world = World::default();
         let fh = frames(12, 1);
-        let mem = Frames(&world, &fh);
+        let mem = Guarded(&world, &fh);
         // Few nodes and few pages, so that they run out, too.
         let vm = vmalloc(&world, 6000, 40, 300);
         // Each area: its start, and for each page the frame that it must show.
@@ -281,7 +281,7 @@ proptest! {
     }
 }
 
-/// Which orders are asked for, from the table of spec 2.10.
+/// Which orders are asked for: the largest that fits what is left, from the largest on.
 #[test]
 fn allocation_takes_the_largest_orders_first() {
     let table: [(u64, &[u8]); 8] = [
@@ -298,16 +298,16 @@ fn allocation_takes_the_largest_orders_first() {
         let world = World::default();
         let fh = frames(16, 1);
         let vm = vmalloc(&world, 6000, 4, 64);
-        let start = vm.vmalloc(&Frames(&world, &fh), Layout::pages(pages)).unwrap();
+        let start = vm.vmalloc(&Guarded(&world, &fh), Layout::pages(pages)).unwrap();
         assert_eq!(world.0.lock().unwrap().asked, orders, "{pages} pages");
-        vm.vfree(&Frames(&world, &fh), start).unwrap();
+        vm.vfree(&Guarded(&world, &fh), start).unwrap();
         assert_all_free(&fh);
     }
     // Above order 10 the cap holds.
     let world = World::default();
     let fh = frames(32, 1);
     let vm = vmalloc(&world, 9000, 4, 64);
-    vm.vmalloc(&Frames(&world, &fh), Layout::pages(5000)).unwrap();
+    vm.vmalloc(&Guarded(&world, &fh), Layout::pages(5000)).unwrap();
     assert_eq!(
         world.0.lock().unwrap().asked,
         [10, 10, 10, 10, 9, 8, 7, 3],
@@ -322,7 +322,7 @@ fn a_failed_order_lowers_the_cap_for_good() {
     let fh = frames(16, 1);
     let vm = vmalloc(&world, 6000, 4, 64);
     world.0.lock().unwrap().most = Some(2);
-    vm.vmalloc(&Frames(&world, &fh), Layout::pages(100)).unwrap();
+    vm.vmalloc(&Guarded(&world, &fh), Layout::pages(100)).unwrap();
     let mut expected = vec![6, 5, 4, 3];
     expected.extend([2; 25]);
     assert_eq!(world.0.lock().unwrap().asked, expected);
@@ -414,7 +414,7 @@ fn frames_in_any_order_are_freed_as_the_fewest_runs() {
             state.singles = (0..128).map(|i| Pfn::new(first.get() + at(i))).collect();
         }
         let vm = vmalloc(&world, 6000, 4, 200);
-        let mem = Frames(&world, &fh);
+        let mem = Guarded(&world, &fh);
         let start = vm.vmalloc(&mem, Layout::pages(128)).unwrap();
         assert_eq!(vm.stats().maps, 128);
         vm.vfree(&mem, start).unwrap();
@@ -444,7 +444,7 @@ fn many_areas_are_freed_with_one_flush() {
 fn huge_mappings_use_pageblocks_and_do_without_where_there_are_none() {
     let world = World::default();
     let fh = frames(16, 1);
-    let mem = Frames(&world, &fh);
+    let mem = Guarded(&world, &fh);
     let vm = vmalloc(&world, 8000, 8, 64);
     // Below 2 MiB: as always.
     vm.vmalloc(&mem, Layout::pages(256).huge(true)).unwrap();
@@ -552,5 +552,18 @@ fn threads_never_get_the_same_pages() {
             });
         }
     });
+    assert_all_free(&fh);
+}
+
+#[test]
+fn addresses_come_back_and_are_given_out_again() {
+    let (fh, _) = machine(SoftMmu::<1>::new(), 16, 1);
+    // Room for some ten areas, each with its guard page.
+    let vm = vmalloc(SoftMmu::<1>::new(), 64, 16, 64);
+    for i in 0..100 {
+        let start =
+            vm.vmalloc(&fh, Layout::pages(4)).unwrap_or_else(|error| panic!("area {i}: {error:?}"));
+        vm.vfree(&fh, start).unwrap();
+    }
     assert_all_free(&fh);
 }

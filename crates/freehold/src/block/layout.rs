@@ -1,10 +1,10 @@
 //! The layout of the metadata: typed slices in the caller's memory. The only unsafe code of the
-//! crate but for the lock of feature `conformance`.
+//! crate.
 //!
 //! ```text
-//! | CpuState ... | Cursors ... | Group ... | Zone ... | sections | bitmap words | ... | Line ... | Head ... | Links ... |
-//!   each slice aligned to its type; all written at once                               | [`Blocks`]: written section by
-//!                                                                                       section, on first use
+//! | CpuState ... | Cursors ... | Zone ... | bitmap words | ... | sections | Line ... | Head ... | Rows ... |
+//!   each slice aligned to its type; all written at once           | [`Blocks`]: written section by section,
+//!                                                                   on first use
 //! ```
 //!
 //! One function lays it out and both [`Freehold::metadata_size`](crate::Freehold::metadata_size)
@@ -15,8 +15,11 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::words::{Head, Line, Links};
-use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use super::NONE;
+use super::words::{Head, Line};
+use crate::primitive::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
+use crate::zone::board::Rows;
 
 /// The alignment that the start of the metadata is brought to.
 pub(crate) const ALIGN: usize = 128;
@@ -92,14 +95,18 @@ impl<'m> LayoutBuilder<'m> {
         &[]
     }
 
-    /// Places the blocks' metadata, which nobody writes yet.
-    pub(crate) fn take_blocks(&mut self, n: usize) -> Blocks<'m> {
+    /// Places the metadata of the blocks of so many sections, which nobody writes yet, of a span of
+    /// `span` sections.
+    pub(crate) fn take_blocks(&mut self, span: usize, sections: usize) -> Blocks<'m> {
+        let blocks = sections * SECTION_BLOCKS as usize;
         Blocks {
-            lines: self.reserve(n),
-            heads: self.reserve(n),
-            links: self.reserve(n),
-            len: n as u32,
-            ready: AtomicU32::new(0),
+            slots: self.take(span, |_| AtomicU32::new(NO_SLOT)),
+            ready: self.take(sections, |_| AtomicBool::new(false)),
+            lines: self.reserve(blocks),
+            heads: self.reserve(blocks),
+            rows: self.reserve(sections),
+            sections: sections as u32,
+            claimed: AtomicU32::new(0),
             region: PhantomData,
         }
     }
@@ -155,24 +162,49 @@ impl<'m> WordCell<'m> {
     }
 }
 
-/// The metadata of all blocks, set up from the first one on, a section at a time.
+/// No section has that slot: nothing of the section was ever used.
+const NO_SLOT: u32 = NONE >> 6;
+/// Somebody is setting the section up.
+const SETTING_UP: u32 = NO_SLOT - 1;
+
+/// What came of setting a section up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SetUp {
+    /// It is set up.
+    Done,
+    /// Somebody else is at it.
+    Elsewhere,
+    /// There is no room.
+    Full,
+}
+
+/// The metadata of all blocks, by sections of [`SECTION_BLOCKS`], and which section has which of it.
+///
+/// Who sets a section up marks it first, so there is one to each section; several sections may be
+/// set up at the same time.
 pub(crate) struct Blocks<'m> {
+    /// For each section of the span where its blocks are; written here alone, a slot only when all
+    /// of it has been written.
+    slots: &'m [AtomicU32],
+    /// Which slots have been written.
+    ready: &'m [AtomicBool],
     lines: NonNull<Line>,
     heads: NonNull<Head>,
-    links: NonNull<Links>,
-    len: u32,
-    /// Blocks whose metadata has been written. Only grows.
-    ready: AtomicU32,
+    rows: NonNull<Rows>,
+    /// Slots there are.
+    sections: u32,
+    /// Slots given to a section. Only grows.
+    claimed: AtomicU32,
     region: PhantomData<&'m mut [MaybeUninit<u8>]>,
 }
 
-// SAFETY: it hands out shared references to `Line`, `Head` and `Links` only, which consist of
+// SAFETY: it hands out shared references to `Line`, `Head` and `Rows` only, which consist of
 // atomics, and the memory behind them is borrowed for 'm.
 unsafe impl Sync for Blocks<'_> {}
 // SAFETY: as above; nothing in it belongs to a thread.
 unsafe impl Send for Blocks<'_> {}
 
-/// A block whose metadata is set up. Made by [`Blocks`] only, whose `ready` never shrinks.
+/// A block whose metadata is set up. Made by [`Blocks`] only, which never takes a slot back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Index(u32);
 
@@ -183,59 +215,86 @@ impl Index {
     }
 }
 
-#[cfg(feature = "conformance")]
-impl Blocks<'_> {
-    /// Where lines, heads and links begin, and how many there is room for.
-    pub(crate) fn bases(&self) -> (*const Line, *const Head, *const Links, usize) {
-        (self.lines.as_ptr(), self.heads.as_ptr(), self.links.as_ptr(), self.len as usize)
-    }
-}
-
 impl<'m> Blocks<'m> {
-    /// Blocks there is room for.
-    pub(crate) fn len(&self) -> u32 {
-        self.len
+    /// Sections there is room for.
+    pub(crate) fn room(&self) -> u32 {
+        self.sections
     }
 
-    /// Blocks set up.
-    pub(crate) fn ready(&self) -> u32 {
-        // Acquire: pairs with `set_up`.
-        self.ready.load(Ordering::Acquire)
+    /// A block by its section, counted from the first of the span, and its place there.
+    #[inline(always)]
+    pub(crate) fn locate(&self, section: u64, in_section: u32) -> Option<Index> {
+        // Compared as 64 bits: a 32-bit index would take a frame for another one.
+        if section >= self.slots.len() as u64 {
+            return None;
+        }
+        // Acquire: pairs with `set_up`. A plain load on x86.
+        let slot = self.slots[section as usize].load(Ordering::Acquire);
+        (slot < self.sections)
+            .then_some(Index(slot << SECTION_BLOCKS_LOG | in_section % SECTION_BLOCKS as u32))
     }
 
     /// The block of that number, if it is set up.
     #[inline(always)]
     pub(crate) fn index(&self, raw: u32) -> Option<Index> {
-        (raw < self.ready()).then_some(Index(raw))
+        // Acquire: pairs with `set_up`.
+        let ready = self.ready.get((raw >> SECTION_BLOCKS_LOG) as usize)?.load(Ordering::Acquire);
+        ready.then_some(Index(raw))
     }
 
-    /// Sets up the next `n` blocks, or none where there is no room; returns the first. One caller
-    /// at a time.
-    pub(crate) fn set_up(&self, n: u32, number: impl Fn(u32) -> u32) -> Option<u32> {
-        let first = self.ready();
-        if self.len - first < n {
-            return None;
+    /// All blocks that are set up, in no order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Index> + '_ {
+        // Relaxed: whoever claims one later is not waited for.
+        let slots = 0..self.claimed.get().min(self.sections);
+        slots.flat_map(|slot| {
+            let first = slot << SECTION_BLOCKS_LOG;
+            (first..first + SECTION_BLOCKS as u32).filter_map(|raw| self.index(raw))
+        })
+    }
+
+    /// Sets a section up, whose first block has the number `number`. Writes some 7 KiB.
+    pub(crate) fn set_up(&self, section: u64, number: u32) -> SetUp {
+        let Some(entry) = usize::try_from(section).ok().and_then(|at| self.slots.get(at)) else {
+            return SetUp::Full;
+        };
+        // Acquire: see `locate`. Relaxed: whoever marks it writes what nobody reads before it is
+        // published.
+        let marked =
+            entry.compare_exchange(NO_SLOT, SETTING_UP, Ordering::Relaxed, Ordering::Acquire);
+        match marked {
+            Ok(_) => {}
+            Err(SETTING_UP) => return SetUp::Elsewhere,
+            Err(_) => return SetUp::Done,
         }
-        for i in 0..n {
-            let at = (first + i) as usize;
-            // SAFETY: `at` is below `len`, for which `take_blocks` reserved room in each of the
-            // three; nobody has a reference to what is at or above `ready`, and there is one caller
-            // at a time.
+        // Relaxed: each slot goes to one section, which is all that matters.
+        let claim = |claimed: u32| (claimed < self.sections).then_some(claimed + 1);
+        let Ok(slot) = self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim)
+        else {
+            entry.set(NO_SLOT);
+            return SetUp::Full;
+        };
+        let first = (slot as usize) << SECTION_BLOCKS_LOG;
+        for i in 0..SECTION_BLOCKS as usize {
+            // SAFETY: `slot` is below `sections`, for whose blocks `take_blocks` reserved room in
+            // both; nobody has a reference to what is in a slot before `ready` says so, and no slot
+            // is claimed twice.
             unsafe {
-                self.lines.add(at).write(Line::new());
-                self.heads.add(at).write(Head::new(number(i)));
-                self.links.add(at).write(Links::new());
+                self.lines.add(first + i).write(Line::new());
+                self.heads.add(first + i).write(Head::new(number + i as u32));
             }
         }
-        // Release: who sees the new bound sees what was written below it.
-        self.ready.store(first + n, Ordering::Release);
-        Some(first)
+        // SAFETY: as above, one for each section.
+        unsafe { self.rows.add(slot as usize).write(Rows::new()) };
+        // Release: who sees it, and who sees the slot, sees what was written.
+        self.ready[slot as usize].store(true, Ordering::Release);
+        entry.store(slot, Ordering::Release);
+        SetUp::Done
     }
 
     #[inline(always)]
     pub(crate) fn line(&self, index: Index) -> &'m Line {
-        // SAFETY: an `Index` is below `ready`, so it was written and is never written as a whole
-        // again; the memory is borrowed for 'm.
+        // SAFETY: an `Index` is in a slot that was written and is never written as a whole again;
+        // the memory is borrowed for 'm.
         unsafe { self.lines.add(index.0 as usize).as_ref() }
     }
 
@@ -245,10 +304,17 @@ impl<'m> Blocks<'m> {
         unsafe { self.heads.add(index.0 as usize).as_ref() }
     }
 
+    /// The board's rows of a block's section.
     #[inline(always)]
-    pub(crate) fn links(&self, index: Index) -> &'m Links {
+    pub(crate) fn rows(&self, index: Index) -> &'m Rows {
         // SAFETY: as in `line`.
-        unsafe { self.links.add(index.0 as usize).as_ref() }
+        unsafe { self.rows.add((index.0 >> SECTION_BLOCKS_LOG) as usize).as_ref() }
+    }
+
+    /// Leaves a section marked as being set up, as one does who is stopped there.
+    #[cfg(test)]
+    pub(crate) fn leave_marked(&self, section: usize, marked: bool) {
+        self.slots[section].set(if marked { SETTING_UP } else { NO_SLOT });
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which block a frame belongs to: constant time, whatever the holes between the zones.
 //!
 //! ```text
-//! sections  one u32 for each 128 MiB of the PFN span: the slot of its 64 blocks, or NONE until first used
+//! slots     one u32 for each 128 MiB of the PFN span: where its 64 blocks are, or NONE until first used
 //! blocks    slot * 64 + (block within its section)
 //! ranges    where memory is, at frame granularity: looked at only for blocks with holes and for wrong frees
 //! ```
@@ -11,14 +11,13 @@
 //! so a lookup can never race with its reuse.
 
 use super::bits;
-use super::layout::{Blocks, Index};
+use super::layout::{Blocks, Index, SetUp};
 use super::tag::{ABSENT, HOLES};
-use super::words::{Head, Line, Links};
-use super::{FRAMES, NONE, WORDS};
-use crate::primitive::{
-    AtomicBool, AtomicU32, AtomicU64, Ordering, Plain, acquire_fence, release_fence,
-};
+use super::words::{Head, Line};
+use super::{FRAMES, WORDS};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, Plain, acquire_fence, release_fence};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
+use crate::zone::board::Rows;
 
 /// A piece of memory, at frame granularity; spent entries are there to be used.
 ///
@@ -51,20 +50,18 @@ impl MemoryRange {
     }
 }
 
-/// Looks at the ranges before what is seen must do, whoever is changing them.
+/// Looks at what somebody else is changing before what is seen must do: at the ranges, and at a
+/// section that is being set up.
 pub(crate) const LOOKS: u32 = if cfg!(loom) { 2 } else { 4096 };
 
 /// See the module's documentation.
 pub(crate) struct FrameMap<'m> {
-    pub(crate) sections: &'m [AtomicU32],
     pub(crate) first_section: u64,
     pub(crate) blocks: Blocks<'m>,
     pub(crate) ranges: &'m [MemoryRange],
     /// Odd while the ranges change. Who has not found a frame in them looks again if it has
     /// changed.
     pub(crate) ranges_version: AtomicU32,
-    /// Somebody is setting a section up.
-    pub(crate) setting_up: AtomicBool,
 }
 
 impl<'m> FrameMap<'m> {
@@ -72,15 +69,7 @@ impl<'m> FrameMap<'m> {
     #[inline(always)]
     pub(crate) fn locate(&self, pfn: u64) -> Option<Index> {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
-        // Compared as 64 bits: a 32-bit index would take a frame for another one.
-        if section >= self.sections.len() as u64 {
-            return None;
-        }
-        // Acquire: pairs with `slot_for`. A plain load on x86.
-        let slot = self.sections[section as usize].load(Ordering::Acquire);
-        // Without a slot the sum is above every block that is set up: one comparison for both.
-        let in_section = (pfn >> 9) as u32 & (SECTION_BLOCKS as u32 - 1);
-        self.blocks.index(slot.wrapping_shl(SECTION_BLOCKS_LOG) | in_section)
+        self.blocks.locate(section, (pfn >> 9) as u32)
     }
 
     /// A block by its number: its PFN divided by 512.
@@ -102,9 +91,10 @@ impl<'m> FrameMap<'m> {
     pub(crate) fn head(&self, index: Index) -> &'m Head {
         self.blocks.head(index)
     }
+    /// The board's rows of a block's section.
     #[inline(always)]
-    pub(crate) fn links(&self, index: Index) -> &'m Links {
-        self.blocks.links(index)
+    pub(crate) fn rows(&self, index: Index) -> &'m Rows {
+        self.blocks.rows(index)
     }
 
     /// The PFN of a block's first frame.
@@ -114,40 +104,25 @@ impl<'m> FrameMap<'m> {
     }
 
     /// Sets up the section of that frame if it is not; `false` where there is no room for another
-    /// one, or outside the span. Writes some 7 KiB. While somebody else sets one up `wait` is
-    /// called, and says whether to try again: who may have interrupted that one must not.
+    /// one, outside the span, or where somebody else is at it and `wait`, which is called some
+    /// thousand times at most, says not to wait: who may have interrupted that one must not.
     pub(crate) fn set_up(&self, pfn: u64, wait: impl Fn() -> bool) -> bool {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
-        if section >= self.sections.len() as u64 {
-            return false;
-        }
-        let entry = &self.sections[section as usize];
-        // Acquire / Release: an ordinary spin lock, never taken by a free.
-        while self
-            .setting_up
-            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            if !wait() {
-                return entry.get() != NO_SLOT;
+        let number = (pfn >> SECTION_SHIFT) << SECTION_BLOCKS_LOG;
+        for _ in 0..LOOKS {
+            match self.blocks.set_up(section, number as u32) {
+                SetUp::Done => return true,
+                SetUp::Full => return false,
+                SetUp::Elsewhere if !wait() => return false,
+                SetUp::Elsewhere => {}
             }
         }
-        let mut done = entry.get() != NO_SLOT;
-        if !done {
-            let number = (section + self.first_section) << SECTION_BLOCKS_LOG;
-            if let Some(first) = self.blocks.set_up(SECTION_BLOCKS as u32, |i| number as u32 + i) {
-                // Release: see `locate`.
-                entry.store(first >> SECTION_BLOCKS_LOG, Ordering::Release);
-                done = true;
-            }
-        }
-        self.setting_up.store(false, Ordering::Release);
-        done
+        false
     }
 
     /// All blocks that are set up, in no order.
     pub(crate) fn all(&self) -> impl Iterator<Item = Index> + '_ {
-        (0..self.blocks.ready()).filter_map(|raw| self.index(raw))
+        self.blocks.all()
     }
 
     /// The first block from number `number` on, before `end`, whose section is set up.
@@ -231,9 +206,6 @@ impl<'m> FrameMap<'m> {
         present
     }
 }
-
-/// No section has that slot.
-pub(crate) const NO_SLOT: u32 = NONE >> 6;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {

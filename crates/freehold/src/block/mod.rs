@@ -4,13 +4,12 @@
 //! ```text
 //! PFN ──map──> index ──> Line   words[8]                    1 bit a frame, 1 = free and in nobody's hand   64 bytes
 //!                        Head   tag, class, leases[8]       read by every free                             32 bytes
-//!                        Links  of its holder's lists       under the holder's lock                        16 bytes
 //! ```
 //!
 //! | file | what |
 //! |---|---|
 //! | [`bits`] | runs of set bits: what a buddy system keeps lists for |
-//! | [`tag`] | state, type, zone and group in one word; the class |
+//! | [`tag`] | state, type and zone in one word |
 //! | [`map`] | from a PFN to its block, set up section by section when first used |
 //! | [`words`] | the only two ways in which frames move between a word and a hand: `take` and `put` |
 //! | [`layout`] | how the caller's metadata memory is cut |
@@ -26,7 +25,7 @@ pub(crate) mod words;
 pub(crate) const WORDS: usize = 8;
 /// Frames in a block.
 pub(crate) const FRAMES: usize = WORDS * 64;
-/// No block: the end of a list.
+/// No block.
 pub(crate) const NONE: u32 = u32::MAX;
 /// The order of a block.
 pub(crate) const BLOCK_ORDER: u32 = 9;

@@ -1,11 +1,11 @@
 //! What there is to know about a block before touching its words, in one 32-bit tag.
 //!
 //! ```text
-//! bits 0..2 state | 2..5 migratetype | 5 holes | 6 isolated | 7 fresh | 8..16 zone | 16..32 group
+//! bits 0..2 state | 2..5 migratetype | 5 holes | 6 isolated | 7 fresh | 8..16 zone | 16 in a CPU's hand
 //! ```
 //!
 //! ```text
-//!            populate                  split (a group needs frames)
+//!            populate                  split (a CPU needs frames)
 //!   ABSENT ------------> WHOLE -----------------------------------------> SPLIT
 //!             remove     ^  |  <--- retire (all eight words are free) ---   ^
 //!                        |  | alloc of order 9 and above                    | free of a part
@@ -15,10 +15,13 @@
 //!
 //! | state | the block's words | who may change the tag |
 //! |---|---|---|
-//! | `ABSENT` | 0 | hotplug |
-//! | `WHOLE` | 0: all of it is free, and its holder says so | who has it: group, zone (their lock) or CPU (its door) |
-//! | `SPLIT` | tell which frames are free | the holder of the lock of its group |
-//! | `TAKEN` | 0: all of it is in use | the freer that wins a compare-exchange |
+//! | `ABSENT` | 0 | hotplug, and who has cleared the block's bit in the zone's bitmap |
+//! | `WHOLE` | 0: all of it is free | who has cleared its bit, has it in hand, or has just made it whole |
+//! | `SPLIT` | tell which frames are free | anybody, by a compare-exchange |
+//! | `TAKEN` | 0: all of it is in use | anybody who frees it, by a compare-exchange |
+//!
+//! A whole block is in one of three places: its bit in the zone's bitmap; in a CPU's hand, which the
+//! tag says; or with who is a few steps from setting the bit or from using the block.
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -41,14 +44,10 @@ pub(crate) const ISOLATED: u32 = 1 << 6;
 /// Nothing of it was ever allocated.
 pub(crate) const FRESH: u32 = 1 << 7;
 const ZONE_SHIFT: u32 = 8;
-const GROUP_SHIFT: u32 = 16;
+/// Wholly free, and kept by a CPU.
+pub(crate) const IN_HAND: u32 = 1 << 16;
 
-/// The group number of the zone itself: blocks that no group holds.
-pub(crate) const ZONE_GROUP: u16 = 0;
-/// The group number of a wholly free block in a CPU's hand.
-pub(crate) const IN_HAND: u16 = u16::MAX;
-
-/// Migratetypes that lists are kept for: all but [`Isolate`](crate::Migratetype::Isolate), which is
+/// Migratetypes that blocks have: all but [`Isolate`](crate::Migratetype::Isolate), which is
 /// a flag here.
 pub(crate) const TYPES: usize = 5;
 /// The number of [`HighAtomic`](crate::Migratetype::HighAtomic).
@@ -60,26 +59,9 @@ pub(crate) const CMA: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag(u32);
 
-#[cfg(feature = "conformance")]
 impl Tag {
-    /// The tag of that value.
-    pub(crate) const fn of(value: u32) -> Self {
-        Self(value)
-    }
-    /// Its value.
-    pub(crate) const fn value(self) -> u32 {
-        self.0
-    }
-}
-
-impl Tag {
-    pub(crate) const fn new(state: u32, migratetype: usize, zone: u8, group: u16) -> Self {
-        Self(
-            state
-                | (migratetype as u32) << TYPE_SHIFT
-                | (zone as u32) << ZONE_SHIFT
-                | (group as u32) << GROUP_SHIFT,
-        )
+    pub(crate) const fn new(state: u32, migratetype: usize, zone: u8) -> Self {
+        Self(state | (migratetype as u32) << TYPE_SHIFT | (zone as u32) << ZONE_SHIFT)
     }
     #[inline(always)]
     pub(crate) const fn state(self) -> u32 {
@@ -95,6 +77,11 @@ impl Tag {
     pub(crate) const fn is_plain_split_of(self, migratetype: usize) -> bool {
         self.0 & (STATE | TYPE | HOLES | ISOLATED) == SPLIT | (migratetype as u32) << TYPE_SHIFT
     }
+    /// A split block whose frames may be handed out.
+    #[inline(always)]
+    pub(crate) const fn is_open(self) -> bool {
+        self.0 & (STATE | ISOLATED) == SPLIT
+    }
     #[inline(always)]
     pub(crate) const fn migratetype(self) -> usize {
         ((self.0 & TYPE) >> TYPE_SHIFT) as usize
@@ -107,23 +94,11 @@ impl Tag {
     pub(crate) const fn zone(self) -> usize {
         (self.0 >> ZONE_SHIFT) as u8 as usize
     }
-    #[inline(always)]
-    pub(crate) const fn group(self) -> u16 {
-        (self.0 >> GROUP_SHIFT) as u16
-    }
-    /// Zone and group together, to be compared at once.
-    #[inline(always)]
-    pub(crate) const fn holder(self) -> u32 {
-        self.0 >> ZONE_SHIFT
-    }
     pub(crate) const fn with_state(self, state: u32) -> Self {
         Self(self.0 & !STATE | state)
     }
     pub(crate) const fn with_type(self, migratetype: usize) -> Self {
         Self(self.0 & !TYPE | (migratetype as u32) << TYPE_SHIFT)
-    }
-    pub(crate) const fn with_group(self, group: u16) -> Self {
-        Self(self.0 & 0xffff | (group as u32) << GROUP_SHIFT)
     }
     pub(crate) const fn with_flag(self, flag: u32, on: bool) -> Self {
         Self(if on { self.0 | flag } else { self.0 & !flag })
@@ -145,24 +120,17 @@ impl TagCell {
         Tag(self.0.load(Ordering::SeqCst))
     }
 
-    /// For who may change it, see the table above.
+    /// For who has the block alone; see the table above.
     pub(crate) fn set(&self, tag: Tag) {
-        // Release: who sees the new state sees the words that go with it. Where it is a question of
-        // who was first (isolation against leases), `exchange` is used.
-        self.0.store(tag.0, Ordering::Release);
-    }
-
-    /// The same for who has had the block to itself and announces it next.
-    pub(crate) fn hand(&self, tag: Tag) {
-        // SeqCst: the class is read next. Whoever has just cleared that and then reads the tag must
-        // not miss this one while the announcer misses the cleared class: nobody would look at the
-        // block.
+        // SeqCst: the class is read next by who makes a block a split one, while who clears a stale
+        // bit of the board reads this after it; see `transfer::class`. Release is part of it: who
+        // sees the new state sees the words that go with it.
         self.0.store(tag.0, Ordering::SeqCst);
     }
 
-    /// Changes it if it still is `from`; for states that freers change.
+    /// Changes it if it still is `from`.
     pub(crate) fn exchange(&self, from: Tag, to: Tag) -> bool {
-        // SeqCst: see `get`. Relaxed on failure: the caller looks again.
+        // SeqCst: see `get` and `set`. Relaxed on failure: the caller looks again.
         self.0.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 }

@@ -16,29 +16,23 @@
 //! a compare-exchange, before the word is emptied, and cleared after the frames are back. [`EMPTY`]
 //! beside the name says that the hand had nothing left: anybody else may take the lease over.
 //!
-//! **The class** says how large a free run the lists know of: 0 = none, `k` = of order `k - 1`. It
-//! may be too high, since frames are taken without telling, but when all is quiet it is not too
-//! low: a put that completes a larger run announces the block to its group. Of the zone's own
-//! blocks it says 0, whatever their lists know, so that every put announces them. Who lists a block
-//! first sets the class to 0 and then reads the words; who frees first sets the bit and then reads
-//! the class. Both are sequentially consistent, so one of them sees the other.
+//! **The class** says how large a free run the zone's board knows of: 0 = none, `k` = of order
+//! `k - 1`. It may be too high, since frames are taken without telling, but when all is quiet it is
+//! not too low: see [`class`](crate::transfer::class).
 
 use super::tag::TagCell;
-use super::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
-use crate::primitive::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, Plain};
+use super::{BLOCK_ORDER, FRAMES, WORDS, bits};
+use crate::primitive::{AtomicU8, AtomicU16, AtomicU64, Ordering, Plain};
 use crate::types::ids::MAX_CPUS;
 
 /// Nothing is known to be free.
 pub(crate) const CLASS_NONE: u8 = 0;
 /// Every frame is free.
 pub(crate) const CLASS_WHOLE: u8 = BLOCK_ORDER as u8 + 1;
-/// Classes that lists are kept for.
-pub(crate) const CLASSES: usize = CLASS_WHOLE as usize + 1;
+/// Somebody takes all of its words, to make it whole; who does looks at the words afterwards.
+pub(crate) const CLASS_BUSY: u8 = u8::MAX;
 /// A run of each order up to 6 at the start of a word.
 const RUN: [u64; 7] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
-
-/// Announced: in its group's inbox, or between two groups. Puts need not announce it again.
-pub(crate) const CLASS_QUEUED: u8 = u8::MAX;
 
 /// In a lease: the CPU has nothing of the word in hand.
 pub(crate) const EMPTY: u16 = 1 << 15;
@@ -57,45 +51,6 @@ pub(crate) struct Head {
     class: AtomicU8,
 }
 
-/// What the holder of the block's lock keeps about it.
-pub(crate) struct Links {
-    pub(crate) next: AtomicU32,
-    pub(crate) prev: AtomicU32,
-    /// The link of the inbox it waits in.
-    pub(crate) inbox_next: AtomicU32,
-    /// Which list it is on; see [`crate::group::lists`].
-    pub(crate) list: AtomicU16,
-    /// Free frames when it was listed.
-    pub(crate) count: AtomicU16,
-}
-
-#[cfg(feature = "conformance")]
-impl Head {
-    /// Where the protocol's cells are in it.
-    pub(crate) fn cells() -> alloc::vec::Vec<(usize, crate::conformance::Cell)> {
-        use crate::conformance::Cell;
-        let lease =
-            |w: usize| (core::mem::offset_of!(Self, leases) + w * 2, Cell::Lease(0, w as u8));
-        let others = [
-            (core::mem::offset_of!(Self, tag), Cell::Tag(0)),
-            (core::mem::offset_of!(Self, class), Cell::Class(0)),
-        ];
-        (0..WORDS).map(lease).chain(others).collect()
-    }
-}
-
-impl Links {
-    pub(crate) fn new() -> Self {
-        Self {
-            next: AtomicU32::new(NONE),
-            prev: AtomicU32::new(NONE),
-            inbox_next: AtomicU32::new(NONE),
-            list: AtomicU16::new(crate::group::lists::NO_LIST),
-            count: AtomicU16::new(0),
-        }
-    }
-}
-
 impl Head {
     pub(crate) fn new(number: u32) -> Self {
         Self {
@@ -110,8 +65,7 @@ impl Head {
     /// in hand.
     #[inline(always)]
     pub(crate) fn lease(&self, w: usize) -> u16 {
-        // SeqCst: the lister's side of the class protocol reads it after it has set the class to 0.
-        // Acquire is part of it: what the leaseholder's hand shows was written before.
+        // SeqCst: who has lowered the class reads it next. Acquire is part of it: what the leaseholder's hand shows was written before.
         self.leases[w % WORDS].load(Ordering::SeqCst)
     }
 
@@ -145,51 +99,28 @@ impl Head {
         self.class.load(Ordering::SeqCst)
     }
 
-    /// Marks the block as announced; returns the class that it had.
-    pub(crate) fn queue(&self) -> u8 {
-        // Relaxed: only that of two who announce it one gets it matters. The class was read between
-        // the put and this, as the module's documentation has it. A tag that is read too early
-        // names a former holder, who sends the block on, or says that there is nothing to tell, and
-        // is read once more after `begin_listing`.
-        self.class.swap(CLASS_QUEUED, Ordering::Relaxed)
+    /// Changes the class if it still is `from`.
+    pub(crate) fn change_class(&self, from: u8, to: u8) -> bool {
+        // SeqCst: the words are read next by who lowers it, the row of the board is written next by
+        // who raises it. Relaxed on failure: the caller looks again.
+        self.class.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// The lister's first step for a block that may be in an inbox; `false` where it is, so that it
-    /// is looked at once more.
-    pub(crate) fn begin_listing_unless_queued(&self) -> bool {
-        let class = self.class();
-        // SeqCst: the words are read next. Relaxed on failure: it was announced.
-        class != CLASS_QUEUED
-            && self
-                .class
-                .compare_exchange(class, CLASS_NONE, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok()
-    }
-
-    /// The first step of who has just popped it from an inbox: from now on every put announces it
-    /// again.
-    pub(crate) fn begin_listing(&self) {
+    /// Ends [`CLASS_BUSY`].
+    pub(crate) fn end_busy(&self) {
         // SeqCst: the words are read next.
         self.class.store(CLASS_NONE, Ordering::SeqCst);
     }
 
-    /// The lister's last step; `false` where a put has announced the block meanwhile, which leaves
-    /// it announced.
-    pub(crate) fn end_listing(&self, class: u8) -> bool {
-        // Relaxed: it hands nothing on, since lists and counts are the lock's. A put in between
-        // makes it fail, and of who reads an older class the put came before `begin_listing`.
-        self.class.compare_exchange(CLASS_NONE, class, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-
-    /// Whether a put that left a word as `now` completed a run larger than the lists know of, and
-    /// nobody has announced the block yet. `bits` are the frames put.
+    /// Whether a put that left a word as `now` completed a run larger than the class says. `bits` are
+    /// the frames put.
     #[inline(always)]
     pub(crate) fn completes(&self, now: u64, bits: u64) -> bool {
         let class = self.class();
-        if class == CLASS_QUEUED {
+        if class == CLASS_BUSY {
             return false;
         }
-        // From order 6 on the runs are whole words: who lists the block looks at the others.
+        // From order 6 on the runs are whole words: who raises the class looks at the others.
         let order = u32::from(class).min(6);
         if bits & (bits - 1) == 0 {
             let start = bits.trailing_zeros() & !((1 << order) - 1);
@@ -217,7 +148,7 @@ impl Line {
         self.0[w % WORDS].load(Ordering::Relaxed)
     }
 
-    /// A word as the lister reads it.
+    /// A word as who has just lowered the class reads it.
     pub(crate) fn word_after_class(&self, w: usize) -> u64 {
         // SeqCst: see the module's documentation.
         self.0[w % WORDS].load(Ordering::SeqCst)
@@ -281,8 +212,8 @@ impl Line {
     /// Takes one frame if it is there; for words that nobody leases.
     #[inline(always)]
     pub(crate) fn take_frame(&self, w: usize, frame: u64) -> bool {
-        // Acquire: pairs with the puts.
-        self.0[w % WORDS].fetch_and(!frame, Ordering::Acquire) & frame != 0
+        // Acquire: pairs with the puts. SeqCst: the tag is read next.
+        self.0[w % WORDS].fetch_and(!frame, Ordering::SeqCst) & frame != 0
     }
 
     /// Takes just these frames if all of them are there; for words that nobody leases.
@@ -290,8 +221,8 @@ impl Line {
         let word = &self.0[w % WORDS];
         let mut old = self.word(w);
         while old & bits == bits {
-            // Acquire: pairs with the puts.
-            match word.compare_exchange_weak(old, old & !bits, Ordering::Acquire, Ordering::Relaxed)
+            // Acquire: pairs with the puts. SeqCst: the tag is read next.
+            match word.compare_exchange_weak(old, old & !bits, Ordering::SeqCst, Ordering::Relaxed)
             {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -303,8 +234,8 @@ impl Line {
     /// Takes all of a word if all of it is there; for words that nobody leases.
     #[inline(always)]
     pub(crate) fn take_whole(&self, w: usize) -> bool {
-        // Acquire: pairs with the puts.
-        self.0[w % WORDS].compare_exchange(!0, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        // Acquire: pairs with the puts. SeqCst: the tag is read next.
+        self.0[w % WORDS].compare_exchange(!0, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Takes these frames if they are there; returns those that were.
@@ -352,32 +283,41 @@ pub(crate) fn find_run(words: &[u64; WORDS], order: u32) -> Option<usize> {
         .map(|w| w * 64)
 }
 
+/// The class by which of the words are full, where one is.
+const CLASS_OF_FULL: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut full = 1;
+    while full < 256 {
+        classes[full] = match full {
+            0xff => CLASS_WHOLE,
+            _ if full & 0x0f == 0x0f || full & 0xf0 == 0xf0 => 9,
+            _ if (full & full >> 1) & 0x55 != 0 => 8,
+            _ => 7,
+        };
+        full += 1;
+    }
+    classes
+};
+
 /// The class of a block with these free frames.
 pub(crate) fn class_of(words: &[u64; WORDS]) -> u8 {
-    if words == &[0; WORDS] {
-        // Most blocks that a hold looks at in vain.
-        return CLASS_NONE;
-    }
-    let mut full_words = 0u32;
-    let (mut class, mut larger) = (CLASS_NONE, bits::LANES[0]);
+    let (mut full, mut any) = (0, 0);
     for (w, &word) in words.iter().enumerate() {
-        if word == !0 {
-            full_words |= 1 << w;
-            continue;
-        }
+        full |= usize::from(word == !0) << w;
+        any |= word;
+    }
+    if full != 0 || any == 0 {
+        return CLASS_OF_FULL[full];
+    }
+    let (mut class, mut larger) = (CLASS_NONE, bits::LANES[0]);
+    for &word in words {
         // Whoever has a run has half of it.
         while larger.has_full(word) {
             class += 1;
             larger = bits::LANES[usize::from(class)];
         }
     }
-    match full_words {
-        0xff => CLASS_WHOLE,
-        0 => class,
-        _ if full_words & 0x0f == 0x0f || full_words & 0xf0 == 0xf0 => 9,
-        _ if (full_words & full_words >> 1) & 0x55 != 0 => 8,
-        _ => 7,
-    }
+    class
 }
 
 /// Free frames in these words.
@@ -388,4 +328,4 @@ pub(crate) fn count_of(words: &[u64; WORDS]) -> u32 {
 // A lease names each CPU by its number plus 1.
 const _: () =
     assert!(MAX_CPUS < EMPTY - 1, "a number plus 1 is neither EMPTY nor all 15 bits below it");
-const _: () = assert!(FRAMES == 512 && size_of::<Links>() <= 16 || cfg!(any(loom, shuttle)));
+const _: () = assert!(FRAMES == 512 && size_of::<Head>() <= 32 || cfg!(any(loom, shuttle)));

@@ -1,9 +1,9 @@
 //! Allocating: from the hand in a few instructions, otherwise step by step further away.
 //!
 //! ```text
-//! 1 current lease        4 next word of the block in use    7 the zone's own frames, at its min mark
-//! 2 other leases         5 next block: group, zone          8 what other CPUs have in hand comes back
-//! 3 hints                6 other groups                     9 blocks of another type, mixing, reserves
+//! 1 current lease        4 next word of the block in use       7 blocks of another type, mixing
+//! 2 other leases         5 next block: board, whole ones       8 what other CPUs have in hand comes back
+//! 3 hints                6 single chunks, at the min mark      9 the same once more, and reserves
 //! ```
 //!
 //! A request fails only after all of these came to nothing on every zone it may use.
@@ -11,8 +11,9 @@
 //! Steps 1 to 3 of single frames, and what other orders have in their place, are in
 //! [`short`](super::short).
 
-use crate::block::tag::{CMA, SPLIT, Tag, ZONE_GROUP};
-use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
+use crate::block::tag::CMA;
+use crate::block::{BLOCK_ORDER, WORDS, bits};
+use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Purpose, SLOTS};
 use crate::cpu::state::CpuState;
@@ -30,9 +31,9 @@ const RECALLS: usize = 2;
 /// How far a request has got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// What the CPU has, and blocks that its group comes by.
+    /// What the CPU has, and the next blocks, as long as the zone keeps its mark with a word less.
     Normal,
-    /// The zone's own frames, down to its min mark.
+    /// One chunk at a time, down to the min mark.
     Reserve,
     /// Blocks of another type, if enough of them is free.
     Fallback,
@@ -47,8 +48,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// the block in use.
     #[inline]
     fn frame_nearby(&self, migratetype: usize) -> Option<Pfn> {
-        let found =
-            self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype));
+        let found = self
+            .next_frame(migratetype)
+            .or_else(|| self.fh.hinted_frame(self.cpu, migratetype))
+            .or_else(|| self.break_in_hand(migratetype, 0, true).map(Pfn::new));
         let found =
             found.or_else(|| self.take_of_block_in_use_at_home(Want::plain(0, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][0].add(1);
@@ -62,6 +65,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let found = self
             .next_run(migratetype, order)
             .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order))
+            .or_else(|| self.break_in_hand(migratetype, order, true).map(Pfn::new))
             .or_else(|| self.take_of_block_in_use_at_home(Want::plain(order, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(found)
@@ -158,11 +162,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         self.cpu.counters.slow.add(1);
         // Stage by stage, over all zones before the next stage: a further zone is better than a
-        // last resort.
-        if let Some(pfn) = self.try_stages(request, &[Stage::Normal, Stage::Reserve]) {
+        // last resort. Frames of another type come before others are asked for theirs, which would
+        // interrupt all CPUs for each of them.
+        let all = [Stage::Normal, Stage::Reserve, Stage::Fallback, Stage::Mix, Stage::LastResort];
+        let found = self
+            .try_stages(request, &all[..1])
+            .or_else(|| self.break_unasked(request))
+            .or_else(|| self.try_stages(request, &all[1..4]));
+        if let Some(pfn) = found {
             return Ok(pfn);
         }
-        let all = [Stage::Normal, Stage::Reserve, Stage::Fallback, Stage::Mix, Stage::LastResort];
         if request.flags.contains(AllocFlags::NO_LOCK) {
             // Nobody else is asked, but all that can be had without waiting will do.
             self.give_back_all();
@@ -171,11 +180,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         for _ in 0..RECALLS {
             // What is in hand for other purposes, here and elsewhere.
             self.give_back_all();
-            let asked = self.outside(|| {
-                let asked = self.fh.recall(Some(self.id));
-                self.fh.collect_everywhere();
-                asked
-            });
+            let asked = self.outside(|| self.fh.recall(Some(self.id), Some(request.order)));
             self.cpu.counters.recalls.add(u64::from(asked != 0));
             if !self.cpu.online.get() {
                 // It went offline meanwhile: it may not lease anything.
@@ -189,6 +194,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
         }
         Err(AllocError::NoMemory { order: request.order })
+    }
+
+    /// A run in hand is broken up where the board had nothing.
+    fn break_unasked(&self, request: &Request) -> Option<Pfn> {
+        let order = u32::from(request.order.get());
+        if order >= 6 || request.node.is_some() {
+            return None;
+        }
+        let mut types =
+            self.types(self.cpu.home_zone.get() as usize, request).into_iter().flatten();
+        types.find_map(|migratetype| self.break_in_hand(migratetype, order, false)).map(Pfn::new)
     }
 
     fn try_stages(&self, request: &Request, stages: &[Stage]) -> Option<Pfn> {
@@ -235,26 +251,22 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
     }
 
-    /// From another lease of that type.
+    /// From another lease of that type: of what lies in no larger run.
     #[inline]
     fn next_frame(&self, migratetype: usize) -> Option<Pfn> {
         let leases = &self.cpu.leases;
-        loop {
-            let ready = leases.ready(Purpose::Frames, migratetype);
-            if ready == 0 {
-                leases.set_current(Purpose::Frames, migratetype, SLOTS);
-                return None;
-            }
-            let slot = ready.trailing_zeros() as usize;
+        for slot in bits::each(u64::from(leases.ready(Purpose::Frames, migratetype))) {
+            let slot = slot as usize;
             if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
-                leases.set_empty(slot);
                 continue;
             }
-            leases.set_current(Purpose::Frames, migratetype, slot);
             if let Some(pfn) = self.take(slot, 0) {
+                leases.set_current(Purpose::Frames, migratetype, slot);
                 return Some(Pfn::new(pfn));
             }
         }
+        leases.set_current(Purpose::Frames, migratetype, SLOTS);
+        None
     }
 
     /// From a lease for runs of that type: from what is in hand, before any word that has nothing
@@ -286,40 +298,24 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let order = u32::from(request.order.get());
         let own = request.migratetype as usize;
         let want = |migratetype| Want { order, migratetype, flags: request.flags };
+        let (fh, zone, by) = (self.fh, &self.fh.zones[z], self.by());
+        let types = || self.types(z, request).into_iter().flatten();
         let pfn = match stage {
             Stage::Normal if order == BLOCK_ORDER => self.whole_block(z, request),
-            Stage::Normal => {
-                let types = self.types(z, request);
-                types
-                    .into_iter()
-                    .flatten()
-                    .find_map(|migratetype| self.split_block(z, want(migratetype)))
-            }
+            Stage::Normal => types().find_map(|migratetype| self.split_block(z, want(migratetype))),
+            Stage::LastResort if order < BLOCK_ORDER => fh.take_high_atomic(by, zone, want(own)),
+            _ if order == BLOCK_ORDER => None,
             Stage::Reserve => {
-                self.types(z, request).into_iter().flatten().find_map(|migratetype| {
-                    let held =
-                        self.fh.hold_collected(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
-                    let pfn = held.take_in_zone(want(migratetype))?;
-                    held.reserve_high_atomic(want(migratetype), pfn);
-                    Some(pfn)
-                })
+                types().find_map(|migratetype| fh.take_reserved(by, zone, want(migratetype)))
             }
             Stage::Fallback => {
+                if !fh.may_lease(zone, request.flags, false) {
+                    return None;
+                }
                 let index = self.claim_fallback(z, want(own))?;
                 self.take_of(index, want(own)).or_else(|| self.split_block(z, want(own)))
             }
-            Stage::Mix => self.mix(z, want(own)),
-            Stage::LastResort if order == BLOCK_ORDER => {
-                // What is whole is only the zone's reserve: partly free blocks will do for that.
-                let zone = &self.fh.zones[z];
-                self.reserve_partly_free(zone, request.flags)
-                    .then(|| self.kept_whole_block(zone, request))
-                    .flatten()
-            }
-            Stage::LastResort => {
-                let held = self.fh.hold_for(&self.fh.zones[z], ZONE_GROUP, request.flags)?;
-                held.take_high_atomic(want(own))
-            }
+            _ => self.mix(z, want(own)),
         };
         pfn.map(Pfn::new)
     }
@@ -327,8 +323,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From the block in use, then from the next ones.
     fn split_block(&self, z: usize, want: Want) -> Option<u64> {
         let zone = &self.fh.zones[z];
-        let holder = Tag::new(SPLIT, 0, zone.id, zone.group_of(self.id.index())).holder();
-        if let Some(pfn) = self.take_of_block_in_use(z, holder, want) {
+        if !self.fh.may_lease(zone, want.flags, want.migratetype == CMA) {
+            return None;
+        }
+        if let Some(pfn) = self.take_of_block_in_use(z, want) {
             return Some(pfn);
         }
         // Others may be faster, but not for ever.
@@ -343,59 +341,40 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A whole block of a zone, or a CMA block's words.
     fn whole_block(&self, z: usize, request: &Request) -> Option<u64> {
-        let zone = &self.fh.zones[z];
-        let types = self.types(z, request);
-        let cma = |first: bool| {
-            let wanted = if first { types[0] == Some(CMA) } else { types[1] == Some(CMA) };
-            let want = Want { order: BLOCK_ORDER, migratetype: CMA, flags: request.flags };
-            wanted.then(|| self.split_block(z, want)).flatten()
-        };
-        cma(true).or_else(|| self.kept_whole_block(zone, request)).or_else(|| cma(false))
+        let (zone, own) = (&self.fh.zones[z], request.migratetype as usize);
+        self.types(z, request).into_iter().flatten().find_map(|migratetype| match migratetype {
+            CMA => {
+                let want = Want { order: BLOCK_ORDER, migratetype: CMA, flags: request.flags };
+                self.split_block(z, want)
+            }
+            _ => {
+                let index = self.fh.take_whole(self.by(), zone, own, request.flags, true)?;
+                Some(self.fh.take_block(index, own))
+            }
+        })
     }
 
-    /// A whole block that is one already: from the group, from the zone, from other groups.
-    fn kept_whole_block(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
-        let (own_group, migratetype) =
-            (zone.group_of(self.id.index()), request.migratetype as usize);
-        for from in [own_group, ZONE_GROUP].into_iter().chain(zone.other_groups(own_group)) {
-            let other = from != own_group && from != ZONE_GROUP;
-            if other && zone.stock(from).lists.wholes() == 0 && zone.stock(from).inbox.is_empty() {
-                continue;
-            }
-            let Some(held) = self.fh.hold_collected(zone, from, request.flags) else { continue };
-            let index = match from {
-                ZONE_GROUP if zone.allows(FRAMES as u64, request.flags, false) => {
-                    held.take_whole(migratetype)
-                }
-                ZONE_GROUP => None,
-                _ => held.take_kept_whole(),
-            };
-            if let Some(index) = index {
-                return Some(self.fh.take_block(index, migratetype, own_group));
-            }
-        }
-        None
-    }
-
-    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run of
-    /// any holder.
+    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run. A
+    /// word at a time is leased of it, as long as the zone keeps its mark.
     fn mix(&self, z: usize, want: Want) -> Option<u64> {
-        let zone = &self.fh.zones[z];
-        if want.order >= BLOCK_ORDER {
+        let (fh, zone) = (self.fh, &self.fh.zones[z]);
+        if !fh.leaves_mark(zone, 1 << want.order, want.flags, false) {
             return None;
         }
-        let own_group = zone.group_of(self.id.index());
-        for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
-            for from in zone.holders(own_group) {
-                let Some(held) = self.fh.hold_collected(zone, from, want.flags) else { continue };
-                if from == ZONE_GROUP && !zone.leaves_mark(1 << want.order, want.flags, false) {
-                    continue;
-                }
-                if let Some(pfn) = held.take_listed(fallback as usize, want.order) {
-                    zone.counters.fallbacks.add_shared(1);
-                    zone.counters.mixed.add_shared(1);
-                    return Some(pfn);
-                }
+        let leasing = fh.may_lease(zone, want.flags, false);
+        // Others may be faster, but not for ever.
+        for _ in 0..WORDS {
+            let (index, _) = fh.mix(self.by(), zone, want)?;
+            let taken = if leasing {
+                self.take_of(index, want)
+            } else {
+                fh.claim(self.by(), index, want.order)
+                    .map(|offset| fh.map.base(index) + offset as u64)
+            };
+            if taken.is_some() {
+                zone.counters.fallbacks.add_shared(1);
+                zone.counters.mixed.add_shared(1);
+                return taken;
             }
         }
         None
@@ -403,35 +382,64 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// An allocation that may not wait, while the CPU's state is not to be had: from blocks whose
-    /// holder's lock is free. No CPU counts it.
+    /// An allocation that may not wait, while the CPU's state is not to be had: past the leases. No
+    /// CPU counts it.
     #[cold]
     pub(crate) fn alloc_unseen(
         &self,
         cpu: crate::CpuId,
         request: &Request,
     ) -> Result<Pfn, AllocError> {
-        let (order, kind) = (u32::from(request.order.get()), request.migratetype as usize);
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
-        if order >= BLOCK_ORDER || request.is_limited() || request.align > request.order {
-            return Err(AllocError::WouldBlock);
-        }
-        let from = |z: usize, group: u16| {
-            let zone = &self.zones[z];
-            let held = self.try_hold(zone, group)?;
-            if group == ZONE_GROUP && !zone.allows(1 << order, request.flags, false) {
-                return None;
-            }
-            held.take_listed(kind, order)
+        let zones = || self.zonelist(cpu.index(), request.node).map(|z| &self.zones[z]);
+        let stages: [fn(&Self, &'m Zone<'m>, &Request) -> Option<u64>; 4] = [
+            Self::reserved_unseen,
+            Self::fallback_unseen,
+            Self::mixed_unseen,
+            |fh, zone, request| fh.take_high_atomic(OUTSIDE, zone, want_of(request)),
+        ];
+        let found = if request.is_limited() || request.align > request.order {
+            self.find_limited(OUTSIDE, cpu.index(), request)
+        } else if request.order > Order::PAGEBLOCK {
+            let mut all = self.zonelist(cpu.index(), request.node);
+            all.find_map(|z| self.take_run_of_blocks(OUTSIDE, z, request, 0, u64::MAX))
+        } else if u32::from(request.order.get()) == BLOCK_ORDER {
+            let kind = request.migratetype as usize;
+            let take = |zone| self.take_whole(OUTSIDE, zone, kind, request.flags, true);
+            let index = zones().find_map(take);
+            index.map(|index| Pfn::new(self.take_block(index, kind)))
+        } else {
+            let found =
+                stages.iter().find_map(|stage| zones().find_map(|z| stage(self, z, request)));
+            found.map(Pfn::new)
         };
-        let found = self.zonelist(cpu.index(), request.node).find_map(|z| {
-            from(z, self.zones[z].group_of(cpu.index())).or_else(|| from(z, ZONE_GROUP))
-        });
-        let pfn = Pfn::new(found.ok_or(AllocError::WouldBlock)?);
+        let pfn = found.ok_or(AllocError::WouldBlock)?;
         self.handed_out(pfn, request.order);
         Ok(pfn)
+    }
+
+    fn reserved_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+        self.take_reserved(OUTSIDE, zone, want_of(request))
+    }
+
+    fn fallback_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+        let want = want_of(request);
+        if !self.leaves_mark(zone, 1 << want.order, want.flags, false) {
+            return None;
+        }
+        let index = self.claim_fallback(OUTSIDE, zone, want)?;
+        self.claim(OUTSIDE, index, want.order).map(|offset| self.map.base(index) + offset as u64)
+    }
+
+    fn mixed_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+        let want = want_of(request);
+        if !self.leaves_mark(zone, 1 << want.order, want.flags, false) {
+            return None;
+        }
+        let (index, _) = self.mix(OUTSIDE, zone, want)?;
+        self.claim(OUTSIDE, index, want.order).map(|offset| self.map.base(index) + offset as u64)
     }
 
     /// Whether a request that may take CMA frames has any to look at in its home zone.
@@ -450,5 +458,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         #[cfg(not(feature = "debug-poison"))]
         let _ = (pfn, order);
+    }
+}
+
+/// What a request looks for in blocks of its own type.
+fn want_of(request: &Request) -> Want {
+    Want {
+        order: u32::from(request.order.get()),
+        migratetype: request.migratetype as usize,
+        flags: request.flags,
     }
 }

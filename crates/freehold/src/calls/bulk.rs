@@ -46,9 +46,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 let kind = request.migratetype as usize;
                 done += self.frames_in_hand(kind, &mut out[done..]);
                 done += self.frames_of_block(kind, &mut out[done..]);
-                if out.len() - done >= 64 {
+                let zone = self.cpu.home_zone.get() as usize;
+                if out.len() - done >= 64 && !self.fh.zones[zone].is_tight() {
                     // The next block, without a lease.
-                    let zone = self.cpu.home_zone.get() as usize;
                     if self.refill(zone, Want::plain(0, kind)).is_some() {
                         done += self.frames_of_block(kind, &mut out[done..]);
                     }
@@ -116,9 +116,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let Some(index) = self.fh.map.index(in_use).filter(|_| out.len() >= 64) else { return 0 };
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         let tag = head.tag.get();
-        let fits = tag.holder() == self.cpu.home.get()
-            && tag.migratetype() == migratetype
-            && tag.is_plain_split();
+        let fits = tag.zone() == zone
+            && !self.fh.zones[zone].is_tight()
+            && tag.is_plain_split_of(migratetype);
         if !fits {
             return 0;
         }
@@ -128,7 +128,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if word != 0
                 && !head.is_leased(w)
                 && line.take_bits(w, word)
-                && self.fh.still_open(index, w, word)
+                && self.fh.still_open(self.by(), index, w, word)
             {
                 done +=
                     write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
@@ -169,6 +169,27 @@ fn write_out(base: u64, mask: u64, out: &mut [Pfn]) -> (u64, usize) {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
+    /// A bulk allocation that may not wait, while the CPU's state is not to be had.
+    #[cold]
+    pub(crate) fn alloc_bulk_unseen(
+        &self,
+        cpu: crate::CpuId,
+        request: &Request,
+        out: &mut [Pfn],
+    ) -> Result<usize, AllocError> {
+        if request.order != Order::ZERO {
+            return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
+        }
+        for done in 0..out.len() {
+            match self.alloc_unseen(cpu, request) {
+                Ok(pfn) => out[done] = pfn,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            }
+        }
+        Ok(out.len())
+    }
+
     /// Single frames in any order: neighbours in the slice that share a word go together.
     pub(crate) fn free_frames(
         &self,

@@ -7,14 +7,15 @@
 //! | the tag says split, no holes, not isolated | bits that are not set are in use, or in a hand |
 //! | the leaseholder's hand, looked at first, does not show them | afterwards it may have leased the word once more |
 //! | `fetch_or`: none of them was set | they are free, once; a free by their leaseholder at this very moment is told late |
-//! | no larger run than the class says | the block's holder knows all it needs |
+//! | no larger run than the class says | the board knows all it needs |
 //!
 //! No step waits: none takes a lock, and a compare-exchange fails only because another CPU's
 //! succeeded.
 
 use crate::block::layout::Index;
-use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
+use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
+use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::cpu::state::CpuState;
@@ -37,13 +38,12 @@ impl<P: Platform> Inside<'_, '_, P> {
         if lease.key() != key {
             return None;
         }
-        let there = (lease.mask() | self.fh.map.line(index).word(w)) & frames;
+        let there = (lease.all() | self.fh.map.line(index).word(w)) & frames;
         if there != 0 {
             return Some(Err(self.fh.is_free(index, w, there)));
         }
-        if frames == !0 || tag.group() == ZONE_GROUP {
-            // All of the word is not needed in hand; and what is free in a block of the zone's, the
-            // zone counts and keeps.
+        if frames == !0 || self.fh.zones[tag.zone()].is_tight() {
+            // All of the word is not needed in hand; and near its mark the zone counts what is free.
             self.end_lease(slot);
             return None;
         }
@@ -51,18 +51,17 @@ impl<P: Platform> Inside<'_, '_, P> {
             return None;
         }
         self.fh.poisoned_word(key, frames);
-        lease.set_mask(lease.mask() | frames);
+        lease.add(frames);
         self.cpu.leases.set_ready(slot);
         Some(Ok(()))
     }
 
     /// A second free in a row into a word leases it, so that runs cost one exchange for 64 frames.
     fn free_and_lease(&self, index: Index, w: usize, tag: Tag, frames: u64) -> bool {
-        // Of a block that the zone holds what is free is the zone's to count, and to keep for its
-        // min mark.
+        // Near its mark the zone counts what is free.
         let ordinary = tag.migratetype() != HIGH_ATOMIC
-            && tag.group() != ZONE_GROUP
-            && self.is_home(tag.zone());
+            && self.is_home(tag.zone())
+            && !self.fh.zones[tag.zone()].is_tight();
         let leasable = ordinary && self.cpu.leases.limit() != 0 && frames != !0;
         if !leasable
             || self.fh.map.line(index).word(w) & frames != 0
@@ -71,7 +70,7 @@ impl<P: Platform> Inside<'_, '_, P> {
             return false;
         }
         self.fh.poisoned_word(self.fh.map.base(index) / 64 + w as u64, frames);
-        self.lease(index, w, tag, Purpose::Frames, frames).is_some()
+        self.lease(index, w, tag, (Purpose::Frames, tag.migratetype()), (frames, None)).is_some()
     }
 }
 
@@ -106,7 +105,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             inside.cpu.after_recall.set(left.saturating_sub(1));
             let again = left == 0 && inside.cpu.last_key.get() == key;
             if again && tag.is_plain_split() && inside.free_and_lease(index, w, tag, frames) {
-                self.count_frees(inside.cpu, tag, frees);
+                self.count_frees(inside.cpu, frees);
                 return Ok(());
             }
             inside.cpu.last_key.set(key);
@@ -121,27 +120,34 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         match self.map.line(index).put(w, frames) {
             Err(there) => return Err(self.is_free(index, w, there)),
-            Ok(now) => self.announce_completed(index, now, frames),
+            Ok(now) => {
+                let by = inside.map_or(OUTSIDE, Inside::by);
+                self.count_free(by, tag, index, u64::from(frames.count_ones()));
+                self.raise_by(by, index, now, frames);
+            }
         }
         match inside {
-            None => self.unattributed_frees.add_shared(frees),
+            None => self.count_frees_outside(index, tag, frees),
             Some(inside) => {
                 if frames & (frames - 1) == 0 {
                     self.leave_hint(inside.cpu, tag, index, first.get(), 0);
                 }
-                self.count_frees(inside.cpu, tag, frees);
+                self.count_frees(inside.cpu, frees);
             }
         }
         Ok(())
     }
 
-    /// Frames of a block of this CPU's group are freed locally, others remotely.
+    /// Counts frees into a word, or of whole blocks; those into the hand are local ones.
     #[inline(always)]
-    pub(crate) fn count_frees(&self, cpu: &CpuState<'_>, tag: Tag, frees: u64) {
-        let local = tag.holder() == cpu.home.get();
-        let counters = &cpu.counters;
-        let counter = if local { &counters.local_frees } else { &counters.remote_frees };
-        counter.add(frees);
+    pub(crate) fn count_frees(&self, cpu: &CpuState<'_>, frees: u64) {
+        cpu.counters.remote_frees.add(frees);
+    }
+
+    /// Counts frees of a block by somebody who is in no CPU's state.
+    pub(crate) fn count_frees_outside(&self, index: Index, tag: Tag, frees: u64) {
+        let outside = &self.zones[tag.zone()].outside;
+        outside[index.get() as usize % outside.len()].frees.add_shared(frees);
     }
 
     /// A block that is not an ordinary split one: refuses the free, or makes the block ready for
@@ -162,14 +168,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 TAKEN => {
                     // A part of it is freed: from now on its words tell.
                     let strays = self.strays(index);
-                    head.begin_listing_unless_queued();
                     if head.tag.exchange(tag, tag.with_state(SPLIT)) {
                         self.report_these_strays(index, strays);
+                        // Its class may say too much still, from before it was whole.
+                        self.publish(OUTSIDE, index);
                         return Ok(tag.with_state(SPLIT));
                     }
-                    // Somebody was faster, and it may be listed by now: what it has is looked at
-                    // once more.
-                    self.announce(index);
                     tag = head.tag.get();
                 }
                 _ => {
@@ -219,7 +223,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // Its own hand, whatever the lease says.
             let key = u64::from(head.number) * WORDS as u64 + w as u64;
             let lease = inside.cpu.leases.slot(Leases::slot_of(key));
-            free |= if lease.key() == key { lease.mask() } else { 0 };
+            free |= if lease.key() == key { lease.all() } else { 0 };
         }
         if free & frames == 0 { Ok(()) } else { Err(self.is_free(index, w, free & frames)) }
     }

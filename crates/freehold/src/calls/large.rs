@@ -2,25 +2,20 @@
 //!
 //! | step | holds |
 //! |---|---|
-//! | the zone's lock, what was announced to it listed | what it knows to be wholly free is in its bitmap |
-//! | it would keep its mark | the request may have them |
-//! | `find`, a few words of the bitmap a hold | an aligned run of set bits, which stay set while the lock is held |
-//! | who may not wait sets up each block's metadata | what comes after the unlock waits for nobody |
-//! | the bits are cleared; unlock | nobody else finds these blocks, and the zone does not count them |
-//! | of each block: the tag says "in a CPU's hand", then it is on no list | whoever looks for its holder waits |
-//! | `take_block` | it is in use as a whole; the last one makes the run the caller's |
-//! | no run in any zone: whole blocks come from CPUs and groups, then once more | it fails only where those made none |
+//! | `find`, a few words of the bitmap at a time | an aligned run of bits that were set |
+//! | as many whole blocks are claimed | the zone keeps its mark |
+//! | the bits are cleared word by word, all or none | nobody else has these blocks |
+//! | `take_block` of each | it is in use as a whole; the last one makes the run the caller's |
+//! | no run in any zone: whole blocks come from CPUs, then once more | it fails only where those made none |
 
-use crate::block::tag::{IN_HAND, ZONE_GROUP};
-use crate::block::{FRAMES, bits};
+use crate::block::FRAMES;
+use crate::block::layout::Index;
+use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
-use crate::group::lists::NO_LIST;
-use crate::primitive::{Count, Ordering};
-use crate::transfer::refill::COLLECT;
 use crate::zone::bitmap::Search;
 use crate::{AllocError, AllocFlags, Freehold, Pfn, Platform, Request};
 
-/// Words of the bitmap looked at in one hold.
+/// Words of the bitmap looked at between two looks at the mark.
 const SEARCH_WORDS: u32 = 12;
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
@@ -30,7 +25,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let zones = || self.fh.zonelist(self.id.index(), request.node);
         for round in 0..2 {
             if let Some(pfn) =
-                zones().find_map(|z| self.fh.take_run_of_blocks(z, request, 0, u64::MAX))
+                zones().find_map(|z| self.fh.take_run_of_blocks(self.by(), z, request, 0, u64::MAX))
             {
                 return Ok(pfn);
             }
@@ -38,7 +33,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 return Err(AllocError::WouldBlock);
             }
             if round == 0 {
-                self.outside(|| self.fh.fetch_wholes());
+                self.outside(|| self.fh.recall(None, None));
             }
         }
         Err(AllocError::NoMemory { order: request.order })
@@ -46,22 +41,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Brings every wholly free block that a CPU or a group has to its zone. The caller is inside
-    /// no CPU's state.
-    pub(crate) fn fetch_wholes(&self) {
-        self.recall_and_collect();
-        for zone in self.zones {
-            for group in 1..=zone.groups.len() as u16 {
-                self.give_wholes(zone, group, 0);
-            }
-            while self.hold(zone, ZONE_GROUP).collect(COLLECT) {}
-        }
-    }
-
     /// Takes a run of whole blocks of one zone, aligned as the request wants it, whose frames lie
     /// in `from..below`.
     pub(crate) fn take_run_of_blocks(
         &self,
+        by: By<'_>,
         z: usize,
         request: &Request,
         from: u64,
@@ -73,59 +57,58 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let align = request.align.max(request.order).frames() / FRAMES as u64;
         let mut at = from.div_ceil(FRAMES as u64).saturating_sub(zone.first_block);
         let to = (below / FRAMES as u64).saturating_sub(zone.first_block);
+        let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
+        let allowed = || self.allows(zone, frames, request.flags, false, false);
         loop {
-            let held = self.hold_collected(zone, ZONE_GROUP, request.flags)?;
-            if !zone.leaves_mark(frames, request.flags, false) {
-                return None;
-            }
             let mut steps = 0;
             let found = zone.bitmap.find(order, at, to, SEARCH_WORDS, &mut steps);
-            held.step(steps);
-            match found {
+            let first = match found {
                 Search::None => return None,
-                Search::More(next) => at = next,
+                Search::More(next) => {
+                    at = next;
+                    continue;
+                }
                 // The bitmap starts at a multiple of the largest order.
-                Search::Found(first) if first % align != 0 => at = first.next_multiple_of(align),
-                // Who may not wait must not have to when the blocks are off the bitmap.
-                Search::Found(first)
-                    if !held.waits
-                        && (first..first + len).any(|bit| held.set_up(bit).is_none()) =>
-                {
-                    return None;
+                Search::Found(first) if first % align != 0 => {
+                    at = first.next_multiple_of(align);
+                    continue;
                 }
-                Search::Found(first) => {
-                    // All at once, by whole words: nobody else can find these blocks any more.
-                    for (w, m) in bits::spans(first as usize, len as usize) {
-                        held.step(zone.bitmap.remove(w, m));
-                    }
-                    zone.whole_blocks.sub(len);
-                    drop(held);
-                    for bit in first..first + len {
-                        self.take_found(z, bit, request.migratetype as usize);
-                    }
-                    return Some(Pfn::new((zone.first_block + first) * FRAMES as u64));
-                }
+                Search::Found(first) => first,
+            };
+            if !zone.claim_wholes(len, allowed) {
+                return None;
             }
+            let (writes, taken) = zone.bitmap.take_run(first, len);
+            self.wrote(by, zone, writes + 1);
+            if taken && self.take_found(zone, (first, len), request, may_wait) {
+                zone.update_mode();
+                return Some(Pfn::new((zone.first_block + first) * FRAMES as u64));
+            }
+            if taken {
+                zone.bitmap.insert_range(first, first + len);
+            }
+            zone.unclaim_wholes(len);
+            // Somebody was faster, or is setting up a section of it.
+            at = first + len;
         }
     }
 
-    /// A block whose bit was found and cleared is handed out.
-    fn take_found(&self, z: usize, bit: u64, migratetype: usize) {
-        let zone = &self.zones[z];
-        let number = zone.first_block + bit;
-        if self.map.locate_block(number).is_none() {
-            self.map.set_up(number << 9, || self.waited());
+    /// Blocks whose bits were cleared are handed out; `false` where somebody else is setting a section
+    /// of them up, and nothing has changed then.
+    fn take_found(
+        &self,
+        zone: &crate::zone::Zone<'m>,
+        (first, len): (u64, u64),
+        request: &Request,
+        may_wait: bool,
+    ) -> bool {
+        let blocks = || (first..first + len).map(|bit| self.set_up(zone, bit, may_wait));
+        if blocks().any(|index: Option<Index>| index.is_none()) {
+            return false;
         }
-        // There was room for it when the memory was added.
-        let Some(index) = self.map.locate_block(number) else { return };
-        zone.make_present(self.map.head(index));
-        // No lock keeps others out here. As one that a CPU has in hand it is waited for until it is
-        // taken: a whole block of the zone's on no list would be taken for one that was freed just
-        // now, and one in use that is on a list would be unlisted.
-        let head = self.map.head(index);
-        head.tag.set(head.tag.get().with_group(IN_HAND));
-        // SeqCst: who sees it on no list sees that it is in a hand; and see `Held::accept`.
-        self.map.links(index).list.store(NO_LIST, Ordering::SeqCst);
-        self.take_block(index, migratetype, ZONE_GROUP);
+        for index in blocks().flatten() {
+            self.take_block(index, request.migratetype as usize);
+        }
+        true
     }
 }

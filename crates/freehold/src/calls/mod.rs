@@ -1,8 +1,11 @@
-//! The calls: allocating and freeing, through whichever door.
+//! The calls: allocating and freeing, on whichever CPU and through whichever door.
 //!
 //! | file | what |
 //! |---|---|
-//! | [`handles`] | `On`, `Owned` and the calls without a CPU: three doors to the same code |
+//! | [`frames`] | `Frames`, the calls as a trait |
+//! | [`handle`] | `Handle`, the calls of one CPU; `On` and `Owned` by name |
+//! | [`door`] | how a handle gets into its CPU's state |
+//! | [`chunk`] | the calls of a single chunk, from their first instruction |
 //! | [`short`] | the short ways of both, where the CPU has what it takes |
 //! | [`alloc`] | one chunk of up to a block: step by step further away |
 //! | [`bulk`] | many single frames |
@@ -13,8 +16,11 @@
 
 pub(crate) mod alloc;
 pub(crate) mod bulk;
+pub(crate) mod chunk;
+pub(crate) mod door;
+pub(crate) mod frames;
 pub(crate) mod free;
-pub(crate) mod handles;
+pub(crate) mod handle;
 pub(crate) mod large;
 pub(crate) mod limited;
 pub(crate) mod range;

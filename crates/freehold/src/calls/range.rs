@@ -15,16 +15,16 @@
 //! |---|---|
 //! | the tag goes from taken to whole, by one exchange | the block is free, once; no list has it yet |
 //! | with room in hand: "in hand" by the same exchange | nobody else takes it; the CPU has it when `kept` names it |
-//! | without: announced | its holder lists it when it looks into the inbox |
-//! | the exchange failed, taken still | its holder was changed: once more with that tag |
+//! | without: its bit is set | it is anybody's |
 //! | failed, and split | somebody frees a part of it: word by word, each freed by one of the two |
 
 use super::short::InHand;
 use crate::block::layout::Index;
 use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
+use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
-use crate::primitive::{Plain, SharedCount};
+use crate::primitive::Plain;
 use crate::{FrameRange, FreeError, Freehold, Order, Pfn, Platform};
 
 /// The number of the word of frame `pfn`, among all words.
@@ -100,14 +100,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return None;
         }
         self.poisoned(range.start, FRAMES as u64);
-        Some(self.free_block(inside, index, tag).map(|()| self.count_range(inside, tag)))
+        Some(self.free_block(inside, index, tag).map(|()| self.count_range(inside, index, tag)))
     }
 
-    /// Counts a range that was freed, by the holder of its first block.
-    fn count_range(&self, inside: Option<&Inside<'_, 'm, P>>, tag: Tag) {
+    /// Counts a range that was freed, whose first block is `index`.
+    fn count_range(&self, inside: Option<&Inside<'_, 'm, P>>, index: Index, tag: Tag) {
         match inside {
-            Some(inside) => self.count_frees(inside.cpu, tag, 1),
-            None => self.unattributed_frees.add_shared(1),
+            Some(inside) => self.count_frees(inside.cpu, 1),
+            None => self.count_frees_outside(index, tag, 1),
         }
     }
 
@@ -168,14 +168,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             freed?;
             if !counted {
                 counted = true;
-                self.count_range(inside, tag);
+                self.count_range(inside, index, tag);
             }
         }
         freed
     }
 
     /// A block that is in use as a whole: it is whole again, in the CPU's hand if there is room, or
-    /// its group's.
+    /// anybody's.
     #[inline(always)]
     pub(crate) fn free_block(
         &self,
@@ -184,35 +184,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         tag: Tag,
     ) -> Result<(), FreeError> {
         let head = self.map.head(index);
-        let mut tag = tag;
-        let kept = loop {
-            let kept = inside.and_then(|inside| inside.cpu.room_for_block(tag));
-            let to = tag.with_state(WHOLE);
-            let to = if kept.is_some() { to.with_group(IN_HAND) } else { to };
-            if head.tag.exchange(tag, to) {
-                break kept;
-            }
-            let now = head.tag.get();
-            match now.state() {
-                // In use still, but another holder's: its group is without CPUs now.
-                TAKEN => tag = now,
-                // Somebody else frees it, or a part of it, at this moment.
-                SPLIT => {
-                    return (0..WORDS).try_for_each(|w| {
-                        self.free_word(
-                            inside,
-                            u64::from(head.number) * WORDS as u64 + w as u64,
-                            !0,
-                            0,
-                        )
-                    });
-                }
-                _ => return Err(FreeError::DoubleFree { pfn: Pfn::new(self.map.base(index)) }),
-            }
-        };
+        let kept = inside.and_then(|inside| inside.cpu.room_for_block(tag));
+        let to = tag.with_state(WHOLE).with_flag(IN_HAND, kept.is_some());
+        if !head.tag.exchange(tag, to) {
+            // Somebody else frees it, or a part of it, at this moment.
+            let first = u64::from(head.number) * WORDS as u64;
+            return match head.tag.get().state() {
+                SPLIT => (first..first + WORDS as u64)
+                    .try_for_each(|key| self.free_word(inside, key, !0, 0)),
+                _ => Err(FreeError::DoubleFree { pfn: Pfn::new(self.map.base(index)) }),
+            };
+        }
         match kept {
             Some(kept) => kept.set(index.get()),
-            None => self.announce(index),
+            None => self.release_whole(inside.map_or(OUTSIDE, Inside::by), index),
         }
         Ok(())
     }

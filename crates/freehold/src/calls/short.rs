@@ -1,5 +1,5 @@
-//! The short ways: what a call does where its CPU has, or may leave, what it needs without any
-//! lock.
+//! The short ways: what a call does where its CPU has, or may leave, what it needs without a look at
+//! the board.
 //!
 //! | | alloc | free |
 //! |---|---|---|
@@ -34,11 +34,13 @@
 //! **A free into the word**: see [`free`](super::free).
 
 use crate::block::layout::Index;
-use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE, ZONE_GROUP};
+use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
+use crate::cpu::by::By;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU32, Count, Plain};
+use crate::zone::mode;
 use crate::{CpuId, Freehold, Order, Pfn, Platform};
 
 /// What became of a free into the hand.
@@ -73,10 +75,7 @@ impl CpuState<'_> {
         let lease = self.leases.current(Purpose::Runs, migratetype);
         let mask = lease.mask();
         let starts = bits::runs(mask & !lease.word(), order);
-        if starts == 0 {
-            return None;
-        }
-        let start = bits::best_start(starts, order);
+        let start = bits::best_start(starts, order, lease.breakable())?;
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
@@ -103,12 +102,12 @@ impl CpuState<'_> {
         }
         let mask = lease.mask();
         if mask == 0 && !self.may_keep(slot, frames)
-            || (mask | lease.word()) & frames != 0
+            || (mask | lease.spare() | lease.word()) & frames != 0
             || cfg!(feature = "debug-poison")
         {
             return InHand::No;
         }
-        lease.set_mask(mask | frames);
+        lease.add(frames);
         self.counters.local_frees.add(1);
         InHand::Yes
     }
@@ -128,12 +127,9 @@ impl CpuState<'_> {
     }
 }
 
-/// Whether a request of that type may be served by a hint to a block with that tag: not from one
-/// that the zone holds, which counts what is free there and keeps its min mark.
-#[inline(always)]
-fn hint_may_serve(tag: Tag, migratetype: usize) -> bool {
-    tag.is_plain_split_of(migratetype) && tag.group() != ZONE_GROUP
-}
+/// Blocks with no larger class than this one may lose a run to a hint that fits exactly: half of a
+/// word or less of each is in one piece.
+const HINT_CLASS: u8 = 6;
 
 impl<P: Platform> Freehold<'_, P> {
     /// Leaves a hint to a chunk of the home zone that was just freed into its words.
@@ -165,8 +161,15 @@ impl<P: Platform> Freehold<'_, P> {
     /// The newest hint that holds: its frame is in its word still, and nobody leases that.
     #[inline(always)]
     pub(crate) fn hinted_frame(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
+        let mode = self.zones[cpu.home_zone.get() as usize].mode.get();
+        if mode == mode::TIGHT {
+            return None;
+        }
         self.hinted(cpu, migratetype, 0, |index, w, frame| {
-            self.map.line(index).take_frame(w, frame)
+            let line = self.map.line(index);
+            // Not out of a run of order 3 or more, unless nearly all memory is whole.
+            let run = line.word(w) >> (frame.trailing_zeros() & !7) & 0xff;
+            (run != 0xff || mode == mode::ROOMY) && line.take_frame(w, frame)
         })
     }
 
@@ -180,12 +183,12 @@ impl<P: Platform> Freehold<'_, P> {
         migratetype: usize,
         order: u32,
     ) -> Option<Pfn> {
-        let most = self.most_beside(cpu);
+        let most = self.most_class(cpu, order);
         self.hinted(cpu, migratetype, order, |index, w, run| {
             let line = self.map.line(index);
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << order), 1 << order);
             let fits = line.word(w) & buddy != buddy;
-            fits && self.map.links(index).count.get() <= most && line.take_bits(w, run)
+            fits && self.map.head(index).class() <= most && line.take_bits(w, run)
         })
     }
 
@@ -196,17 +199,16 @@ impl<P: Platform> Freehold<'_, P> {
         cpu: &CpuState<'_>,
         migratetype: usize,
     ) -> Option<Pfn> {
-        let most = self.most_beside(cpu);
+        let most = self.most_class(cpu, 6 + LEN.ilog2());
         while let Some((raw, offset)) = cpu.hints.pop(migratetype, 6 + LEN.ilog2()) {
             let index = self.map.index(raw)?;
             let (head, line, first) =
                 (self.map.head(index), self.map.line(index), offset as usize / 64);
             let buddy = first ^ LEN;
-            let fits = (buddy..buddy + LEN).any(|w| line.word(w) != !0)
-                && self.map.links(index).count.get() <= most.saturating_add(64 * LEN as u16);
+            let fits = (buddy..buddy + LEN).any(|w| line.word(w) != !0) && head.class() <= most;
             if fits
-                && hint_may_serve(head.tag.get(), migratetype)
-                && self.claim_words_at::<LEN>(index, first)
+                && head.tag.get().is_plain_split_of(migratetype)
+                && self.claim_words_at::<LEN>(By(Some(cpu)), index, first)
             {
                 return Some(Pfn::new(self.map.base(index) + u64::from(offset)));
             }
@@ -214,12 +216,15 @@ impl<P: Platform> Freehold<'_, P> {
         None
     }
 
-    /// Free frames that a block may have had when it was last looked at, for a run of it to be
-    /// taken by a hint.
+    /// The largest class of a block that may lose a run of that order to a hint: where it has a
+    /// larger run it may become whole, and another block fits better. None near the zone's mark.
     #[inline(always)]
-    fn most_beside(&self, cpu: &CpuState<'_>) -> u16 {
-        let zone = &self.zones[cpu.home_zone.get() as usize];
-        if zone.roomy.get() { u16::MAX } else { zone.nearly_full.get() }
+    fn most_class(&self, cpu: &CpuState<'_>, order: u32) -> u8 {
+        match self.zones[cpu.home_zone.get() as usize].mode.get() {
+            mode::ROOMY => u8::MAX,
+            mode::TIGHT => 0,
+            _ => HINT_CLASS.max(order as u8 + 1),
+        }
     }
 
     #[inline(always)]
@@ -234,12 +239,12 @@ impl<P: Platform> Freehold<'_, P> {
             let index = self.map.index(raw)?;
             let w = offset as usize / 64;
             let head = self.map.head(index);
-            let fits = hint_may_serve(head.tag.get(), migratetype) && !head.is_leased(w);
+            let fits = head.tag.get().is_plain_split_of(migratetype) && !head.is_leased(w);
             let frames = bits::mask(offset % 64, 1 << order);
             if fits && take(index, w, frames) {
                 // Where the block has just changed the next request looks further.
                 let pfn = Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset));
-                return self.still_open(index, w, frames).then_some(pfn);
+                return self.still_open(By(Some(cpu)), index, w, frames).then_some(pfn);
             }
         }
         None
@@ -277,10 +282,12 @@ impl<P: Platform> Freehold<'_, P> {
             return false;
         }
         let Ok(now) = line.put(w, frames) else { return false };
-        self.announce_completed(index, now, frames);
+        let by = By(Some(cpu));
+        self.count_free(by, tag, index, 1 << order.min(6));
+        self.raise_by(by, index, now, frames);
         cpu.last_key.set(key);
         self.leave_hint(cpu, tag, index, pfn, order);
-        self.count_frees(cpu, tag, 1);
+        self.count_frees(cpu, 1);
         true
     }
 
@@ -316,13 +323,11 @@ impl<P: Platform> Freehold<'_, P> {
         let cursors = &self.cursors[id.index() * self.zones.len() + zone];
         let index = self.map.index(cursors.get(Purpose::Runs, migratetype))?;
         let tag = self.map.head(index).tag.get();
-        if !self.zones[zone].roomy.get()
-            || tag.holder() != cpu.home.get()
-            || !tag.is_plain_split_of(migratetype)
-        {
+        let fits = head_fits(self.zones[zone].mode.get(), self.map.head(index).class(), LEN);
+        if !fits || tag.zone() != zone || !tag.is_plain_split_of(migratetype) {
             return None;
         }
-        let offset = self.claim_words::<LEN>(index)?;
+        let offset = self.claim_words::<LEN>(By(Some(cpu)), index)?;
         Some(Pfn::new(self.map.base(index) + offset as u64))
     }
 
@@ -366,9 +371,11 @@ impl<P: Platform> Freehold<'_, P> {
                 self.report_late(index, w, strays & there);
             }
         }
-        self.announce_completed(index, !0, !0);
+        let by = By(Some(cpu));
+        self.count_free(by, tag, index, 64 * words as u64);
+        self.raise_by(by, index, !0, !0);
         self.leave_hint(cpu, tag, index, pfn, 6 + words.ilog2());
-        self.count_frees(cpu, tag, frees);
+        self.count_frees(cpu, frees);
         true
     }
 
@@ -386,8 +393,7 @@ impl<P: Platform> Freehold<'_, P> {
         let kept = cpu.kept.iter().find(|kept| kept.get() != NONE)?;
         let index = self.map.index(kept.get())?;
         kept.set(NONE);
-        let group = (cpu.home.get() >> 8) as u16;
-        Some(Pfn::new(self.take_block(index, migratetype, group)))
+        Some(Pfn::new(self.take_block(index, migratetype)))
     }
 
     /// A whole block in use is free, and in this CPU's hand if there is room.
@@ -403,11 +409,22 @@ impl<P: Platform> Freehold<'_, P> {
         }
         let Some(kept) = cpu.room_for_block(tag) else { return false };
         // Lost only to somebody who frees it, or a part of it, at this moment.
-        if !head.tag.exchange(tag, tag.with_state(WHOLE).with_group(IN_HAND)) {
+        if !head.tag.exchange(tag, tag.with_state(WHOLE).with_flag(IN_HAND, true)) {
             return false;
         }
         kept.set(index.get());
-        self.count_frees(cpu, tag, 1);
+        self.count_frees(cpu, 1);
         true
+    }
+}
+
+/// Whether whole words may come from the block in use without a look at the board: it has no larger
+/// run than is taken, or nearly all memory is whole.
+#[inline(always)]
+fn head_fits(mode: u8, class: u8, words: usize) -> bool {
+    match mode {
+        mode::ROOMY => true,
+        mode::TIGHT => false,
+        _ => u32::from(class) <= 7 + words.ilog2(),
     }
 }

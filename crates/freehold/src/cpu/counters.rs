@@ -3,7 +3,7 @@
 //! Each counter is written by who is inside the CPU's state, as a plain load, add and store.
 
 use crate::ORDERS;
-use crate::primitive::{AtomicU64, Count};
+use crate::primitive::AtomicU64;
 
 /// See the module's documentation.
 pub(crate) struct CpuCounters {
@@ -16,11 +16,11 @@ pub(crate) struct CpuCounters {
     /// Allocations that needed more than what the CPU had in hand.
     pub(crate) slow: AtomicU64,
     pub(crate) refills: AtomicU64,
-    pub(crate) by_phase: [AtomicU64; 4],
+    pub(crate) by_phase: [AtomicU64; 3],
     pub(crate) refilled_frames: AtomicU64,
-    pub(crate) drains: AtomicU64,
-    pub(crate) drained_frames: AtomicU64,
     pub(crate) recalls: AtomicU64,
+    /// Writes to what all CPUs share.
+    pub(crate) shared_writes: AtomicU64,
 }
 
 impl CpuCounters {
@@ -35,17 +35,8 @@ impl CpuCounters {
             refills: zero(),
             by_phase: core::array::from_fn(|_| zero()),
             refilled_frames: zero(),
-            drains: zero(),
-            drained_frames: zero(),
             recalls: zero(),
-        }
-    }
-
-    /// So many blocks went to a zone.
-    pub(crate) fn drained(&self, blocks: u32) {
-        if blocks != 0 {
-            self.drains.add(1);
-            self.drained_frames.add(u64::from(blocks) * 512);
+            shared_writes: zero(),
         }
     }
 }

@@ -29,14 +29,6 @@ pub(crate) struct Door {
     intruder: AtomicU32,
 }
 
-#[cfg(feature = "conformance")]
-impl Door {
-    /// Where its two words are.
-    pub(crate) fn addresses(&self) -> (usize, usize) {
-        (core::ptr::from_ref(&self.busy).addr(), core::ptr::from_ref(&self.intruder).addr())
-    }
-}
-
 impl Door {
     pub(crate) fn new() -> Self {
         Self { busy: AtomicU32::new(0), intruder: AtomicU32::new(OWNERLESS) }

@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 
+use super::by::By;
 use super::state::{CpuState, Cursors};
 use crate::primitive::Plain;
 use crate::{CpuId, Freehold, Platform};
@@ -94,9 +95,15 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         self.id.get() + 1
     }
 
+    /// This CPU, as who does something.
+    #[inline(always)]
+    pub(crate) fn by(&self) -> By<'m> {
+        By(Some(self.cpu))
+    }
+
     /// Where this CPU leases its next words of that zone.
     pub(crate) fn cursors(&self, zone: usize) -> &'m Cursors {
-        &self.fh.cursors[self.id.index() * self.fh.zones.len() + zone]
+        self.fh.cursors_of(self.cpu, zone)
     }
 
     /// Whether the zone is the one that this CPU's requests go to first.

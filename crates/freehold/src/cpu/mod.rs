@@ -9,7 +9,9 @@
 //! | [`counters`] | what it counts |
 //! | [`state`] | all of it together |
 //! | [`inside`] | the proof that somebody is inside |
+//! | [`by`] | who does something: a CPU, or somebody outside of all |
 
+pub(crate) mod by;
 pub(crate) mod counters;
 pub(crate) mod door;
 pub(crate) mod hints;

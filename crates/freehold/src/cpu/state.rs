@@ -15,30 +15,29 @@ use crate::block::NONE;
 use crate::block::tag::TYPES;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Plain};
 
-/// Whole blocks that a CPU keeps, so that an order-9 pair takes no lock.
+/// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
 pub(crate) const KEPT: usize = 2;
 
 /// See the module's documentation. 128 bytes apart, since adjacent lines are fetched in pairs.
 #[repr(C, align(128))]
 pub(crate) struct CpuState<'m> {
     pub(crate) door: Door,
+    /// Its number.
+    pub(crate) number: u16,
     /// Somebody has taken it for good with `own`.
     pub(crate) owned: AtomicBool,
     pub(crate) online: AtomicBool,
     /// The zone that this CPU's requests go to first, of those with memory. Changes with memory,
     /// under the door.
     pub(crate) home_zone: AtomicU32,
-    /// That zone and this CPU's group in it, as [`Tag::holder`](crate::block::tag::Tag::holder) has
-    /// them.
-    pub(crate) home: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
-    /// So many blocks more may be gone on to without a look at the lists; see
-    /// [`in_use`](crate::transfer::in_use).
-    pub(crate) followed: AtomicU32,
     /// So many frees more lease nothing: somebody was short of memory and has asked for what was in
     /// hand here.
     pub(crate) after_recall: AtomicU32,
+    /// Frames that came into words of the home zone's split blocks and left them, by migratetype,
+    /// that the zone has not been told of.
+    pub(crate) free: [AtomicU64; 8],
     pub(crate) leases: Leases<'m>,
     pub(crate) counters: CpuCounters,
     pub(crate) hints: Hints,
@@ -52,16 +51,16 @@ pub(crate) struct CpuState<'m> {
 
 impl<'m> CpuState<'m> {
     /// `no_word` is a word that is never anybody's.
-    pub(crate) fn new(no_word: &'m AtomicU64) -> Self {
+    pub(crate) fn new(number: usize, no_word: &'m AtomicU64) -> Self {
         Self {
             door: Door::new(),
+            number: number as u16,
             owned: AtomicBool::new(false),
             online: AtomicBool::new(false),
             home_zone: AtomicU32::new(0),
-            home: AtomicU32::new(0),
             last_key: AtomicU64::new(super::lease::NO_KEY),
-            followed: AtomicU32::new(0),
             after_recall: AtomicU32::new(0),
+            free: core::array::from_fn(|_| AtomicU64::new(0)),
             leases: Leases::new(no_word),
             counters: CpuCounters::new(),
             hints: Hints::new(),
@@ -72,14 +71,20 @@ impl<'m> CpuState<'m> {
     }
 }
 
-/// Where a CPU leases its next words in one zone. Hints: the block's tag says whether it still may.
+/// Where a CPU leases its next words in one zone: hints, since the block's tag says whether it still
+/// may. And its count of that zone, where that is not its home.
 pub(crate) struct Cursors {
     blocks: [[AtomicU32; TYPES]; 2],
+    /// As [`CpuState::free`].
+    pub(crate) free: [AtomicU64; 8],
 }
 
 impl Cursors {
     pub(crate) fn new() -> Self {
-        Self { blocks: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(NONE))) }
+        Self {
+            blocks: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(NONE))),
+            free: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 
     pub(crate) fn get(&self, purpose: Purpose, migratetype: usize) -> u32 {
@@ -90,7 +95,13 @@ impl Cursors {
         self.blocks[purpose as usize][migratetype].set(block);
     }
 
-    pub(crate) fn clear(&self) {
-        self.blocks.iter().flatten().for_each(|block| block.set(NONE));
+    /// Whether some place names that block.
+    pub(crate) fn names(&self, block: u32) -> bool {
+        self.blocks.iter().flatten().any(|place| place.get() == block)
+    }
+
+    /// Every place, to be cleared.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &AtomicU32> {
+        self.blocks.iter().flatten()
     }
 }

@@ -1,9 +1,9 @@
-//! Looking at pageblocks one by one: who has each, what it is meant for, how much of it is free.
+//! Looking at pageblocks one by one: who leases words of each, what it is meant for, how much of it is free.
 //!
 //! [`Freehold::zone_stats`] sums these up; a picture of memory needs them apart.
 
 use crate::block::FRAMES;
-use crate::block::tag::{ABSENT, HOLES, ISOLATED, Tag, WHOLE, ZONE_GROUP};
+use crate::block::tag::{ABSENT, HOLES, ISOLATED, Tag, WHOLE};
 use crate::block::words::count_of;
 use crate::{CpuId, Freehold, Migratetype, Pfn, Platform};
 
@@ -13,7 +13,7 @@ use crate::{CpuId, Freehold, Migratetype, Pfn, Platform};
 pub struct PageblockState {
     /// Its first frame (of the block, which may be a hole).
     pub start: Pfn,
-    /// The first CPU of the group that has it; `None`: the zone, or a CPU that keeps it as a whole.
+    /// The first CPU that leases words of it; `None` where there is none.
     pub holder: Option<CpuId>,
     /// Its migratetype; [`Migratetype::Isolate`] while it is isolated.
     pub migratetype: Migratetype,
@@ -46,7 +46,7 @@ impl<P: Platform> Freehold<'_, P> {
                     (tag, count_of(&self.free_words(index, tag)), frames)
                 }
                 None if z.bitmap.contains(number - z.first_block) => {
-                    let tag = Tag::new(WHOLE, Migratetype::Movable as usize, z.id, ZONE_GROUP);
+                    let tag = Tag::new(WHOLE, Migratetype::Movable as usize, z.id);
                     (tag, FRAMES as u32, FRAMES as u32)
                 }
                 None => return None,
@@ -58,7 +58,7 @@ impl<P: Platform> Freehold<'_, P> {
                 Migratetype::from_index(tag.migratetype()).filter(|_| !tag.has(ISOLATED));
             Some(PageblockState {
                 start: Pfn::new(number << 9),
-                holder: self.holder(tag),
+                holder: found.and_then(|(index, _)| self.lessee(index)),
                 migratetype: migratetype.unwrap_or(Migratetype::Isolate),
                 frames: frames as u16,
                 free: free as u16,

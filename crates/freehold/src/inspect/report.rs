@@ -1,10 +1,8 @@
 //! Reading the statistics: counters as they are, and one walk over a zone's blocks.
 
 use crate::block::layout::Index;
-use crate::block::tag::{
-    ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE, ZONE_GROUP,
-};
-use crate::block::words::{CLASS_NONE, count_of};
+use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE};
+use crate::block::words::{CLASS_NONE, EMPTY, count_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::inspect::stats::{CpuStats, ZoneStats};
 use crate::primitive::Plain;
@@ -21,18 +19,9 @@ pub struct Totals {
     pub unattributed_frees: u64,
     /// Double frees that no call could see; each was told to [`Platform::late_double_free`].
     pub late_double_frees: u64,
-    /// Zone-lock acquisitions over all zones.
-    pub lock_acquisitions: u64,
-    /// Acquisitions of groups' locks.
-    pub group_lock_acquisitions: u64,
-    /// Steps of work under zone locks.
-    pub lock_work: u64,
-    /// The most steps in one hold.
-    pub lock_work_max: u64,
-}
-
-fn groups_locked(zone: &Zone<'_>) -> u64 {
-    zone.groups.iter().map(|group| group.acquisitions.get()).sum()
+    /// Writes to memory that all CPUs of a zone write, by whoever made them; see
+    /// [`CpuStats::shared_writes`].
+    pub shared_writes: u64,
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -47,54 +36,34 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
         let state = self.cpu_state(cpu)?;
         let leased: u64 = (0..crate::cpu::lease::SLOTS)
-            .map(|slot| u64::from(state.leases.slot(slot).mask().count_ones()))
+            .map(|slot| u64::from(state.leases.slot(slot).all().count_ones()))
             .sum();
         let kept = state.kept.iter().filter(|kept| kept.get() != crate::block::NONE).count() as u64;
         Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
     }
 
-    /// The first CPU of the group that has the block of a frame; `None` where the zone has it,
-    /// where it is in a CPU's hand, or where there is no frame. Takes no lock.
+    /// The CPU that leases the word of a frame, and may have it in hand; `None` where nobody does, or
+    /// there is no frame.
     #[must_use]
     pub fn holder_of(&self, pfn: Pfn) -> Option<CpuId> {
-        self.holder(self.map.head(self.map.locate(pfn.get())?).tag.get())
+        let index = self.map.locate(pfn.get())?;
+        self.lessee_of(index, (pfn.get() / 64) as usize % WORDS)
     }
 
-    /// The first CPU of the group that a tag names.
-    pub(crate) fn holder(&self, tag: Tag) -> Option<CpuId> {
-        if tag.state() == ABSENT || tag.group() == ZONE_GROUP || tag.group() == IN_HAND {
-            return None;
-        }
-        let first = self.zones[tag.zone()].cpus_of(tag.group(), self.cpus.len()).start;
-        Some(CpuId::new(first as u16))
+    fn lessee_of(&self, index: Index, w: usize) -> Option<CpuId> {
+        (self.map.head(index).lease(w) & !EMPTY).checked_sub(1).map(CpuId::new)
     }
 
-    /// How many blocks the group of a CPU has; the zones where `cpu` is `None`. Takes no lock;
-    /// walks all blocks.
-    #[must_use]
-    pub fn blocks_held(&self, cpu: Option<CpuId>) -> u64 {
-        let never_used: u64 = self.zones.iter().map(|zone| zone.whole_blocks.get()).sum();
-        let wanted = |index: &Index| {
-            let tag = self.map.head(*index).tag.get();
-            let in_bitmap = self.map.links(*index).list.get() == crate::group::lists::IN_BITMAP;
-            tag.state() != ABSENT
-                && !in_bitmap
-                && match cpu {
-                    None => tag.group() == ZONE_GROUP,
-                    Some(cpu) => tag.group() == self.zones[tag.zone()].group_of(cpu.index()),
-                }
-        };
-        self.map.all().filter(wanted).count() as u64 + if cpu.is_none() { never_used } else { 0 }
+    /// The first CPU that leases words of a block.
+    pub(crate) fn lessee(&self, index: Index) -> Option<CpuId> {
+        (0..WORDS).filter_map(|w| self.lessee_of(index, w)).min()
     }
 
     /// Sums over all CPUs and zones. Takes no lock; does not walk.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let mut totals = Totals {
-            unattributed_frees: self.unattributed_frees.get(),
-            late_double_frees: self.late_double_frees.get(),
-            ..Totals::default()
-        };
+        let mut totals =
+            Totals { late_double_frees: self.late_double_frees.get(), ..Totals::default() };
         let sum = &mut totals.cpus;
         for cpu in 0..self.cpus.len() {
             let Some(cpu) = self.cpu_stats(CpuId::new(cpu as u16)) else { continue };
@@ -110,26 +79,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
             sum.slow += cpu.slow;
             sum.refills += cpu.refills;
             sum.refilled_frames += cpu.refilled_frames;
-            sum.drains += cpu.drains;
-            sum.drained_frames += cpu.drained_frames;
             sum.recalls += cpu.recalls;
+            sum.shared_writes += cpu.shared_writes;
         }
+        totals.shared_writes = totals.cpus.shared_writes;
         for zone in self.zones {
-            totals.lock_acquisitions += zone.counters.acquisitions.get();
-            totals.lock_work += zone.counters.work.get();
-            totals.lock_work_max = totals.lock_work_max.max(zone.counters.work_max.get());
-            totals.group_lock_acquisitions += groups_locked(zone);
+            totals.shared_writes += zone.counters.shared_writes.get();
+            totals.unattributed_frees +=
+                zone.outside.iter().map(|outside| outside.frees.get()).sum::<u64>();
         }
         totals
-    }
-
-    /// Times a zone's lock was taken, and the steps done under it; `None` where there is no such
-    /// zone. Takes no lock and does not walk: to be compared before and after a call. Exact while
-    /// nothing runs.
-    #[must_use]
-    pub fn zone_lock_counts(&self, zone: usize) -> Option<(u64, u64)> {
-        let counters = &self.zones.get(zone)?.counters;
-        Some((counters.acquisitions.get(), counters.work.get()))
     }
 
     /// The state and history of a zone; `None` where there is no such zone. Takes no lock; walks
@@ -153,19 +112,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 if isolated { Migratetype::Isolate as usize } else { tag.migratetype() };
             stats.blocks_by_type[migratetype] += 1;
             let leased = self.leased_in(base).min(free);
-            match tag.group() {
-                ZONE_GROUP => {
-                    (stats.blocks_in_zone, stats.free_in_zone) =
-                        (stats.blocks_in_zone + 1, stats.free_in_zone + free - leased)
-                }
-                IN_HAND => {
-                    (stats.blocks_in_cpus, stats.free_in_cpus) =
-                        (stats.blocks_in_cpus + 1, stats.free_in_cpus + free)
-                }
-                _ => {
-                    (stats.blocks_in_groups, stats.free_in_groups) =
-                        (stats.blocks_in_groups + 1, stats.free_in_groups + free - leased)
-                }
+            if tag.state() == WHOLE && tag.has(IN_HAND) {
+                stats.blocks_in_cpus += 1;
+                stats.free_in_cpus += free;
+            } else {
+                stats.free_in_zone += free - leased;
             }
             stats.free_in_cpus += leased;
             match migratetype {
@@ -187,7 +138,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         });
         count_run(run, &mut stats.free_chunks);
-        stats.free = stats.free_in_zone + stats.free_in_groups + stats.free_in_cpus;
+        stats.free = stats.free_in_zone + stats.free_in_cpus;
         Some(stats)
     }
 
@@ -196,14 +147,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         ZoneStats {
             managed: z.managed.get(),
             watermarks: [z.min.get(), z.low.get(), z.high.get()],
-            lock_acquisitions: c.acquisitions.get(),
-            group_lock_acquisitions: groups_locked(z),
-            lock_work: c.work.get(),
-            lock_work_max: c.work_max.get(),
-            lock_work_histogram: core::array::from_fn(|b| c.work_histogram[b].get()),
             fallbacks: c.fallbacks.get(),
             mixed: c.mixed.get(),
-            splits: c.splits.get(),
+            shared_writes: c.shared_writes.get(),
             ..ZoneStats::default()
         }
     }
@@ -230,10 +176,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));
             let (tag, words) = match found {
                 Some((index, tag)) if tag.state() != ABSENT => (tag, self.free_words(index, tag)),
-                _ if zone.bitmap.contains(number - zone.first_block) => (
-                    Tag::new(WHOLE, Migratetype::Movable as usize, zone.id, ZONE_GROUP),
-                    [!0; WORDS],
-                ),
+                _ if zone.bitmap.contains(number - zone.first_block) => {
+                    (Tag::new(WHOLE, Migratetype::Movable as usize, zone.id), [!0; WORDS])
+                }
                 _ => continue,
             };
             if tag.zone() == usize::from(zone.id) {

@@ -3,7 +3,6 @@
 
 use crate::cpu::counters::CpuCounters;
 use crate::primitive::Plain;
-use crate::zone::counters::WORK_BUCKETS;
 use crate::{Migratetype, ORDERS, Order};
 
 impl CpuCounters {
@@ -18,9 +17,8 @@ impl CpuCounters {
             refills: self.refills.get(),
             refills_by_phase: core::array::from_fn(|p| self.by_phase[p].get()),
             refilled_frames: self.refilled_frames.get(),
-            drains: self.drains.get(),
-            drained_frames: self.drained_frames.get(),
             recalls: self.recalls.get(),
+            shared_writes: self.shared_writes.get(),
         }
     }
 }
@@ -32,28 +30,27 @@ pub struct CpuStats {
     /// Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each
     /// frame of a bulk allocation counts as one of order 0.
     pub allocs: [[u64; ORDERS]; 3],
-    /// Frees (calls, or frames of bulk calls) into blocks of this CPU's group, and into its hand.
+    /// Frees (calls, or frames of bulk calls) into words that this CPU leases.
     pub local_frees: u64,
-    /// Frees into other blocks. Frees made while this CPU's state was in use by somebody else
+    /// Other frees. Frees made while this CPU's state was in use by somebody else
     /// are counted in [`Totals::unattributed_frees`](crate::Totals) only.
     pub remote_frees: u64,
     /// Allocations that failed.
     pub failed: u64,
     /// Allocations that needed more than what the CPU had in hand.
     pub slow: u64,
-    /// Times it went to its group for the next block.
+    /// Times it looked for the next block.
     pub refills: u64,
     /// Refills by phase that gave something; see [`RefillPhase`](crate::RefillPhase).
-    pub refills_by_phase: [u64; 4],
+    pub refills_by_phase: [u64; 3],
     /// Free frames of the blocks that it got.
     pub refilled_frames: u64,
-    /// Times its ticks gave whole blocks to a zone.
-    pub drains: u64,
-    /// Free frames given back.
-    pub drained_frames: u64,
     /// Times it asked all other CPUs for what they had in hand, since it could not be served
     /// otherwise.
     pub recalls: u64,
+    /// Writes to memory that all CPUs of a zone write: rows of the board and their summaries, words of
+    /// the bitmap of whole blocks, blocks' classes, counts of free frames.
+    pub shared_writes: u64,
 }
 
 impl CpuStats {
@@ -70,12 +67,10 @@ impl CpuStats {
 pub struct ZoneStats {
     /// Frames there are.
     pub managed: u64,
-    /// Frames free, wherever they are: in the zone, in groups, in CPUs' hands.
+    /// Frames free, wherever they are: in the zone and in CPUs' hands.
     pub free: u64,
-    /// Of these, in the zone's own blocks.
+    /// Of these, in nobody's hand.
     pub free_in_zone: u64,
-    /// Of these, in groups' blocks.
-    pub free_in_groups: u64,
     /// Of these, in CPUs' hands: in words that they lease, and in whole blocks that they keep.
     pub free_in_cpus: u64,
     /// Free frames in CMA blocks.
@@ -86,10 +81,6 @@ pub struct ZoneStats {
     pub watermarks: [u64; 3],
     /// Blocks by migratetype (isolated ones count as [`Migratetype::Isolate`]).
     pub blocks_by_type: [u64; Migratetype::ALL.len()],
-    /// Blocks of the zone itself, isolations included.
-    pub blocks_in_zone: u64,
-    /// Blocks of groups.
-    pub blocks_in_groups: u64,
     /// Whole blocks that CPUs keep.
     pub blocks_in_cpus: u64,
     /// Blocks of which no frame is in use, wherever they are held.
@@ -99,23 +90,13 @@ pub struct ZoneStats {
     /// The fewest naturally aligned chunks that the free frames form, by order up to 18, wherever
     /// they are held.
     pub free_chunks: [u64; ORDERS],
-    /// Times the zone lock was taken.
-    pub lock_acquisitions: u64,
-    /// Times the locks of its groups were taken.
-    pub group_lock_acquisitions: u64,
-    /// Steps of work done under it: list links and unlinks, bitmap words, blocks moved, lists
-    /// looked at.
-    pub lock_work: u64,
-    /// The most steps in one hold.
-    pub lock_work_max: u64,
-    /// Holds by steps; see [`WORK_BUCKETS`].
-    pub lock_work_histogram: [u64; WORK_BUCKETS],
     /// Allocations that fell back to another migratetype.
     pub fallbacks: u64,
     /// Of these, allocations placed inside a block that kept its other type.
     pub mixed: u64,
-    /// Chunks taken out of larger free runs under the lock.
-    pub splits: u64,
+    /// Writes to memory that all CPUs of the zone write, made in no CPU's state; see
+    /// [`CpuStats::shared_writes`].
+    pub shared_writes: u64,
 }
 
 impl ZoneStats {
@@ -137,19 +118,5 @@ impl ZoneStats {
     pub fn largest_free_order(&self) -> Option<Order> {
         let order = self.free_chunks.iter().rposition(|&n| n > 0)?;
         Order::new(order as u8)
-    }
-
-    /// An upper bound of the steps that 99 % of holds stayed within.
-    #[must_use]
-    pub fn lock_work_p99(&self) -> u64 {
-        let target = self.lock_acquisitions - self.lock_acquisitions / 100;
-        let mut seen = 0;
-        for (bucket, n) in self.lock_work_histogram.iter().enumerate() {
-            seen += n;
-            if seen >= target {
-                return ((1u64 << bucket) - 1).min(self.lock_work_max);
-            }
-        }
-        self.lock_work_max
     }
 }

@@ -5,27 +5,25 @@
 //!    words and nothing leased.
 //! 2. Every lease that names a CPU is one of that CPU's slots, and every slot with frames in hand
 //!    has the lease.
-//! 3. Every block is where its holder looks for it: on the list of its type, of a class not below
-//!    its largest free run; among the wholes of its group or in the zone's bitmap; or announced; or
-//!    it is full, taken or isolated.
+//! 3. Every block is where requests look for it: a whole one in the zone's bitmap or in one CPU's
+//!    hand; a split one on the board, in the row of its type and of a class not below its largest
+//!    free run, with the summaries showing it; or it is full, taken or isolated.
 //! 4. The counts are those of the blocks, and an offline CPU has nothing in hand.
 //!
-//! The walk enters every CPU's state and takes every lock. Frees do not wait for locks, so point 3
-//! can only be relied on while nobody frees.
+//! The walk enters every CPU's state. Frees do not wait for that, so points 3 and 4 can only be
+//! relied on while nobody frees.
 
 use core::fmt;
 
 use crate::block::NONE;
 use crate::block::layout::Index;
-use crate::block::tag::{
-    ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, TAKEN, TYPES, WHOLE, ZONE_GROUP,
-};
-use crate::block::words::{CLASS_NONE, CLASS_QUEUED, CLASS_WHOLE, EMPTY, class_of, count_of};
+use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOLE};
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_KEY, SLOTS};
-use crate::group::Stock;
-use crate::group::lists::{IN_BITMAP, NO_LIST, WHOLE_LIST, listed_class};
+use crate::platform::Barrier;
 use crate::primitive::Plain;
 use crate::zone::Zone;
+use crate::zone::board::row_of;
 use crate::{Freehold, Pfn, Platform};
 
 /// A broken invariant: a defect of the allocator, or of its metadata memory.
@@ -69,8 +67,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// The first violation found.
     pub fn validate(&self) -> Result<(), Violation> {
-        // CPUs by rising number, then groups and zones by rising number: the order of locks
-        // everywhere.
+        // By rising number, as everywhere: so two of us cannot wait for each other.
         let mut owned = false;
         for cpu in self.cpus {
             loop {
@@ -82,25 +79,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         if owned {
-            self.platform.heavy_barrier();
+            self.barrier().heavy_barrier();
         }
         self.cpus.iter().for_each(|cpu| cpu.door.await_owner(|| self.platform.relax()));
-        let locks =
-            || self.zones.iter().flat_map(|z| z.groups.iter().map(|g| &g.lock).chain([&z.lock]));
-        locks().for_each(|lock| lock.lock(|| self.platform.relax()));
         let result = self.walk();
-        locks().for_each(|lock| lock.unlock());
         self.cpus.iter().for_each(|cpu| cpu.door.leave_intruder());
         result
     }
 
     fn walk(&self) -> Result<(), Violation> {
-        let (mut queued, mut in_hand) = (0, 0);
+        let mut in_hand = 0;
         for index in self.map.all() {
             self.check_frames(index)?;
             self.check_place(index)?;
-            in_hand += u64::from(self.map.head(index).tag.get().group() == IN_HAND);
-            queued += u64::from(self.map.head(index).class() == CLASS_QUEUED);
+            in_hand += u64::from(self.map.head(index).tag.get().has(IN_HAND));
         }
         for cpu in 0..self.cpus.len() {
             self.check_leases(cpu)?;
@@ -109,16 +101,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| kept.get() != NONE).count()
                 as u64;
         expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
-        let all = self.map.all().count() as u64;
-        let mut waiting = 0;
-        for zone in self.zones {
-            for group in 0..=zone.groups.len() as u16 {
-                waiting += zone.stock(group).inbox.count(&self.map, all);
-                self.check_stock(zone, group)?;
-            }
-            self.check_zone(zone)?;
-        }
-        expect(0, "blocks announced and blocks in inboxes differ", waiting, queued)
+        self.zones.iter().try_for_each(|zone| self.check_zone(zone))
     }
 
     /// Points 1 and 2 for one block.
@@ -164,7 +147,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for slot in 0..SLOTS {
             let lease = cpu.leases.slot(slot);
             if lease.key() == NO_KEY {
-                expect(number as u64, "a slot not in use has frames", lease.mask(), 0)?;
+                expect(number as u64, "a slot not in use has frames", lease.all(), 0)?;
                 continue;
             }
             held |= 1 << slot;
@@ -177,7 +160,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let named = u64::from(self.map.head(index).lease(w));
                 expect(pfn, "a slot is ready whose word is not leased", named, number as u64 + 1)?;
             }
-            if lease.mask() != 0 {
+            expect(pfn, "frames in hand twice", lease.mask() & lease.spare(), 0)?;
+            if lease.all() != 0 {
                 expect(pfn, "frames in a hand that nobody would look for", u64::from(ready), 1)?;
             }
         }
@@ -187,7 +171,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         for kept in cpu.kept.iter().filter(|kept| kept.get() != NONE) {
             let tag = self.map.index(kept.get()).map(|index| self.map.head(index).tag.get());
-            let whole = tag.is_some_and(|tag| tag.state() == WHOLE && tag.group() == IN_HAND);
+            let whole = tag.is_some_and(|tag| tag.state() == WHOLE && tag.has(IN_HAND));
             expect(
                 number as u64,
                 "a block that a CPU keeps",
@@ -201,129 +185,39 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Point 3 for one block.
     fn check_place(&self, index: Index) -> Result<(), Violation> {
         let (head, line, base) = (self.map.head(index), self.map.line(index), self.map.base(index));
-        let (tag, list) = (head.tag.get(), self.map.links(index).list.get());
-        let queued = head.class() == CLASS_QUEUED;
-        match tag.state() {
-            ABSENT | TAKEN => {
-                expect(base, "a block in use is listed", u64::from(list), u64::from(NO_LIST))
-            }
-            WHOLE => {
-                let right = match (tag.group(), list) {
-                    (ZONE_GROUP, IN_BITMAP) | (IN_HAND, NO_LIST) => true,
-                    (ZONE_GROUP | IN_HAND, _) => queued && list == NO_LIST,
-                    (_, list) => list == WHOLE_LIST || queued && list == NO_LIST,
-                };
-                expect(base, "a whole block is in the wrong place", u64::from(right), 1)
-            }
-            SPLIT if tag.has(ISOLATED) => {
-                expect(base, "an isolated block is listed", u64::from(list), u64::from(NO_LIST))
-            }
-            _ => {
-                let open =
-                    core::array::from_fn(|w| if head.is_leased(w) { 0 } else { line.word(w) });
-                let exact = class_of(&open);
-                // A whole one of an ordinary type stays split until somebody looks.
-                let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
-                let least = if whole { CLASS_WHOLE - 1 } else { exact };
-                // The zone's own blocks say nothing: any free into one announces it.
-                let of_zone = tag.group() == ZONE_GROUP && !queued;
-                if of_zone {
-                    expect(
-                        base,
-                        "a class that a block of the zone tells",
-                        u64::from(head.class()),
-                        CLASS_NONE.into(),
-                    )?;
-                    let counted = u64::from(self.map.links(index).count.get());
-                    let listed = if list < WHOLE_LIST { counted } else { 0 };
-                    let uncounted = u64::from(count_of(&open)).saturating_sub(listed);
-                    expect(base, "free frames of the zone that it does not count", uncounted, 0)?;
-                }
-                let known = if of_zone { listed_class(list) } else { head.class() };
-                expect(
-                    base,
-                    "the class of a block is too low",
-                    u64::from(known.max(least)),
-                    u64::from(known),
-                )?;
-                let findable = exact == CLASS_NONE || queued || list < WHOLE_LIST;
-                expect(
-                    base,
-                    "a block with free frames that nobody would find",
-                    u64::from(findable),
-                    1,
-                )
-            }
+        let (tag, class) = (head.tag.get(), head.class());
+        expect(
+            base,
+            "a block that is nobody's to change",
+            class.into(),
+            class.min(CLASS_WHOLE).into(),
+        )?;
+        if tag.state() == ABSENT {
+            return Ok(());
         }
-    }
-
-    /// Points 3 and 4 for the lists of one holder.
-    fn check_stock(&self, zone: &Zone<'m>, group: u16) -> Result<(), Violation> {
-        let stock: &Stock = zone.stock(group);
-        let start = zone.span.start.get();
-        let mut free = [0u64; TYPES];
-        let mut filled = stock.lists.filled().peekable();
-        for list in 0..=WHOLE_LIST {
-            let noted = filled.next_if_eq(&list).is_some();
-            let Some(first) = stock.lists.first(list).and_then(|raw| self.map.index(raw)) else {
-                expect(start, "an empty list that is noted as filled", u64::from(noted), 0)?;
-                continue;
-            };
-            expect(
-                start,
-                "a list that is not noted as filled",
-                u64::from(noted),
-                u64::from(list != WHOLE_LIST),
-            )?;
-            let (mut at, mut wholes) = (first, 0u64);
-            loop {
-                let (links, tag) = (self.map.links(at), self.map.head(at).tag.get());
-                let base = self.map.base(at);
-                expect(
-                    base,
-                    "on a list of another holder",
-                    u64::from(tag.group()),
-                    u64::from(group),
-                )?;
-                expect(base, "on a list of another zone", tag.zone() as u64, u64::from(zone.id))?;
-                expect(
-                    base,
-                    "on another list than it says",
-                    u64::from(links.list.get()),
-                    u64::from(list),
-                )?;
-                let state = if list == WHOLE_LIST { WHOLE } else { SPLIT };
-                expect(
-                    base,
-                    "a listed block of another state",
-                    u64::from(tag.state()),
-                    u64::from(state),
-                )?;
-                let next = self.map.index(links.next.get());
-                let back = next.map_or(NONE, |next| self.map.links(next).prev.get());
-                expect(base, "a list is torn", u64::from(back), u64::from(at.get()))?;
-                wholes += 1;
-                if list != WHOLE_LIST {
-                    free[tag.migratetype()] += u64::from(links.count.get());
-                }
-                match next.filter(|&next| next != first) {
-                    Some(next) => at = next,
-                    None => break,
-                }
-            }
-            if list == WHOLE_LIST {
-                expect(
-                    start,
-                    "a group's count of whole blocks",
-                    u64::from(stock.lists.wholes()),
-                    wholes,
-                )?;
-            }
+        let zone = &self.zones[tag.zone()];
+        let in_bitmap = zone.bitmap.contains(zone.bit(head.number));
+        let whole = tag.state() == WHOLE && !tag.has(IN_HAND);
+        expect(base, "whole, and in the bitmap", in_bitmap.into(), whole.into())?;
+        if !tag.is_open() {
+            return Ok(());
         }
-        for (migratetype, free) in free.into_iter().enumerate() {
-            expect(start, "a holder's count of free frames", stock.free_of(migratetype), free)?;
-        }
-        Ok(())
+        let open = core::array::from_fn(|w| if head.is_leased(w) { 0 } else { line.word(w) });
+        let exact = class_of(&open);
+        // One that some CPU takes its next words from stays split.
+        let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
+        let in_use = || self.cursors.iter().any(|cursors| cursors.names(index.get()));
+        expect(base, "a wholly free block that is not whole", (whole && !in_use()).into(), 0)?;
+        let least = if whole { CLASS_WHOLE - 1 } else { exact };
+        expect(base, "the class of a block is too low", class.max(least).into(), class.into())?;
+        let listed = class == CLASS_NONE
+            || class == CLASS_BUSY
+            || zone.board.shows(
+                self.map.rows(index),
+                row_of(tag.migratetype(), class),
+                head.number,
+            );
+        expect(base, "a block that its row does not show", listed.into(), 1)
     }
 
     /// Point 4 for the zone's bitmap and its counts of reserved blocks.
@@ -338,7 +232,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 .locate_block(zone.first_block + bit)
                 .map(|index| self.map.head(index).tag.get());
             let right = tag.is_none_or(|tag| {
-                tag.state() == ABSENT || tag.state() == WHOLE && tag.group() == ZONE_GROUP
+                tag.state() == ABSENT || tag.state() == WHOLE && !tag.has(IN_HAND)
             });
             expect(
                 (zone.first_block + bit) << 9,
@@ -347,7 +241,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 1,
             )?;
         }
-        expect(start, "the zone's count of whole blocks", zone.whole_blocks.get(), bits)?;
+        expect(start, "the zone's count of whole blocks", zone.wholes(), bits)?;
+        let summed_up = zone.bitmap.is_summed_up();
+        expect(start, "the bitmap's summary shows all bits", summed_up.into(), 1)?;
+        let (mut in_words, mut in_cma) = (0, 0);
+        for index in self.map.all() {
+            let tag = self.map.head(index).tag.get();
+            if tag.state() == SPLIT && tag.zone() == usize::from(zone.id) {
+                let free = u64::from(count_of(&self.strays(index)));
+                in_words += free;
+                in_cma += if tag.migratetype() == CMA { free } else { 0 };
+            }
+        }
+        let free = self.free_in(zone);
+        expect(start, "the zone's count of free frames", free.all, bits * 512 + in_words)?;
+        expect(start, "the zone's count of free CMA frames", free.cma, in_cma)?;
         let of = |migratetype: usize| {
             let tags = self.map.all().map(|index| self.map.head(index).tag.get());
             tags.filter(|tag| tag.state() != ABSENT && tag.zone() == usize::from(zone.id))

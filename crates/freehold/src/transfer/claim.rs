@@ -3,9 +3,10 @@
 //! because there is too little memory. And whole blocks.
 
 use crate::block::layout::Index;
-use crate::block::tag::{FRESH, SPLIT, TAKEN, WHOLE};
+use crate::block::tag::{FRESH, IN_HAND, TAKEN, WHOLE};
 use crate::block::words::find_run;
 use crate::block::{FRAMES, WORDS, bits};
+use crate::cpu::by::By;
 use crate::{Freehold, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
@@ -14,11 +15,14 @@ impl<P: Platform> Freehold<'_, P> {
     /// may have been away for long: the hand of a lease that ends shows its frames for some steps
     /// after they are in the word again, and a free of them would be refused.
     #[inline(always)]
-    pub(crate) fn still_open(&self, index: Index, w: usize, frames: u64) -> bool {
+    pub(crate) fn still_open(&self, by: By<'_>, index: Index, w: usize, frames: u64) -> bool {
         let head = self.map.head(index);
-        let open = head.tag.get().state() == SPLIT && !head.is_leased(w);
+        let tag = head.tag.get();
+        // Before they are put back, which counts them again.
+        self.count_free(by, tag, index, u64::from(frames.count_ones()).wrapping_neg());
+        let open = tag.is_open() && !head.is_leased(w);
         if !open {
-            self.put_back_after_all(index, w, frames);
+            self.put_back_after_all(by, index, w, frames);
         }
         open
     }
@@ -26,8 +30,8 @@ impl<P: Platform> Freehold<'_, P> {
     /// Hardly ever: out of the way of those who may have their frames.
     #[cold]
     #[inline(never)]
-    fn put_back_after_all(&self, index: Index, w: usize, frames: u64) {
-        self.put_back(index, w, frames);
+    fn put_back_after_all(&self, by: By<'_>, index: Index, w: usize, frames: u64) {
+        self.put_back(by, index, w, frames);
     }
 
     /// The words of a block that nobody leases, by a glance.
@@ -41,18 +45,18 @@ impl<P: Platform> Freehold<'_, P> {
     }
 
     /// Takes a run of that order (0 to 9) out of a split block's words; its offset.
-    pub(crate) fn claim(&self, index: Index, order: u32) -> Option<usize> {
+    pub(crate) fn claim(&self, by: By<'_>, index: Index, order: u32) -> Option<usize> {
         match order {
             ..6 => {}
-            6 => return self.claim_words::<1>(index),
-            7 => return self.claim_words::<2>(index),
-            8 => return self.claim_words::<4>(index),
-            _ => return self.claim_words::<WORDS>(index),
+            6 => return self.claim_words::<1>(by, index),
+            7 => return self.claim_words::<2>(by, index),
+            8 => return self.claim_words::<4>(by, index),
+            _ => return self.claim_words::<WORDS>(by, index),
         }
         // Somebody else may be faster, but each time that is one chance less.
         for _ in 0..WORDS {
             let offset = find_run(&self.open_words(index), order)?;
-            if self.claim_at(index, offset, 1 << order) {
+            if self.claim_at(by, index, offset, 1 << order) {
                 return Some(offset);
             }
         }
@@ -61,10 +65,10 @@ impl<P: Platform> Freehold<'_, P> {
 
     /// The same for `LEN` whole words: 1, 2, 4 or 8 of them.
     #[inline(always)]
-    pub(crate) fn claim_words<const LEN: usize>(&self, index: Index) -> Option<usize> {
+    pub(crate) fn claim_words<const LEN: usize>(&self, by: By<'_>, index: Index) -> Option<usize> {
         // A loop: unrolled, which an iterator's search is not.
         for first in (0..WORDS).step_by(LEN) {
-            if self.claim_words_at::<LEN>(index, first) {
+            if self.claim_words_at::<LEN>(by, index, first) {
                 return Some(first * 64);
             }
         }
@@ -73,16 +77,21 @@ impl<P: Platform> Freehold<'_, P> {
 
     /// Takes `LEN` whole words from word `first` on; all or none.
     #[inline(always)]
-    pub(crate) fn claim_words_at<const LEN: usize>(&self, index: Index, first: usize) -> bool {
+    pub(crate) fn claim_words_at<const LEN: usize>(
+        &self,
+        by: By<'_>,
+        index: Index,
+        first: usize,
+    ) -> bool {
         let (head, line) = (self.map.head(index), self.map.line(index));
         let all = (first..first + LEN).fold(!0, |all, w| all & line.word(w));
         if all != !0 || (first..first + LEN).any(|w| head.is_leased(w)) {
             return false;
         }
-        let lost =
-            (first..first + LEN).find(|&w| !(line.take_whole(w) && self.still_open(index, w, !0)));
+        let lost = (first..first + LEN)
+            .find(|&w| !(line.take_whole(w) && self.still_open(by, index, w, !0)));
         if let Some(lost) = lost {
-            (first..lost).for_each(|w| self.put_back(index, w, !0));
+            (first..lost).for_each(|w| self.put_back(by, index, w, !0));
         }
         lost.is_none()
     }
@@ -91,6 +100,7 @@ impl<P: Platform> Freehold<'_, P> {
     /// of the block.
     pub(crate) fn claim_within(
         &self,
+        by: By<'_>,
         index: Index,
         order: u32,
         align: usize,
@@ -99,22 +109,10 @@ impl<P: Platform> Freehold<'_, P> {
     ) -> Option<usize> {
         let len = 1 << order;
         if (low, high, align) == (0, FRAMES, len) {
-            return self.claim(index, order);
+            return self.claim(by, index, order);
         }
         self.runs_within(index, len, align, low, high)
-            .find(|&start| self.claim_at(index, start, len))
-    }
-
-    /// Where there is such a run, by a glance.
-    pub(crate) fn run_within(
-        &self,
-        index: Index,
-        order: u32,
-        align: usize,
-        low: usize,
-        high: usize,
-    ) -> Option<usize> {
-        self.runs_within(index, 1 << order, align, low, high).next()
+            .find(|&start| self.claim_at(by, index, start, len))
     }
 
     fn runs_within(
@@ -133,12 +131,12 @@ impl<P: Platform> Freehold<'_, P> {
     }
 
     /// Takes exactly these frames; all or none.
-    pub(crate) fn claim_at(&self, index: Index, offset: usize, len: usize) -> bool {
+    pub(crate) fn claim_at(&self, by: By<'_>, index: Index, offset: usize, len: usize) -> bool {
         let line = self.map.line(index);
         for (done, (w, m)) in bits::spans(offset, len).enumerate() {
-            if !(line.take_bits(w, m) && self.still_open(index, w, m)) {
+            if !(line.take_bits(w, m) && self.still_open(by, index, w, m)) {
                 for (w, m) in bits::spans(offset, len).take(done) {
-                    self.put_back(index, w, m);
+                    self.put_back(by, index, w, m);
                 }
                 return false;
             }
@@ -146,22 +144,25 @@ impl<P: Platform> Freehold<'_, P> {
         true
     }
 
-    /// A whole block, on no list and in nobody else's reach, is handed out; its first frame.
+    /// A whole block that this thread has is handed out; its first frame.
     #[inline(always)]
-    pub(crate) fn take_block(&self, index: Index, migratetype: usize, group: u16) -> u64 {
+    pub(crate) fn take_block(&self, index: Index, migratetype: usize) -> u64 {
         let head = self.map.head(index);
         debug_assert_eq!(head.tag.get().state(), WHOLE);
         self.report_strays(index);
         let tag = head.tag.get();
-        let tag =
-            if tag.migratetype() == migratetype { tag } else { self.retyped(index, migratetype) };
-        head.tag.set(tag.with_state(TAKEN).with_group(group).with_flag(FRESH, false));
+        if tag.migratetype() != migratetype {
+            self.note_type(index, tag.migratetype(), migratetype);
+        }
+        let tag = tag.with_state(TAKEN).with_type(migratetype);
+        head.tag.set(tag.with_flag(FRESH | IN_HAND, false));
         self.map.base(index)
     }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use crate::cpu::by::OUTSIDE;
     use crate::testing::{machine, place};
     use crate::{CpuId, Migratetype, Order, Request};
 
@@ -172,9 +173,8 @@ mod tests {
         let cpu = fh.on(CpuId::new(0));
         let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
         cpu.flush().unwrap();
-        cpu.free(pfn, Order::ZERO).unwrap();
         let (index, _) = place(&fh, pfn);
-        let claimed = || fh.claim_within(index, 2, 4, 4, 10);
+        let claimed = || fh.claim_within(OUTSIDE, index, 2, 4, 4, 10);
         assert_eq!((claimed(), claimed()), (Some(4), None));
     }
 }

@@ -4,12 +4,11 @@ use core::fmt;
 
 use crate::block::FRAMES;
 use crate::block::map::MemoryRange;
-use crate::block::tag::{ABSENT, HIGH_ATOMIC, SPLIT, TAKEN, Tag, ZONE_GROUP};
+use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
+use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::primitive::{Count, Plain};
 use crate::transfer::isolate::Isolated;
-use crate::transfer::refill::COLLECT;
-use crate::zone::Zone;
 use crate::{AllocError, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
 
 /// Why memory was not added or removed. Nothing has changed.
@@ -75,7 +74,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Runs `f` while nobody else changes which CPUs and what memory there are.
     pub(crate) fn with_hotplug_lock<T>(&self, f: impl FnOnce() -> T) -> T {
         /// Unlocks, also where `f` panics.
-        struct Unlock<'a>(&'a crate::group::lock::Lock);
+        struct Unlock<'a>(&'a crate::lock::Lock);
         impl Drop for Unlock<'_> {
             fn drop(&mut self) {
                 self.0.unlock();
@@ -102,9 +101,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// A CPU goes offline: its leases end, and what it keeps goes to its group; with the last CPU
-    /// of a group all that the group has goes to the zone. Frees into its blocks may go on
-    /// meanwhile.
+    /// A CPU goes offline: its leases end, and what it keeps is anybody's. Frees into its words may
+    /// go on meanwhile.
     ///
     /// # Errors
     ///
@@ -123,47 +121,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             state.online.set(false);
             inside.give_back_all();
             drop(inside);
-            for zone in self.zones {
-                let group = zone.group_of(cpu.index());
-                if zone.cpus_of(group, self.cpus.len()).all(|cpu| !self.cpus[cpu].online.get()) {
-                    self.give_all(zone, group);
-                    self.leave_to_zone(zone, group);
-                }
-            }
             self.compute_limits();
             Ok(())
         })?;
         self.tell_pressure();
         Ok(())
-    }
-
-    /// Blocks of a group without CPUs that have nothing free are the zone's from now on, so that it
-    /// is told of frees.
-    fn leave_to_zone(&self, zone: &'m Zone<'m>, group: u16) {
-        for index in self.map.all() {
-            let tag = &self.map.head(index).tag;
-            let ours = |now: Tag| {
-                let there = now.state() == SPLIT || now.state() == TAKEN;
-                there && now.zone() == usize::from(zone.id) && now.group() == group
-            };
-            while ours(tag.get()) {
-                let held = self.hold(zone, group);
-                // Once more under the lock: somebody may have taken it over, and listed it
-                // elsewhere.
-                let now = tag.get();
-                if !ours(now) {
-                    break;
-                }
-                held.unlist(index);
-                // By an exchange: a block in use may be freed at this moment.
-                if tag.exchange(now, now.with_group(ZONE_GROUP)) {
-                    drop(held);
-                    self.announce(index);
-                    break;
-                }
-            }
-        }
-        while self.hold(zone, group).collect(COLLECT) {}
     }
 
     /// Whether a CPU is online.
@@ -191,7 +153,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let isolated = self.isolate_ends(range)?;
-            if !self.populate(&self.zones[z], range, &[]) {
+            if !self.populate(&self.zones[z], range, &[], false) {
                 return Err(HotplugError::NoRoom);
             }
             drop(isolated);
@@ -298,18 +260,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn remove_block(&self, z: usize, number: u64) {
         let zone = &self.zones[z];
         let Some(index) = self.map.locate_block(number) else { return };
-        let held = self.hold(zone, ZONE_GROUP);
         let (head, line) = (self.map.head(index), self.map.line(index));
-        let tag = self.retyped(index, crate::Migratetype::Movable as usize);
-        match head.tag.get().migratetype() {
+        let tag = head.tag.get();
+        debug_assert_eq!(tag.zone(), z);
+        self.note_type(index, tag.migratetype(), crate::Migratetype::Movable as usize);
+        match tag.migratetype() {
             HIGH_ATOMIC => zone.high_atomic_blocks.sub(1),
             crate::block::tag::CMA => zone.cma_blocks.sub(1),
             _ => {}
         }
-        debug_assert_eq!(tag.zone(), z);
-        head.tag.set(Tag::new(ABSENT, 0, 0, ZONE_GROUP));
+        head.tag.set(Tag::new(ABSENT, 0, 0));
         let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
-        held.step(16);
+        self.count_free(OUTSIDE, tag, index, u64::from(frames).wrapping_neg());
         zone.managed.set(zone.managed.get() - u64::from(frames));
     }
 

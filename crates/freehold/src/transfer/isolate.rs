@@ -1,106 +1,89 @@
 //! Isolation: blocks from which nothing is allocated while they are emptied.
 //!
-//! An isolated block is split, the zone's, on no list, and its frames do not count as free. It is
-//! taken from whoever has it; frames freed into it go to its words as ever, and stay there. Its
-//! migratetype stays what it was, so that undoing an isolation loses nothing.
+//! An isolated block is split, with a flag in its tag: nobody takes frames of it, and it does not
+//! become whole. Frames freed into it go to its words as ever, and stay there. Its migratetype stays
+//! what it was, so that undoing an isolation loses nothing.
 //!
 //! ```text
 //! 1 recall: no CPU keeps the block as a whole (only where it is whole; for all blocks of a range together)
-//! 2 under its holder's lock: split, flag ISOLATED, off the lists    from now on no word of it is leased
+//! 2 split, flag ISOLATED, by one exchange of the tag      from now on no word of it is leased
 //! 3 recall: the leases that there were end
 //! ```
 
 use crate::block::layout::Index;
-use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, Tag, WHOLE, ZONE_GROUP};
-use crate::block::words::{CLASS_QUEUED, EMPTY};
+use crate::block::map::LOOKS;
+use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE};
+use crate::block::words::EMPTY;
 use crate::block::{FRAMES, WORDS};
+use crate::cpu::by::OUTSIDE;
 use crate::cpu::lease::SLOTS;
-use crate::group::lists::{IN_BITMAP, NO_LIST};
-use crate::primitive::{Ordering, Plain};
+use crate::primitive::Plain;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Isolates one block, but for the leases that there are; `false` where it is isolated already,
-    /// or is no memory.
+    /// is no memory, or somebody is stopped on the way with it.
     fn isolate_block(&self, number: u64) -> bool {
-        let Some(index) = self.set_up_block(number) else { return false };
-        let head = self.map.head(index);
-        loop {
-            let tag = head.tag.get();
-            if tag.state() == ABSENT || tag.has(ISOLATED) {
-                return false;
+        let Some(zone) = self.zones.iter().find(|zone| zone.span.contains(Pfn::new(number << 9)))
+        else {
+            return false;
+        };
+        let bit = number - zone.first_block;
+        for _ in 0..LOOKS {
+            if zone.bitmap.contains(bit) {
+                if let Some(index) = self.take_this_whole(zone, bit) {
+                    let head = self.map.head(index);
+                    let migratetype = head.tag.get().migratetype();
+                    let tag = self.fill(OUTSIDE, index, migratetype);
+                    head.tag.set(tag.with_flag(ISOLATED, true));
+                    return true;
+                }
             }
-            if tag.group() == IN_HAND {
-                self.recall_where(None, |cpu| {
-                    cpu.kept.iter().any(|kept| kept.get() == index.get())
-                });
+            let Some(index) = self.map.locate_block(number) else {
                 self.platform.relax();
                 continue;
-            }
-            let Some(held) = self.hold_of(index) else { continue };
-            // Freed and announced: maybe in the inbox of who had it before, who may not look for
-            // long. A block of the bitmap may be on its way out, as part of a run, without a lock:
-            // so the list is read before the tag. Acquire: pairs with `take_found`.
-            let takeable = match self.map.links(index).list.load(Ordering::Acquire) {
-                NO_LIST => head.class() == CLASS_QUEUED,
-                IN_BITMAP => held.zone.bitmap.contains(held.zone.bit(head.number)),
-                _ => true,
             };
-            // Others may have isolated it before this had the lock, and a block in use, or on its
-            // way, changes hands without it.
-            let group = held.group;
-            let lost = |tag: Tag| tag.has(ISOLATED) || tag.group() != group;
+            let head = self.map.head(index);
             let tag = head.tag.get();
-            if lost(tag) {
-                continue;
-            }
             match tag.state() {
-                WHOLE if takeable => {
-                    held.unlist(index);
-                    held.split(index, tag.migratetype());
-                    held.unlist(index);
+                ABSENT if zone.bitmap.contains(bit) => {}
+                ABSENT => return false,
+                _ if tag.has(ISOLATED) => return false,
+                WHOLE if tag.has(IN_HAND) => {
+                    self.recall_where(None, |cpu| {
+                        cpu.kept.iter().any(|kept| kept.get() == index.get())
+                    });
                 }
-                // Somebody is a few steps away from having it, or from announcing it.
-                WHOLE => {
-                    drop(held);
-                    self.platform.relax();
-                    continue;
+                // Somebody is a few steps away from having it, or from setting its bit.
+                WHOLE => {}
+                // A block in use becomes a split one, since it may be freed at this moment.
+                state => {
+                    let strays = (state == TAKEN).then(|| self.strays(index));
+                    let to = tag.with_state(SPLIT).with_flag(ISOLATED, true);
+                    if head.tag.exchange(tag, to) {
+                        if let Some(strays) = strays {
+                            self.report_these_strays(index, strays);
+                        }
+                        return true;
+                    }
                 }
-                SPLIT => held.unlist(index),
-                _ => {}
             }
-            // A block in use becomes a split one, by an exchange, since it may be freed at this
-            // moment, and be anybody's then.
-            let tag = head.tag.get();
-            if lost(tag) {
-                continue;
-            }
-            let isolated = tag.with_state(SPLIT).with_flag(ISOLATED, true).with_group(ZONE_GROUP);
-            let strays = (tag.state() == TAKEN).then(|| self.strays(index));
-            if (tag.state() == SPLIT || tag.state() == TAKEN) && head.tag.exchange(tag, isolated) {
-                if let Some(strays) = strays {
-                    self.report_these_strays(index, strays);
-                }
-                return true;
-            }
+            self.platform.relax();
         }
+        false
     }
 
-    /// A block of that number, its metadata set up where it is memory.
-    pub(crate) fn set_up_block(&self, number: u64) -> Option<Index> {
-        let zone = self.zones.iter().find(|zone| zone.span.contains(Pfn::new(number << 9)))?;
-        let there = self
-            .map
-            .locate_block(number)
-            .filter(|&index| self.map.head(index).tag.get().state() != ABSENT);
-        if there.is_none() {
-            let held = self.hold(zone, ZONE_GROUP);
-            let bit = number - zone.first_block;
-            if zone.bitmap.contains(bit) {
-                return held.set_up(bit);
-            }
+    /// Takes the whole block of that bit out of the bitmap.
+    fn take_this_whole(&self, zone: &crate::zone::Zone<'m>, bit: u64) -> Option<Index> {
+        if !zone.claim_wholes(1, || true) {
+            return None;
         }
-        there.or_else(|| self.map.locate_block(number))
+        let index = self.take_whole_at(OUTSIDE, zone, bit, true);
+        if index.is_none() {
+            zone.unclaim_wholes(1);
+        }
+        zone.update_mode();
+        index
     }
 
     /// Whether a range touches the block that a place of a CPU's names, if it names one.
@@ -113,7 +96,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// of them. `isolate_block` takes one for each that it comes to; left to do for it is what
     /// another CPU takes meanwhile.
     fn end_keeping(&self, range: FrameRange) {
-        let is_kept = |index: Index| self.map.head(index).tag.get().group() == IN_HAND;
+        let is_kept = |index: Index| self.map.head(index).tag.get().has(IN_HAND);
         if Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)).any(is_kept) {
             self.recall_where(None, |cpu| {
                 cpu.kept.iter().any(|kept| self.touches(range, kept.get()))
@@ -150,11 +133,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Makes an isolated block ordinary again.
     fn restore_block(&self, number: u64) {
         let Some(index) = self.map.locate_block(number) else { return };
-        let Some(held) = self.hold_of(index) else { return };
         let head = self.map.head(index);
-        if head.tag.get().has(ISOLATED) {
-            head.tag.set(head.tag.get().with_flag(ISOLATED, false));
-            held.file(index);
+        let mut tag = head.tag.get();
+        while tag.state() != ABSENT && tag.has(ISOLATED) {
+            if head.tag.exchange(tag, tag.with_flag(ISOLATED, false)) {
+                self.publish(OUTSIDE, index);
+                self.raise(OUTSIDE, index);
+            }
+            tag = head.tag.get();
         }
     }
 

@@ -10,22 +10,24 @@
 //! |---|---|
 //! | between the compare-exchange and the swap | nobody else takes the word; puts go on |
 //! | after the swap | the frames are in nobody's sight until the slot is open: a wrong free in between is told late |
-//! | after the look at the tag | the block is split, of the type and group it was chosen for, and cannot become whole |
+//! | after the look at the tag | the block is split, of the type it was chosen for, and cannot become whole |
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
 use crate::block::layout::Index;
-use crate::block::tag::{HIGH_ATOMIC, ISOLATED, SPLIT, Tag};
+use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, NO_KEY, Purpose};
+use crate::primitive::Plain;
 use crate::transfer::refill::Want;
 use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// Leases word `w` of a block whose tag was `tag`; returns the slot, where there is at least a
-    /// frame in hand. `freed` are frames of that word that this CPU is freeing: they go into the
-    /// hand.
+    /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
+    /// the slot, where there is at least a frame in hand. `freed` are frames of that word that this
+    /// CPU is freeing: they go into the hand. Where the board was asked for a run of `order` the
+    /// smallest that will do may be used up.
     ///
     /// # Errors
     ///
@@ -37,8 +39,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         index: Index,
         w: usize,
         tag: Tag,
-        purpose: Purpose,
-        freed: u64,
+        (purpose, migratetype): (Purpose, usize),
+        (freed, order): (u64, Option<u32>),
     ) -> Option<usize> {
         let (fh, leases) = (self.fh, &self.cpu.leases);
         let (head, line) = (fh.map.head(index), fh.map.line(index));
@@ -57,23 +59,20 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let got = line.take_word(w);
         if head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
-            // Whole, elsewhere, of another type or isolated by now; or nothing there; or what is
-            // freed was free. The frames before the lease, as in `end_lease`: nobody takes any of
-            // them until all are back.
+            // Whole, of another type or isolated by now; or nothing there; or what is freed was
+            // free. The frames before the lease, as in `end_lease`: nobody takes any of them until
+            // all are back.
             let (_, strays) = line.put_back(w, got);
             fh.report_late(index, w, strays);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);
-            fh.announce_completed(index, now, now);
+            fh.raise_by(self.by(), index, now, now);
             return None;
         }
-        leases.open(
-            slot,
-            key,
-            (index.get(), w, line.cell(w)),
-            (purpose, tag.migratetype()),
-            got | freed,
-        );
+        fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
+        let (all, place) = (got | freed, (index.get(), w, line.cell(w)));
+        let breakable = self.breakable(all, order, tag.zone());
+        leases.open(slot, key, place, (purpose, migratetype), all, breakable);
         Some(slot)
     }
 
@@ -85,9 +84,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let lease = self.cpu.leases.slot(slot);
         let got = self.fh.map.line(index).take_word(w);
-        let strays = lease.mask() & got;
+        let tag = self.fh.map.head(index).tag.get();
+        self.fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
+        let strays = lease.all() & got;
         self.fh.report_late(index, w, strays);
-        lease.set_mask(lease.mask() | got);
+        lease.add_all(got & !strays);
         self.cpu.leases.set_ready(slot);
         (lease.mask() != 0).then_some(slot)
     }
@@ -99,7 +100,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let ours = head.lease(w) == me || head.change_lease(w, me | EMPTY, me);
         if !ours {
             // Taken over while it was empty, or the block has become whole meanwhile.
-            debug_assert_eq!(self.cpu.leases.slot(slot).mask(), 0);
+            debug_assert_eq!(self.cpu.leases.slot(slot).all(), 0);
             self.cpu.leases.close(slot);
         }
         ours
@@ -130,10 +131,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let lease = leases.slot(slot);
         let (raw, w) = lease.place();
         let Some(index) = fh.map.index(raw) else { return };
-        let (head, line, mask) = (fh.map.head(index), fh.map.line(index), lease.mask());
+        let (head, line, mask) = (fh.map.head(index), fh.map.line(index), lease.all());
         if mask != 0 {
-            let (_, strays) = line.put_back(w, mask);
-            fh.report_late(index, w, strays);
+            fh.put_in_word(self.by(), index, w, mask);
         }
         leases.close(slot);
         match head.lease(w) {
@@ -143,9 +143,43 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 head.change_lease(w, me | EMPTY, 0);
             }
         }
-        // Not only what was in hand: nothing of a leased word counts for the lists.
+        // Not only what was in hand: nothing of a leased word counts for the board.
         let now = line.word_after_class(w);
-        fh.announce_completed(index, now, now);
+        fh.raise_by(self.by(), index, now, now);
+    }
+
+    /// What of these frames may be broken up, after the board was asked for a run of that order, or
+    /// was not.
+    fn breakable(&self, frames: u64, order: Option<u32>, zone: usize) -> u64 {
+        if self.fh.zones[zone].is_roomy() {
+            return !0;
+        }
+        order.and_then(|order| bits::smallest_run(frames, order)).map_or(0, |(run, _)| run)
+    }
+
+    /// A run of that order (0 to 5) out of a larger one in hand, the smallest that there is: if the
+    /// board has no smaller one, or it is not to be asked.
+    pub(crate) fn break_in_hand(&self, migratetype: usize, order: u32, ask: bool) -> Option<u64> {
+        let purpose = if order == 0 { Purpose::Frames } else { Purpose::Runs };
+        let leases = &self.cpu.leases;
+        let slots = bits::each(u64::from(leases.ready(purpose, migratetype)));
+        let run = |slot: u32| {
+            let lease = leases.slot(slot as usize);
+            let (run, size) = bits::smallest_run(lease.all() & !lease.word(), order)?;
+            Some((size, slot as usize, run))
+        };
+        let (size, slot, run) = slots.filter_map(run).min()?;
+        let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        let smaller = || zone.board.smallest(migratetype, order as u8 + 1);
+        if ask && !zone.is_roomy() && smaller().is_some_and(|class| u32::from(class) <= size) {
+            // Nor is it of use in hand, where it keeps its block from becoming whole.
+            self.end_lease(slot);
+            return None;
+        }
+        leases.slot(slot).break_up(run);
+        let pfn = self.take(slot, order)?;
+        leases.set_current(purpose, migratetype, slot);
+        Some(pfn)
     }
 
     /// Ends all leases but those in `keep`.
@@ -166,12 +200,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if line.word(w) != 0 {
             return self.revive(slot, index, w).is_some();
         }
+        if lease.spare() != 0 {
+            // Kept: for who has asked.
+            return false;
+        }
         self.cpu.leases.set_empty(slot);
         if head.lease(w) == self.lease_name() {
             head.set_lease(w, self.lease_name() | EMPTY);
-            // A free that came in between has not counted for the lists.
+            // A free that came in between has not counted for the board.
             let now = line.word_after_class(w);
-            fh.announce_completed(index, now, now);
+            fh.raise_by(self.by(), index, now, now);
         }
         false
     }
@@ -181,7 +219,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn take_of(&self, index: Index, want: Want) -> Option<u64> {
         let head = self.fh.map.head(index);
         let tag = head.tag.get();
-        if tag.state() != SPLIT || tag.has(ISOLATED) {
+        if !tag.is_open() {
             return None;
         }
         // Leases are for ordinary blocks of the home zone: a free into one need not look whether
@@ -189,13 +227,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let leasable =
             tag.is_plain_split() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
         if want.order >= 6 || !leasable || self.cpu.leases.limit() == 0 {
-            let offset = self.fh.claim(index, want.order)?;
+            let offset = self.fh.claim(self.by(), index, want.order)?;
             return Some(self.fh.map.base(index) + offset as u64);
         }
+        let kind = (want.purpose(), want.migratetype);
         // Others may take a word meanwhile, but each time that is one chance less.
         for _ in 0..WORDS {
             let w = self.best_word(index, want)?;
-            let Some(slot) = self.lease(index, w, tag, want.purpose(), 0) else { continue };
+            let Some(slot) = self.lease(index, w, tag, kind, (0, Some(want.order))) else {
+                continue;
+            };
+            self.fh.fold_home(self.cpu, tag.migratetype());
             let Some(pfn) = self.take(slot, want.order) else { continue };
             // Where it had the word for something else, with nothing left in hand, the next request
             // finds its own.
@@ -250,11 +292,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             lease.set_mask(mask);
             self.report_strays_of(slot, strays);
         }
-        let starts = bits::runs(mask, order);
-        if starts == 0 {
-            return None;
-        }
-        let start = bits::best_start(starts, order);
+        let breakable = if order == 0 { !0 } else { lease.breakable() };
+        let start = bits::best_start(bits::runs(mask, order), order, breakable)?;
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         Some(lease.key() * 64 + u64::from(start))
     }
@@ -315,7 +354,10 @@ mod tests {
         let (head, line) = (fh.map.head(index), fh.map.line(index));
         let id = CpuId::new(1);
         let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
-        assert_eq!(inside.lease(index, w, head.tag.get(), Purpose::Frames, freed), None);
+        assert_eq!(
+            inside.lease(index, w, head.tag.get(), (Purpose::Frames, 1), (freed, None)),
+            None
+        );
         assert_eq!(inside.cpu.leases.held(), 0);
         (head.lease(w), line.word(w))
     }

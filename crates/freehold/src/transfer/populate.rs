@@ -4,32 +4,28 @@
 //! up when the first of their section is used. Blocks with holes and CMA blocks are set up at once.
 
 use crate::block::map::MemoryRange;
-use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, Tag, ZONE_GROUP};
+use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, Tag};
 use crate::block::{FRAMES, WORDS, bits};
-use crate::primitive::{Count, Plain};
+use crate::cpu::by::OUTSIDE;
+use crate::primitive::{Count, Ordering, Plain};
 use crate::types::section::{SECTION_BLOCKS, SECTION_SHIFT};
 use crate::zone::Zone;
 use crate::{FrameRange, Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Makes a piece of memory free and the zone's. It must not be present yet. Under the hotplug
-    /// lock, or before anyone else knows this allocator. `false` where a section or a range slot is
+    /// lock, or `at_start`, before anyone else knows this allocator. `false` where a section or a range slot is
     /// missing; nothing has changed then.
     pub(crate) fn populate(
         &self,
         zone: &'m Zone<'m>,
         range: FrameRange,
         cma: &[FrameRange],
+        at_start: bool,
     ) -> bool {
         let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
-        let sections = || (first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS);
-        // Room for every section, whether it is set up now or when it is used.
-        let planned = self.planned_sections();
-        let has_room =
-            |s: u64| self.has_memory(s) || self.map.locate_block(s * SECTION_BLOCKS).is_some();
-        let missing = sections().filter(|&s| !has_room(s)).count() as u64;
-        let room = u64::from(self.map.blocks.len()) / SECTION_BLOCKS;
-        if planned + missing > room || !self.note_range(zone, range) {
+        // At the start the configuration was counted through: there is room for all of it.
+        if !at_start && !self.has_room_for(first, last) || !self.note_range(zone, range) {
             return false;
         }
         let mut number = first;
@@ -59,6 +55,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         true
     }
 
+    /// Whether there is room for the sections of these blocks, set up now or when they are used.
+    fn has_room_for(&self, first: u64, last: u64) -> bool {
+        let has_room =
+            |s: u64| self.has_memory(s) || self.map.locate_block(s * SECTION_BLOCKS).is_some();
+        let sections = (first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS);
+        let missing = sections.filter(|&s| !has_room(s)).count() as u64;
+        self.planned_sections() + missing <= u64::from(self.map.blocks.room())
+    }
+
     /// Sections that have memory, set up or not.
     fn planned_sections(&self) -> u64 {
         let ranges = || self.map.ranges.iter().filter(|r| !r.is_spent());
@@ -75,9 +80,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             planned -= u64::from(last != first && counted(last));
         }
         // A section keeps its metadata when its memory goes.
-        let orphans = (0..self.map.blocks.ready())
+        let orphans = self
+            .map
+            .all()
             .step_by(SECTION_BLOCKS as usize)
-            .filter_map(|raw| self.map.index(raw))
             .filter(|&index| !self.has_memory(self.map.base(index) >> SECTION_SHIFT));
         planned + orphans.count() as u64
     }
@@ -108,19 +114,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Whole blocks: bits of the bitmap.
     fn populate_wholes(&self, zone: &'m Zone<'m>, first: u64, end: u64) {
-        let held = self.hold(zone, ZONE_GROUP);
-        held.counted.set(false);
         let (from, to) = (first - zone.first_block, end - zone.first_block);
-        zone.bitmap.insert_range(from, to);
-        zone.whole_blocks.add(to - from);
         zone.managed.set(zone.managed.get() + (to - from) * FRAMES as u64);
-        // What is set up already says so; the rest will when it is used.
-        for index in self.map.all() {
-            let number = u64::from(self.map.head(index).number);
-            if (first..end).contains(&number) {
-                held.set_up(number - zone.first_block);
-            }
-        }
+        // Where their metadata is set up, who takes a block has it say that there is memory again.
+        zone.bitmap.insert_range(from, to);
+        // Relaxed: see `Zone::insert_whole`.
+        zone.whole_blocks.0.fetch_add(to - from, Ordering::Relaxed);
     }
 
     /// One block of which only some frames exist, or a CMA block.
@@ -129,30 +128,28 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let Some(index) = self.map.locate_block(number) else { return };
         let migratetype = if is_cma { CMA } else { Migratetype::Movable as usize };
         let head = self.map.head(index);
-        let held = self.hold(zone, ZONE_GROUP);
-        held.counted.set(false);
         let mut tag = head.tag.get();
         if tag.state() == ABSENT {
-            // Listed below: until then its class tells every free to announce it.
-            head.begin_listing_unless_queued();
-            tag = Tag::new(SPLIT, migratetype, zone.id, ZONE_GROUP);
+            tag = Tag::new(SPLIT, migratetype, zone.id);
             zone.cma_blocks.add(u64::from(is_cma));
             // Frees of memory that went while they were under way.
             self.report_strays(index);
         }
         // Two pieces of memory meet in one block: it is isolated, or nobody knows this allocator
         // yet.
-        debug_assert!(tag.state() == SPLIT && tag.group() == ZONE_GROUP);
+        debug_assert!(tag.state() == SPLIT);
         // The words before the tag, which says that they tell: a wrong free in between would count,
         // and its frame could be handed out twice.
         for (w, m) in bits::spans(span.0, span.1) {
             let (_, strays) = self.map.line(index).put_back(w, m);
             self.report_late(index, w, strays);
+            self.count_free(OUTSIDE, tag, index, u64::from((m & !strays).count_ones()));
         }
         zone.managed.set(zone.managed.get() + span.1 as u64);
         let holes = self.map.present_of_ranges(self.map.base(index)) != [!0; WORDS];
-        head.tag.hand(tag.with_flag(HOLES, holes));
-        held.file(index);
+        head.tag.set(tag.with_flag(HOLES, holes));
+        self.publish(OUTSIDE, index);
+        self.raise(OUTSIDE, index);
     }
 }
 
@@ -191,14 +188,14 @@ mod tests {
             };
             let fh = Freehold::new(&config, &mut region.spare_capacity_mut()[..size], SingleCpu)
                 .unwrap();
-            assert_eq!((fh.map.blocks.ready(), fh.zones[0].managed.get()), (0, frames));
-            let pfn = fh.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+            assert_eq!((fh.map.all().count(), fh.zones[0].managed.get()), (0, frames));
+            let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
             assert_eq!(
-                u64::from(fh.map.blocks.ready()),
+                fh.map.all().count() as u64,
                 SECTION_BLOCKS,
                 "one section of {frames} frames"
             );
-            fh.free(pfn, Order::ZERO).unwrap();
+            fh.here().free(pfn, Order::ZERO).unwrap();
         }
     }
 }

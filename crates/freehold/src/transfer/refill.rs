@@ -1,61 +1,48 @@
-//! A CPU chooses the next block to lease words of.
+//! A CPU chooses the next block to take frames of.
 //!
 //! | | where | when |
 //! |---|---|---|
-//! | recover | a partly free block of its own group: the smallest sufficient run, then the fullest | it is to be used up, or nobody's is fuller |
-//! | fragment | one that no group holds, fuller than that; one of another group that has plenty: the emptiest | before whole blocks, so that these stay whole |
-//! | claim | a wholly free block of the group, then of the zone | the zone keeps its min mark |
-//! | claim | one that another group keeps | nobody has anything else of the type |
-//! | (zone) | frames of a block that stays the zone's, one request at a time | the zone keeps its min mark |
+//! | (in use) | the block that it took frames of last | nearly all memory is whole, or no larger run of it is broken up |
+//! | recover | the zone's board: the smallest class that will do, and of those the lowest block | there is one |
+//! | claim | a wholly free block | there is none |
 //! | fallback | a block of another type, if at least half of it is free; then frames of any block | nothing else is left |
 //!
-//! One hold of a lock looks at 6 announced blocks at most and moves one block, or as many as had
-//! been forgotten at the wrong place of the lists: each of those is looked at in vain at most once
-//! between two frees.
+//! None of it takes a lock: whoever else chooses the same block takes other words of it.
 
-use super::held::Held;
-use super::in_use::FOLLOWED;
 use crate::block::FRAMES;
 use crate::block::layout::Index;
-use crate::block::tag::{CMA, HIGH_ATOMIC, IN_HAND, SPLIT, Tag, ZONE_GROUP};
+use crate::block::tag::{HIGH_ATOMIC, Tag};
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, count_of, find_run};
+use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Count, Ordering, Plain, SharedCount};
+use crate::types::section::SECTION_BLOCKS_LOG;
 use crate::zone::Zone;
-use crate::{AllocFlags, Freehold, Migratetype, Platform};
+use crate::zone::board::{CLASSES, row_of};
+use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform};
 
-/// Announced blocks looked at before one is chosen.
-pub(crate) const COLLECT: u32 = 6;
-/// Blocks looked at to fetch from another holder: the ones in front may all have become whole by
-/// now, and each look at such a one files it.
-const LOOKS: u32 = PARTLY_FREE as u32;
-/// A block with more free frames than this may become whole: one that no group holds is used before
-/// it, if that is fuller.
-const MOSTLY_FREE: u64 = FRAMES as u64 / 2;
-/// Partly free blocks that a group fetches from the zone at a time.
-const PARTLY_FREE: usize = 6;
-/// Whole blocks that a group fetches beside the one it needs.
-const MORE: usize = 3;
-/// Whole blocks are few where there are fewer than one in so many.
-const FEW: u64 = 16;
-/// Another group has plenty of a type with as many free frames as a whole block.
-const PLENTY: u64 = FRAMES as u64;
-/// Other groups looked at before a whole block is split, where whole blocks are not few: each look
-/// is a cache miss.
-const NEIGHBOURS: u16 = 16;
+/// Single frames and runs of order 1 may come from a block in use whose largest run is of order 2:
+/// with less each few frames would ask the board, with more larger runs are broken up.
+const SMALL_CLASS: u8 = 3;
+/// Blocks in which other CPUs lease words that are passed over where each CPU may have its own.
+const PASSED_OVER: u32 = 8;
+/// Blocks that a request for whole words looks at before it splits a whole one: each may have less
+/// than its class says, and there may be many of those.
+const LOOKS_FOR_WORDS: u32 = 64;
+/// Blocks of another type looked at for one that is half free.
+const LOOKS_FOR_FALLBACK: u32 = 16;
 
-/// How a CPU came by the next block to lease words of.
+/// How a CPU came by the next block to take frames of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum RefillPhase {
-    /// A partly free block of the CPU's own group.
+    /// A partly free block.
     Recover = 0,
     /// A wholly free block was split.
     Claim = 1,
-    /// A partly free block that no group, or another one, held.
-    Fragment = 2,
     /// A block of another migratetype was claimed.
-    Fallback = 3,
+    Fallback = 2,
 }
 
 /// What is looked for: a run of `order` (0 to 9) in a block of that type.
@@ -77,378 +64,316 @@ impl Want {
     pub(crate) fn purpose(self) -> Purpose {
         if self.order == 0 { Purpose::Frames } else { Purpose::Runs }
     }
+
+    /// The smallest class that will do.
+    #[inline(always)]
+    fn class(self) -> u8 {
+        self.order as u8 + 1
+    }
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// Finds a split block with the run that is wanted and makes it this CPU's next one. `None`
-    /// where the zone has nothing of that type, or must keep it.
-    pub(crate) fn refill(&self, z: usize, want: Want) -> Option<Index> {
+    /// From the home zone's block in use.
+    #[inline(never)]
+    pub(crate) fn take_of_block_in_use_at_home(&self, want: Want) -> Option<Pfn> {
+        self.take_of_block_in_use(self.cpu.home_zone.get() as usize, want).map(Pfn::new)
+    }
+
+    /// From the block in use of a zone.
+    #[inline]
+    pub(crate) fn take_of_block_in_use(&self, z: usize, want: Want) -> Option<u64> {
+        let index = self.fh.map.index(self.cursors(z).get(want.purpose(), want.migratetype))?;
+        if !self.fits(index, z, want) {
+            return None;
+        }
+        self.take_of(index, want)
+    }
+
+    /// Whether a block may be used without a look at the board. Unless nearly all of the zone is
+    /// whole, it has no larger run than is taken: otherwise the board may know one that fits
+    /// better, which is what keeps others whole.
+    fn fits(&self, index: Index, z: usize, want: Want) -> bool {
         let zone = &self.fh.zones[z];
+        let head = self.fh.map.head(index);
+        let tag = head.tag.get();
+        tag.zone() == z
+            && tag.migratetype() == want.migratetype
+            && !zone.is_tight()
+            && (zone.is_roomy() || head.class() <= SMALL_CLASS.max(want.class()))
+    }
+
+    /// Finds a split block with the run that is wanted and makes it this CPU's block in use. `None`
+    /// where the zone has nothing of that type.
+    pub(crate) fn refill(&self, z: usize, want: Want) -> Option<Index> {
+        let (fh, zone) = (self.fh, &self.fh.zones[z]);
         self.cpu.counters.refills.add(1);
-        let (index, phase) = self.choose(zone, want)?;
-        self.cpu.counters.by_phase[phase as usize].add(1);
-        self.cpu.counters.refilled_frames.add(u64::from(self.fh.map.links(index).count.get()));
-        self.cursors(z).set(want.purpose(), want.migratetype, index.get());
-        self.cpu.followed.set(FOLLOWED);
+        let spread = zone.spread.get() && want.order < 6;
+        let most = if want.order < 6 { u32::MAX } else { LOOKS_FOR_WORDS };
+        let pick = |most| fh.pick(self.by(), zone, want, spread, most);
+        let (index, phase) = pick(most)
+            .map(|index| (index, RefillPhase::Recover))
+            .or_else(|| Some((self.split_whole(zone, want)?, RefillPhase::Claim)))
+            .or_else(|| {
+                let rest = if most == u32::MAX { None } else { pick(u32::MAX) };
+                Some((rest?, RefillPhase::Recover))
+            })?;
+        self.came_by(z, want, index, phase);
         Some(index)
     }
 
-    fn choose(&self, zone: &'m Zone<'m>, want: Want) -> Option<(Index, RefillPhase)> {
-        let own_group = zone.group_of(self.id.index());
-        // A glance first: a zone that is full or has no memory is asked by each request that goes
-        // on to the next one.
-        let stock = zone.stock(own_group);
-        let any = stock.may_have(want.migratetype) || stock.lists.wholes() != 0;
-        let (own, whole_in_group) = if any {
-            let held = self.fh.hold_for(zone, own_group, want.flags)?;
-            held.collect(COLLECT);
-            (held.pick(want.migratetype, want.order, false), held.stock().lists.wholes() != 0)
-        } else {
-            (None, false)
-        };
-        if let Some(own) = own {
-            // It stays listed: one that nobody holds and that is fuller goes before it.
-            let count = u64::from(self.fh.map.links(own).count.get());
-            // Where memory is plenty but in use, also before one that has a larger run than is
-            // wanted; with little memory for each of many groups that costs whole blocks, and while
-            // most of the zone is whole, looks in vain.
-            let plenty = zone.spread.get() && !zone.roomy.get();
-            let spared = count > MOSTLY_FREE || plenty && self.breaks_a_run(own, want);
-            let fuller = if spared {
-                self.adopt_partial(zone, ZONE_GROUP, own_group, want, count)
-            } else {
-                None
-            };
-            return Some(
-                fuller.map_or((own, RefillPhase::Recover), |index| (index, RefillPhase::Fragment)),
-            );
-        }
-        // Blocks that nobody has begun are spared, most of all where they are few and by requests
-        // that stay where they are.
-        let few = zone.whole_blocks.get() * FEW < zone.blocks();
-        let confined = want.migratetype != Migratetype::Movable as usize;
-        let (groups, least) = if few || confined { (u16::MAX, 0) } else { (NEIGHBOURS, PLENTY) };
-        let partial = self.adopt_partial(zone, ZONE_GROUP, own_group, want, u64::MAX);
-        let partial =
-            partial.or_else(|| self.adopt_of_others(zone, own_group, want, groups, least));
-        if let Some(index) = partial {
-            return Some((index, RefillPhase::Fragment));
-        }
-        // CMA and HIGHATOMIC blocks are what they are.
-        if want.migratetype < HIGH_ATOMIC {
-            if let Some(index) = self.split_whole(zone, own_group, want, whole_in_group) {
-                return Some((index, RefillPhase::Claim));
-            }
-        }
-        // Where the least was 0 all others have been looked at.
-        if least != 0 {
-            if let Some(index) = self.adopt_of_others(zone, own_group, want, u16::MAX, 0) {
-                return Some((index, RefillPhase::Fragment));
-            }
-        }
-        self.split_whole_of_others(zone, own_group, want).map(|index| (index, RefillPhase::Claim))
+    /// A block is the one in use from now on.
+    fn came_by(&self, z: usize, want: Want, index: Index, phase: RefillPhase) {
+        let counters = &self.cpu.counters;
+        counters.by_phase[phase as usize].add(1);
+        let words = self.fh.open_words(index);
+        counters.refilled_frames.add(u64::from(count_of(&words)));
+        self.use_block(z, want.purpose(), want.migratetype, index.get());
     }
 
-    /// A whole block that another group keeps, where nobody has anything else: otherwise the
-    /// request would fail beside it.
-    fn split_whole_of_others(
-        &self,
-        zone: &'m Zone<'m>,
-        own_group: u16,
-        want: Want,
-    ) -> Option<Index> {
+    /// Has the next frames come from that block; the one before it may become whole now.
+    pub(crate) fn use_block(&self, z: usize, purpose: Purpose, migratetype: usize, block: u32) {
+        let cursors = self.cursors(z);
+        let before = cursors.get(purpose, migratetype);
+        if before == block {
+            return;
+        }
+        cursors.set(purpose, migratetype, block);
+        if let Some(before) = self.fh.map.index(before) {
+            self.leave_block(before);
+        }
+    }
+
+    /// A block is not in use any more: what is wholly free becomes whole.
+    pub(crate) fn leave_block(&self, index: Index) {
+        let head = self.fh.map.head(index);
+        if head.class() == CLASSES && head.tag.get().is_open() {
+            self.fh.raise(self.by(), index);
+        }
+    }
+
+    /// A whole block becomes a split one of the wanted type.
+    fn split_whole(&self, zone: &'m Zone<'m>, want: Want) -> Option<Index> {
         if want.migratetype >= HIGH_ATOMIC {
             return None;
         }
-        let index = zone.other_groups(own_group).find_map(|from| {
-            // A glance first: most have none.
-            if zone.stock(from).lists.wholes() == 0 {
-                return None;
-            }
-            let held = self.fh.hold_for(zone, from, want.flags)?;
-            let index = held.take_kept_whole()?;
-            // On its way it is in this CPU's hand, as in `split_whole`.
-            held.hand_over(index, IN_HAND);
-            Some(index)
-        })?;
-        match self.fh.hold_for(zone, own_group, want.flags) {
-            Some(held) => held.split(index, want.migratetype),
-            None => self.split_unlisted(index, want.migratetype, own_group),
-        }
+        let index = self.fh.take_whole(self.by(), zone, want.migratetype, want.flags, false)?;
+        self.fh.split(self.by(), index, want.migratetype);
         Some(index)
-    }
-
-    /// A partly free block of one of the next `most` groups that has at least `least` free frames
-    /// of that type: the emptiest, so that the fullest may become full there. In the same order
-    /// each time: one group's blocks after another's are used up.
-    fn adopt_of_others(
-        &self,
-        zone: &'m Zone<'m>,
-        own_group: u16,
-        want: Want,
-        most: u16,
-        least: u64,
-    ) -> Option<Index> {
-        zone.other_groups(own_group)
-            .take(usize::from(most) - 1)
-            .filter(|&from| zone.stock(from).free_of(want.migratetype) >= least)
-            .find_map(|from| self.adopt_partial(zone, from, own_group, want, u64::MAX))
-    }
-
-    /// A partly free block of group `from` with fewer than `below` free frames becomes one of group
-    /// `own_group`.
-    fn adopt_partial(
-        &self,
-        zone: &'m Zone<'m>,
-        from: u16,
-        own_group: u16,
-        want: Want,
-        below: u64,
-    ) -> Option<Index> {
-        // A glance first: most have none, or none that is fuller.
-        let stock = zone.stock(from);
-        let (map, class) = (&self.fh.map, want.order as u8 + 1);
-        let best = || {
-            stock
-                .lists
-                .best(map, want.migratetype, class)
-                .map(|index| u64::from(map.links(index).count.get()))
-        };
-        if !stock.may_have(want.migratetype)
-            || below != u64::MAX && best().is_none_or(|count| count >= below)
-        {
-            return None;
-        }
-        let held = self.fh.hold_for(zone, from, want.flags)?;
-        held.collect(COLLECT / 2);
-        let mut looks = LOOKS;
-        held.pass_on(own_group, want.flags, |held| {
-            let index =
-                held.pick_within(want.migratetype, want.order, from != ZONE_GROUP, &mut looks)?;
-            let count = u64::from(map.links(index).count.get());
-            let flags = want.flags & AllocFlags::NO_WATERMARKS;
-            let allowed = from != ZONE_GROUP || zone.allows(count, flags, want.migratetype == CMA);
-            (count < below && allowed).then_some(index)
-        })
-    }
-
-    /// A whole block, of the group or of the zone, becomes a split one of the wanted type.
-    fn split_whole(
-        &self,
-        zone: &'m Zone<'m>,
-        own_group: u16,
-        want: Want,
-        in_group: bool,
-    ) -> Option<Index> {
-        let (mut index, mut more) = (None, [None; MORE]);
-        if !in_group {
-            if zone.whole_blocks.get() == 0 && zone.stock.inbox.is_empty() {
-                return None;
-            }
-            self.fh.prepare_whole(zone, want.flags);
-            let held = self.fh.hold_for(zone, ZONE_GROUP, want.flags)?;
-            held.collect(COLLECT);
-            // Near the min mark the zone keeps its blocks and serves one request at a time,
-            // whatever marks that one has.
-            if zone.allows(FRAMES as u64, want.flags & AllocFlags::NO_WATERMARKS, false) {
-                index = held.take_whole(want.migratetype);
-                // On its way it is in this CPU's hand: the group would take it for one that was
-                // freed just now.
-                index.inspect(|&index| held.hand_over(index, IN_HAND));
-            }
-            index?;
-            // Where there are plenty, a few more at once: the group will want them next, and gives
-            // back what it does not.
-            let plenty = zone.blocks() / zone.groups.len() as u64 >= 256;
-            if plenty && zone.whole_blocks.get() * FEW > zone.blocks() {
-                for more in &mut more {
-                    *more = held.take_whole(want.migratetype);
-                    more.inspect(|&index| held.hand_over(index, IN_HAND));
-                }
-            }
-        }
-        let Some(held) = self.fh.hold_for(zone, own_group, want.flags) else {
-            more.into_iter().flatten().for_each(|index| self.send(index, own_group));
-            return index.inspect(|&index| self.split_unlisted(index, want.migratetype, own_group));
-        };
-        for index in more.into_iter().flatten() {
-            held.hand_over(index, own_group);
-            held.place_whole(index);
-        }
-        let index = index.or_else(|| held.take_kept_whole())?;
-        held.split(index, want.migratetype);
-        Some(index)
-    }
-
-    /// A whole block in this CPU's hand goes to a group without its lock.
-    fn send(&self, index: Index, group: u16) {
-        let tag = &self.fh.map.head(index).tag;
-        tag.hand(tag.get().with_group(group));
-        self.fh.announce(index);
-    }
-
-    /// The same, split.
-    fn split_unlisted(&self, index: Index, migratetype: usize, group: u16) {
-        self.fh.fill(index, migratetype, group);
-        self.fh.announce(index);
     }
 
     /// A block of another type that is at least half free becomes one of the wanted type (Linux
     /// 6.12 and later). Movable requests claim only what has a large run, since they can be moved
     /// out of the way later; with NO_FRAGMENT nothing is.
     pub(crate) fn claim_fallback(&self, z: usize, want: Want) -> Option<Index> {
+        let index = self.fh.claim_fallback(self.by(), &self.fh.zones[z], want)?;
+        self.came_by(z, want, index, RefillPhase::Fallback);
+        Some(index)
+    }
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// The block of the smallest class of that type that has the run that is wanted, and of those
+    /// the lowest. Looks at `most` blocks. If `spread`, blocks in which others lease words are passed
+    /// over, a few of them.
+    pub(crate) fn pick(
+        &self,
+        by: By<'_>,
+        zone: &'m Zone<'m>,
+        want: Want,
+        spread: bool,
+        mut most: u32,
+    ) -> Option<Index> {
+        let classes = if want.migratetype < HIGH_ATOMIC { CLASSES } else { want.class() };
+        let mut shared = None;
+        let mut passed_over = 0;
+        for class in want.class()..=classes {
+            let row = row_of(want.migratetype, class);
+            let found = self.each_in_row(by, zone, row, |index| {
+                if most == 0 {
+                    return Some(None);
+                }
+                if !self.belongs(by, index, zone, row) {
+                    most -= 1;
+                    return None;
+                }
+                let known = self.map.head(index).class();
+                if known < want.class() {
+                    // One of a type whose blocks are all in one row.
+                    return None;
+                }
+                most -= 1;
+                if find_run(&self.open_words(index), want.order).is_none() {
+                    self.lower(by, index, known);
+                    return None;
+                }
+                if spread && passed_over < PASSED_OVER && self.is_shared(by, index) {
+                    passed_over += 1;
+                    shared.get_or_insert(index);
+                    return None;
+                }
+                Some(Some(index))
+            });
+            if let Some(found) = found {
+                return found.or(shared);
+            }
+            if shared.is_some() {
+                return shared;
+            }
+        }
+        None
+    }
+
+    /// Whether a block that has a bit in a row belongs there; otherwise the bit is cleared.
+    fn belongs(&self, by: By<'_>, index: Index, zone: &Zone<'m>, row: usize) -> bool {
+        let head = self.map.head(index);
+        let (tag, class) = (head.tag.get(), head.class());
+        if class == CLASS_BUSY {
+            return false;
+        }
+        let right = tag.is_open()
+            && tag.zone() == usize::from(zone.id)
+            && class != CLASS_NONE
+            && row_of(tag.migratetype(), class) == row;
+        if !right {
+            self.unlist(by, index, zone, row);
+        }
+        right
+    }
+
+    /// Whether another CPU leases a word of a block.
+    fn is_shared(&self, by: By<'_>, index: Index) -> bool {
+        let head = self.map.head(index);
+        let me = by.0.map_or(0, |cpu| cpu.number + 1);
+        (0..crate::block::WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
+    }
+
+    /// Calls `see` with each block that has a bit in a row, lowest first, until it returns something.
+    fn each_in_row<T>(
+        &self,
+        by: By<'_>,
+        zone: &'m Zone<'m>,
+        row: usize,
+        mut see: impl FnMut(Index) -> Option<T>,
+    ) -> Option<T> {
+        let mut writes = 0;
+        let mut from = 0;
+        let rows = |first: u64| self.map.locate_block(first).map(|index| self.map.rows(index));
+        let found = loop {
+            let Some((section, word)) = zone.board.next(row, from, rows, &mut writes) else {
+                break None;
+            };
+            let first = zone.board.first_block(section);
+            let found = crate::block::bits::each(word)
+                .filter_map(|bit| self.map.locate_block(first + u64::from(bit)))
+                .find_map(&mut see);
+            if found.is_some() {
+                break found;
+            }
+            from = section + 1;
+        };
+        if writes != 0 {
+            self.wrote(by, zone, writes);
+        }
+        found
+    }
+
+    /// See [`Inside::claim_fallback`].
+    pub(crate) fn claim_fallback(
+        &self,
+        by: By<'_>,
+        zone: &'m Zone<'m>,
+        want: Want,
+    ) -> Option<Index> {
         if want.flags.contains(AllocFlags::NO_FRAGMENT)
             || want.order >= 9
             || want.migratetype >= HIGH_ATOMIC
         {
             return None;
         }
-        let zone = &self.fh.zones[z];
-        let own_group = zone.group_of(self.id.index());
-        let smallest = if want.migratetype == Migratetype::Movable as usize {
-            want.order.max(4)
-        } else {
-            want.order
-        };
+        let movable = want.migratetype == Migratetype::Movable as usize;
+        let smallest = if movable { want.order.max(4) } else { want.order };
         for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
-            for from in zone.holders(own_group) {
-                let Some(held) = self.fh.hold_for(zone, from, want.flags) else { continue };
-                let Some(index) = held.pick(fallback as usize, smallest, true) else { continue };
-                let count = u64::from(self.fh.map.links(index).count.get());
-                let enough = count >= FRAMES as u64 / 2;
-                if !enough || from == ZONE_GROUP && !zone.allows(count, want.flags, false) {
-                    continue;
+            let mut looks = LOOKS_FOR_FALLBACK;
+            // From the largest run on: what has that is likeliest to be half free.
+            for class in (smallest as u8 + 1..=CLASSES).rev() {
+                let row = row_of(fallback as usize, class);
+                let found = self.each_in_row(by, zone, row, |index| {
+                    if looks == 0 {
+                        return Some(None);
+                    }
+                    looks -= 1;
+                    let tag = self.map.head(index).tag.get();
+                    let words = self.open_words(index);
+                    let half = count_of(&words) >= FRAMES as u32 / 2;
+                    let fits = self.belongs(by, index, zone, row)
+                        && half
+                        && find_run(&words, want.order).is_some();
+                    let claimed = fits && self.retype(by, index, tag, want.migratetype);
+                    claimed.then_some(Some(index))
+                });
+                match found {
+                    Some(Some(index)) => {
+                        zone.counters.fallbacks.add_shared(1);
+                        return Some(index);
+                    }
+                    Some(None) => break,
+                    None => {}
                 }
-                held.unlist(index);
-                let tag = self.fh.retyped(index, want.migratetype);
-                self.fh.map.head(index).tag.set(tag.with_group(own_group));
-                drop(held);
-                zone.counters.fallbacks.add_shared(1);
-                self.fh.arrive(zone, own_group, [Some(index)], want.flags);
-                self.cursors(z).set(want.purpose(), want.migratetype, index.get());
-                return Some(index);
             }
         }
         None
     }
-}
 
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// Partly free blocks that were given to group `own_group` are listed there, or, if its lock is
-    /// not to be waited for, announced: whoever has the lock lists them.
-    fn arrive(
+    /// A run straight out of a listed block of that type, past the leases.
+    pub(crate) fn take_listed(
         &self,
+        by: By<'_>,
         zone: &'m Zone<'m>,
-        own_group: u16,
-        blocks: impl IntoIterator<Item = Option<Index>>,
-        flags: AllocFlags,
-    ) {
-        let held = self.hold_for(zone, own_group, flags);
-        blocks.into_iter().flatten().for_each(|index| match &held {
-            Some(held) => held.file_if_ours(index),
-            None => self.announce(index),
-        });
-    }
-
-    /// A block's tag with another type, noted in what the zone knows of its 1 GiB region.
-    pub(crate) fn retyped(&self, index: Index, migratetype: usize) -> Tag {
-        let head = self.map.head(index);
-        let tag = head.tag.get();
-        let zone = &self.zones[tag.zone()];
-        let confined = |migratetype: usize| {
-            migratetype < HIGH_ATOMIC && migratetype != Migratetype::Movable as usize
-        };
-        let region = &zone.tainted[(zone.bit(head.number) / 512) as usize];
-        // Relaxed: which region comes first is a preference.
-        match (confined(tag.migratetype()), confined(migratetype)) {
-            (false, true) => {
-                region.fetch_add(1, Ordering::Relaxed);
+        want: Want,
+    ) -> Option<(u64, Index)> {
+        // Others may be faster, but not for ever.
+        for _ in 0..FRAMES {
+            let index = self.pick(by, zone, want, false, u32::MAX)?;
+            if let Some(offset) = self.claim(by, index, want.order) {
+                return Some((self.map.base(index) + offset as u64, index));
             }
-            (true, false) => {
-                region.fetch_sub(1, Ordering::Relaxed);
-            }
-            _ => {}
         }
-        tag.with_type(migratetype)
-    }
-}
-
-impl<P: Platform> Held<'_, '_, P> {
-    /// Gives `group` the partly free blocks of this holder that `choose` names, until it names
-    /// none. Unlocks this holder before it locks that group. Returns the first block if it is still
-    /// split.
-    pub(crate) fn pass_on(
-        self,
-        group: u16,
-        flags: AllocFlags,
-        mut choose: impl FnMut(&Self) -> Option<Index>,
-    ) -> Option<Index> {
-        let (fh, zone) = (self.fh, self.zone);
-        let mut given = [None; PARTLY_FREE];
-        // One of another group; of the zone's own, which nobody uses, several in one hold.
-        let most = if self.group == ZONE_GROUP { PARTLY_FREE } else { 1 };
-        for given in &mut given[..most] {
-            let Some(index) = choose(&self) else { break };
-            self.unlist(index);
-            self.hand_over(index, group);
-            *given = Some(index);
-        }
-        drop(self);
-        // Frees announce them to that group from now on. Nobody else can reach them by a list.
-        let first = given[0]?;
-        fh.arrive(zone, group, given, flags);
-        (fh.map.head(first).tag.get().state() == SPLIT).then_some(first)
+        None
     }
 
-    /// Serves one request out of what the zone has in its own hand, as far as its watermarks allow:
-    /// a run of order 0 to 9 of the wanted type, breaking a whole block if need be. The block stays
-    /// the zone's. For the zone's own hold.
-    pub(crate) fn take_in_zone(&self, want: Want) -> Option<u64> {
-        if want.flags.contains(AllocFlags::HIGH_ATOMIC) {
-            if let Some(pfn) = self.take_listed(HIGH_ATOMIC, want.order) {
+    /// Serves one request out of what the zone has, as far as its watermarks allow: a run of order 0
+    /// to 8 of the wanted type, past the leases, breaking a whole block if need be.
+    pub(crate) fn take_reserved(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
+        let high_atomic = Want { migratetype: HIGH_ATOMIC, ..want };
+        if want.flags.contains(AllocFlags::HIGH_ATOMIC) && zone.high_atomic_blocks.get() != 0 {
+            if let Some((pfn, _)) = self.take_listed(by, zone, high_atomic) {
                 return Some(pfn);
             }
         }
         // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
-        if !self.zone.leaves_mark(1 << want.order, want.flags, want.migratetype == CMA) {
+        let cma = want.migratetype == crate::block::tag::CMA;
+        if !self.leaves_mark(zone, 1 << want.order, want.flags, cma) {
             return None;
         }
-        if let Some(pfn) = self.take_listed(want.migratetype, want.order) {
+        if let Some((pfn, index)) = self.take_listed(by, zone, want) {
+            self.reserve_high_atomic(by, zone, want, index);
             return Some(pfn);
         }
         if want.migratetype >= HIGH_ATOMIC {
             return None;
         }
-        let index = self.take_whole(want.migratetype)?;
-        if want.order == 9 {
-            return Some(self.fh.take_block(index, want.migratetype, ZONE_GROUP));
-        }
-        self.split(index, want.migratetype);
-        self.claim_listed(index, want.order)
+        let index = self.take_whole(by, zone, want.migratetype, want.flags, false)?;
+        self.split(by, index, want.migratetype);
+        let offset = self.claim(by, index, want.order)?;
+        self.reserve_high_atomic(by, zone, want, index);
+        Some(self.map.base(index) + offset as u64)
     }
 
-    /// A run out of a listed block of that type, which stays where it is.
-    pub(crate) fn take_listed(&self, migratetype: usize, order: u32) -> Option<u64> {
-        while let Some(index) = self.pick(migratetype, order, false) {
-            if let Some(pfn) = self.claim_listed(index, order) {
-                return Some(pfn);
-            }
-        }
-        None
-    }
-
-    fn claim_listed(&self, index: Index, order: u32) -> Option<u64> {
-        let offset = self.fh.claim(index, order);
-        self.zone.counters.splits.add_shared(1);
-        self.file(index);
-        Some(self.fh.map.base(index) + offset? as u64)
-    }
-
-    /// Keeps the rest of a block for HIGHATOMIC requests after one of them had to be served at the
-    /// min mark: at most 1 % of the zone, and only in zones of which 1 % is a block (Linux 7.3).
-    pub(crate) fn reserve_high_atomic(&self, want: Want, pfn: u64) {
-        let cap = self.zone.managed.get() / 100;
-        let reserved = self.zone.high_atomic_blocks.get();
+    /// Keeps the rest of a block for HIGHATOMIC requests after one of them had to be served past the
+    /// leases: at most 1 % of the zone, and only in zones of which 1 % is a block (Linux 7.3).
+    fn reserve_high_atomic(&self, by: By<'_>, zone: &Zone<'m>, want: Want, index: Index) {
+        let cap = zone.managed.get() / 100;
+        let reserved = zone.high_atomic_blocks.get();
         if !want.flags.contains(AllocFlags::HIGH_ATOMIC)
             || want.order == 0
             || want.order >= 9
@@ -457,32 +382,46 @@ impl<P: Platform> Held<'_, '_, P> {
         {
             return;
         }
-        let Some(index) = self.fh.map.locate(pfn) else { return };
-        let tag = self.fh.map.head(index).tag.get();
-        if tag.migratetype() < HIGH_ATOMIC && tag.state() == SPLIT && tag.group() == self.group {
-            self.unlist(index);
-            self.fh.map.head(index).tag.set(self.fh.retyped(index, HIGH_ATOMIC));
-            self.zone.high_atomic_blocks.add(1);
-            self.file(index);
+        let tag = self.map.head(index).tag.get();
+        if tag.migratetype() < HIGH_ATOMIC && self.retype(by, index, tag, HIGH_ATOMIC) {
+            zone.high_atomic_blocks.add_shared(1);
         }
     }
 
     /// HIGHATOMIC frames for requests that may not wait or are a way out of memory shortage; for
-    /// all others a HIGHATOMIC block becomes ordinary again before they fail, as long as one is
-    /// left.
-    pub(crate) fn take_high_atomic(&self, want: Want) -> Option<u64> {
-        if want.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::OOM | AllocFlags::HIGH_ATOMIC)
-        {
-            return self.take_listed(HIGH_ATOMIC, want.order);
-        }
-        if self.zone.high_atomic_blocks.get() <= 1 {
+    /// all others a HIGHATOMIC block becomes ordinary again before they fail.
+    pub(crate) fn take_high_atomic(
+        &self,
+        by: By<'_>,
+        zone: &'m Zone<'m>,
+        want: Want,
+    ) -> Option<u64> {
+        if zone.high_atomic_blocks.get() == 0 {
             return None;
         }
-        let index = self.pick(HIGH_ATOMIC, want.order, false)?;
-        self.unlist(index);
-        self.fh.map.head(index).tag.set(self.fh.retyped(index, want.migratetype));
-        self.zone.high_atomic_blocks.sub(1);
-        self.file(index);
-        self.take_in_zone(want)
+        let reserve = Want { migratetype: HIGH_ATOMIC, ..want };
+        let high = AllocFlags::NON_BLOCK | AllocFlags::OOM | AllocFlags::HIGH_ATOMIC;
+        if want.flags.intersects(high) {
+            return self.take_listed(by, zone, reserve).map(|(pfn, _)| pfn);
+        }
+        let index = self.pick(by, zone, reserve, false, u32::MAX)?;
+        let tag = self.map.head(index).tag.get();
+        if tag.migratetype() == HIGH_ATOMIC && self.retype(by, index, tag, want.migratetype) {
+            // Relaxed: a count.
+            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
+            self.raise(by, index);
+        }
+        self.take_reserved(by, zone, want)
+    }
+
+    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run.
+    pub(crate) fn mix(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<(Index, Tag)> {
+        Migratetype::PCP[want.migratetype].fallbacks().iter().find_map(|&fallback| {
+            let other = Want { migratetype: fallback as usize, ..want };
+            let index = self.pick(by, zone, other, false, u32::MAX)?;
+            Some((index, self.map.head(index).tag.get()))
+        })
     }
 }
+
+const _: () = assert!(SECTION_BLOCKS_LOG <= 6 && CLASSES as usize == 9);

@@ -1,79 +1,126 @@
 //! Whole blocks come out of the zone's bitmap, which knows of them before their metadata is there.
+//!
+//! | step | holds |
+//! |---|---|
+//! | the count of whole blocks, less one, by a compare-exchange | as many bits are set as were claimed; the zone keeps its mark |
+//! | the lowest bit is cleared, by a compare-exchange | nobody else has that block |
+//! | the metadata of its section is set up | it is one with memory, since its bit was set |
+//!
+//! Where somebody else is setting that section up at this moment, and the caller may not wait or has
+//! waited long, the bit is set again and the next section is looked at.
 
+use crate::block::FRAMES;
 use crate::block::layout::Index;
-use crate::group::lists::{IN_BITMAP, NO_LIST};
+use crate::cpu::by::By;
 use crate::primitive::Plain;
-use crate::transfer::held::Held;
+use crate::types::section::SECTION_BLOCKS;
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Platform};
 
-impl<P: Platform> Freehold<'_, P> {
+/// Regions of 1 GiB that a request looks at which cannot be moved away later.
+const REGIONS: usize = 32;
+
+impl<'m, P: Platform> Freehold<'m, P> {
     /// One turn of a wait.
     pub(crate) fn waited(&self) -> bool {
         self.platform.relax();
         true
     }
 
-    /// Sets up the section of the whole block that will probably be taken next, so that it is not
-    /// done under the lock.
-    pub(crate) fn prepare_whole(&self, zone: &Zone<'_>, flags: AllocFlags) {
-        if flags.contains(AllocFlags::NO_LOCK) {
-            return;
-        }
-        if let (Some(bit), _) = zone.bitmap.next(0) {
-            let number = zone.first_block + bit;
-            if self.map.locate_block(number).is_none() {
-                self.map.set_up(number << 9, || self.waited());
-            }
-        }
-    }
-}
-
-impl<P: Platform> Held<'_, '_, P> {
-    /// Takes a whole block out of the zone's bitmap, for a group to have or to be taken; its tag
-    /// says that the zone has it.
+    /// Takes a whole block out of the zone's bitmap, for who may have it: one that is in use as a
+    /// whole must leave the zone its mark, of one that is split the frames still count.
     ///
     /// The lowest, so that high memory stays in one piece. Requests that cannot be moved away later
     /// look at those 1 GiB regions first that have such blocks already, so that the others can be
     /// had as one.
-    pub(crate) fn take_whole(&self, migratetype: usize) -> Option<Index> {
+    pub(crate) fn take_whole(
+        &self,
+        by: By<'_>,
+        zone: &Zone<'m>,
+        migratetype: usize,
+        flags: AllocFlags,
+        in_use: bool,
+    ) -> Option<Index> {
+        // A glance first.
+        let allowed = || !in_use || self.allows(zone, FRAMES as u64, flags, false, true);
+        if zone.wholes() == 0 || !zone.claim_wholes(1, allowed) {
+            return None;
+        }
+        let may_wait = !flags.contains(AllocFlags::NO_LOCK);
+        let found = self.find_whole(by, zone, migratetype, may_wait);
+        if found.is_none() {
+            zone.unclaim_wholes(1);
+        }
+        zone.update_mode();
+        self.wrote(by, zone, 1);
+        found
+    }
+
+    fn find_whole(
+        &self,
+        by: By<'_>,
+        zone: &Zone<'m>,
+        migratetype: usize,
+        may_wait: bool,
+    ) -> Option<Index> {
         let confined = migratetype != crate::Migratetype::Movable as usize;
-        if confined && self.zone.by_region.get() {
-            let regions = self.zone.tainted.iter().enumerate().filter(|(_, n)| n.get() != 0);
-            for (region, _) in regions {
-                let (bit, steps) = self.zone.bitmap.next(region as u64 * 512);
-                self.step(steps);
-                if let Some(bit) = bit.filter(|bit| bit / 512 == region as u64) {
-                    return self.take_whole_at(bit);
+        if confined && zone.by_region.get() {
+            // From the one that had some last, so that few are looked at however many there are.
+            let (last, all) = (zone.last_region.get() as usize, zone.tainted.len());
+            for region in (last..all).chain(0..last.min(all)).take(REGIONS) {
+                let bit = zone.bitmap.next(region as u64 * 512).0;
+                let here = bit.filter(|bit| bit / 512 == region as u64);
+                if let Some(bit) = here.filter(|_| zone.tainted[region].get() != 0) {
+                    if let Some(index) = self.take_whole_at(by, zone, bit, may_wait) {
+                        zone.last_region.set(region as u32);
+                        return Some(index);
+                    }
                 }
             }
         }
-        let (bit, steps) = self.zone.bitmap.next(0);
-        self.step(steps);
-        self.take_whole_at(bit?)
+        let mut from = 0;
+        while let Some(bit) = zone.bitmap.next(from).0 {
+            if let Some(index) = self.take_whole_at(by, zone, bit, may_wait) {
+                return Some(index);
+            }
+            // Somebody was faster, or is setting its section up.
+            let number = zone.first_block + bit;
+            from = match self.map.locate_block(number) {
+                Some(_) => bit + 1,
+                None => (number | (SECTION_BLOCKS - 1)) + 1 - zone.first_block,
+            };
+        }
+        None
     }
 
-    /// Takes the whole block of that bit.
-    pub(crate) fn take_whole_at(&self, bit: u64) -> Option<Index> {
-        let index = self.set_up(bit)?;
-        self.unlist(index);
-        Some(index)
+    /// Takes the whole block of that bit, if it is set. For who has claimed a whole block.
+    pub(crate) fn take_whole_at(
+        &self,
+        by: By<'_>,
+        zone: &Zone<'m>,
+        bit: u64,
+        may_wait: bool,
+    ) -> Option<Index> {
+        let (w, mask) = ((bit / 64) as usize, 1 << (bit % 64));
+        let writes = zone.bitmap.take(w, mask)?;
+        self.wrote(by, zone, writes);
+        let index = self.set_up(zone, bit, may_wait);
+        if index.is_none() {
+            let writes = zone.bitmap.insert(w, mask);
+            self.wrote(by, zone, writes);
+        }
+        index
     }
 
-    /// Makes sure that the metadata of a block in the bitmap is there. `None` only where this may
-    /// not wait and had to.
-    pub(crate) fn set_up(&self, bit: u64) -> Option<Index> {
-        let number = self.zone.first_block + bit;
-        let map = &self.fh.map;
-        if map.locate_block(number).is_none() {
-            map.set_up(number << 9, || self.waits && self.fh.waited());
-            self.step(16);
+    /// The metadata of a block whose bit was cleared. `None` where somebody else is setting its
+    /// section up.
+    pub(crate) fn set_up(&self, zone: &Zone<'m>, bit: u64, may_wait: bool) -> Option<Index> {
+        let number = zone.first_block + bit;
+        if self.map.locate_block(number).is_none() {
+            self.map.set_up(number << 9, || may_wait && self.waited());
         }
-        let index = map.locate_block(number)?;
-        self.zone.make_present(map.head(index));
-        if map.links(index).list.get() == NO_LIST {
-            map.links(index).list.set(IN_BITMAP);
-        }
+        let index = self.map.locate_block(number)?;
+        zone.make_present(self.map.head(index));
         Some(index)
     }
 }
@@ -87,20 +134,36 @@ mod tests {
     /// takes nothing.
     #[test]
     fn who_may_not_wait_does_not_wait_for_a_section() {
-        let fh = machine(1, 1 << 18);
+        let fh = machine(1, 1 << 15);
         let cpu = fh.on(CpuId::new(0));
-        fh.map.setting_up.store(true, crate::primitive::Ordering::Relaxed);
+        fh.map.blocks.leave_marked(0, true);
         for order in [0, 3, 7, 9, 11] {
             let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable)
                 .flags(AllocFlags::NO_LOCK);
             cpu.alloc(request).unwrap_err();
         }
-        fh.map.setting_up.store(false, crate::primitive::Ordering::Relaxed);
+        fh.map.blocks.leave_marked(0, false);
         fh.validate().unwrap();
         let pfn = cpu
             .alloc(Request::new(Order::ZERO, Migratetype::Movable).flags(AllocFlags::NO_LOCK))
             .unwrap();
         cpu.free(pfn, Order::ZERO).unwrap();
+        fh.validate().unwrap();
+    }
+
+    /// Others take what is in other sections, whoever is stopped in one.
+    #[test]
+    fn a_section_that_is_being_set_up_holds_up_nobody() {
+        let fh = machine(1, 1 << 16);
+        let cpu = fh.on(CpuId::new(0));
+        fh.map.blocks.leave_marked(0, true);
+        for order in [0, 3, 7, 9, 11] {
+            let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+            let pfn = cpu.alloc(request).unwrap();
+            assert!(pfn.get() >= 1 << 15, "{pfn}");
+            cpu.free(pfn, request.order).unwrap();
+        }
+        fh.map.blocks.leave_marked(0, false);
         fh.validate().unwrap();
     }
 }

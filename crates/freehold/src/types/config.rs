@@ -20,16 +20,9 @@ pub struct Config<'c> {
     pub zones: &'c [ZoneConfig<'c>],
     /// How many pieces of memory may be added at run time, over all zones.
     pub extra_ranges: u16,
-    /// CPUs that hold blocks together: those that share a cache. `None`: as many as
-    /// [`Platform::cpus_per_cache`](crate::Platform::cpus_per_cache) tells, or 16 where it tells nothing (caches are shared by 8
-    /// to 32 CPUs); and in each zone more where groups would have less than 64 blocks. `Some(n)`:
-    /// `n`, whatever the platform tells and however few blocks there are. With `Some(1)` each CPU
-    /// has blocks of its own, as the pcp-buddy proposal has it, which costs contiguity where CPUs
-    /// are many.
-    pub group: Option<u16>,
 }
 
-/// A zone: memory of one node with its own lock, watermarks and free lists.
+/// A zone: memory of one node with its own watermarks.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneConfig<'c> {
     /// The node.
@@ -179,37 +172,12 @@ impl<'c> Config<'c> {
     /// All of `cpus` online, on node 0, with these zones.
     #[must_use]
     pub const fn new(cpus: u16, zones: &'c [ZoneConfig<'c>]) -> Self {
-        Self { cpus, online: cpus, cpu_nodes: &[], zones, extra_ranges: 0, group: None }
+        Self { cpus, online: cpus, cpu_nodes: &[], zones, extra_ranges: 0 }
     }
 
     /// The node of a CPU.
     pub(crate) fn node_of(&self, cpu: usize) -> NodeId {
         self.cpu_nodes.get(cpu).copied().unwrap_or_default()
-    }
-
-    /// CPUs in a group of that zone, where so many share a cache.
-    pub(crate) fn group_size(&self, zone: &ZoneConfig<'_>, per_cache: Option<u16>) -> u16 {
-        /// CPUs that usually share a cache.
-        const USUAL: u64 = 16;
-        /// Blocks that a group should have: below that, what each CPU begins costs the others too
-        /// much.
-        const BLOCKS: u64 = 64;
-        let cpus = u64::from(self.cpus);
-        let blocks = zone.memory.iter().map(FrameRange::len).sum::<u64>() / PAGEBLOCK_FRAMES;
-        let groups = |caches: u64| caches.min(blocks / BLOCKS).max(1);
-        let size = match (self.group, per_cache) {
-            (Some(group), _) => u64::from(group),
-            // Whole caches, since a group that ended within one would share its blocks' lines with
-            // the next group.
-            (None, Some(per_cache)) => {
-                let per_cache = u64::from(per_cache.max(1));
-                let caches = cpus.div_ceil(per_cache);
-                per_cache * caches.div_ceil(groups(caches))
-            }
-            // Where caches end is not known: groups of one size.
-            (None, None) => cpus.div_ceil(groups(cpus.div_ceil(USUAL))),
-        };
-        size.clamp(1, cpus) as u16
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -303,51 +271,4 @@ impl<'c> Config<'c> {
 
 fn overlap(a: &FrameRange, b: &FrameRange) -> bool {
     a.start < b.end && b.start < a.end
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    /// Group sizes of a zone with so many blocks.
-    fn size(cpus: u16, blocks: u64, group: Option<u16>, per_cache: Option<u16>) -> u16 {
-        let memory = [FrameRange::new(Pfn::new(0), blocks * PAGEBLOCK_FRAMES).unwrap()];
-        let zones = [ZoneConfig::new(&memory)];
-        Config { group, ..Config::new(cpus, &zones) }.group_size(&zones[0], per_cache)
-    }
-
-    #[test]
-    fn a_group_is_as_many_cpus_as_share_a_cache() {
-        assert_eq!(size(128, 1 << 16, None, Some(8)), 8);
-        assert_eq!(size(128, 1 << 16, None, Some(64)), 64);
-        assert_eq!(
-            size(24, 1 << 16, None, Some(16)),
-            16,
-            "the second group is smaller: a cache ends there"
-        );
-        assert_eq!(size(4, 1 << 16, None, Some(64)), 4, "one group on a small machine");
-    }
-
-    #[test]
-    fn groups_have_at_least_64_blocks_and_whole_caches() {
-        assert_eq!(size(128, 64 * 16, None, Some(8)), 8);
-        assert_eq!(size(128, 64 * 16 - 1, None, Some(8)), 16);
-        assert_eq!(size(128, 64 * 3, None, Some(8)), 48, "three groups of 16 caches: 6, 6 and 4");
-        assert_eq!(size(128, 63, None, Some(8)), 128);
-    }
-
-    #[test]
-    fn the_configuration_has_the_last_word() {
-        assert_eq!(size(128, 1 << 16, Some(4), Some(8)), 4);
-        assert_eq!(size(128, 63, Some(1), Some(8)), 1);
-        assert_eq!(size(128, 1 << 16, Some(0), None), 1);
-    }
-
-    #[test]
-    fn without_either_groups_have_up_to_16_cpus_and_one_size() {
-        assert_eq!(size(128, 1 << 16, None, None), 16);
-        assert_eq!(size(24, 1 << 16, None, None), 12);
-        assert_eq!(size(24, 127, None, None), 24);
-        assert_eq!(size(2, 1 << 16, None, Some(0)), 1, "a platform that says 0 means itself");
-    }
 }

@@ -1,6 +1,6 @@
 //! What a caller wants.
 
-use crate::{AllocFlags, Migratetype, NodeId, Order, Pfn};
+use crate::{AllocFlags, FrameRange, Migratetype, NodeId, Order, Pfn};
 
 /// A request for one chunk of frames: how much, of which kind, and where it may lie.
 ///
@@ -11,7 +11,9 @@ use crate::{AllocFlags, Migratetype, NodeId, Order, Pfn};
 /// let request = Request::new(Order::new(2).unwrap(), Migratetype::Unmovable)
 ///     .flags(AllocFlags::NON_BLOCK)
 ///     .below(Pfn::new(4096));
-/// # let _ = request;
+/// // What another allocator that is `Frames` has to know.
+/// assert_eq!(request.order().frames(), 4);
+/// assert_eq!(request.within().end, Pfn::new(4096));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
@@ -105,6 +107,46 @@ impl Request {
         self.plain = Self::SPECIAL;
         self.node = Some(node);
         self
+    }
+
+    /// How much is asked for.
+    #[inline(always)]
+    #[must_use]
+    pub const fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Of which kind.
+    #[inline(always)]
+    #[must_use]
+    pub const fn migratetype(&self) -> Migratetype {
+        self.migratetype
+    }
+
+    /// What was said with [`flags`](Self::flags); empty by default.
+    #[must_use]
+    pub const fn allowed(&self) -> AllocFlags {
+        self.flags
+    }
+
+    /// The chunk starts at a multiple of so many frames: of its own size, or of what was said with
+    /// [`align`](Self::align) where that is more.
+    #[must_use]
+    pub const fn alignment(&self) -> Order {
+        if self.align.get() > self.order.get() { self.align } else { self.order }
+    }
+
+    /// Where it may lie, as said with [`from`](Self::from) and [`below`](Self::below); everywhere
+    /// by default.
+    #[must_use]
+    pub const fn within(&self) -> FrameRange {
+        FrameRange { start: self.from, end: self.below }
+    }
+
+    /// What was said with [`node`](Self::node).
+    #[must_use]
+    pub const fn preferred_node(&self) -> Option<NodeId> {
+        self.node
     }
 
     /// Whether any frame of an ordinary block of its type will do.

@@ -2,16 +2,17 @@
 //! eight full words.
 //!
 //! ```text
-//! words   bit b = block (base + b) is wholly free and in the zone's hand       1 bit a block
-//! any     bit w = words[w] is not 0                                            1 bit a word
-//! any2    bit v = any[v] is not 0                                              1 bit 64 words
+//! words     bit b = block (base + b) is wholly free and anybody's to take      1 bit a block
+//! summary   which words are not 0, in two levels                               see [`summary`](super::summary)
 //! ```
 //!
-//! The next set bit is found in three steps for up to 512 GiB; above that, one step more for each
-//! further 512 GiB. Used under the zone lock only.
+//! Nothing is locked. Who clears a bit has the block; a run of blocks is taken word by word, and put
+//! back where somebody else has one of them. The next set bit is found in three steps for up to 512
+//! GiB; above that, one step more for each further 512 GiB.
 
+use super::summary::Summary;
 use crate::block::bits;
-use crate::primitive::{AtomicU64, Plain};
+use crate::primitive::{AtomicU64, Ordering, Plain};
 
 /// What a bounded search came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,79 +28,74 @@ pub(crate) enum Search {
 /// See the module's documentation.
 pub(crate) struct WholeBitmap<'m> {
     words: &'m [AtomicU64],
-    any: &'m [AtomicU64],
-    any2: &'m [AtomicU64],
-}
-
-#[cfg(feature = "conformance")]
-impl<'m> WholeBitmap<'m> {
-    /// One bit a block.
-    pub(crate) fn words(&self) -> &'m [AtomicU64] {
-        self.words
-    }
+    summary: Summary<'m>,
 }
 
 impl<'m> WholeBitmap<'m> {
     /// How many words the three levels need for that many blocks.
     pub(crate) const fn sizes(blocks: u64) -> [usize; 3] {
         let words = blocks.div_ceil(64);
-        let any = words.div_ceil(64);
-        [words as usize, any as usize, any.div_ceil(64) as usize]
+        let [any, any2] = Summary::sizes(words);
+        [words as usize, any, any2]
     }
 
-    pub(crate) fn new(words: &'m [AtomicU64], any: &'m [AtomicU64], any2: &'m [AtomicU64]) -> Self {
-        Self { words, any, any2 }
+    pub(crate) fn new(words: &'m [AtomicU64], summary: Summary<'m>) -> Self {
+        Self { words, summary }
     }
 
-    /// Sets a bit; returns the steps of work done.
-    pub(crate) fn insert(&self, bit: u64) -> u32 {
-        let w = (bit / 64) as usize;
-        let word = self.words[w].get();
-        debug_assert_eq!(word >> (bit % 64) & 1, 0);
-        self.words[w].set(word | 1 << (bit % 64));
-        if word != 0 {
-            return 1;
-        }
-        let any = self.any[w / 64].get();
-        self.any[w / 64].set(any | 1 << (w % 64));
-        if any != 0 {
-            return 2;
-        }
-        let top = w / 64;
-        self.any2[top / 64].set(self.any2[top / 64].get() | 1 << (top % 64));
-        3
+    /// Sets bits of one word, none of which is set; returns the writes that it took.
+    pub(crate) fn insert(&self, w: usize, mask: u64) -> u32 {
+        // SeqCst: the summary is read next. Release is part of it: who clears a bit has all that was
+        // written of its block.
+        let old = self.words[w].fetch_or(mask, Ordering::SeqCst);
+        debug_assert_eq!(old & mask, 0);
+        1 + self.summary.note(w as u64)
     }
 
-    /// Clears bits of one word; returns the steps of work done.
-    pub(crate) fn remove(&self, w: usize, mask: u64) -> u32 {
-        let word = self.words[w].get();
-        debug_assert_eq!(word & mask, mask);
-        self.words[w].set(word & !mask);
-        if word & !mask != 0 {
-            return 1;
+    /// Clears bits of one word, if all of them are set; the writes that it took, or `None` where
+    /// they were not, and nothing has changed.
+    pub(crate) fn take(&self, w: usize, mask: u64) -> Option<u32> {
+        let word = &self.words[w];
+        let mut old = word.get();
+        while old & mask == mask {
+            // Acquire: pairs with `insert`. Each failure is another CPU's success.
+            match word.compare_exchange_weak(old, old & !mask, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) if old & !mask != 0 => return Some(1),
+                // SeqCst: see `summary`.
+                Ok(_) => {
+                    let empty = || word.load(Ordering::SeqCst) == 0;
+                    return Some(1 + self.summary.forget(w as u64, empty));
+                }
+                Err(now) => old = now,
+            }
         }
-        let any = self.any[w / 64].get() & !(1 << (w % 64));
-        self.any[w / 64].set(any);
-        if any != 0 {
-            return 2;
+        None
+    }
+
+    /// Clears the bits `first..first + len`, all or none; the writes that it took, and whether it
+    /// has them.
+    pub(crate) fn take_run(&self, first: u64, len: u64) -> (u32, bool) {
+        let spans = || bits::spans(first as usize, len as usize);
+        let mut writes = 0;
+        for (taken, (w, mask)) in spans().enumerate() {
+            match self.take(w, mask) {
+                Some(n) => writes += n,
+                None => {
+                    for (w, mask) in spans().take(taken) {
+                        writes += self.insert(w, mask);
+                    }
+                    return (writes, false);
+                }
+            }
         }
-        let top = w / 64;
-        self.any2[top / 64].set(self.any2[top / 64].get() & !(1 << (top % 64)));
-        3
+        (writes, true)
     }
 
     /// Sets all bits of `from..to`, none of which is set.
     pub(crate) fn insert_range(&self, from: u64, to: u64) {
-        let levels = [self.words, self.any, self.any2];
-        let (mut from, mut to) = (from as usize, to as usize);
-        for level in levels {
-            if from >= to {
-                return;
-            }
-            for (w, m) in bits::spans(from, to - from) {
-                level[w].set(level[w].get() | m);
-            }
-            (from, to) = (from / 64, to.div_ceil(64));
+        for (w, mask) in bits::spans(from as usize, (to - from) as usize) {
+            self.insert(w, mask);
         }
     }
 
@@ -109,39 +105,31 @@ impl<'m> WholeBitmap<'m> {
 
     /// The first set bit from `from` on, and the steps it took.
     pub(crate) fn next(&self, from: u64) -> (Option<u64>, u32) {
-        let w = (from / 64) as usize;
-        let Some(word) = self.words.get(w) else { return (None, 0) };
+        let w = from / 64;
+        let Some(word) = self.words.get(w as usize) else { return (None, 0) };
         let rest = word.get() & (!0 << (from % 64));
         if rest != 0 {
-            return (Some(w as u64 * 64 + u64::from(rest.trailing_zeros())), 1);
+            return (Some(w * 64 + u64::from(rest.trailing_zeros())), 1);
         }
-        let mut steps = 2;
-        let Some(w) = Self::next_in(self.any, w as u64 + 1, &mut steps).or_else(|| {
-            // The word of `any` after the one just looked at, then the top level, word by word.
-            let mut from = (w as u64 + 1) / 64 + 1;
-            let v = loop {
-                if from >= self.any2.len() as u64 * 64 {
-                    return None;
-                }
-                match Self::next_in(self.any2, from, &mut steps) {
-                    Some(v) => break v,
-                    None => from = (from / 64 + 1) * 64,
-                }
-            };
-            Self::next_in(self.any, v * 64, &mut steps)
-        }) else {
-            return (None, steps);
-        };
-        let word = self.words[w as usize].get();
-        (Some(w * 64 + u64::from(word.trailing_zeros())), steps)
+        let (mut steps, mut from) = (1, w + 1);
+        while let Some(w) = self.summary.next(from, &mut steps) {
+            steps += 1;
+            let word = self.words[w as usize].get();
+            if word != 0 {
+                return (Some(w * 64 + u64::from(word.trailing_zeros())), steps);
+            }
+            // Taken a moment ago: who took it clears the summary's bit.
+            from = w + 1;
+        }
+        (None, steps)
     }
 
-    /// The first set bit from `from` on within the same word.
-    fn next_in(level: &[AtomicU64], from: u64, steps: &mut u32) -> Option<u64> {
-        let first = (from / 64) as usize;
-        *steps += 1;
-        let rest = level.get(first)?.get() & (!0 << (from % 64));
-        (rest != 0).then(|| first as u64 * 64 + u64::from(rest.trailing_zeros()))
+    /// Whether the summary shows every bit.
+    pub(crate) fn is_summed_up(&self) -> bool {
+        self.words
+            .iter()
+            .enumerate()
+            .all(|(w, word)| word.get() == 0 || self.summary.shows(w as u64))
     }
 
     /// An aligned run of `2^order` whole blocks (orders 0 to 9) within the bits `from..to`, looking
@@ -216,7 +204,7 @@ mod tests {
         let blocks = 64 * 300u64;
         let sizes = WholeBitmap::sizes(blocks);
         let levels = sizes.map(level);
-        let map = WholeBitmap::new(&levels[0], &levels[1], &levels[2]);
+        let map = WholeBitmap::new(&levels[0], Summary::new(&levels[1], &levels[2]));
         let mut model = std::vec![false; blocks as usize];
         let mut seed = 7u64;
         let mut random = || {
@@ -231,12 +219,13 @@ mod tests {
                 if model[bit as usize] != set {
                     model[bit as usize] = set;
                     if set {
-                        map.insert(bit);
+                        map.insert((bit / 64) as usize, 1 << (bit % 64));
                     } else {
-                        map.remove((bit / 64) as usize, 1 << (bit % 64));
+                        map.take((bit / 64) as usize, 1 << (bit % 64)).unwrap();
                     }
                 }
             }
+            assert!(map.is_summed_up());
             let from = random() % blocks;
             let naive = (from..blocks).find(|&b| model[b as usize]);
             assert_eq!(map.next(from).0, naive);
@@ -259,5 +248,30 @@ mod tests {
                 assert_eq!(found, naive, "order {order} in {from}..{to}");
             }
         }
+    }
+
+    /// Somebody has taken a block of the run after it was found: the others stay.
+    #[test]
+    fn a_run_is_taken_as_a_whole_or_not_at_all() {
+        let levels = WholeBitmap::sizes(64 * 4).map(level);
+        let map = WholeBitmap::new(&levels[0], Summary::new(&levels[1], &levels[2]));
+        map.insert_range(0, 256);
+        map.take(2, 1 << 7).unwrap();
+        assert!(!map.take_run(64, 128).1);
+        assert!((0..256).all(|bit| map.contains(bit) == (bit != 135)));
+        assert!(map.take_run(0, 128).1 && map.is_summed_up());
+        assert_eq!(map.next(0).0, Some(128));
+    }
+
+    /// Its only block was taken a moment ago, and the summary does not know yet: what is found next is
+    /// a set bit, not the one behind the word, which may be in a hole.
+    #[test]
+    fn a_word_that_the_summary_still_shows_has_no_block_to_be_found() {
+        let levels = WholeBitmap::sizes(64 * 4).map(level);
+        let map = WholeBitmap::new(&levels[0], Summary::new(&levels[1], &levels[2]));
+        map.insert(1, 1 << 5);
+        map.insert(3, 1 << 6);
+        levels[0][1].set(0);
+        assert_eq!(map.next(0).0, Some(3 * 64 + 6));
     }
 }

@@ -1,44 +1,36 @@
-//! What a zone counts, written by who has its lock, as a plain load, add and store.
+//! What a zone counts: statistics, each an atomic addition by whoever did it.
 
-use crate::primitive::{AtomicU64, Count, Plain};
-
-/// Buckets of the histogram of work per hold: bucket b counts holds of `2^(b-1)` to `2^b - 1`
-/// steps, bucket 0 those of none.
-pub const WORK_BUCKETS: usize = 20;
+use crate::primitive::AtomicU64;
 
 /// See the module's documentation.
 pub(crate) struct ZoneCounters {
-    pub(crate) acquisitions: AtomicU64,
-    pub(crate) work: AtomicU64,
-    pub(crate) work_max: AtomicU64,
-    pub(crate) work_histogram: [AtomicU64; WORK_BUCKETS],
     pub(crate) fallbacks: AtomicU64,
     pub(crate) mixed: AtomicU64,
-    pub(crate) splits: AtomicU64,
+    /// Writes to what all CPUs share that no CPU counts.
+    pub(crate) shared_writes: AtomicU64,
 }
 
 impl ZoneCounters {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
-        Self {
-            acquisitions: zero(),
-            work: zero(),
-            work_max: zero(),
-            work_histogram: core::array::from_fn(|_| zero()),
-            fallbacks: zero(),
-            mixed: zero(),
-            splits: zero(),
-        }
+        Self { fallbacks: zero(), mixed: zero(), shared_writes: zero() }
     }
+}
 
-    /// One hold of the lock has ended.
-    pub(crate) fn hold(&self, steps: u64) {
-        self.acquisitions.add(1);
-        self.work.add(steps);
-        if steps > self.work_max.get() {
-            self.work_max.set(steps);
-        }
-        let bucket = (64 - steps.leading_zeros() as usize).min(WORK_BUCKETS - 1);
-        self.work_histogram[bucket].add(1);
+/// Counts of frees by whoever was in no CPU's state, on several lines, so that not all such frees
+/// write one.
+#[repr(C, align(128))]
+pub(crate) struct Outside {
+    /// Frames that came into words, or went out of them where the number wraps, by migratetype.
+    pub(crate) free: [AtomicU64; 8],
+    pub(crate) frees: AtomicU64,
+}
+
+/// Lines of them that a zone has.
+pub(crate) const OUTSIDE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
+
+impl Outside {
+    pub(crate) fn new() -> Self {
+        Self { free: core::array::from_fn(|_| AtomicU64::new(0)), frees: AtomicU64::new(0) }
     }
 }

@@ -1,35 +1,42 @@
-//! A zone: memory of one node with its own lock, watermarks, groups, and the blocks that no group
-//! holds.
+//! A zone: memory of one node with its own watermarks; its wholly free blocks, and the scoreboard of
+//! the others.
 //!
 //! ```text
 //! bitmap    wholly free blocks of the three ordinary migratetypes, one bit each: their type means nothing until used
-//! stock     partly free blocks that no group holds; CMA and HIGHATOMIC blocks, wholly free ones too
-//! groups    1, 2, ... of the CPUs that share a cache; number 0 is the zone itself
-//! (nowhere) full blocks, taken ones, and isolated ones
+//! board     partly free blocks, by type and largest free run; CMA and HIGHATOMIC blocks, wholly free ones too
+//! (nowhere) full blocks, taken ones, isolated ones, and whole ones that a CPU keeps
 //! ```
 //!
-//! Every operation on one block takes a constant number of steps; callers bound how many blocks
-//! they move in one hold.
+//! There is no lock: bits change by atomic operations, and what a CPU counts is summed up where it
+//! matters.
 
 pub(crate) mod bitmap;
+pub(crate) mod board;
 pub(crate) mod counters;
+pub(crate) mod summary;
 pub(crate) mod watermarks;
 
-use core::iter::once;
-
-use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE, ZONE_GROUP};
+use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
 use crate::block::words::Head;
-use crate::group::lock::Lock;
-use crate::group::{Group, Stock};
-use crate::primitive::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Count, Plain};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
 use crate::{FrameRange, NodeId};
 use bitmap::WholeBitmap;
-use counters::ZoneCounters;
+use board::Board;
+use counters::{OUTSIDE, Outside, ZoneCounters};
+
+/// How a zone's memory stands, which decides what a CPU may do without asking.
+pub(crate) mod mode {
+    /// Best fit.
+    pub(crate) const ORDINARY: u8 = 0;
+    /// Nearly all of it is whole: whatever is at hand will do.
+    pub(crate) const ROOMY: u8 = 1;
+    /// Near its min mark: each frame is counted.
+    pub(crate) const TIGHT: u8 = 2;
+}
 
 /// See the module's documentation.
 #[repr(C, align(128))]
 pub(crate) struct Zone<'m> {
-    pub(crate) lock: Lock,
     pub(crate) id: u8,
     pub(crate) node: NodeId,
     pub(crate) span: FrameRange,
@@ -37,31 +44,25 @@ pub(crate) struct Zone<'m> {
     /// to 1 GiB.
     pub(crate) first_block: u64,
     pub(crate) bitmap: WholeBitmap<'m>,
-    /// How many bits are set in it.
-    pub(crate) whole_blocks: AtomicU64,
+    pub(crate) board: Board<'m>,
     /// For each 1 GiB of the span, blocks that went to unmovable or reclaimable requests and have
     /// not come back.
     pub(crate) tainted: &'m [AtomicU32],
-    pub(crate) stock: Stock,
-    pub(crate) groups: &'m [Group],
-    /// CPUs in a group.
-    pub(crate) group_size: u16,
-    /// Whole blocks that a group keeps.
-    pub(crate) keep: AtomicU32,
+    /// The 1 GiB in which such a block was taken last.
+    pub(crate) last_region: AtomicU32,
+    /// One of [`mode`]'s. Written only where it changes, since every CPU reads it.
+    pub(crate) mode: AtomicU8,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
-    /// A block with at most so many free frames is one to fill: runs that were freed lately are
-    /// taken from it again.
-    pub(crate) nearly_full: AtomicU16,
     /// Requests that cannot be moved away look at which 1 GiB a block lies in: the machine is
     /// large.
     pub(crate) by_region: AtomicBool,
-    /// Most of it is whole blocks.
-    pub(crate) roomy: AtomicBool,
+    /// Frames by which a CPU's own count may differ from 0 before it adds it to the zone's.
+    pub(crate) fold: AtomicU64,
+    /// By how much the zone's own count may be wrong, all CPUs together.
+    pub(crate) error: AtomicU64,
     /// Frames there are; changes at hotplug.
     pub(crate) managed: AtomicU64,
-    /// HIGHATOMIC blocks there are.
-    pub(crate) high_atomic_blocks: AtomicU64,
     /// CMA blocks there are. None: a request that would take CMA frames is an ordinary one.
     pub(crate) cma_blocks: AtomicU64,
     pub(crate) min: AtomicU64,
@@ -69,93 +70,62 @@ pub(crate) struct Zone<'m> {
     pub(crate) high: AtomicU64,
     /// They follow the kernel's formulae when the amount of memory changes.
     pub(crate) kernel_marks: AtomicBool,
+    /// How many bits are set in the bitmap, less those that somebody is about to clear.
+    pub(crate) whole_blocks: Apart,
+    /// Frames in split blocks' words by migratetype, but for what CPUs have not told yet.
+    pub(crate) split_free: [AtomicU64; 8],
+    /// HIGHATOMIC blocks there are.
+    pub(crate) high_atomic_blocks: AtomicU64,
     /// The pressure level last told to the host: 0 none, 1 below low, 2 below min.
     pub(crate) level: AtomicU32,
     /// The level has changed and nobody has told the host yet.
     pub(crate) level_changed: AtomicBool,
     pub(crate) counters: ZoneCounters,
+    pub(crate) outside: [Outside; OUTSIDE],
 }
+
+/// A count on a line of its own, behind which the zone's others follow that are written as often.
+#[repr(C, align(128))]
+pub(crate) struct Apart(pub(crate) AtomicU64);
 
 /// The slices that a zone is made of.
 pub(crate) struct ZoneParts<'m> {
     pub(crate) bitmap: WholeBitmap<'m>,
+    pub(crate) board: Board<'m>,
     pub(crate) tainted: &'m [AtomicU32],
-    pub(crate) groups: &'m [Group],
 }
 
 impl<'m> Zone<'m> {
-    pub(crate) fn new(
-        id: u8,
-        node: NodeId,
-        span: FrameRange,
-        group_size: u16,
-        parts: ZoneParts<'m>,
-    ) -> Self {
+    pub(crate) fn new(id: u8, node: NodeId, span: FrameRange, parts: ZoneParts<'m>) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
-            lock: Lock::new(),
             id,
             node,
             span,
             first_block: first_block(span),
             bitmap: parts.bitmap,
-            whole_blocks: zero(),
+            board: parts.board,
             tainted: parts.tainted,
-            stock: Stock::new(),
-            groups: parts.groups,
-            group_size,
-            keep: AtomicU32::new(1),
+            last_region: AtomicU32::new(0),
+            mode: AtomicU8::new(mode::ORDINARY),
             spread: AtomicBool::new(false),
-            nearly_full: AtomicU16::new(0),
             by_region: AtomicBool::new(false),
-            roomy: AtomicBool::new(false),
+            fold: zero(),
+            error: zero(),
             managed: zero(),
-            high_atomic_blocks: zero(),
             cma_blocks: zero(),
             min: zero(),
             low: zero(),
             high: zero(),
             kernel_marks: AtomicBool::new(false),
+            whole_blocks: Apart(zero()),
+            split_free: core::array::from_fn(|_| zero()),
+            high_atomic_blocks: zero(),
             level: AtomicU32::new(0),
             level_changed: AtomicBool::new(false),
             counters: ZoneCounters::new(),
+            outside: core::array::from_fn(|_| Outside::new()),
         }
-    }
-
-    /// The stock of a group, or of the zone itself.
-    pub(crate) fn stock(&self, group: u16) -> &Stock {
-        match usize::from(group).checked_sub(1) {
-            Some(number) => &self.groups[number].stock,
-            None => &self.stock,
-        }
-    }
-
-    /// All groups but `own_group`, from the next one on and round.
-    pub(crate) fn other_groups(&self, own_group: u16) -> impl Iterator<Item = u16> + use<> {
-        let groups = self.groups.len() as u16;
-        (1..groups).map(move |step| (own_group - 1 + step) % groups + 1)
-    }
-
-    /// All groups: `own_group`, then the others.
-    pub(crate) fn groups_from(&self, own_group: u16) -> impl Iterator<Item = u16> + use<> {
-        once(own_group).chain(self.other_groups(own_group))
-    }
-
-    /// All who hold blocks: group `own_group`, the other groups, the zone itself.
-    pub(crate) fn holders(&self, own_group: u16) -> impl Iterator<Item = u16> + use<> {
-        self.groups_from(own_group).chain(once(ZONE_GROUP))
-    }
-
-    /// The group of a CPU.
-    #[inline(always)]
-    pub(crate) fn group_of(&self, cpu: usize) -> u16 {
-        cpu as u16 / self.group_size + 1
-    }
-
-    /// The CPUs of a group, of so many.
-    pub(crate) fn cpus_of(&self, group: u16, cpus: usize) -> core::ops::Range<usize> {
-        let first = usize::from(group - 1) * usize::from(self.group_size);
-        first..(first + usize::from(self.group_size)).min(cpus)
     }
 
     /// A block's bit.
@@ -163,31 +133,51 @@ impl<'m> Zone<'m> {
         u64::from(number) - self.first_block
     }
 
-    /// Sets a block's bit; the steps it took. Under the zone's lock.
-    pub(crate) fn insert_whole(&self, bit: u64) -> u32 {
-        self.whole_blocks.add(1);
-        self.bitmap.insert(bit)
+    /// Whole blocks that nobody has claimed.
+    pub(crate) fn wholes(&self) -> u64 {
+        self.whole_blocks.0.get()
     }
 
-    /// Clears it.
-    pub(crate) fn remove_whole(&self, bit: u64) -> u32 {
-        self.whole_blocks.sub(1);
-        self.bitmap.remove((bit / 64) as usize, 1 << (bit % 64))
+    /// Makes a whole block anybody's to take; the writes that it took.
+    pub(crate) fn insert_whole(&self, number: u32) -> u32 {
+        let bit = self.bit(number);
+        let writes = self.bitmap.insert((bit / 64) as usize, 1 << (bit % 64));
+        // Relaxed: who claims one by the count looks for its bit.
+        self.whole_blocks.0.fetch_add(1, Ordering::Relaxed);
+        writes + 1
     }
 
-    /// Notes whether most of the zone is whole blocks. Written only where that changes, since every
-    /// CPU reads it.
-    pub(crate) fn update_roomy(&self) {
-        let roomy = self.whole_blocks.get() * 2 > self.blocks();
-        if self.roomy.get() != roomy {
-            self.roomy.set(roomy);
+    /// Claims `n` whole blocks, of which `allowed` may say no: whoever has claimed them finds as many
+    /// bits set, since a bit is set before it is counted.
+    pub(crate) fn claim_wholes(&self, n: u64, allowed: impl Fn() -> bool) -> bool {
+        let mut count = self.wholes();
+        while count >= n && allowed() {
+            // Relaxed: as in `insert_whole`.
+            let claimed = self.whole_blocks.0.compare_exchange_weak(
+                count,
+                count - n,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match claimed {
+                Ok(_) => return true,
+                Err(now) => count = now,
+            }
         }
+        false
     }
 
-    /// A block of the bitmap whose metadata has just been set up is whole, and never used.
+    /// Gives a claim up.
+    pub(crate) fn unclaim_wholes(&self, n: u64) {
+        // Relaxed: as in `insert_whole`.
+        self.whole_blocks.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// A block whose bit was cleared is whole; one whose metadata has just been set up was never
+    /// used. For who has cleared the bit.
     pub(crate) fn make_present(&self, head: &Head) {
         if head.tag.get().state() == ABSENT {
-            let tag = Tag::new(WHOLE, crate::Migratetype::Movable as usize, self.id, ZONE_GROUP);
+            let tag = Tag::new(WHOLE, crate::Migratetype::Movable as usize, self.id);
             head.tag.set(tag.with_flag(FRESH, true));
         }
     }
@@ -195,6 +185,16 @@ impl<'m> Zone<'m> {
     /// How many blocks the zone has.
     pub(crate) fn blocks(&self) -> u64 {
         self.managed.get() >> 9
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.mode.get() == mode::ROOMY
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_tight(&self) -> bool {
+        self.mode.get() == mode::TIGHT
     }
 }
 

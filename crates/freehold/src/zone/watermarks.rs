@@ -1,38 +1,48 @@
 //! Below how many free frames a zone serves whom, and when the host hears of it.
 //!
-//! The frames that count are those in the zone's own hand: what groups and CPUs have is small, and
-//! is used before anybody asks the zone. The pressure level counts the groups' as well, since they
-//! are free memory.
+//! ```text
+//! free = whole blocks * 512                  one count, changed with each of them
+//!      + the zone's count of split blocks    changed by whole blocks, and by CPUs' counts that have grown large
+//!      + each CPU's own count                changed with each frame that comes into a word or leaves it, by plain stores
+//! ```
+//!
+//! What CPUs have in hand does not count. The sum over all CPUs is made only where the zone's own
+//! count, which may be wrong by a known amount, cannot tell. Of several CPUs that are told at the
+//! same moment that there is one word left each may take one: so the mark may be passed by 64 frames
+//! a CPU, as with the kernel's per-CPU counters. Whole blocks are claimed first and cannot.
 
-use super::Zone;
-use crate::AllocFlags;
-use crate::block::tag::{CMA, HIGH_ATOMIC};
-use crate::primitive::{Ordering, Plain};
+use super::{Zone, mode};
+use crate::block::FRAMES;
+use crate::block::layout::Index;
+use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES, Tag};
+use crate::cpu::by::By;
+use crate::cpu::state::CpuState;
+use crate::primitive::{Count, Ordering, Plain};
+use crate::{AllocFlags, Freehold, Platform};
+
+/// Frames that are free, and nobody's hand has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Free {
+    pub(crate) all: u64,
+    pub(crate) high_atomic: u64,
+    pub(crate) cma: u64,
+}
+
+impl Free {
+    /// Of these, what a request may count on: not HIGHATOMIC frames unless it may use reserves, nor
+    /// CMA frames unless those will do.
+    fn usable(self, reserves: bool, cma: bool) -> u64 {
+        let reserved = if reserves { 0 } else { self.high_atomic };
+        self.all.saturating_sub(reserved + if cma { 0 } else { self.cma })
+    }
+}
 
 impl Zone<'_> {
-    /// Free frames in the zone's own hand.
-    pub(crate) fn free(&self) -> u64 {
-        self.whole_blocks.get() * 512 + self.stock.free()
-    }
-
-    /// Frames of this zone that a request may count on: free ones, less those of HIGHATOMIC blocks
-    /// unless it may use reserves, and of CMA blocks unless those will do.
-    pub(crate) fn usable(&self, flags: AllocFlags, cma: bool) -> u64 {
-        let mut usable = self.free();
-        if !flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM | AllocFlags::NON_BLOCK) {
-            usable = usable.saturating_sub(self.stock.free_of(HIGH_ATOMIC));
-        }
-        if !cma {
-            usable = usable.saturating_sub(self.stock.free_of(CMA));
-        }
-        usable
-    }
-
     /// The min watermark as far as the request's flags lower it (Linux 7.3): MIN_RESERVE takes half
     /// off, NON_BLOCK a further quarter, OOM half of what is left, NO_WATERMARKS all.
-    pub(crate) fn min_mark(&self, flags: AllocFlags) -> Option<u64> {
+    pub(crate) fn min_mark(&self, flags: AllocFlags) -> u64 {
         if flags.contains(AllocFlags::NO_WATERMARKS) {
-            return None;
+            return 0;
         }
         let mut min = self.min.get();
         if flags.contains(AllocFlags::MIN_RESERVE) {
@@ -44,53 +54,200 @@ impl Zone<'_> {
         if flags.contains(AllocFlags::OOM) {
             min -= min / 2;
         }
-        Some(min)
+        min
     }
 
-    /// Whether the zone may hand out `frames` and keep more than the mark of these flags.
-    pub(crate) fn allows(&self, frames: u64, flags: AllocFlags, cma: bool) -> bool {
-        let usable = self.usable(flags, cma);
-        match self.min_mark(flags) {
-            None => usable >= frames,
-            Some(mark) => usable >= frames && usable - frames >= mark,
-        }
+    /// Free frames as the zone alone knows of them.
+    fn roughly_free(&self) -> u64 {
+        let split = self.split_free.iter().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
+        // CPUs have taken more than others have put there, and not told yet.
+        let split = if split > u64::MAX / 2 { 0 } else { split };
+        self.wholes() * FRAMES as u64 + split
     }
 
-    /// The same where HIGHATOMIC frames do not count, whatever the flags: for who does not take
-    /// any.
-    pub(crate) fn leaves_mark(&self, frames: u64, flags: AllocFlags, cma: bool) -> bool {
-        let usable = self.usable(AllocFlags::empty(), cma);
-        usable >= frames && usable - frames >= self.min_mark(flags).unwrap_or(0)
-    }
-
-    /// Whether over half of the zone's own free frames are CMA frames: such requests take those
-    /// first.
+    /// Whether over half of the free frames are CMA frames: such requests take those first.
     pub(crate) fn cma_comes_first(&self) -> bool {
-        self.stock.free_of(CMA) > self.free() / 2
+        let cma = self.split_free[CMA].get();
+        cma < u64::MAX / 2 && cma > self.roughly_free() / 2
     }
 
-    /// Compares the free frames with the marks; a change is told later, without locks. Under the
-    /// zone's lock.
-    pub(crate) fn update_level(&self) {
-        let mut free = self.free();
-        if free <= self.high.get() {
-            free = self.groups.iter().fold(free, |sum, group| sum.wrapping_add(group.stock.free()));
-        }
-        let level = if free < self.min.get() {
-            2
-        } else if free < self.low.get() {
-            1
-        } else if free > self.high.get() || self.high.get() == 0 {
-            0
+    /// Notes how its memory stands. After counts have changed by more than a few frames.
+    pub(crate) fn update_mode(&self) {
+        let min = self.min.get();
+        let now = if min != 0 && self.roughly_free() < min + self.error.get() {
+            mode::TIGHT
+        } else if self.wholes() * 8 > self.blocks() * 7 {
+            mode::ROOMY
         } else {
-            // Between low and high: whatever was last told stays true, except that below-min is
-            // over.
-            self.level.get().min(1)
+            mode::ORDINARY
         };
-        if level != self.level.get() {
-            self.level.set(level);
+        if self.mode.get() != now {
+            self.mode.set(now);
+        }
+    }
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Frames came into a word of a block, or, as a number that wraps, left it.
+    #[inline(always)]
+    pub(crate) fn count_free(&self, by: By<'_>, tag: Tag, index: Index, frames: u64) {
+        match by.0 {
+            Some(cpu) if tag.zone() == cpu.home_zone.get() as usize => {
+                cpu.free[tag.migratetype()].add(frames);
+            }
+            _ => self.count_free_elsewhere(by, tag, index, frames),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_free_elsewhere(&self, by: By<'_>, tag: Tag, index: Index, frames: u64) {
+        let (zone, migratetype) = (tag.zone() % self.zones.len(), tag.migratetype());
+        match by.0 {
+            Some(cpu) => self.cursors_of(cpu, zone).free[migratetype].add(frames),
+            None => {
+                let zone = &self.zones[zone];
+                let outside = &zone.outside[index.get() as usize % zone.outside.len()];
+                let count = &outside.free[migratetype];
+                // Relaxed: a count, summed up by who needs it.
+                let now = count.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
+                if (now as i64).unsigned_abs() > zone.fold.get() {
+                    let all = count.swap(0, Ordering::Relaxed);
+                    zone.split_free[migratetype].fetch_add(all, Ordering::Relaxed);
+                    zone.update_mode();
+                }
+            }
+        }
+    }
+
+    /// Adds a CPU's counts that have grown large to the zones'; all of them if `all`. By who is
+    /// inside.
+    pub(crate) fn fold_counts(&self, cpu: &CpuState<'_>, all: bool) {
+        for (z, zone) in self.zones.iter().enumerate() {
+            let own = &self.cursors_of(cpu, z).free;
+            let home = (z == cpu.home_zone.get() as usize).then_some(&cpu.free);
+            let most = if all { 0 } else { zone.fold.get() };
+            let mut folded = false;
+            for count in [Some(own), home].into_iter().flatten() {
+                for (migratetype, count) in count[..TYPES].iter().enumerate() {
+                    let frames = count.get();
+                    if (frames as i64).unsigned_abs() > most {
+                        count.set(0);
+                        // Relaxed: a count. Who sums up meanwhile may miss these frames for a
+                        // moment.
+                        zone.split_free[migratetype].fetch_add(frames, Ordering::Relaxed);
+                        folded = true;
+                    }
+                }
+            }
+            if folded {
+                self.wrote(By(Some(cpu)), zone, 1);
+                zone.update_mode();
+            }
+        }
+    }
+
+    /// [`fold_counts`](Self::fold_counts) of the home zone's count of one type.
+    #[inline(always)]
+    pub(crate) fn fold_home(&self, cpu: &CpuState<'_>, migratetype: usize) {
+        let zone = &self.zones[cpu.home_zone.get() as usize];
+        if (cpu.free[migratetype].get() as i64).unsigned_abs() > zone.fold.get() {
+            self.fold_counts(cpu, false);
+        }
+    }
+
+    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs.
+    pub(crate) fn free_in(&self, zone: &Zone<'m>) -> Free {
+        let z = usize::from(zone.id);
+        let split = |migratetype: usize| {
+            let mut sum = zone.split_free[migratetype].get();
+            for outside in &zone.outside {
+                sum = sum.wrapping_add(outside.free[migratetype].get());
+            }
+            for cpu in self.cpus {
+                sum = sum.wrapping_add(self.cursors_of(cpu, z).free[migratetype].get());
+                if cpu.home_zone.get() as usize == z {
+                    sum = sum.wrapping_add(cpu.free[migratetype].get());
+                }
+            }
+            // Somebody is between taking frames and counting them.
+            if sum > u64::MAX / 2 { 0 } else { sum }
+        };
+        let split: [u64; TYPES] = core::array::from_fn(split);
+        Free {
+            all: zone.wholes() * FRAMES as u64 + split.iter().sum::<u64>(),
+            // A block's frames are counted where they were when it changed its type.
+            high_atomic: split[HIGH_ATOMIC].min(zone.high_atomic_blocks.get() * FRAMES as u64),
+            cma: split[CMA],
+        }
+    }
+
+    /// Whether a zone may hand out `frames` and keep the mark of these flags. HIGHATOMIC frames count
+    /// if `reserves` says so and the flags allow it.
+    pub(crate) fn allows(
+        &self,
+        zone: &Zone<'m>,
+        frames: u64,
+        flags: AllocFlags,
+        cma: bool,
+        reserves: bool,
+    ) -> bool {
+        let needed = frames + zone.min_mark(flags);
+        // What is whole alone will do, mostly.
+        if zone.wholes() * FRAMES as u64 >= needed {
+            return true;
+        }
+        let high = AllocFlags::HIGH_ATOMIC | AllocFlags::OOM | AllocFlags::NON_BLOCK;
+        self.free_in(zone).usable(reserves && flags.intersects(high), cma) >= needed
+    }
+
+    /// Whether a CPU may lease words of a zone: that keeps its mark, whatever lower one the request
+    /// has, unless it has none.
+    #[inline]
+    pub(crate) fn may_lease(&self, zone: &Zone<'m>, flags: AllocFlags, cma: bool) -> bool {
+        !zone.is_tight() || {
+            let flags = flags & AllocFlags::NO_WATERMARKS;
+            flags.contains(AllocFlags::NO_WATERMARKS) || self.allows(zone, 64, flags, cma, false)
+        }
+    }
+
+    /// Whether a request for so many frames leaves the zone its mark. HIGHATOMIC frames do not count,
+    /// whatever the flags: for who does not take any.
+    pub(crate) fn leaves_mark(
+        &self,
+        zone: &Zone<'m>,
+        frames: u64,
+        flags: AllocFlags,
+        cma: bool,
+    ) -> bool {
+        // Without a mark what is found is free.
+        zone.min_mark(flags) == 0 || self.allows(zone, frames, flags, cma, false)
+    }
+
+    /// Compares the free frames with the marks; a change is told later, at the edge of the API.
+    pub(crate) fn update_level(&self, zone: &Zone<'m>) {
+        let level_of = |free: u64| {
+            if free < zone.min.get() {
+                2
+            } else if free < zone.low.get() {
+                1
+            } else if free > zone.high.get() || zone.high.get() == 0 {
+                0
+            } else {
+                // Between low and high: whatever was last told stays true, except that below-min is
+                // over.
+                zone.level.get().min(1)
+            }
+        };
+        let (rough, error) = (zone.roughly_free(), zone.error.get());
+        let mut level = level_of(rough.saturating_sub(error));
+        if level != level_of(rough + error) {
+            level = level_of(self.free_in(zone).all);
+        }
+        if level != zone.level.get() {
+            zone.level.set(level);
             // Release: see `tell_pressure`.
-            self.level_changed.store(true, Ordering::Release);
+            zone.level_changed.store(true, Ordering::Release);
         }
     }
 }

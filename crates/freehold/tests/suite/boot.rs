@@ -30,7 +30,7 @@ fn all_but_the_metadata_and_broken_frames_is_free() {
     freehold.validate().unwrap();
     // Everything that is handed out lies before the metadata.
     let mut taken = 0;
-    while let Ok(pfn) = freehold.alloc(
+    while let Ok(pfn) = freehold.here().alloc(
         Request::new(Order::ZERO, Migratetype::Movable).flags(freehold::AllocFlags::NO_WATERMARKS),
     ) {
         assert!(pfn < Pfn::new(metadata / 4096), "{pfn} is metadata");

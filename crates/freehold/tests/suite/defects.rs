@@ -62,15 +62,6 @@ fn hooked(
     mib: u64,
     then: fn(&Alloc<'static>),
 ) -> (&'static Alloc<'static>, &'static Hook) {
-    hooked_in_groups(cpus, None, mib, then)
-}
-
-fn hooked_in_groups(
-    cpus: u16,
-    group: Option<u16>,
-    mib: u64,
-    then: fn(&Alloc<'static>),
-) -> (&'static Alloc<'static>, &'static Hook) {
     let hook: &'static Hook = Box::leak(Box::new(Hook {
         barriers: AtomicU64::new(0),
         waits: AtomicU64::new(0),
@@ -81,7 +72,7 @@ fn hooked_in_groups(
     }));
     let memory = [range(512, mib * MIB)];
     let zones = [plain(&memory)];
-    let config = Config { group, ..Config::new(cpus, &zones) };
+    let config = Config::new(cpus, &zones);
     let fh = Box::leak(Box::new(build(&config, hook)));
     assert!(hook.allocator.set(fh).is_ok());
     (fh, hook)
@@ -196,11 +187,8 @@ fn nobody_who_may_not_wait_waits_at_a_door_that_is_taken() {
     let (fh, hook) = hooked(2, 16, |fh| {
         let no_lock = movable(0).flags(AllocFlags::NO_LOCK);
         for c in [0, 1] {
-            assert_eq!(fh.on(cpu(c)).alloc(no_lock), Err(AllocError::WouldBlock));
-            assert_eq!(
-                fh.on(cpu(c)).alloc_bulk(no_lock, &mut [Pfn::default(); 4]),
-                Err(AllocError::WouldBlock)
-            );
+            let pfn = fh.on(cpu(c)).alloc(no_lock).unwrap();
+            fh.on(cpu(c)).free(pfn, Order::ZERO).unwrap();
         }
         let first = Pfn::new(BLOCK_OF_FREES.load(Ordering::Relaxed));
         let at = |n: u64| Pfn::new(first.get() + n);
@@ -310,14 +298,14 @@ fn the_count_of_high_atomic_blocks_goes_with_their_memory() {
     for round in 0..4 * GIB / 100 / 512 + 5 {
         let mut held = Vec::new();
         for o in [18, 14, 9, 2, 0] {
-            while let Ok(pfn) = fh.alloc(movable(o)) {
+            while let Ok(pfn) = fh.here().alloc(movable(o)) {
                 held.push((pfn, order(o)));
             }
         }
-        let pfn = fh.alloc(unmovable(3).flags(flags)).unwrap();
+        let pfn = fh.here().alloc(unmovable(3).flags(flags)).unwrap();
         assert_eq!(reserved(), 1, "round {round}");
-        held.into_iter().for_each(|(pfn, order)| fh.free(pfn, order).unwrap());
-        fh.free(pfn, order(3)).unwrap();
+        held.into_iter().for_each(|(pfn, order)| fh.here().free(pfn, order).unwrap());
+        fh.here().free(pfn, order(3)).unwrap();
         fh.drain_all();
         let block = range(pfn.get() & !511, 512);
         fh.remove_memory(block).unwrap();
@@ -330,18 +318,18 @@ fn the_count_of_high_atomic_blocks_goes_with_their_memory() {
 #[test]
 fn a_migration_that_panics_leaves_nothing_isolated_and_nothing_locked() {
     let fh = machine(1, 64);
-    let pfn = fh.alloc(movable(0)).unwrap();
+    let pfn = fh.here().alloc(movable(0)).unwrap();
     let result = catch_unwind(AssertUnwindSafe(|| {
         fh.alloc_contig_range(range(512, 512 * 20), |_| panic!("the user's"))
     }));
     assert!(result.is_err());
-    fh.free(pfn, Order::ZERO).unwrap();
+    fh.here().free(pfn, Order::ZERO).unwrap();
     fh.validate().unwrap();
-    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.alloc(movable(9)).ok()).collect();
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.here().alloc(movable(9)).ok()).collect();
     assert_eq!(blocks.len(), 32);
-    blocks.into_iter().for_each(|pfn| fh.free(pfn, Order::PAGEBLOCK).unwrap());
+    blocks.into_iter().for_each(|pfn| fh.here().free(pfn, Order::PAGEBLOCK).unwrap());
     fh.alloc_contig_range(range(512, 512 * 20), |_| false).unwrap();
-    fh.free_range(range(512, 512 * 20)).unwrap();
+    fh.here().free_range(range(512, 512 * 20)).unwrap();
     fh.remove_memory(range(512, 512)).unwrap();
     fh.add_memory(range(512, 512)).unwrap();
     assert_all_free(&fh);
@@ -472,40 +460,10 @@ fn all_memory_of_a_section_goes_and_comes_back() {
     let section = 128 << 8;
     for part in [range(512, section - 512), range(section, section + 512)] {
         // Used, so that its metadata is set up.
-        let all: Vec<Pfn> = std::iter::from_fn(|| fh.alloc(movable(9)).ok()).collect();
-        all.into_iter().for_each(|pfn| fh.free(pfn, Order::PAGEBLOCK).unwrap());
+        let all: Vec<Pfn> = std::iter::from_fn(|| fh.here().alloc(movable(9)).ok()).collect();
+        all.into_iter().for_each(|pfn| fh.here().free(pfn, Order::PAGEBLOCK).unwrap());
         fh.remove_memory(part).unwrap();
         fh.add_memory(part).unwrap();
     }
     assert_all_free(&fh);
-}
-
-/// A block that is in the inbox of who had it before, allocated and freed as a whole meanwhile:
-/// nobody needs to look there for it to be isolated. Isolation waited for that look, for ever where
-/// no other CPU did anything.
-#[test]
-fn a_whole_block_in_the_inbox_of_another_group_is_isolated_at_once() {
-    let (fh, hook) = hooked_in_groups(2, Some(1), 32, |_| {});
-    let keep = [0, 1].map(|_| fh.on(cpu(1)).alloc(movable(9)).unwrap());
-    // A block of the first group, all of it in use, is freed by the second one: the first is told.
-    let frames: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect();
-    let block = Pfn::new(frames[0].get() & !511);
-    assert_eq!(frames.iter().filter(|pfn| pfn.get() & !511 == block.get()).count(), 512);
-    fh.on(cpu(1)).free_range(range(block.get(), 512)).unwrap();
-    // An isolation that fails leaves it whole, the zone's, and in that inbox still.
-    let with_the_next = range(block.get(), 513);
-    assert!(matches!(
-        fh.alloc_contig_range(with_the_next, |_| false),
-        Err(AllocError::Busy { .. })
-    ));
-    // The second CPU has it whole, and frees it while it keeps as many as it may.
-    assert_eq!(fh.on(cpu(1)).alloc(movable(9)), Ok(block));
-    keep.into_iter()
-        .chain([block])
-        .for_each(|pfn| fh.on(cpu(1)).free(pfn, Order::PAGEBLOCK).unwrap());
-    fh.validate().unwrap();
-    fh.alloc_contig_range(range(block.get(), 512), |_| false).unwrap();
-    assert_eq!(hook.waits(), 0);
-    frames.iter().for_each(|&pfn| fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap());
-    assert_all_free(fh);
 }

@@ -5,16 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::common::*;
 use freehold::{Config, Migratetype, Pfn, Platform, Request, SingleCpu, Watermarks, ZoneConfig};
 
-/// Blocks that one group's CPU had whole and freed are there for the CPUs of all other groups, in
-/// every order.
+/// Blocks that one CPU had whole and freed are there for all others, in every order.
 #[test]
-fn whole_blocks_that_another_group_keeps_are_found_before_a_request_fails() {
-    for (group, o) in
-        [(None, 0), (Some(1), 0), (Some(1), 3), (Some(1), 6), (Some(1), 8), (Some(1), 9)]
-    {
+fn whole_blocks_that_another_cpu_keeps_are_found_before_a_request_fails() {
+    for o in [0, 3, 6, 8, 9] {
         let memory = [range(512, 64 * MIB)];
         let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-        let fh = build(&Config { group, ..Config::new(3, &[zone]) }, &SingleCpu);
+        let fh = build(&Config::new(3, &[zone]), &SingleCpu);
         let all = |c: u16, o: u8| -> Vec<Pfn> {
             std::iter::from_fn(|| fh.on(cpu(c)).alloc(movable(o)).ok()).collect()
         };
@@ -25,39 +22,32 @@ fn whole_blocks_that_another_group_keeps_are_found_before_a_request_fails() {
         assert_eq!(
             (chunks.len() as u64) << o,
             64 * MIB,
-            "order {o} failed although memory was free, group {group:?}"
+            "order {o} failed although memory was free"
         );
         chunks.iter().for_each(|&pfn| fh.on(cpu(2)).free(pfn, order(o)).unwrap());
         assert_all_free(&fh);
     }
 }
 
-/// The zone keeps its min mark in a partly free block, where a group has one, and hands out its
-/// last whole block: on a machine of eight blocks one that is spared is an eighth of memory.
+/// The zone keeps its min mark in a partly free block, and hands out its last whole block: on a
+/// machine of eight blocks one that is spared is an eighth of memory.
 #[test]
 fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
     let memory = [range(512, 16 * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::Kernel, ..ZoneConfig::new(&memory) };
-    for group in [None, Some(1)] {
-        let fh = build(&Config { group, ..Config::new(2, &[zone]) }, &SingleCpu);
-        let min = fh.zone_stats(0).unwrap().watermarks[0];
-        assert!((1..511).contains(&min));
-        let frame = fh.on(cpu(1)).alloc(movable(0)).unwrap();
-        let blocks: Vec<Pfn> =
-            std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
-        assert_eq!(blocks.len(), 7, "a group has 511 free frames beside them, group {group:?}");
-        // The mark is kept: by what is left of the partly free block.
-        let frames: Vec<Pfn> =
-            std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect();
-        assert_eq!(frames.len() as u64, 511 - min, "group {group:?}");
-        fh.validate().unwrap();
-        blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, order(9)).unwrap());
-        frames
-            .into_iter()
-            .chain([frame])
-            .for_each(|pfn| fh.on(cpu(0)).free(pfn, order(0)).unwrap());
-        assert_all_free(&fh);
-    }
+    let fh = build(&Config::new(2, &[zone]), &SingleCpu);
+    let min = fh.zone_stats(0).unwrap().watermarks[0];
+    assert!((1..448).contains(&min));
+    let frame = fh.on(cpu(1)).alloc(movable(0)).unwrap();
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
+    assert_eq!(blocks.len(), 7, "there are 511 free frames beside them");
+    // The mark is kept: by what is left of the partly free block.
+    let frames: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect();
+    assert_eq!(frames.len() as u64, 511 - min);
+    fh.validate().unwrap();
+    blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, order(9)).unwrap());
+    frames.into_iter().chain([frame]).for_each(|pfn| fh.on(cpu(0)).free(pfn, order(0)).unwrap());
+    assert_all_free(&fh);
 }
 
 /// CPU 0 allocates, CPU 1 frees what it is given: how many of 64 `rounds` allocations failed,

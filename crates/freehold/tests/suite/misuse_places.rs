@@ -35,7 +35,7 @@ fn alone(mib: u64) -> &'static Alloc<'static> {
     let memory = [range(512, mib * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let zones = [zone];
-    let config = Config { group: Some(2), extra_ranges: 2, ..Config::new(3, &zones) };
+    let config = Config { extra_ranges: 2, ..Config::new(3, &zones) };
     Box::leak(Box::new(build(&config, host)))
 }
 
@@ -67,7 +67,7 @@ fn refused(
             is_double(on.free_bulk(&[pfn]).map_err(|e| e.error), "free_bulk");
             is_double(on.free_range(range(pfn.get(), 1)), "free_range");
         }
-        is_double(fh.free(pfn, Order::ZERO), "the free that names no CPU");
+        is_double(fh.here().free(pfn, Order::ZERO), "the free that names no CPU");
     }
     if let Some(owner) = owner {
         order.inspect(|&order| is_double(owner.free(first, order), "the owner's free of all"));

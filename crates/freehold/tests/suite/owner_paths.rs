@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, NodeId, Order, Owned, Pfn,
-    Platform, Request, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, Frames, FreeError, Migratetype, NodeId, Order,
+    Owned, Pfn, Platform, Request, Watermarks, ZoneConfig,
 };
 use proptest::prelude::*;
 
@@ -214,16 +214,6 @@ struct Player<'a> {
     reserves: bool,
 }
 
-macro_rules! through {
-    ($player:expr, $on:expr, $call:ident ( $($argument:expr),* )) => {{
-        let on: On = $on;
-        match &$player.owners[usize::from(on.cpu)] {
-            Some(owner) if on.owner => owner.$call($($argument),*),
-            _ => $player.fh.on(cpu(on.cpu)).$call($($argument),*),
-        }
-    }};
-}
-
 impl<'a> Player<'a> {
     fn new(fh: &'a Alloc<'a>, host: &'a Host, zones: &[ZoneConfig<'_>]) -> Self {
         let spans: Vec<FrameRange> = zones.iter().map(|zone| zone.span).collect();
@@ -246,6 +236,14 @@ impl<'a> Player<'a> {
             split_at_first: zones.iter().flat_map(|z| z.cma).copied().collect(),
             reserves: zones.iter().any(|z| z.watermarks != Watermarks::None || !z.cma.is_empty()),
             spans,
+        }
+    }
+
+    /// What a call is made through.
+    fn through(&self, on: On) -> Box<dyn Frames + '_> {
+        match &self.owners[usize::from(on.cpu)] {
+            Some(owner) if on.owner => Box::new(owner),
+            _ => Box::new(self.fh.on(cpu(on.cpu))),
         }
     }
 
@@ -338,7 +336,8 @@ impl<'a> Player<'a> {
     fn alloc(&mut self, on: On, kind: u8, order: u8, flags: AllocFlags) -> Option<u64> {
         let request = Request::new(Order::new(order).unwrap(), Migratetype::PCP[usize::from(kind)])
             .flags(flags);
-        match through!(self, on, alloc(request)) {
+        let result = self.through(on).alloc(request);
+        match result {
             Ok(pfn) => {
                 assert!(pfn.is_aligned(request_order(order)), "{pfn} for order {order}");
                 self.took(Some(on), kind, order, pfn.get(), 1 << order);
@@ -363,16 +362,17 @@ impl<'a> Player<'a> {
     }
 
     fn free_one(&mut self, on: On, pfn: u64) {
-        through!(self, on, free(Pfn::new(pfn), Order::ZERO))
+        self.through(on)
+            .free(Pfn::new(pfn), Order::ZERO)
             .unwrap_or_else(|e| panic!("{pfn:#x} in use: {e}"));
         self.gave(on, std::iter::once(pfn), 1);
     }
 
     fn free_block(&mut self, on: On, base: u64, as_range: bool) {
         let result = if as_range {
-            through!(self, on, free_range(range(base, 512)))
+            self.through(on).free_range(range(base, 512))
         } else {
-            through!(self, on, free(Pfn::new(base), Order::PAGEBLOCK))
+            self.through(on).free(Pfn::new(base), Order::PAGEBLOCK)
         };
         result.unwrap_or_else(|e| panic!("block {base:#x} in use: {e}"));
         self.gave(on, base..base + 512, 1);
@@ -416,7 +416,7 @@ impl<'a> Player<'a> {
         let pfn = self.pfn(spot);
         let (start, len, result) = match how {
             How::Singly if !self.is_used(pfn) => {
-                (pfn, 1, through!(self, on, free(Pfn::new(pfn), Order::ZERO)))
+                (pfn, 1, self.through(on).free(Pfn::new(pfn), Order::ZERO))
             }
             How::Order(order) => {
                 let order = request_order(order);
@@ -426,7 +426,7 @@ impl<'a> Player<'a> {
                 if Pfn::new(start).is_aligned(order) && self.culprit(all).is_none() {
                     return;
                 }
-                (start, order.frames(), through!(self, on, free(Pfn::new(start), order)))
+                (start, order.frames(), self.through(on).free(Pfn::new(start), order))
             }
             How::Range(len) => {
                 let range = FrameRange {
@@ -436,7 +436,7 @@ impl<'a> Player<'a> {
                 if range.is_empty() || self.culprit(pfn..range.end.get()).is_none() {
                     return;
                 }
-                (pfn, range.len(), through!(self, on, free_range(range)))
+                (pfn, range.len(), self.through(on).free_range(range))
             }
             How::Bulk => return self.wrong_in_bulk(on, pfn),
             How::Singly => return,
@@ -454,7 +454,7 @@ impl<'a> Player<'a> {
         pfns.extend(behind);
         let Some(at) = self.culprit(pfns.iter().copied()) else { return };
         let list: Vec<Pfn> = pfns.iter().map(|&f| Pfn::new(f)).collect();
-        let told = through!(self, on, free_bulk(&list)).unwrap_err();
+        let told = self.through(on).free_bulk(&list).unwrap_err();
         assert!(told.freed == at && self.explains(told.error, pfns[at], 1), "{told}");
         self.gave(on, pfns[..at].iter().copied(), at as u64);
     }
@@ -474,7 +474,7 @@ impl<'a> Player<'a> {
             Step::AllocBulk { on, kind, n } => {
                 let mut out = vec![Pfn::default(); usize::from(n)];
                 let request = Request::new(Order::ZERO, Migratetype::PCP[usize::from(kind)]);
-                let got = through!(self, on, alloc_bulk(request, &mut out)).unwrap_or(0);
+                let got = self.through(on).alloc_bulk(request, &mut out).unwrap_or(0);
                 out[..got].iter().for_each(|pfn| self.took(Some(on), kind, 0, pfn.get(), 1));
                 assert!(
                     got == out.len() || self.reserves || self.free == 0,
@@ -506,7 +506,7 @@ impl<'a> Player<'a> {
             Step::FreeBulk { on, spot, stride, n, lanes, apart } => {
                 let row = self.row(spot, stride, n, lanes, apart);
                 let list: Vec<Pfn> = row.iter().map(|&f| Pfn::new(f)).collect();
-                through!(self, on, free_bulk(&list)).unwrap();
+                self.through(on).free_bulk(&list).unwrap();
                 let frees = row.len() as u64;
                 self.gave(on, row.into_iter(), frees);
             }
@@ -517,7 +517,10 @@ impl<'a> Player<'a> {
                 }
             }
             Step::Wrong { on, spot, how } => self.wrong(on, spot, how),
-            Step::Tick { on } => through!(self, on, tick()).unwrap(),
+            Step::Tick { on } => match &self.owners[usize::from(on.cpu)] {
+                Some(owner) if on.owner => owner.tick().unwrap(),
+                _ => self.fh.on(cpu(on.cpu)).tick().unwrap(),
+            },
             Step::Drain => self.fh.drain_all(),
             Step::Validate => self.fh.validate().unwrap_or_else(|violation| panic!("{violation}")),
         }
@@ -634,7 +637,7 @@ fn holes_are_no_frames_to_any_owner() {
         for pfn in [end - 1, end - 2] {
             player.free_one(on, pfn);
             for hole in [end, end + 1, end + 100].map(Pfn::new) {
-                let result = through!(player, on, free(hole, Order::ZERO));
+                let result = player.through(on).free(hole, Order::ZERO);
                 assert_eq!(result, Err(FreeError::Hole { pfn: hole }));
             }
         }

@@ -1,14 +1,14 @@
 //! Where allocations go, so that large runs and whole blocks stay: best fit among partly free
-//! blocks, other groups' blocks before whole ones.
+//! blocks, of those alike the lowest, and partly free blocks before whole ones.
 
 use crate::common::*;
 use freehold::{Config, FrameRange, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
 
-/// One zone of `mib` MiB from frame 512 on, with groups of so many CPUs.
-fn grouped(cpus: u16, mib: u64, group: u16) -> Alloc<'static> {
+/// One zone of `mib` MiB from frame 512 on.
+fn zone_of(cpus: u16, mib: u64) -> Alloc<'static> {
     let memory = [range(512, mib * MIB)];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    build(&Config { group: Some(group), ..Config::new(cpus, &[zone]) }, &SingleCpu)
+    build(&Config::new(cpus, &[zone]), &SingleCpu)
 }
 
 /// Allocates every frame, by CPU 0.
@@ -24,7 +24,7 @@ fn whole_blocks(fh: &Alloc<'_>) -> u64 {
 /// Two blocks are partly free: one has a large run, the other more frames but only in small runs.
 #[test]
 fn a_single_frame_comes_from_the_block_with_the_smallest_runs() {
-    let fh = grouped(1, 64, 1);
+    let fh = zone_of(1, 64);
     let frames = fill(&fh);
     assert_eq!(frames.len() as u64, 64 * MIB);
     let (large, small) = (512 * 4, 512 * 9);
@@ -45,21 +45,18 @@ fn a_single_frame_comes_from_the_block_with_the_smallest_runs() {
     fh.validate().unwrap();
 }
 
-/// The whole block stays while another group has a block's worth of free frames in partly free
-/// ones.
+/// The whole block stays while there are partly free ones, whoever used them.
 #[test]
-fn a_group_takes_partly_free_blocks_of_another_one_before_it_splits_a_whole_one() {
-    let fh = grouped(2, 256, 1);
+fn partly_free_blocks_of_other_cpus_are_used_before_a_whole_one_is_split() {
+    let fh = zone_of(2, 256);
     let (a, b) = (cpu(0), cpu(1));
-    // CPU 0's group has 16 blocks of which every second frame is free; the rest of memory is whole.
+    // There are 16 blocks of which every second frame is free; the rest of memory is whole.
     let mut frames: Vec<Pfn> = (0..16 * 512).map(|_| fh.on(a).alloc(movable(0)).unwrap()).collect();
     frames.sort_unstable();
     for pfn in frames.iter().step_by(2) {
         fh.on(a).free(*pfn, Order::ZERO).unwrap();
     }
-    // What was announced is looked at, and what CPU 0 leases goes back.
     fh.on(a).flush().unwrap();
-    fh.on(a).tick().unwrap();
     let before = whole_blocks(&fh);
     for _ in 0..7 * 512 {
         fh.on(b).alloc(movable(0)).unwrap();
@@ -69,11 +66,11 @@ fn a_group_takes_partly_free_blocks_of_another_one_before_it_splits_a_whole_one(
     fh.validate().unwrap();
 }
 
-/// While most of the zone is whole a CPU keeps to its block; later each word comes from the block
+/// While nearly all of the zone is whole a CPU keeps to its block; later each word comes from the block
 /// that fits best.
 #[test]
-fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
-    let fh = grouped(1, 64, 1);
+fn a_cpu_keeps_to_its_block_only_while_nearly_all_of_the_zone_is_whole() {
+    let fh = zone_of(1, 64);
     let frames = fill(&fh);
     let (more, fewer) = (512 * 5, 512 * 9);
     let word = |start: u64| FrameRange::new(Pfn::new(start), 64).unwrap();
@@ -83,17 +80,15 @@ fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
     fh.drain_all();
     let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
     assert!((more..more + 512).contains(&pfn), "there is no other block");
-    // From now on a fuller one has a word, too.
-    fh.on(cpu(0)).free_range(word(fewer)).unwrap();
-    let next: Vec<u64> = (0..127).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
+    // From now on another one has a smaller run, too.
+    let smaller = FrameRange::new(Pfn::new(fewer), 32).unwrap();
+    fh.on(cpu(0)).free_range(smaller).unwrap();
+    let next: Vec<u64> = (0..95).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
     assert!(
         next[..63].iter().all(|pfn| (more..more + 512).contains(pfn)),
         "the rest of the word in hand"
     );
-    assert!(
-        next[63..].iter().all(|pfn| (fewer..fewer + 64).contains(pfn)),
-        "then the fuller block"
-    );
+    assert!(next[63..].iter().all(|pfn| (fewer..fewer + 32).contains(pfn)), "then the smaller run");
     assert_eq!(frames.len() as u64, 64 * MIB);
     fh.validate().unwrap();
 }
@@ -104,7 +99,7 @@ fn a_cpu_keeps_to_its_block_only_while_most_of_the_zone_is_whole() {
 #[cfg(not(feature = "debug-poison"))]
 fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
     for order in 1..=5u8 {
-        let (fh, len) = (grouped(1, 256, 1), 1 << order);
+        let (fh, len) = (zone_of(1, 256), 1 << order);
         fill(&fh);
         let free =
             |start: u64| fh.on(cpu(0)).free(Pfn::new(start), Order::new(order).unwrap()).unwrap();
@@ -134,77 +129,31 @@ fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
     }
 }
 
-/// What is listed behind the block in use is as good a choice: a look under the lock is for several
-/// blocks with a frame each.
+/// Memory fills up from below, so that what is high becomes whole.
 #[test]
-fn blocks_with_a_frame_each_take_a_lock_for_four_of_them() {
-    let fh = grouped(2, 64, 2);
+fn of_blocks_alike_the_lowest_is_used_first() {
+    let fh = zone_of(2, 64);
     fill(&fh);
     // Freed by another CPU, which has the hints then.
-    let freed: Vec<u64> = (4..20).map(|block| 512 * block + 64 * (block % 8)).collect();
-    freed.iter().for_each(|&pfn| fh.on(cpu(1)).free(Pfn::new(pfn), Order::ZERO).unwrap());
-    fh.on(cpu(0)).tick().unwrap();
-    let locks = || fh.totals().group_lock_acquisitions;
-    let before = locks();
-    let mut got: Vec<u64> =
-        freed.iter().map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap().get()).collect();
-    got.sort_unstable();
-    assert_eq!(got, freed);
-    assert!(locks() - before <= 4, "{} locks for 16 frames", locks() - before);
-    fh.validate().unwrap();
-}
-
-/// What was freed into last is used last: more of it may become free meanwhile.
-#[test]
-fn of_blocks_alike_the_one_freed_into_first_is_used_first() {
-    let fh = grouped(2, 64, 2);
-    fill(&fh);
-    let (first, second) = (Pfn::new(512 * 9), Pfn::new(512 * 5));
-    for pfn in [first, second] {
+    let (high, low) = (Pfn::new(512 * 9), Pfn::new(512 * 5));
+    for pfn in [high, low] {
         fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
-        fh.on(cpu(0)).tick().unwrap();
     }
-    assert_eq!(fh.on(cpu(0)).alloc(movable(0)).unwrap(), first);
+    assert_eq!(fh.on(cpu(0)).alloc(movable(0)).unwrap(), low);
     fh.validate().unwrap();
 }
 
-/// A block of the group that is mostly free may become whole, if one that no group holds is fuller,
-/// and only then. Where memory is plenty one with a large run is spared too.
+/// Who has given back all goes by the board again, and not on with the block that was in use.
 #[test]
-fn a_fuller_block_of_the_zone_goes_before_one_that_is_mostly_free() {
-    let little = [(10, 400, true), (200, 400, true), (450, 400, false), (10, 200, false)]
-        .map(|case| (64, case));
-    for (mib, (zones, own, from_zone)) in little.into_iter().chain([(512, (10, 200, true))]) {
-        let fh = grouped(2, mib, 1);
-        fill(&fh);
-        let (nobodys, groups) = (512 * 5, 512 * 9);
-        let free =
-            |start: u64, frames: u64| fh.on(cpu(1)).free_range(range(start, frames)).unwrap();
-        free(nobodys, zones);
-        fh.drain_all();
-        free(groups, own);
-        fh.on(cpu(0)).tick().unwrap();
-        let got = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
-        let start = if from_zone { nobodys } else { groups };
-        assert!(
-            (start..start + 512).contains(&got),
-            "{got}: {zones} free in the zone's, {own} in the group's"
-        );
-        fh.validate().unwrap();
-    }
-}
-
-/// Who has given back all goes by the lists again, and not on with the block that was in use.
-#[test]
-fn after_a_flush_the_fullest_block_comes_first() {
-    let fh = grouped(1, 64, 1);
+fn after_a_flush_the_smallest_run_comes_first() {
+    let fh = zone_of(1, 64);
     let on = fh.on(cpu(0));
     let first = on.alloc(movable(0)).unwrap();
     let block = on.alloc(movable(9)).unwrap();
-    on.free(block, Order::new(8).unwrap()).unwrap();
+    on.free(block, Order::new(7).unwrap()).unwrap();
     on.flush().unwrap();
     let next = on.alloc(movable(0)).unwrap();
-    assert_eq!(next.pageblock(), block, "half of it is free, of the block of {first} nearly all");
+    assert_eq!(next.pageblock(), block, "the block of {first} is nearly free");
     fh.validate().unwrap();
 }
 

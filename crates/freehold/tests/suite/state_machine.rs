@@ -177,6 +177,8 @@ fn free_frames(fh: &Alloc<'_>) -> u64 {
     (0..fh.zone_count()).map(|z| fh.zone_stats(z).unwrap().free).sum()
 }
 
+// One arm for each kind of operation.
+#[allow(clippy::too_many_lines)]
 fn run(fh: &Alloc<'_>, managed: u64, reserve: u64, ops: Vec<Op>) {
     let mut model = Model::default();
     for op in ops {
@@ -379,39 +381,39 @@ proptest! {
 
     /// A zone in which CPUs hold blocks of their own.
     #[test]
-    fn any_history_keeps_every_promise(ops in prop::collection::vec(ops(), 1..250), group in 1..=CPUS) {
+    fn any_history_keeps_every_promise(ops in prop::collection::vec(ops(), 1..250)) {
         let memory = [range(512, 24 * 8 * MIB)];
         let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
         let host = OneThread::new(true);
-        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &[zone]) }, &host);
+        let fh = build(&Config { extra_ranges: 4, ..Config::new(CPUS, &[zone]) }, &host);
         run(&fh, 24 * 8 * MIB, 0, ops);
     }
 
     /// A zone so small that CPUs hold nothing and are served from the zone's own blocks, with
     /// holes.
     #[test]
-    fn a_small_holey_zone_does_too(ops in prop::collection::vec(ops(), 1..250), group in 1..=CPUS) {
+    fn a_small_holey_zone_does_too(ops in prop::collection::vec(ops(), 1..250)) {
         let memory = [range(700, 3000), range(4100, 1000), range(8192, 2048)];
         let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
         let host = OneThread::new(false);
-        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &[zone]) }, &host);
+        let fh = build(&Config { extra_ranges: 4, ..Config::new(CPUS, &[zone]) }, &host);
         run(&fh, 6048, 0, ops);
     }
 
     /// Memory runs out at the watermark, not before.
     #[test]
-    fn reserves_are_kept(ops in prop::collection::vec(ops(), 1..250), group in 1..=CPUS) {
+    fn reserves_are_kept(ops in prop::collection::vec(ops(), 1..250)) {
         let memory = [range(512, 32 * MIB)];
         let zone =
             ZoneConfig { watermarks: Watermarks::Frames { min: 300, low: 900, high: 1500 }, ..ZoneConfig::new(&memory) };
         let host = OneThread::new(false);
-        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &[zone]) }, &host);
+        let fh = build(&Config { extra_ranges: 4, ..Config::new(CPUS, &[zone]) }, &host);
         run(&fh, 32 * MIB, 300, ops);
     }
 
     /// Two zones, CMA and HIGHATOMIC, watermarks, biased locks: everything at once.
     #[test]
-    fn zones_with_everything_do_too(ops in prop::collection::vec(ops(), 1..250), group in 1..=CPUS) {
+    fn zones_with_everything_do_too(ops in prop::collection::vec(ops(), 1..250)) {
         let (low, high) = ([range(512, 16 * MIB)], [range(8192, 180 * MIB)]);
         let cma = [range(10240, 20 * MIB)];
         let marks = Watermarks::Frames { min: 200, low: 800, high: 1000 };
@@ -420,7 +422,7 @@ proptest! {
             ZoneConfig { watermarks: marks, cma: &cma, ..ZoneConfig::new(&high) },
         ];
         let host = OneThread::new(true);
-        let fh = build(&Config { extra_ranges: 4, group: Some(group), ..Config::new(CPUS, &zones) }, &host);
+        let fh = build(&Config { extra_ranges: 4, ..Config::new(CPUS, &zones) }, &host);
         // Frames of CMA blocks are no use to most requests.
         run(&fh, 196 * MIB, 250 + 20 * MIB, ops);
     }

@@ -33,12 +33,12 @@ pub(super) fn large<M: Machine>(machine: &M) -> Result<(), Failure> {
     let most = most.unwrap_or(Order::ZERO);
     let mut got = 0;
     for order in (Order::PAGEBLOCK.get()..=Order::MAX.get()).filter_map(Order::new) {
-        match freehold.alloc(Request::new(order, Migratetype::Movable)) {
+        match freehold.here().alloc(Request::new(order, Migratetype::Movable)) {
             Ok(pfn) => {
                 holds("a chunk is aligned", pfn.is_aligned(order))?;
                 super::stamped(machine, pfn, order, 7);
                 chain::check(machine, pfn, order, 7)?;
-                succeeds(machine, "a chunk cannot be freed", freehold.free(pfn, order))?;
+                succeeds(machine, "a chunk cannot be freed", freehold.here().free(pfn, order))?;
                 got = order.get();
             }
             // The watermarks may keep the largest back.

@@ -36,10 +36,13 @@ pub(super) fn refused<M: Machine>(machine: &M) -> Result<(), Failure> {
     let none = Pfn::new(1 << 39);
     holds(
         "no such frame",
-        matches!(freehold.free(none, Order::ZERO), Err(FreeError::OutOfZone { .. })),
+        matches!(freehold.here().free(none, Order::ZERO), Err(FreeError::OutOfZone { .. })),
     )?;
     let range = FrameRange { start: chunk, end: chunk };
-    holds("no frames", freehold.free_range(range) == Err(FreeError::ZeroLength))?;
+    holds("no frames", freehold.here().free_range(range) == Err(FreeError::ZeroLength))?;
     let odd = Pfn::new(chunk.get() + 1);
-    holds("misaligned", matches!(freehold.free(odd, order), Err(FreeError::Misaligned { .. })))
+    holds(
+        "misaligned",
+        matches!(freehold.here().free(odd, order), Err(FreeError::Misaligned { .. })),
+    )
 }

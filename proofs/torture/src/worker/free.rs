@@ -87,7 +87,7 @@ impl Worker {
             }
         }
         let result = self.on_cpu(Kind::FreeRangeWith, chunk.start, |cpu| {
-            cpu.free_range_with(chunk.range(), |pfn| {
+            cpu.free_range_with(chunk.range(), &mut |pfn| {
                 asked = pfn.get() + 1;
                 !stay(pfn.get())
             })

@@ -154,7 +154,7 @@ impl Pause {
     }
 
     /// The thread is at its end when what this returns is dropped, in a panic too, so that nobody
-    /// waits for it in vain.
+    /// waits for it without end.
     pub(crate) fn until_left(&self, thread: u16) -> impl Drop + use<'_> {
         Leaving { pause: self, thread: usize::from(thread) }
     }

@@ -89,10 +89,23 @@ struct Piece {
 }
 
 impl Layout {
-    /// Finds a place for all of `contents` in a zone of `managed` frames. Frames behind the last
-    /// whole region stay free.
-    pub fn new(contents: &Contents, managed: u64) -> Self {
-        let regions = managed / REGION;
+    /// Finds a place for all of `contents` in a zone of `frames`, whole regions.
+    ///
+    /// Where the blocks of a type have no room for a chunk beside the others, and that is more than
+    /// a thousandth of what is free, such chunks are put in as halves: how much is free counts more
+    /// than in how many pieces.
+    pub fn new(contents: &Contents, frames: u64) -> Self {
+        let whole = Self::with(contents, frames, contents.cma.is_some());
+        if whole.left_out <= whole.free_frames() / 1000 {
+            return whole;
+        }
+        let halved = Self::with(contents, frames, true);
+        if halved.left_out < whole.left_out { halved } else { whole }
+    }
+
+    /// `halving`: see [`spread`].
+    fn with(contents: &Contents, frames: u64, halving: bool) -> Self {
+        let regions = frames / REGION;
         let (mut free, mut free_cma) = (contents.free, contents.free_cma);
         let mut layout = Self { cma: contents.cma, ..Self::default() };
         let cma = contents.cma.map_or(0, |range| range.len() / REGION);
@@ -111,7 +124,7 @@ impl Layout {
             let mut placed: Vec<Vec<Piece>> = vec![Vec::new(); rest.len()];
             let mut chunks = chunks;
             chunks[LARGEST] -= whole;
-            layout.left_out += spread(chunks, contents.cma.is_some(), &mut rest, &mut placed);
+            layout.left_out += spread(chunks, halving, &mut rest, &mut placed);
             let used = placed.into_iter().zip(rest).map(|(mut pieces, holes)| {
                 pieces.extend(holes.iter().map(|hole| Piece {
                     start: hole.start,
@@ -155,6 +168,12 @@ impl Layout {
             .filter(|piece| !piece.free)
             .map(|piece| 1 << piece.order)
             .sum()
+    }
+
+    /// Frames of the regions of one type.
+    pub fn frames_of(&self, migratetype: Migratetype) -> u64 {
+        let of = |region: &&Region| region.migratetype == migratetype;
+        self.regions.iter().filter(of).count() as u64 * REGION
     }
 
     pub fn free_frames(&self) -> u64 {
@@ -292,7 +311,11 @@ mod tests {
     fn what_has_no_place_is_said() {
         let mut contents = Contents { blocks: [0, 2, 0], ..Contents::default() };
         contents.free[1][9] = 2;
-        // Two blocks, both free, would be one chunk of order 10.
-        assert_eq!(Layout::new(&contents, REGION).left_out(), 512);
+        // Two blocks, both free, would be one chunk of order 10: all but a frame of them is free.
+        let layout = Layout::new(&contents, REGION);
+        assert_eq!((layout.free_frames(), layout.left_out()), (REGION - 1, 1));
+        // More than there is.
+        contents.free[1][9] = 4;
+        assert_eq!(Layout::new(&contents, REGION).left_out(), REGION + 1);
     }
 }

@@ -23,8 +23,9 @@
 //!   first.
 //! - A free of a frame that is not live is counted and otherwise ignored, unless its allocation was
 //!   put in before the first row ([`Injection`]).
-//! - Orders that engines do not have, and frames that their order cannot start at, are left out for
-//!   all engines alike.
+//! - A request above order 10, the engines' largest (machines with pages of 64 KiB have them), is
+//!   made in parts of order 10, and freed in them.
+//! - Frames that their order cannot start at are left out for all engines alike.
 //!
 //! Both passes over a trace use this: the survey for its counts, the replay for its operations.
 //!
@@ -57,8 +58,6 @@ pub(super) use warm::Warm;
 #[derive(Clone, Copy)]
 struct Slot {
     cpu: u16,
-    /// False for what is left out: it lives in the trace but in no engine.
-    replayed: bool,
 }
 
 /// The state of one reading of a trace.
@@ -179,10 +178,8 @@ impl Mapper {
         }
         ops.push(Op::End);
         for Found { order, slot, .. } in self.index.iter() {
-            let Slot { cpu, replayed } = self.slots[slot as usize];
-            if replayed {
-                ops.push(Op::Free { slot, cpu: self.fold(cpu), order });
-            }
+            let Slot { cpu } = self.slots[slot as usize];
+            ops.push(Op::Free { slot, cpu: self.fold(cpu), order });
         }
     }
 
@@ -225,16 +222,15 @@ impl Mapper {
                 self.emit_free(cpu, old.slot, old.order, ops);
             }
         }
-        let replayed = order <= Order::LINUX_MAX;
-        let slot = self.new_slot(cpu, replayed);
-        self.index.insert(pfn, order, slot);
-        if replayed {
-            self.add_live(order);
+        self.facts.in_parts += u64::from(order > Order::LINUX_MAX);
+        let part = order.min(Order::LINUX_MAX);
+        for n in 0..order.frames() / part.frames() {
+            let slot = self.new_slot(cpu);
+            self.index.insert(Pfn::new(pfn.get() + n * part.frames()), part, slot);
+            self.add_live(part);
             self.replayed += 1;
             let cpu = self.fold(cpu.get());
-            ops.push(Op::Alloc { slot, cpu, order, migratetype, flags });
-        } else {
-            self.facts.unsupported += 1;
+            ops.push(Op::Alloc { slot, cpu, order: part, migratetype, flags });
         }
     }
 
@@ -255,9 +251,16 @@ impl Mapper {
             return true;
         }
         if self.index.first_within(pfn, order).is_some() {
-            self.facts.wide_frees += 1;
+            let (known, remote) = (self.facts.known_frees, self.facts.remote_frees);
             while let Some(smaller) = self.index.first_within(pfn, order) {
                 self.known_free(cpu, smaller, ops);
+            }
+            if order > Order::LINUX_MAX {
+                // One free of what was allocated in parts.
+                self.facts.known_frees = known + 1;
+                self.facts.remote_frees = self.facts.remote_frees.min(remote + 1);
+            } else {
+                self.facts.wide_frees += 1;
             }
             return true;
         }
@@ -277,29 +280,21 @@ impl Mapper {
     /// Takes an allocation out of the index; its slot stays taken until the engines are told.
     fn take(&mut self, found: Found) {
         self.index.remove(found.head);
-        if self.slots[found.slot as usize].replayed {
-            self.facts.live_frames -= found.order.frames();
-            self.facts.live_chunks -= 1;
-        } else {
-            self.facts.unsupported += 1;
-        }
+        self.facts.live_frames -= found.order.frames();
+        self.facts.live_chunks -= 1;
     }
 
     fn split(&mut self, larger: Found, to: Order, ops: &mut Vec<Op>) {
-        let Slot { cpu, replayed } = self.slots[larger.slot as usize];
+        let Slot { cpu } = self.slots[larger.slot as usize];
         self.index.remove(larger.head);
         self.index.insert(larger.head, to, larger.slot);
-        if replayed {
-            ops.push(Op::Split { slot: larger.slot, from: larger.order, to });
-        }
+        ops.push(Op::Split { slot: larger.slot, from: larger.order, to });
         let pieces = 1u64 << (larger.order.get() - to.get());
         for index in 1..pieces {
-            let slot = self.new_slot(CpuId::new(cpu), replayed);
+            let slot = self.new_slot(CpuId::new(cpu));
             self.index.insert(Pfn::new(larger.head.get() + index * to.frames()), to, slot);
-            if replayed {
-                self.facts.live_chunks += 1;
-                ops.push(Op::Piece { slot, index: index as u32 });
-            }
+            self.facts.live_chunks += 1;
+            ops.push(Op::Piece { slot, index: index as u32 });
         }
     }
 
@@ -310,8 +305,8 @@ impl Mapper {
         facts.peak_live_frames = facts.peak_live_frames.max(facts.live_frames);
     }
 
-    fn new_slot(&mut self, cpu: CpuId, replayed: bool) -> u32 {
-        let slot = Slot { cpu: cpu.get(), replayed };
+    fn new_slot(&mut self, cpu: CpuId) -> u32 {
+        let slot = Slot { cpu: cpu.get() };
         if let Some(free) = self.free_slots.pop() {
             self.slots[free as usize] = slot;
             return free;

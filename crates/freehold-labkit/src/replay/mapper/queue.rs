@@ -52,11 +52,7 @@ impl Mapper {
         }
         let queue = &mut self.cpus[cpu.index()];
         if let Some(free) = queue.pending.pop_front().filter(|free| free.slot != NO_SLOT) {
-            if self.slots[free.slot as usize].replayed {
-                queue.batch.push((free.slot, free.order));
-            } else {
-                self.free_slots.push(free.slot);
-            }
+            queue.batch.push((free.slot, free.order));
         }
         if self.cpus[cpu.index()].batch.len() == FREE_BATCH_MAX {
             self.flush_batch(cpu, ops);
@@ -89,10 +85,8 @@ impl Mapper {
         if slot == NO_SLOT {
             return;
         }
-        if self.slots[slot as usize].replayed {
-            self.replayed += 1;
-            ops.push(Op::Free { slot, cpu: self.fold(cpu.get()), order });
-        }
+        self.replayed += 1;
+        ops.push(Op::Free { slot, cpu: self.fold(cpu.get()), order });
         self.free_slots.push(slot);
     }
 }

@@ -10,7 +10,7 @@ const REPLAY_ROWS = [
   ]],
   ["Zone lock", [
     ["acquisitions per 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, e), decimal, "less"],
-    ["group locks per 1,000 events", (e) => (typeof e.group_lock_acquisitions === "number" ? perThousand(e.group_lock_acquisitions, e) : null), decimal, "less"],
+    ["shared writes per 1,000 events", (e) => (typeof e.shared_writes === "number" ? perThousand(e.shared_writes, e) : null), decimal, "less"],
     ["work per 1,000 events", (e) => perThousand(e.zone_lock_work, e), decimal, "less"],
     ["work per hold, mean", (e) => e.zone_lock_work_mean, decimal, "less"],
     ["work per hold, p99", (e) => e.zone_lock_work_p99, number, "less"],
@@ -19,6 +19,8 @@ const REPLAY_ROWS = [
     ["merges under a PCP lock", (e) => e.merges_pcp],
   ]],
   ["Per-CPU lists", [
+    ["PCP locks per 1,000 events", (e) => (typeof e.pcp_lock_acquisitions === "number" ? perThousand(e.pcp_lock_acquisitions, e) : null), decimal, "less"],
+    ["work under them per 1,000 events", (e) => (typeof e.pcp_lock_work === "number" ? perThousand(e.pcp_lock_work, e) : null), decimal, "less"],
     ["PCP hit rate", (e) => e.pcp_hit_rate, percentOf, "more"],
     ["refills", (e) => e.refills, number, "less"],
     ["drains", (e) => e.drains, number, "less"],
@@ -45,7 +47,7 @@ const TIMELINES = [
   ["free_frames", "free memory", (frames) => bytes(frames * FRAME_BYTES)],
   ["pcp_frames", "free memory held by CPUs", (frames) => bytes(frames * FRAME_BYTES)],
   ["zone_lock_acquisitions", "zone-lock acquisitions so far", number],
-  ["group_lock_acquisitions", "group-lock acquisitions so far", number],
+  ["shared_writes", "writes to lines that all CPUs share so far", number],
   ["zone_lock_work", "work under the zone lock so far, steps", number],
   ["fallbacks", "fallbacks so far", number],
 ];
@@ -123,7 +125,7 @@ function replayVerdict(document) {
 const EVENTS = "Events are all that the kernel recorded here: allocations, frees, and what it said of its own refills, drains and fallbacks. Events replayed are the allocations and frees that each engine was asked for, allocations put in for what the trace does not show among them; “per 1,000 events” means those that it carried out.";
 
 /** Where a reader looks for latency over time. */
-const NO_LATENCY = "How long an allocation took is not known of a replay: its calls come one after the other, so that none finds a lock held. Replayed on threads (--threads) the waits for locks are counted, and freehold bench tails times every allocation by itself. freehold simulate --trace has the latency over time by the model’s constants.";
+const NO_LATENCY = "How long an allocation took is not known of a replay: its calls come one after the other, so that none finds a lock held. Replayed on threads (freehold replay threads) the waits for locks are counted, and freehold bench tails times every allocation by itself. freehold simulate --trace has the latency over time by the model’s constants.";
 
 /** What the threads met: [name, value of an engine, how to print it, what more of it means]. */
 const WAIT_ROWS = [

@@ -68,7 +68,7 @@ fn refills_and_allocations_are_drawn_by_order() {
 #[test]
 fn a_replay_on_threads_shows_its_waits() {
     let Some(mut page) = open("a_replay_on_threads_shows_its_waits") else { return };
-    let arguments = ["replay", "--threads", "--json", "-e", "vanilla", "-e", "freehold"];
+    let arguments = ["replay", "threads", "--json", "-e", "vanilla", "-e", "freehold"];
     let threaded: Value = serde_json::from_slice(&freehold(&arguments)).unwrap();
     for engine in threaded["engines"].as_array().unwrap() {
         let orders = engine["by_order"]["allocs"].as_array().unwrap();

@@ -9,8 +9,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
-use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
-use freehold_vm::{Access, FrameAllocator, Vm, Vpn};
+use freehold::{AllocError, FrameRange, FreeError, Order, Pfn, Request};
+use freehold_vm::{Access, Frames, Vm, Vpn};
 use freehold_vm::{Entry, Fault, SoftMmu, UnmapPath, VmError, WriteFault};
 
 pub type Machine = Vm<'static, SoftMmu<4>>;
@@ -18,12 +18,12 @@ pub type Machine = Vm<'static, SoftMmu<4>>;
 /// A page allocator that does not take frames back that a CPU could still reach.
 pub struct Checked<'a, A>(pub A, pub &'a Machine);
 
-impl<A: FrameAllocator> FrameAllocator for Checked<'_, A> {
-    fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.0.alloc(order, migratetype)
+impl<A: Frames> Frames for Checked<'_, A> {
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        self.0.alloc(request)
     }
-    fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.0.alloc_bulk(migratetype, out)
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.0.alloc_bulk(request, out)
     }
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.free_range(FrameRange::new(pfn, order.frames()).unwrap())
@@ -91,7 +91,7 @@ pub struct Actor<'a, A> {
     pub seen: std::collections::BTreeMap<&'static str, u64>,
 }
 
-impl<'a, A: FrameAllocator> Actor<'a, A> {
+impl<'a, A: Frames> Actor<'a, A> {
     pub fn new(
         vm: &'a Machine,
         frames: A,
@@ -442,9 +442,7 @@ impl<'a, A: FrameAllocator> Actor<'a, A> {
             }
             _ if self.fixed_path => {}
             _ => {
-                let paths =
-                    [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
-                let path = paths[self.random(3) as usize];
+                let path = UnmapPath::ALL[self.random(UnmapPath::ALL.len() as u64) as usize];
                 self.vm.set_unmap_path(path);
             }
         }

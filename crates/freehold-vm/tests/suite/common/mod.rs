@@ -2,14 +2,15 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod actor;
+pub mod hooked;
 
 use freehold::{
-    AllocError, Config, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Threads,
-    Watermarks, ZoneConfig,
+    AllocError, Config, FrameRange, FreeError, Freehold, Order, Pfn, Request, Threads, Watermarks,
+    ZoneConfig,
 };
 use freehold_vm::{
-    Access, Frame, FrameAllocator, IntervalNode, Mapping, Mmu, PageTable, Space, SpaceId,
-    TABLE_ENTRIES, Vm, Vma, Vpn, VpnRange,
+    Access, Frame, Frames, IntervalNode, Mapping, Mmu, PageTable, Space, SpaceId, TABLE_ENTRIES,
+    Vm, Vma, Vpn, VpnRange,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -100,14 +101,14 @@ impl<A> Counting<A> {
     }
 }
 
-impl<A: FrameAllocator> FrameAllocator for Counting<A> {
-    fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+impl<A: Frames> Frames for Counting<A> {
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
         self.allocs.fetch_add(1, Ordering::Relaxed);
-        self.inner.alloc(order, migratetype)
+        self.inner.alloc(request)
     }
-    fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, AllocError> {
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
         self.allocs.fetch_add(1, Ordering::Relaxed);
-        self.inner.alloc_bulk(migratetype, out)
+        self.inner.alloc_bulk(request, out)
     }
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.frees.fetch_add(1, Ordering::Relaxed);

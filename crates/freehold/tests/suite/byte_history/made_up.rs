@@ -21,7 +21,6 @@ pub struct MadeUp {
     cpus: u16,
     online: u16,
     extra_ranges: u16,
-    group: Option<u16>,
 }
 
 /// Random numbers (Vigna's splitmix64).
@@ -71,7 +70,6 @@ impl MadeUp {
             cpus,
             online: if random.one_in(4) { random.below(u64::from(cpus) + 1) as u16 } else { cpus },
             extra_ranges: random.below(4) as u16,
-            group: (!random.one_in(3)).then(|| random.below(4) as u16),
         }
     }
 
@@ -146,7 +144,6 @@ impl MadeUp {
             cpu_nodes: &self.cpu_nodes,
             zones: &zones,
             extra_ranges: self.extra_ranges,
-            group: self.group,
         });
     }
 }

@@ -1,7 +1,6 @@
 //! Small machines for the tests.
 #![allow(dead_code, unreachable_pub)]
 
-use std::cell::Cell;
 use std::io::Write;
 use std::mem::MaybeUninit;
 
@@ -37,17 +36,9 @@ pub fn unmovable(n: u8) -> Request {
 #[derive(Clone, Copy)]
 pub struct Any<'h>(pub &'h dyn Platform);
 
-thread_local! {
-    /// What [`Any`] says of caches, in this thread: the answer is the type's.
-    pub static CPUS_PER_CACHE: Cell<Option<u16>> = const { Cell::new(None) };
-}
-
 impl Platform for Any<'_> {
     fn current_cpu(&self) -> CpuId {
         self.0.current_cpu()
-    }
-    fn cpus_per_cache() -> Option<u16> {
-        CPUS_PER_CACHE.get()
     }
     fn has_heavy_barrier(&self) -> bool {
         self.0.has_heavy_barrier()

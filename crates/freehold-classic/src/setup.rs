@@ -1,0 +1,127 @@
+//! From a machine that a set-up has used to one that begins: what was allocated stays, and nothing
+//! else.
+//!
+//! ```text
+//!   new ──> set-up: allocations for what is in use at first ──> forget_setup ──> prefill, set_tuning ──> reset_stats
+//!             leaves in use or free: frames, pageblocks' types and owners          as observed elsewhere
+//!             leaves behind: CPUs' lists, tuning, BELOW_HIGH, boosts, counts
+//!                            └─ all of it goes
+//! ```
+//!
+//! A set-up that takes a whole zone and gives most of it back finds memory short on the way. What
+//! the allocator concludes from that (a zone below its high mark, boosted marks, CPUs that only
+//! ever allocate) says nothing of the workload that follows, and would change how much each refill
+//! and drain moves.
+
+use freehold::{AllocFlags, CpuId, Migratetype, Order};
+
+use crate::Classic;
+use crate::Counts;
+use crate::pcp::PcpInner;
+use crate::primitive::Ordering::{Relaxed, SeqCst};
+use crate::refill::Refill;
+use crate::stats::{FallbackTable, ListFlow, PcpCounters, WorkHistogram, ZoneCounters};
+use crate::tune::Tuning;
+
+impl Classic {
+    /// Ends a set-up: CPUs give back what they hold and are tuned as at boot, and no zone remembers
+    /// having been short of memory. What is allocated, and the pageblocks' types and owners, stay;
+    /// so do the counts, until [`reset_stats`](Self::reset_stats). Nobody else may use the
+    /// allocator meanwhile.
+    pub fn forget_setup(&self) {
+        self.drain_all();
+        for zone in &self.zones {
+            // Relaxed, here and below: nobody else is using the allocator.
+            zone.below_high.store(false, Relaxed);
+            zone.reclaim.store(false, Relaxed);
+            zone.boost.store(0, Relaxed);
+            for pcp in &zone.pcps {
+                pcp.look().tuning = PcpInner::BOOT_TUNING;
+            }
+        }
+        if !*self.hotplug() {
+            self.retune();
+        }
+    }
+
+    /// Puts a CPU's PCP into a state observed elsewhere, for instance in `/proc/zoneinfo`. A
+    /// hotplug event recomputes batch and range.
+    pub fn set_tuning(&self, zone: usize, cpu: CpuId, tuning: Tuning) {
+        if let Some(pcp) = self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())) {
+            pcp.look().tuning = tuning;
+        }
+    }
+
+    /// Fills one of a CPU's lists from the zone, for starting from a state observed elsewhere. It
+    /// counts as no work done, and the zone's marks are what they were.
+    pub fn prefill(
+        &self,
+        zone: usize,
+        cpu: CpuId,
+        migratetype: Migratetype,
+        order: Order,
+        chunks: u32,
+    ) {
+        let Some(zone) = self.zones.get(zone) else { return };
+        let Some(pcp) = zone.pcps.get(cpu.index()) else { return };
+        if !self.layout.keeps(order.get()) || !Migratetype::PCP.contains(&migratetype) {
+            return;
+        }
+        let mut inner = pcp.look();
+        if inner.dead {
+            return;
+        }
+        let (counters, flow) = (inner.counters, inner.flow);
+        let (zone_counters, histogram) = zone.read_counters();
+        let fallbacks = zone.read_fallbacks();
+        let boost = zone.boost.load(Relaxed);
+        let refill = Refill {
+            cpu: u32::from(cpu.get()),
+            order: order.get(),
+            chunks,
+            migratetype,
+            flags: AllocFlags::empty(),
+        };
+        zone.refill(&mut inner, self.layout, refill);
+        inner.counters = counters;
+        inner.flow = flow;
+        zone.write_counters(zone_counters, histogram);
+        zone.write_fallbacks(fallbacks);
+        zone.boost.store(boost, Relaxed);
+    }
+
+    /// Forgets everything counted so far. Nobody else may use the allocator meanwhile.
+    pub fn reset_stats(&self) {
+        for zone in &self.zones {
+            for pcp in &zone.pcps {
+                let mut inner = pcp.look();
+                inner.counters = PcpCounters::default();
+                inner.flow = ListFlow::default();
+                pcp.waits.reset();
+            }
+            zone.waits.reset();
+            zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
+            zone.write_fallbacks(FallbackTable::default());
+        }
+        let Counts {
+            failed,
+            kept,
+            poisoned,
+            pcp_busy,
+            pcp_relocks_lost,
+            remote_pcp_waits,
+            remote_queued,
+            deferred,
+            drain_all,
+            range_visits,
+        } = &self.counts;
+        let calls = [failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits];
+        for count in calls.into_iter().chain([pcp_busy, pcp_relocks_lost, remote_pcp_waits]) {
+            // SeqCst like the other rare accesses; nothing depends on the order.
+            count.store(0, SeqCst);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

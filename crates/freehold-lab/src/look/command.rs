@@ -1,0 +1,160 @@
+//! `freehold look`: how fragmented a machine's memory is, of this machine or of copies of its files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use freehold_trace::machine::{Files, Look, Machine};
+
+use super::{Named, Pair, html, page, prometheus};
+use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given::Printed;
+use freehold_labkit::cli::size::parse_page_size;
+use freehold_labkit::cli::target::Target;
+use freehold_labkit::cli::{Outcome, output, stop};
+
+const EXAMPLES: &str = "\
+Examples:
+  freehold look                                 this machine (as root: by type too)
+  freehold look --watch 5                       again every five seconds, until Ctrl-C
+  freehold look --from recording/               copies of another machine's files
+  freehold look before/ after/                  two of them compared
+  freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
+  freehold look --prometheus /var/lib/node_exporter/freehold.prom --watch 60
+
+A directory has zoneinfo, buddyinfo and pagetypeinfo as in /proc, or NAME.zoneinfo.before.txt and so on; a path may also \
+name the zoneinfo itself. --json prints {\"name\", \"page_size\", \"pageblock_order\", \"max_order\", \"total\", \"zones\": \
+[{\"node\", \"zone\", \"managed\", \"free\", \"watermarks\", \"held\", \"cma\", \"cma_free\", \"blocks\", \"whole_free_blocks\", \
+\"mixed_blocks\", \"orders\": [{\"order\", \"chunks\", \"pages\", \"unusable_index\"}], \"types\": [...]}]} with amounts in \
+pages, and {\"machines\": [...]} of two.";
+
+#[derive(Args, Clone, PartialEq, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LookArgs {
+    /// A machine: a directory with copies of its files, or its zoneinfo. Two are compared. Default:
+    /// /proc of this machine.
+    #[arg(value_name = "MACHINE", num_args = 0..=2)]
+    machines: Vec<PathBuf>,
+
+    /// A machine, as an option; may be given twice.
+    #[arg(long, value_name = "DIR", conflicts_with = "machines")]
+    from: Vec<PathBuf>,
+
+    #[command(flatten)]
+    printed: Printed,
+
+    /// Look again every so many seconds, until Ctrl-C.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    watch: Option<u32>,
+
+    /// Also write a page of HTML to this file; it needs no network.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Also write the figures of one machine to this file in Prometheus's text format; a reader
+    /// always finds a whole file.
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
+
+    /// The page size of the machine, where the number of orders does not tell it.
+    #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
+    page_size: Option<u64>,
+}
+
+pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
+    let given = if args.from.is_empty() { &args.machines } else { &args.from };
+    let machines: Vec<&Path> = match &given[..] {
+        [] => vec![Path::new("/proc")],
+        all if all.len() <= 2 => all.iter().map(PathBuf::as_path).collect(),
+        all => {
+            return Err(CliError::new(format!("{} machines; two can be compared", all.len()))
+                .hint("name one or two with --from"));
+        }
+    };
+    if args.prometheus.is_some() && machines.len() > 1 {
+        return Err(CliError::new("--prometheus writes one machine's figures, and two are named")
+            .hint("name one of them"));
+    }
+    Target::HTML.check(args.html.as_ref(), &[])?;
+    Target::METRICS.check(args.prometheus.as_ref(), &[])?;
+    let Some(seconds) = args.watch else {
+        show(args, &machines)?;
+        return Ok(Outcome::Fine);
+    };
+    let stop = stop::on_signals(false);
+    // Relaxed: a flag that says nothing about other memory.
+    while !stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        if !args.printed.json && output::style(&args.printed).color {
+            // Clears the screen, and writes from its top.
+            output::print("\x1b[2J\x1b[H")?;
+        }
+        show(args, &machines)?;
+        let period = Duration::from_secs(seconds.into());
+        while begun.elapsed() < period && !stop.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(50).min(period.saturating_sub(begun.elapsed())));
+        }
+    }
+    Ok(Outcome::Interrupted)
+}
+
+fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
+    let looks = machines.iter().map(|path| look(path, args.page_size));
+    let looks = looks.collect::<Result<Vec<Named>, CliError>>()?;
+    if let Some(path) = &args.html {
+        Target::HTML.write(path, html::render(&looks.iter().collect::<Vec<_>>()))?;
+    }
+    if let (Some(path), [one]) = (&args.prometheus, &looks[..]) {
+        // Complete or not there, whenever the collector looks.
+        let unfinished = path.with_extension("unfinished");
+        Target::METRICS.write(&unfinished, prometheus::render(one))?;
+        fs::rename(&unfinished, path).map_err(|error| Target::METRICS.failed(path, &error))?;
+    }
+    match &looks[..] {
+        [one, other] => {
+            let pair = Pair { machines: [one, other] };
+            print(args, &pair, || page::compare(one, other, output::style(&args.printed)))
+        }
+        looks => looks.iter().try_for_each(|one| {
+            print(args, one, || page::render(one, output::style(&args.printed)))
+        }),
+    }
+}
+
+fn print(
+    args: &LookArgs,
+    document: &impl serde::Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<(), CliError> {
+    match (args.printed.json, args.watch) {
+        (true, Some(_)) => output::print(&format!("{}\n", serde_json::to_string(document)?)),
+        (true, None) => output::print_json(document),
+        (false, _) => output::print(&text()),
+    }
+}
+
+fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
+    let files = if path.is_dir() { Files::in_directory(path) } else { Some(Files::beside(path)) };
+    let files = files.ok_or_else(|| {
+        CliError::new(format!("{}: there is no zoneinfo in it", path.display())).hint(
+            "copy /proc/zoneinfo, /proc/buddyinfo and /proc/pagetypeinfo of the machine into it",
+        )
+    })?;
+    let name = if path == Path::new("/proc") {
+        "this machine".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    // This machine knows how large its pages are.
+    let own = || (path == Path::new("/proc")).then(|| rustix::param::page_size() as u64);
+    let machine = Machine::read(&files, page_size.or_else(own)).map_err(|error| {
+        let error = error.to_string();
+        let shown = path.display().to_string();
+        let message = if error.contains(&shown) { error } else { format!("{shown}: {error}") };
+        CliError::new(message).hint("the files must be whole, of one machine and of one moment")
+    })?;
+    Ok(Named { name, look: Look::new(&machine) })
+}

@@ -1,0 +1,224 @@
+//! The figures on one page of a terminal.
+
+use std::fmt::Write as _;
+
+use freehold_trace::machine::{Look, LookZone, OrderFigures};
+
+use super::{ABOVE, Named, bar, share};
+use freehold_labkit::report::number::memory_of;
+use freehold_labkit::report::table::{Style, left, rendered, right};
+use freehold_labkit::report::thousands;
+
+/// Characters of a bar.
+const BAR: usize = 20;
+
+/// One machine.
+pub(crate) fn render(named: &Named, style: Style) -> String {
+    let look = &named.look;
+    let mut text = format!("{}\n", heading(named));
+    for zone in &look.zones {
+        let _ = write!(text, "\n{}", zone_text(look, zone, style));
+    }
+    text
+}
+
+fn heading(named: &Named) -> String {
+    let Named { name, look } = named;
+    let memory = |pages| memory_of(pages, look.page_size);
+    let told = |told: bool| if told { "" } else { " (assumed)" };
+    format!(
+        "{name}: {} of {} free, {} more on the CPUs' lists; pages of {} KiB{}, orders 0 to {}, \
+         pageblocks of order {}{}",
+        memory(look.total.free),
+        memory(look.total.managed),
+        memory(look.total.held),
+        look.page_size >> 10,
+        told(look.page_size_told),
+        look.max_order,
+        look.pageblock_order,
+        told(look.pageblock_order_told),
+    )
+}
+
+fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
+    let memory = |pages| memory_of(pages, look.page_size);
+    let free = share(zone.free, zone.managed);
+    let [min, low, high] = zone.watermarks.map(memory);
+    let mut text = format!(
+        "NODE {} ZONE {}  [{}] {:.1}% of {} free, {} (min {min}, low {low}, high {high})\n",
+        zone.node,
+        zone.zone,
+        bar(free, BAR),
+        free * 100.0,
+        memory(zone.managed),
+        ABOVE[usize::from(zone.above.min(3))],
+    );
+    let lists = format!(
+        "{} CPUs' lists hold {}, at most {}",
+        zone.cpus,
+        memory(zone.held),
+        memory(zone.held_high)
+    );
+    let _ = writeln!(text, "  {lists}{}{}", cma(look, zone), blocks(look, zone));
+    if zone.orders.is_empty() {
+        text.push_str("  free chunks by order are not known: there is no buddyinfo\n");
+        return text;
+    }
+    let row = |order: &OrderFigures| {
+        let part = share(order.pages, zone.free);
+        let index = order.unusable_index;
+        [
+            right(order.order),
+            right(memory_of(1 << order.order, look.page_size)),
+            right(thousands(order.chunks)),
+            right(memory(order.pages)),
+            right(format!("[{}] {:5.1}%", bar(part, BAR), part * 100.0)),
+            right(format!("[{}] {index:.3}", bar(index, BAR))),
+        ]
+    };
+    let header = ["order", "chunk", "chunks", "free", "share of free", "unusable index"].map(right);
+    let _ = writeln!(text, "{}", rendered(style, header, zone.orders.iter().map(row)));
+    types(&mut text, look, zone, style);
+    text
+}
+
+fn cma(look: &Look, zone: &LookZone) -> String {
+    let memory = |pages| memory_of(pages, look.page_size);
+    match (zone.cma, zone.cma_free) {
+        (0, _) => "; no CMA".to_owned(),
+        (cma, Some(free)) => format!("; CMA {}, {} of it free", memory(cma), memory(free)),
+        (cma, None) => format!("; CMA {}", memory(cma)),
+    }
+}
+
+fn blocks(look: &Look, zone: &LookZone) -> String {
+    let Some(blocks) = zone.blocks else { return String::new() };
+    let whole = zone.whole_free_blocks.unwrap_or(0);
+    let mixed = match zone.mixed_blocks {
+        Some(mixed) => format!("{} mixed", thousands(mixed)),
+        None => "mixed not known (page_owner is off)".to_owned(),
+    };
+    format!(
+        "; {} blocks of {}: {} wholly free, {mixed}",
+        thousands(blocks),
+        memory_of(1 << look.pageblock_order, look.page_size),
+        thousands(whole),
+    )
+}
+
+/// The types that have blocks or free memory.
+fn types(text: &mut String, look: &Look, zone: &LookZone, style: Style) {
+    let rows = zone.types.iter().filter(|of| of.blocks > 0 || of.free > 0).map(|of| {
+        let (free, blocks) =
+            (share(of.free, zone.free), share(of.blocks, zone.blocks.unwrap_or(0)));
+        let bound = if of.at_least { "at least " } else { "" };
+        [
+            right(of.name),
+            right(thousands(of.blocks)),
+            right(format!("[{}] {:5.1}%", bar(blocks, BAR), blocks * 100.0)),
+            right(format!("{bound}{}", memory_of(of.free, look.page_size))),
+            right(format!("[{}] {:5.1}%", bar(free, BAR), free * 100.0)),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        text.push_str("  types are not known: pagetypeinfo is missing, or root's alone\n");
+        return;
+    }
+    let header = ["type", "blocks", "share of blocks", "free", "share of free"].map(right);
+    let _ = writeln!(text, "{}", rendered(style, header, rows));
+}
+
+/// Two machines, figure beside figure, in the amounts of each.
+pub(crate) fn compare(one: &Named, other: &Named, style: Style) -> String {
+    let mut text = format!("A  {}\nB  {}\n", heading(one), heading(other));
+    for zone in &one.look.zones {
+        let same = |of: &&LookZone| of.node == zone.node && of.zone == zone.zone;
+        let Some(second) = other.look.zones.iter().find(same) else {
+            let _ = write!(text, "\nNODE {} ZONE {}: only in A\n", zone.node, zone.zone);
+            continue;
+        };
+        let _ = writeln!(text, "\nNODE {} ZONE {}", zone.node, zone.zone);
+        let memory = |look: &Look, pages| memory_of(pages, look.page_size);
+        let mut rows: Vec<[String; 3]> = Vec::new();
+        let mut row = |what: &str, of: &dyn Fn(&Look, &LookZone) -> String| {
+            rows.push([what.to_owned(), of(&one.look, zone), of(&other.look, second)]);
+        };
+        let count = |n: Option<u64>| n.map_or_else(|| "not known".to_owned(), thousands);
+        row("managed", &|look, zone| memory(look, zone.managed));
+        row("free", &|look, zone| memory(look, zone.free));
+        row("on the CPUs' lists", &|look, zone| memory(look, zone.held));
+        row("CMA", &|look, zone| memory(look, zone.cma));
+        row("watermarks", &|_, zone| ABOVE[usize::from(zone.above.min(3))].to_owned());
+        row("blocks", &|_, zone| count(zone.blocks));
+        row("wholly free blocks", &|_, zone| count(zone.whole_free_blocks));
+        row("mixed blocks", &|_, zone| count(zone.mixed_blocks));
+        for order in 1..zone.orders.len().max(second.orders.len()) {
+            let index = |_: &Look, zone: &LookZone| {
+                let found = zone.orders.get(order);
+                found.map_or_else(
+                    || "no such order".to_owned(),
+                    |of| format!("{:.3}", of.unusable_index),
+                )
+            };
+            row(&format!("unusable index, order {order}"), &index);
+        }
+        let rows = rows.into_iter().map(|[what, a, b]| [left(what), right(a), right(b)]);
+        let header = [left(""), right("A"), right("B")];
+        let _ = writeln!(text, "{}", rendered(style, header, rows));
+    }
+    let is_new = |zone: &&LookZone| {
+        !one.look.zones.iter().any(|of| of.node == zone.node && of.zone == zone.zone)
+    };
+    for zone in other.look.zones.iter().filter(is_new) {
+        let _ = write!(text, "\nNODE {} ZONE {}: only in B\n", zone.node, zone.zone);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::machine;
+    use super::*;
+
+    const STYLE: Style<'_> = Style::plain(120);
+
+    #[test]
+    fn a_page_has_every_figure() {
+        let text = render(&machine(), STYLE);
+        for part in [
+            "16.0 MiB of 64.0 MiB free",
+            "25.0% of 64.0 MiB free, above high (min 464 KiB",
+            "CPUs' lists hold 360 KiB, at most 1.6 MiB",
+            "CMA 8.0 MiB, 2.0 MiB of it free",
+            "32 blocks of 2.0 MiB: 6 wholly free, mixed not known (page_owner is off)",
+            "[##########..........]  50.0%",
+            "[#####...............] 0.250",
+            "Movable",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        assert!(text.lines().count() < 30, "one page:\n{text}");
+    }
+
+    #[test]
+    fn two_machines_stand_beside_each_other() {
+        let (one, mut other) = (machine(), machine());
+        other.look.zones[0].free = 200;
+        other.look.zones[0].above = 2;
+        let text = compare(&one, &other, STYLE);
+        let line = |what: &str| {
+            let found = text.lines().find(|line| line.trim_start().starts_with(what));
+            found
+                .unwrap_or_else(|| panic!("{what}:\n{text}"))
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(line("free "), "free 16.0 MiB 800 KiB");
+        assert_eq!(line("watermarks"), "watermarks above high above low");
+        other.look.zones.clear();
+        assert!(compare(&one, &other, STYLE).contains("NODE 0 ZONE Normal: only in A"));
+        assert!(compare(&other, &one, STYLE).contains("NODE 0 ZONE Normal: only in B"));
+    }
+}

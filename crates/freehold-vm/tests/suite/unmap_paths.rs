@@ -1,0 +1,231 @@
+//! The ways to take a lazyfree folio's entries away, against each other: what each costs by counts,
+//! and what of it others see in the middle.
+
+use std::cell::RefCell;
+
+use crate::common::hooked::*;
+use crate::common::*;
+use freehold_vm::{Access, Fault, SoftMmu, UnmapPath};
+
+/// The proposal's microbenchmark, counted: 128 MiB of 64 KiB folios.
+fn microbenchmark(path: UnmapPath) -> (freehold_vm::VmStats, freehold_vm::SoftStats) {
+    const FOLIOS: u64 = 2048;
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 160, 1);
+    vm.set_unmap_path(path);
+    vm.add_vma(SPACE, pages(0, FOLIOS * 16), RW).unwrap();
+    for i in 0..FOLIOS {
+        vm.map_new(&fh, SPACE, vpn(i * 16), order(4), Access::ReadWrite).unwrap();
+    }
+    for i in 0..FOLIOS * 16 {
+        vm.touch(SPACE, vpn(i), true).unwrap();
+    }
+    assert_eq!(vm.madvise_free(&fh, SPACE, pages(0, FOLIOS * 16)), Ok(FOLIOS * 16));
+    let before = (vm.stats(), vm.mmu().stats());
+    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, FOLIOS * 16)), Ok(FOLIOS * 16));
+    assert_all_free(&fh);
+    let (mut stats, mut soft) = (vm.stats(), vm.mmu().stats());
+    stats.reclaim_flushes -= before.0.reclaim_flushes;
+    stats.frees -= before.0.frees;
+    stats.rmap_walks -= before.0.rmap_walks;
+    soft.flushes -= before.1.flushes;
+    soft.ranges_flushed -= before.1.ranges_flushed;
+    soft.clears -= before.1.clears;
+    soft.entries_cleared -= before.1.entries_cleared;
+    (stats, soft)
+}
+
+#[test]
+fn the_microbenchmark_page_by_page_queues_every_folio_and_flushes_every_page() {
+    let (stats, soft) = microbenchmark(UnmapPath::PageByPage);
+    assert_eq!(stats.deferred_queued, 2048);
+    assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768));
+    assert_eq!((soft.flushes, stats.reclaim_flushes), (32768, 32768));
+    assert_eq!((soft.clears, soft.entries_cleared), (32768, 32768));
+    assert_eq!((stats.rmap_walks, stats.batches_cleared), (2048, 32768));
+    assert_eq!(stats.frees, 2048);
+}
+
+/// As posted: where all of a folio's entries agree they are one, without a doubt about the flush
+/// either way.
+#[test]
+fn the_microbenchmark_all_or_nothing_queues_none_and_flushes_each_folio_or_128_together() {
+    for (path, flushes) in [(UnmapPath::Whole, 2048), (UnmapPath::WholeDeferred, 16)] {
+        let (stats, soft) = microbenchmark(path);
+        assert_eq!(stats.deferred_queued, 0, "{path:?}");
+        assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768), "{path:?}");
+        assert_eq!((soft.flushes, stats.reclaim_flushes), (flushes, flushes), "{path:?}");
+        assert_eq!((soft.clears, soft.entries_cleared), (2048, 32768), "{path:?}");
+    }
+}
+
+/// Linux until 6.14: the work of an entry and of the reverse mapping for each page, but one flush
+/// for many.
+#[test]
+fn the_microbenchmark_page_by_page_with_deferred_flushes_flushes_as_rarely_as_batched() {
+    let (stats, soft) = microbenchmark(UnmapPath::PageByPageDeferred);
+    assert_eq!(stats.deferred_queued, 2048);
+    assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768));
+    assert_eq!((soft.flushes, stats.reclaim_flushes, soft.ranges_flushed), (16, 16, 16));
+    assert_eq!((soft.clears, soft.entries_cleared), (32768, 32768));
+    assert_eq!((stats.rmap_walks, stats.batches_cleared), (2048, 32768));
+}
+
+#[test]
+fn the_microbenchmark_batched_queues_none_and_flushes_once_for_128_folios() {
+    let (stats, soft) = microbenchmark(UnmapPath::Batched);
+    assert_eq!(stats.deferred_queued, 0);
+    assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768));
+    assert_eq!((soft.flushes, stats.reclaim_flushes), (16, 16));
+    assert_eq!(soft.ranges_flushed, 16, "neighbouring folios are one range");
+    assert_eq!((soft.clears, soft.entries_cleared), (2048, 32768));
+    assert_eq!((stats.rmap_walks, stats.batches_cleared), (2048, 2048));
+    assert!(stats.frees <= 2048 / 4, "neighbouring folios are one free: {}", stats.frees);
+}
+
+/// What the patch as posted leaves to page by page, and Linux 6.16 takes in as many batches as it
+/// needs: a folio that lies across a table's end, and one whose entries disagree.
+#[test]
+fn all_or_nothing_goes_page_by_page_where_one_batch_is_not_all() {
+    for (path, clears, queued) in
+        [(UnmapPath::Whole, 16, 1), (UnmapPath::WholeDeferred, 16, 1), (UnmapPath::Batched, 2, 0)]
+    {
+        let (fh, vm) = lazyfree_folio(4, 512 - 3);
+        vm.set_unmap_path(path);
+        let before = vm.mmu().stats();
+        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 2048)), Ok(16));
+        assert_eq!(vm.mmu().stats().clears - before.clears, clears, "{path:?}, two tables");
+        assert_eq!(vm.stats().deferred_queued, queued, "{path:?}");
+        assert_all_free(&fh);
+
+        let (fh, vm) = lazyfree_folio(4, 0);
+        vm.set_unmap_path(path);
+        vm.protect(SPACE, pages(4, 12), Access::None).unwrap();
+        let before = vm.mmu().stats();
+        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
+        assert_eq!(vm.mmu().stats().clears - before.clears, clears, "{path:?}, PROT_NONE");
+        assert_all_free(&fh);
+    }
+}
+
+/// What the proposal is about: whoever works on the deferred-split queue takes a reference in the
+/// middle of the unmapping. Returns what was freed, how many pages are still mapped, and how often
+/// the queue had something.
+fn deferred_split_race(path: UnmapPath) -> (u64, usize, u64) {
+    let (fh, vm) = hooked(4, 0);
+    vm.set_unmap_path(path);
+    let taken: &'static RefCell<Vec<_>> = Box::leak(Box::default());
+    MEANWHILE.set(Some(Box::new(move |what| {
+        if what == "flushed" || what == "before clearing" {
+            taken.borrow_mut().extend(vm.deferred_take());
+        }
+    })));
+    let freed = vm.madvise_pageout(fh, SPACE, pages(0, 16)).unwrap();
+    MEANWHILE.set(None);
+    let found = taken.borrow().len() as u64;
+    for folio in taken.borrow_mut().drain(..) {
+        vm.deferred_split(fh, folio).unwrap();
+    }
+    let mapped = (0..16).filter(|i| vm.space(SPACE).unwrap().entry_at(vpn(*i)).is_mapped()).count();
+    vm.unmap(fh, SPACE, pages(0, 16)).unwrap();
+    assert_all_free(fh);
+    (freed, mapped, found)
+}
+
+/// The deferred-split race. Page by page the queue finds the folio after its first page, takes a
+/// reference, and the unmapping stops half-way; batched there is nothing to find. Fails if
+/// `Vm::take_table` is made to take one entry at a time and to settle the counts after each. Tried.
+#[test]
+fn the_deferred_split_queue_never_sees_a_batched_unmapping() {
+    let (freed, mapped, found) = deferred_split_race(UnmapPath::PageByPage);
+    assert_eq!((freed, found), (0, 1), "the baseline has the race");
+    assert!(mapped > 0 && mapped < 16, "half-way: {mapped}");
+    let (freed, mapped, found) = deferred_split_race(UnmapPath::PageByPageDeferred);
+    assert_eq!((freed, found), (0, 1), "and so has the one whose flushes wait");
+    assert!(mapped > 0 && mapped < 16, "half-way: {mapped}");
+    for path in [UnmapPath::Whole, UnmapPath::WholeDeferred, UnmapPath::Batched] {
+        assert_eq!(deferred_split_race(path), (16, 0, 0), "{path:?}");
+    }
+}
+
+/// Flushes that wait are made before a folio that stays, partly mapped, is let go: what of it is
+/// gone may be freed by a split at once. Fails without `waits` in `Vm::unmap_folio`. Tried.
+#[test]
+fn a_folio_given_up_half_way_is_flushed_before_it_is_let_go() {
+    let (fh, vm) = lazyfree_folio(4, 0);
+    vm.set_unmap_path(UnmapPath::PageByPageDeferred);
+    vm.touch(SPACE, vpn(5), true).unwrap();
+    let before = vm.mmu().stats();
+    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(0));
+    let after = vm.mmu().stats();
+    assert_eq!(
+        (after.flushes - before.flushes, after.ranges_flushed - before.ranges_flushed),
+        (1, 1)
+    );
+    assert_eq!(
+        (0..16).filter(|i| vm.space(SPACE).unwrap().entry_at(vpn(*i)).is_mapped()).count(),
+        11
+    );
+    vm.unmap(&fh, SPACE, pages(0, 16)).unwrap();
+    assert_all_free(&fh);
+}
+
+/// In batches a folio that is given up after its first ones is partly mapped too.
+#[test]
+fn a_folio_given_up_after_its_first_batch_is_flushed_before_it_is_let_go() {
+    let (fh, vm) = hooked(4, 0);
+    // Two batches: the first half is read-only for the hardware, as after a fork.
+    vm.protect(SPACE, pages(0, 8), Access::Read).unwrap();
+    vm.protect(SPACE, pages(0, 8), Access::ReadWrite).unwrap();
+    let space = vm.space(SPACE).unwrap();
+    let read = |page| vm.mmu().0.access(0, space, vpn(page), false, |pfn| pfn);
+    read(0).unwrap();
+    let mut calls = 0;
+    MEANWHILE.set(Some(Box::new(move |what| {
+        if what == "before clearing" {
+            calls += 1;
+            if calls == 2 {
+                // Not through the MMU, which would flush: a write that finds the entry.
+                vm.touch(SPACE, vpn(9), true).unwrap();
+            }
+        }
+    })));
+    assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 16)), Ok(0));
+    MEANWHILE.set(None);
+    assert_eq!(read(0), Err(Fault::NotMapped), "no CPU reaches what a split may free");
+    assert_eq!(vm.split_deferred(fh, 10), Ok(1));
+    assert_eq!(vm.unmap(fh, SPACE, pages(0, 16)), Ok(8));
+    assert_all_free(fh);
+}
+
+/// Whoever takes a reference when all entries are gone already keeps the folio, and when that
+/// reference goes, so does the folio. No CPU may have a translation then: reclaim flushes before it
+/// lets go.
+#[test]
+fn a_reference_taken_after_the_last_clearing_keeps_the_folio_and_finds_it_flushed() {
+    let (fh, vm) = hooked(9, 0);
+    // One entry more than a batch of flushes holds, none beside another: the last one's flush
+    // makes the others'. The folio is partly mapped, so the deferred-split queue has it.
+    const LAST: u64 = 256;
+    assert_eq!(vm.unmap(fh, SPACE, pages(LAST + 1, 511 - LAST)), Ok(511 - LAST));
+    for page in (1..LAST).step_by(2) {
+        assert_eq!(vm.unmap(fh, SPACE, pages(page, 1)), Ok(1));
+    }
+    let space = vm.space(SPACE).unwrap();
+    let read = |page| vm.mmu().0.access(0, space, vpn(page), false, |pfn| pfn);
+    read(LAST).unwrap();
+    let taken: &'static RefCell<Vec<_>> = Box::leak(Box::default());
+    MEANWHILE.set(Some(Box::new(move |what| {
+        if what == "flushed" {
+            assert!((0..=LAST).all(|page| !space.entry_at(vpn(page)).is_mapped()));
+            taken.borrow_mut().extend(vm.deferred_take());
+        }
+    })));
+    assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 512)), Ok(0));
+    MEANWHILE.set(None);
+    assert_eq!(taken.borrow().len(), 1, "at the flush that the last entry caused");
+    assert_eq!(read(LAST), Err(Fault::NotMapped));
+    for folio in taken.borrow_mut().drain(..) {
+        vm.deferred_split(fh, folio).unwrap();
+    }
+    assert_all_free(fh);
+}

@@ -1,0 +1,203 @@
+//! [`Frames`]: the calls of a page allocator, for code that does not care whose they are.
+//!
+//! ```text
+//!            Frames
+//!     /        |        \
+//! Handle<D>  Freehold   a wrapper that counts, checks or fails on purpose; another allocator
+//! ```
+//!
+//! A handle's own methods are the fastest and have more to say; this is what adapters, the virtual
+//! memory of `freehold-vm`, hosts and tests ask for. It can be made into an object: `&dyn Frames`
+//! is `Frames` too.
+
+use super::door::Door;
+use super::handle::Handle;
+use crate::{
+    AllocError, BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform, Request,
+};
+
+/// Where frames come from and go to: a CPU of a [`Freehold`], or the allocator itself, which asks
+/// the platform for the current CPU at each call.
+///
+/// What was allocated in one piece must be freeable in parts, without being split first.
+pub trait Frames {
+    /// Allocates `2^order` neighbouring, naturally aligned frames.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; nothing has changed then.
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError>;
+
+    /// Frees `2^order` frames: any aligned part of what was allocated.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
+
+    /// Frees any range of frames that were allocated, whatever the allocations were.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    fn free_range(&self, range: FrameRange) -> Result<(), FreeError>;
+
+    /// Allocates single frames until `out` is full or memory is not; returns how many there are.
+    /// Here one after the other; allocators that know better do it at once.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; only where not a single frame was allocated. A request that is not of
+    /// order 0 is [`AllocError::OrderTooLarge`].
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        if request.order != Order::ZERO {
+            return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
+        }
+        for (done, frame) in out.iter_mut().enumerate() {
+            *frame = match self.alloc(request) {
+                Ok(pfn) => pfn,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            };
+        }
+        Ok(out.len())
+    }
+
+    /// Frees single frames, in any order. Here one after the other; allocators that know better
+    /// free neighbours together.
+    ///
+    /// # Errors
+    ///
+    /// The first frame that cannot be freed, and how many before it in the slice have been freed;
+    /// those behind it have not.
+    fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        for (freed, &pfn) in frames.iter().enumerate() {
+            self.free(pfn, Order::ZERO).map_err(|error| BulkFreeError { freed, error })?;
+        }
+        Ok(())
+    }
+
+    /// Frees those frames of a range for which `last_reference` says so, in maximal runs; returns
+    /// how many were kept. Each frame is asked about once, in rising order.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`], for the first run that cannot be freed; runs before it have been freed.
+    fn free_range_with(
+        &self,
+        range: FrameRange,
+        last_reference: &mut dyn FnMut(Pfn) -> bool,
+    ) -> Result<u64, FreeError> {
+        free_runs(range, last_reference, |run| self.free_range(run))
+    }
+}
+
+/// Frees the maximal runs of frames for which `last_reference` says so, lowest first; returns how
+/// many frames were kept.
+pub(super) fn free_runs(
+    range: FrameRange,
+    mut last_reference: impl FnMut(Pfn) -> bool,
+    free: impl Fn(FrameRange) -> Result<(), FreeError>,
+) -> Result<u64, FreeError> {
+    if range.is_empty() {
+        return Err(FreeError::ZeroLength);
+    }
+    let mut kept = 0;
+    let mut start = range.start;
+    for pfn in range.start.get()..range.end.get() {
+        if last_reference(Pfn::new(pfn)) {
+            continue;
+        }
+        kept += 1;
+        if start.get() < pfn {
+            free(FrameRange { start, end: Pfn::new(pfn) })?;
+        }
+        start = Pfn::new(pfn + 1);
+    }
+    if start < range.end {
+        free(FrameRange { start, end: range.end })?;
+    }
+    Ok(kept)
+}
+
+impl<'m, P: Platform, D: Door<'m>> Frames for Handle<'_, 'm, P, D> {
+    #[inline]
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        self.alloc(request)
+    }
+
+    #[inline]
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free(pfn, order)
+    }
+
+    #[inline]
+    fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        self.free_range(range)
+    }
+
+    #[inline]
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.alloc_bulk(request, out)
+    }
+
+    #[inline]
+    fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        self.free_bulk(frames)
+    }
+}
+
+/// On the CPU that the platform names at each call.
+impl<P: Platform> Frames for Freehold<'_, P> {
+    #[inline]
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        self.here().alloc(request)
+    }
+
+    #[inline]
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.here().free(pfn, order)
+    }
+
+    #[inline]
+    fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        self.here().free_range(range)
+    }
+
+    #[inline]
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.here().alloc_bulk(request, out)
+    }
+
+    #[inline]
+    fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        self.here().free_bulk(frames)
+    }
+}
+
+impl<F: Frames + ?Sized> Frames for &F {
+    #[inline]
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        (**self).alloc(request)
+    }
+
+    #[inline]
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        (**self).free(pfn, order)
+    }
+
+    #[inline]
+    fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        (**self).free_range(range)
+    }
+
+    #[inline]
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        (**self).alloc_bulk(request, out)
+    }
+
+    #[inline]
+    fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        (**self).free_bulk(frames)
+    }
+}

@@ -1,0 +1,362 @@
+//! Putting frames into a block's words, and what the board says of the block.
+//!
+//! A block's **class** is the size of the largest free run that the board knows of; the block has a
+//! bit in the row of its type and class ([`board`](crate::zone::board)).
+//!
+//! | who | does | why nothing is lost |
+//! |---|---|---|
+//! | a free | the word, then reads the class; raises it if the word has a larger run | see below |
+//! | who raises | class up, then the bit of its row; the bit of the lower class is left for who meets it | |
+//! | a search in vain | class to none, then **one** look at the words, which raises it | see below |
+//! | who meets a bit that is not right | clears it, then reads tag and class, sets it again if it is right after all | the same pair of writes and reads |
+//! | a free that completes the block | class to BUSY: one at a time, nobody waits; all eight words, each if it is full; tag WHOLE; class none; the zone's bit | all of it or nothing |
+//! | the same where a word is gone | puts the words back, class none, one look | |
+//! | who wants a whole block | clears its bit; it has the block alone. Words, then tag SPLIT, then class, then the row's bit | frames taken before the tag says SPLIT are put back by the taker |
+//!
+//! Each side writes one place and then reads the other's, sequentially consistently: who frees writes
+//! the word and reads the class, who lowers writes the class and reads the words. So one of them sees
+//! the other, and no run is left that the class does not tell.
+//!
+//! A class may be too high: frames are taken without telling, and who read the words before a block
+//! became whole may raise the class of the whole block. That is a look in vain, which the tag ends;
+//! whoever makes a split block of one says its class on the board again.
+
+use crate::block::layout::Index;
+use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
+use crate::block::{FRAMES, WORDS, bits};
+use crate::cpu::by::By;
+use crate::primitive::Ordering;
+use crate::zone::Zone;
+use crate::zone::board::row_of;
+use crate::{Freehold, Migratetype, Pfn, Platform};
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Puts frames that were in somebody's hand, or were taken in vain, back into their word.
+    pub(crate) fn put_back(&self, by: By<'_>, index: Index, w: usize, bits: u64) {
+        let now = self.put_in_word(by, index, w, bits);
+        // What was in the word already did not count while the word was leased.
+        self.raise_by(by, index, now, now);
+    }
+
+    /// The same without a word to the board. What the word is now.
+    pub(crate) fn put_in_word(&self, by: By<'_>, index: Index, w: usize, bits: u64) -> u64 {
+        let (now, strays) = self.map.line(index).put_back(w, bits);
+        let tag = self.map.head(index).tag.get();
+        self.count_free(by, tag, index, u64::from((bits & !strays).count_ones()));
+        self.report_late(index, w, strays);
+        now
+    }
+
+    /// A word is `now`, after `bits` of it became takeable: raises the block's class if it says less.
+    #[inline(always)]
+    pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64, bits: u64) {
+        if now != 0 && self.map.head(index).completes(now, bits) {
+            self.raise_for(by, index, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn raise_for(&self, by: By<'_>, index: Index, now: u64) {
+        if now == !0 {
+            // The words beside it matter.
+            return self.raise(by, index);
+        }
+        let head = self.map.head(index);
+        let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
+        let mut known = head.class();
+        while known != CLASS_BUSY && known < class {
+            if head.change_class(known, class) {
+                return self.list(by, index, class, 1);
+            }
+            known = head.class();
+        }
+    }
+
+    /// Brings a block's class up to what its words have; one that is wholly free becomes whole.
+    pub(crate) fn raise(&self, by: By<'_>, index: Index) {
+        let head = self.map.head(index);
+        loop {
+            let known = head.class();
+            if known == CLASS_BUSY {
+                // Who has it so looks at the words when it is done.
+                return;
+            }
+            let mut class = class_of(&self.words(index));
+            let tag = head.tag.get();
+            if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
+                if tag.is_open() && !self.is_in_use(by, tag, index) {
+                    if head.change_class(known, CLASS_BUSY) && self.retire(by, index) {
+                        return;
+                    }
+                    continue;
+                }
+                class = CLASS_WHOLE - 1;
+            }
+            if class <= known {
+                return;
+            }
+            if head.change_class(known, class) {
+                return self.list(by, index, class, 1);
+            }
+        }
+    }
+
+    /// Whether a block is one that the CPU takes its next words from: it stays split, since it would
+    /// be split again at once. It becomes whole when the CPU goes on to another one.
+    fn is_in_use(&self, by: By<'_>, tag: Tag, index: Index) -> bool {
+        by.0.is_some_and(|cpu| self.cursors_of(cpu, tag.zone()).names(index.get()))
+    }
+
+    /// A search has found less in a block than its class says.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn lower(&self, by: By<'_>, index: Index, known: u8) {
+        let head = self.map.head(index);
+        if head.change_class(known, CLASS_NONE) {
+            let tag = head.tag.get();
+            let zone = &self.zones[tag.zone() % self.zones.len()];
+            self.wrote(by, zone, 1);
+            self.unlist(by, index, zone, row_of(tag.migratetype(), known));
+            self.raise(by, index);
+        }
+    }
+
+    /// Says a block's class on the board, for which `writes` were made already.
+    fn list(&self, by: By<'_>, index: Index, class: u8, writes: u32) {
+        let head = self.map.head(index);
+        // After the class was written: who changes the type reads the class afterwards.
+        let tag = head.tag.get();
+        let zone = &self.zones[tag.zone() % self.zones.len()];
+        let row = row_of(tag.migratetype(), class);
+        let listed = zone.board.set(self.map.rows(index), row, head.number);
+        self.wrote(by, zone, writes + listed);
+    }
+
+    /// Says the class that a block has on the board, after its tag has changed.
+    pub(crate) fn publish(&self, by: By<'_>, index: Index) {
+        let class = self.map.head(index).class();
+        if class != CLASS_NONE && class != CLASS_BUSY {
+            self.list(by, index, class, 0);
+        }
+    }
+
+    /// Clears a bit of the board that is not right.
+    pub(crate) fn unlist(&self, by: By<'_>, index: Index, zone: &Zone<'m>, row: usize) {
+        let head = self.map.head(index);
+        let belongs = || {
+            let (tag, class) = (head.tag.get(), head.class());
+            let has_class = class != CLASS_NONE && class != CLASS_BUSY;
+            tag.is_open() && has_class && row_of(tag.migratetype(), class) == row
+        };
+        let writes = zone.board.clear(self.map.rows(index), row, head.number, belongs);
+        self.wrote(by, zone, writes);
+    }
+
+    /// The words of a block as who has lowered its class reads them: what is leased does not count,
+    /// since nobody else may take it.
+    pub(crate) fn words(&self, index: Index) -> [u64; WORDS] {
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        core::array::from_fn(|w| if head.is_leased(w) { 0 } else { line.word_after_class(w) })
+    }
+
+    /// Makes a split block whole that this thread has made BUSY, if no word of it is leased and all
+    /// are full. Otherwise nothing has changed; its class is none then, and the words are to be
+    /// looked at.
+    fn retire(&self, by: By<'_>, index: Index) -> bool {
+        let head = self.map.head(index);
+        let whole = self.take_all_words(index) && self.become_whole(by, index);
+        head.end_busy();
+        if whole {
+            self.insert_whole(by, index);
+        }
+        whole
+    }
+
+    /// Takes all eight words, or none.
+    fn take_all_words(&self, index: Index) -> bool {
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        for w in 0..WORDS {
+            let lease = head.lease(w);
+            let free = lease == 0 || lease & EMPTY != 0 && head.change_lease(w, lease, 0);
+            if !free || !line.take_whole(w) {
+                // They were never counted as gone.
+                for w in 0..w {
+                    let (_, strays) = line.put_back(w, !0);
+                    self.report_late(index, w, strays);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The tag of a block all of whose words were taken says so.
+    fn become_whole(&self, by: By<'_>, index: Index) -> bool {
+        let head = self.map.head(index);
+        loop {
+            let tag = head.tag.get();
+            if !tag.is_open() {
+                // Isolated meanwhile.
+                for w in 0..WORDS {
+                    let (_, strays) = self.map.line(index).put_back(w, !0);
+                    self.report_late(index, w, strays);
+                }
+                return false;
+            }
+            // In the bitmap a type means nothing.
+            let movable = Migratetype::Movable as usize;
+            if head.tag.exchange(tag, tag.with_state(WHOLE).with_type(movable)) {
+                self.note_type(index, tag.migratetype(), movable);
+                let zone = &self.zones[tag.zone()];
+                zone.split_free[tag.migratetype()].fetch_sub(FRAMES as u64, Ordering::Relaxed);
+                self.wrote(by, zone, 2);
+                return true;
+            }
+        }
+    }
+
+    /// A whole block that this thread has is anybody's from now on.
+    pub(crate) fn insert_whole(&self, by: By<'_>, index: Index) {
+        let head = self.map.head(index);
+        let zone = &self.zones[head.tag.get().zone()];
+        let writes = zone.insert_whole(head.number);
+        self.wrote(by, zone, writes);
+        zone.update_mode();
+    }
+
+    /// A whole block that this thread has is a split one of that type, and its frames can be had.
+    pub(crate) fn split(&self, by: By<'_>, index: Index, migratetype: usize) {
+        let head = self.map.head(index);
+        let from = head.tag.get().migratetype();
+        head.tag.set(self.fill(by, index, migratetype));
+        self.note_type(index, from, migratetype);
+        let mut known = head.class();
+        while known != CLASS_BUSY {
+            if head.change_class(known, CLASS_WHOLE - 1) {
+                return self.list(by, index, CLASS_WHOLE - 1, 1);
+            }
+            known = head.class();
+        }
+    }
+
+    /// The words of a whole block that this thread has are full; the tag that it is to have.
+    pub(crate) fn fill(&self, by: By<'_>, index: Index, migratetype: usize) -> Tag {
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let tag = head.tag.get();
+        let zone = &self.zones[tag.zone()];
+        // The words first: a free is refused until they are full. Between a tag that says split and
+        // a word that is still empty a wrong free would count, and its frame could be handed out
+        // twice. Whoever takes a frame by a hint meanwhile looks at the tag afterwards, and puts it
+        // back.
+        for w in 0..WORDS {
+            let strays = line.fill_word(w);
+            self.forget_strays(index, w, strays);
+        }
+        zone.split_free[migratetype].fetch_add(FRAMES as u64, Ordering::Relaxed);
+        self.wrote(by, zone, 1);
+        tag.with_state(SPLIT).with_type(migratetype).with_flag(FRESH, false)
+    }
+
+    /// Frames were freed that were free already, and the call could not see it.
+    #[inline(always)]
+    pub(crate) fn report_late(&self, index: Index, w: usize, strays: u64) {
+        if strays != 0 {
+            self.report_late_slow(index, w, strays);
+        }
+    }
+
+    #[cold]
+    fn report_late_slow(&self, index: Index, w: usize, strays: u64) {
+        for bit in bits::each(strays) {
+            // Relaxed: a statistic.
+            self.late_double_frees.fetch_add(1, Ordering::Relaxed);
+            self.platform
+                .late_double_free(Pfn::new(self.map.base(index) + w as u64 * 64 + u64::from(bit)));
+        }
+    }
+
+    /// Frames were found in a word where none can be, and are there no more: who freed them counted
+    /// them.
+    fn forget_strays(&self, index: Index, w: usize, strays: u64) {
+        if strays != 0 {
+            let (tag, frames) = (self.map.head(index).tag.get(), strays.count_ones());
+            self.count_free(By(None), tag, index, u64::from(frames).wrapping_neg());
+            self.report_late(index, w, strays);
+        }
+    }
+
+    /// Empties the words of a block all of which is free, or taken: what is in them are frees that
+    /// went wrong unseen.
+    #[inline(always)]
+    pub(crate) fn report_strays(&self, index: Index) {
+        if self.map.line(index).has_strays() {
+            self.report_strays_slow(index);
+        }
+    }
+
+    /// What is in the words of a block that is in use as a whole, for who is about to make it a
+    /// split one.
+    pub(crate) fn strays(&self, index: Index) -> [u64; WORDS] {
+        core::array::from_fn(|w| self.map.line(index).word(w))
+    }
+
+    /// Takes just these frames out of the words again. For who has made the block a split one: what
+    /// was there before that cannot have been a right free, what came after may be.
+    pub(crate) fn report_these_strays(&self, index: Index, strays: [u64; WORDS]) {
+        for (w, strays) in strays.into_iter().enumerate().filter(|(_, strays)| *strays != 0) {
+            let taken = self.map.line(index).take_stray_bits(w, strays);
+            self.forget_strays(index, w, taken);
+        }
+    }
+
+    #[cold]
+    fn report_strays_slow(&self, index: Index) {
+        for w in 0..WORDS {
+            let strays = self.map.line(index).take_stray(w);
+            self.forget_strays(index, w, strays);
+        }
+    }
+
+    /// Gives a split block another type, if its tag still is `tag`.
+    pub(crate) fn retype(&self, by: By<'_>, index: Index, tag: Tag, migratetype: usize) -> bool {
+        let head = self.map.head(index);
+        let changed = tag.is_open() && head.tag.exchange(tag, tag.with_type(migratetype));
+        if changed {
+            let (zone, from) = (&self.zones[tag.zone()], tag.migratetype());
+            let frames = u64::from(crate::block::words::count_of(&self.strays(index)));
+            zone.split_free[from].fetch_sub(frames, Ordering::Relaxed);
+            zone.split_free[migratetype].fetch_add(frames, Ordering::Relaxed);
+            self.note_type(index, from, migratetype);
+            self.publish(by, index);
+            self.wrote(by, zone, 3);
+        }
+        changed
+    }
+
+    /// A block's type has changed: notes it in what the zone knows of its 1 GiB region.
+    pub(crate) fn note_type(&self, index: Index, from: usize, to: usize) {
+        let head = self.map.head(index);
+        let zone = &self.zones[head.tag.get().zone()];
+        let confined = |migratetype: usize| {
+            migratetype < HIGH_ATOMIC && migratetype != Migratetype::Movable as usize
+        };
+        let region = &zone.tainted[(zone.bit(head.number) / 512) as usize];
+        // Relaxed: which region comes first is a preference.
+        match (confined(from), confined(to)) {
+            (false, true) => {
+                region.fetch_add(1, Ordering::Relaxed);
+            }
+            (true, false) => {
+                region.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether frames of that block may be handed out or leased.
+    pub(crate) fn is_usable(&self, index: Index) -> bool {
+        self.map.head(index).tag.get().is_open()
+    }
+}

@@ -1,0 +1,153 @@
+//! The scoreboard: which block of each type has a free run of which size, as far as is known.
+//!
+//! ```text
+//! rows      rows[type, class]: bit b = block b of the section has a run of that class, as far as is known    232 bytes / 128 MiB
+//! summary   for each row of the zone which sections have such a block, in two levels                          see [`summary`](super::summary)
+//! ```
+//!
+//! A request takes the block of the smallest class that will do, and of those the lowest: large runs
+//! stay, low memory fills up, and what is high becomes whole. (After long aging on 16 CPUs with 1
+//! GiB, 70 % used, that leaves as much of free memory in whole blocks as a full search for the best
+//! fit does; the lowest block whatever its runs leaves a seventh less.) Blocks of HIGHATOMIC and of
+//! CMA type are few and rarely looked for: each of the two has one row for all classes.
+//!
+//! Bits are set and cleared without any lock, by the rules of [`transfer::class`](crate::transfer::class).
+//! A bit may be stale, which costs a look; a block with free frames always has the bit of its class
+//! once all is quiet.
+
+use super::summary::{Summary, set_bit};
+use crate::FrameRange;
+use crate::block::BLOCK_ORDER;
+use crate::block::tag::{CMA, HIGH_ATOMIC};
+use crate::primitive::{AtomicU64, Ordering, Plain};
+use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
+
+/// Classes that the three ordinary types have rows for: 1 to 9, runs of orders 0 to 8. What has more
+/// is whole.
+pub(crate) const CLASSES: u8 = BLOCK_ORDER as u8;
+/// Rows of a section.
+pub(crate) const ROWS: usize = HIGH_ATOMIC * CLASSES as usize + 2;
+
+/// The row of blocks of that type and class, which is not 0.
+#[inline(always)]
+pub(crate) fn row_of(migratetype: usize, class: u8) -> usize {
+    debug_assert!(class != 0 && migratetype <= CMA);
+    match migratetype.checked_sub(HIGH_ATOMIC) {
+        None => migratetype * usize::from(CLASSES) + usize::from(class.clamp(1, CLASSES)) - 1,
+        Some(reserved) => HIGH_ATOMIC * usize::from(CLASSES) + reserved.min(1),
+    }
+}
+
+/// The rows of one section.
+pub(crate) struct Rows([AtomicU64; ROWS]);
+
+impl Rows {
+    pub(crate) fn new() -> Self {
+        Self(core::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    /// A glance at a row.
+    #[inline(always)]
+    pub(crate) fn row(&self, row: usize) -> u64 {
+        self.0[row].get()
+    }
+}
+
+/// What a zone knows of all its sections' rows.
+pub(crate) struct Board<'m> {
+    any: &'m [AtomicU64],
+    any2: &'m [AtomicU64],
+    /// The section of the zone's first block.
+    first_section: u64,
+    span: FrameRange,
+}
+
+impl<'m> Board<'m> {
+    /// How many words the summaries of all rows need.
+    pub(crate) fn sizes(span: FrameRange) -> [usize; 2] {
+        let last = (span.end.get() - 1) >> SECTION_SHIFT;
+        Summary::sizes(last - (span.start.get() >> SECTION_SHIFT) + 1).map(|words| words * ROWS)
+    }
+
+    pub(crate) fn new(span: FrameRange, any: &'m [AtomicU64], any2: &'m [AtomicU64]) -> Self {
+        Self { any, any2, first_section: span.start.get() >> SECTION_SHIFT, span }
+    }
+
+    /// Which sections have something in that row.
+    #[inline]
+    fn summary(&self, row: usize) -> Summary<'m> {
+        let (any, any2) = (self.any.len() / ROWS, self.any2.len() / ROWS);
+        Summary::new(&self.any[row * any..][..any], &self.any2[row * any2..][..any2])
+    }
+
+    /// The bit of the block of that number in its section's rows.
+    pub(crate) const fn bit(number: u32) -> u64 {
+        number as u64 % SECTION_BLOCKS
+    }
+
+    /// Puts a block of that number into a row; returns the writes that it took.
+    pub(crate) fn set(&self, rows: &Rows, row: usize, number: u32) -> u32 {
+        let section = (u64::from(number) >> SECTION_BLOCKS_LOG) - self.first_section;
+        set_bit(&rows.0[row], Self::bit(number)) + self.summary(row).note(section)
+    }
+
+    /// Takes a block out of a row where it does not belong; `belongs` looks once more. Returns the
+    /// writes that it took.
+    pub(crate) fn clear(
+        &self,
+        rows: &Rows,
+        row: usize,
+        number: u32,
+        belongs: impl Fn() -> bool,
+    ) -> u32 {
+        // SeqCst: tag and class are read next, which whoever puts the block into the row has written
+        // before.
+        rows.0[row].fetch_and(!(1 << Self::bit(number)), Ordering::SeqCst);
+        if belongs() { 1 + self.set(rows, row, number) } else { 1 }
+    }
+
+    /// The next section from `from` on, counted from the zone's first, that may have a block in that
+    /// row. `rows` finds a section's rows by the number of its first block.
+    pub(crate) fn next(
+        &self,
+        row: usize,
+        mut from: u64,
+        rows: impl Fn(u64) -> Option<&'m Rows>,
+        writes: &mut u32,
+    ) -> Option<(u64, u64)> {
+        let summary = self.summary(row);
+        let mut steps = 0;
+        while let Some(section) = summary.next(from, &mut steps) {
+            // Another zone may have the other blocks of a section.
+            let first = (section + self.first_section) << SECTION_BLOCKS_LOG;
+            let low = (self.span.start.get() >> 9).saturating_sub(first);
+            let high = ((self.span.end.get() >> 9) - first).min(SECTION_BLOCKS);
+            let mine = crate::block::bits::mask(low as u32, (high - low) as u32);
+            let look = || rows(first).map_or(0, |rows| rows.0[row].load(Ordering::SeqCst) & mine);
+            let word = look();
+            if word != 0 {
+                return Some((section, word));
+            }
+            *writes += summary.forget(section, || look() == 0);
+            from = section + 1;
+        }
+        None
+    }
+
+    /// The smallest class of that type from `class` on that some block may have, by a glance.
+    #[inline]
+    pub(crate) fn smallest(&self, migratetype: usize, class: u8) -> Option<u8> {
+        (class..=CLASSES).find(|&class| self.summary(row_of(migratetype, class)).has_any())
+    }
+
+    /// Whether a block of that number is in a row, and the summaries show it.
+    pub(crate) fn shows(&self, rows: &Rows, row: usize, number: u32) -> bool {
+        let section = (u64::from(number) >> SECTION_BLOCKS_LOG) - self.first_section;
+        rows.row(row) >> Self::bit(number) & 1 == 1 && self.summary(row).shows(section)
+    }
+
+    /// The number of the first block of a section that is counted from the zone's first.
+    pub(crate) const fn first_block(&self, section: u64) -> u64 {
+        (section + self.first_section) << SECTION_BLOCKS_LOG
+    }
+}

@@ -1,0 +1,108 @@
+//! Two levels above a row of words: which of them are not 0, so that the next one is found in a few
+//! steps however large the zone is.
+//!
+//! ```text
+//! any2    bit v = any[v] is not 0          1 bit for 4,096 words below
+//! any     bit w = word w is not 0          1 bit a word
+//! ```
+//!
+//! Nothing here is locked. A bit may be set for a word that is 0 by now, which costs whoever looks
+//! there one look; who finds it so clears the bit and looks at the word once more. Who makes a word
+//! other than 0 does that first and then looks at the bit. Both write one place and then read the
+//! other, sequentially consistently, so one of the two sees the other: no word with something in it
+//! is left without its bit once both are done.
+
+use crate::primitive::{AtomicU64, Ordering, Plain};
+
+/// See the module's documentation.
+#[derive(Clone, Copy)]
+pub(crate) struct Summary<'m> {
+    any: &'m [AtomicU64],
+    any2: &'m [AtomicU64],
+}
+
+/// Sets a bit unless it is set; returns how many writes that took.
+pub(crate) fn set_bit(word: &AtomicU64, bit: u64) -> u32 {
+    // SeqCst, both: what the bit stands for was written before; see the module's documentation.
+    if word.load(Ordering::SeqCst) >> bit & 1 == 1 {
+        return 0;
+    }
+    word.fetch_or(1 << bit, Ordering::SeqCst);
+    1
+}
+
+impl<'m> Summary<'m> {
+    /// How many words the two levels need above so many.
+    pub(crate) const fn sizes(words: u64) -> [usize; 2] {
+        let any = words.div_ceil(64);
+        [any as usize, any.div_ceil(64) as usize]
+    }
+
+    pub(crate) fn new(any: &'m [AtomicU64], any2: &'m [AtomicU64]) -> Self {
+        Self { any, any2 }
+    }
+
+    /// Word `w` is not 0 any more. Returns the writes that it took.
+    pub(crate) fn note(&self, w: u64) -> u32 {
+        let v = w / 64;
+        // The upper one too where the lower one is set: whoever set that may be stopped before.
+        set_bit(&self.any[v as usize], w % 64) + set_bit(&self.any2[v as usize / 64], v % 64)
+    }
+
+    /// Word `w` was seen to be 0; `is_empty` looks once more. Returns the writes that it took.
+    pub(crate) fn forget(&self, w: u64, is_empty: impl Fn() -> bool) -> u32 {
+        let (v, bit) = ((w / 64) as usize, 1 << (w % 64));
+        // SeqCst: the word is read next; see the module's documentation.
+        let old = self.any[v].fetch_and(!bit, Ordering::SeqCst);
+        if !is_empty() {
+            return 1 + self.note(w);
+        }
+        if old & !bit != 0 {
+            return 1;
+        }
+        self.any2[v / 64].fetch_and(!(1 << (v % 64)), Ordering::SeqCst);
+        // SeqCst: one level up.
+        match self.any[v].load(Ordering::SeqCst) {
+            0 => 2,
+            _ => 2 + set_bit(&self.any2[v / 64], v as u64 % 64),
+        }
+    }
+
+    /// The first word from `from` on that may be other than 0. Adds the steps it took.
+    #[inline]
+    pub(crate) fn next(&self, from: u64, steps: &mut u32) -> Option<u64> {
+        let mut v = (from / 64) as usize;
+        *steps += 1;
+        let rest = self.any.get(v)?.get() & (!0 << (from % 64));
+        if rest != 0 {
+            return Some(v as u64 * 64 + u64::from(rest.trailing_zeros()));
+        }
+        v += 1;
+        loop {
+            *steps += 1;
+            let rest = self.any2.get(v / 64)?.get() & (!0 << (v % 64));
+            if rest == 0 {
+                v = (v / 64 + 1) * 64;
+                continue;
+            }
+            v = v / 64 * 64 + rest.trailing_zeros() as usize;
+            *steps += 1;
+            match self.any.get(v)?.get() {
+                0 => v += 1,
+                word => return Some(v as u64 * 64 + u64::from(word.trailing_zeros())),
+            }
+        }
+    }
+
+    /// Whether any word may be other than 0.
+    pub(crate) fn has_any(&self) -> bool {
+        self.any2.iter().any(|word| word.get() != 0)
+    }
+
+    /// Whether the bits for that word are set.
+    pub(crate) fn shows(&self, w: u64) -> bool {
+        let v = w / 64;
+        self.any[v as usize].get() >> (w % 64) & 1 == 1
+            && self.any2[v as usize / 64].get() >> (v % 64) & 1 == 1
+    }
+}
