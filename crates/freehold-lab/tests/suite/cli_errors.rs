@@ -286,7 +286,7 @@ fn options_that_do_not_go_together() {
         .args(["replay", "--machine", "8G", "--memory", "8G"])
         .assert()
         .code(2)
-        .stderr(contains("--memory"));
+        .stderr(contains("--machine"));
     freehold()
         .args(["replay", "--zoneinfo", "no-such-file"])
         .assert()
