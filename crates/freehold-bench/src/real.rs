@@ -81,9 +81,7 @@ pub(crate) fn with_real<R>(
     run: impl FnOnce(&dyn RealMachine) -> R,
 ) -> Result<R, String> {
     Ok(match FreeholdOptions::of(spec.name()) {
-        Some(options) => {
-            run(&FreeholdMachine::with_options(options, cpus, frames, HostThreads::new())?)
-        }
+        Some(_) => run(&FreeholdMachine::new(cpus, frames, HostThreads::new())?),
         None => run(&ClassicMachine::new(spec.name(), cpus, frames)?),
     })
 }

@@ -322,11 +322,9 @@ fn pages() {
     let (read_only, single) = (host.pages(64, 1).unwrap(), freehold_host::freehold::Order::ZERO);
     if fine(vm.map_new(&frames, HostVm::SPACE, read_only.start, single, Access::Read)).is_some() {
         let at = vm.mmu().words(HostVm::SPACE, read_only.start).unwrap()[0].as_ptr();
+        let zeros = std::os::fd::AsRawFd::as_raw_fd(&*ZEROS);
         // SAFETY: the kernel says that it may not write there.
-        assert_eq!(
-            unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&*ZEROS), at.cast(), 8) },
-            -1
-        );
+        assert_eq!(unsafe { libc::read(zeros, at.cast(), 8) }, -1);
         vm.unmap(&frames, HostVm::SPACE, read_only).unwrap();
     }
     assert_eq!(host.free_frames(), before, "frames lost");

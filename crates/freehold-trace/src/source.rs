@@ -225,6 +225,15 @@ const MAGIC: usize = 4096;
 /// other tracepoints.
 const TEXT_HEAD: usize = 64 * 1024;
 
+/// How a stream that begins so is compressed.
+fn compression_of(head: &[u8]) -> Compression {
+    match head {
+        [0x1f, 0x8b, ..] => Compression::Gzip,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
+        _ => Compression::None,
+    }
+}
+
 /// Opens a source, decompresses it and finds out what it is. Also returns the length of the file, 0
 /// if unknown.
 pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
@@ -270,11 +279,7 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
         return Ok((opened, total));
     }
 
-    let compression = match raw.head.as_slice() {
-        [0x1f, 0x8b, ..] => Compression::Gzip,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
-        _ => Compression::None,
-    };
+    let compression = compression_of(&raw.head);
     let plain: Box<dyn Read + Send> = match compression {
         Compression::None => Box::new(raw),
         Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(raw)),

@@ -204,7 +204,7 @@ pub fn with_simulated<R>(
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, EngineError> {
     let ran = match freehold::Options::of(spec.name()) {
-        Some(options) => freehold::with_simulated(options, machine, run),
+        Some(_) => freehold::with_simulated(machine, run),
         None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
     };
     ran.map_err(|reason| spec.unbuildable(reason))
