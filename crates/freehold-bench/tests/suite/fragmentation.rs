@@ -419,7 +419,7 @@ fn mistakes_are_named() {
 /// At 80, 100 and 120 columns and without a terminal: no name and no number is broken.
 #[test]
 fn tables_fit_the_terminal() {
-    let engines = ["-e", "vanilla", "-e", "freehold,group=1", "--no-progress", "-w"];
+    let engines = ["-e", "vanilla", "-e", "pcp-buddy-fixed,-merge", "--no-progress", "-w"];
     let printed = |more: &[&str], columns: Option<u16>| {
         let mut command = command(&[&SMALL[..], &engines, more].concat());
         command.env_remove("COLUMNS");
