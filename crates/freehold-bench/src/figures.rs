@@ -100,8 +100,8 @@ impl Meter {
         self.part_of(machine, || work().map(|done| (done, frames)))
     }
 
-    /// The same where only the work itself knows how many frames there were: it says so beside what
-    /// it returns.
+    /// Measures a part of which only the work itself knows how many frames there were: it says so
+    /// beside what it returns.
     pub fn part_of<M: Machine, T, E>(
         &mut self,
         machine: &M,

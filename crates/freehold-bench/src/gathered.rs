@@ -68,7 +68,7 @@ impl Gathered {
         }
         if let Some((metric, latencies)) = figures.latencies {
             match &mut self.of(engine, metric).samples {
-                // The same bounds in every run.
+                // Histograms of all runs have the same bounds: nothing falls out.
                 Some(all) => all.add(latencies).unwrap_or_default(),
                 none => *none = Some(latencies),
             }

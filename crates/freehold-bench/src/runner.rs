@@ -214,9 +214,7 @@ fn build<'a>(
         #[cfg(not(feature = "peers"))]
         BenchEngine::Peer(peer) => Err(peer.needs().unwrap_or_default()),
         BenchEngine::Design(spec) => match FreeholdOptions::of(spec.name()) {
-            Some(options) => ready.with(
-                FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?,
-            ),
+            Some(_) => ready.with(FreeholdMachine::new(cpus, frames, host).map_err(unbuildable)?),
             None => {
                 ready.with(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?)
             }

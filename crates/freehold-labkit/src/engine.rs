@@ -274,8 +274,8 @@ impl Memory {
         self.unusable(&self.free_runs, order)
     }
 
-    /// The same by chunks as they lie on the engine's lists: what could be had without merging
-    /// anything, which is how the kernel's own index counts.
+    /// The unusable-free-space index by chunks as they lie on the engine's lists: what could be had
+    /// without merging anything, which is how the kernel's own index counts.
     #[must_use]
     pub fn unusable_index_of_lists(&self, order: Order) -> f64 {
         self.unusable(&self.free_chunks, order)

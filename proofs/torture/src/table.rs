@@ -41,7 +41,7 @@ fn one(rows: &[&Row], alone: bool, style: Style) -> String {
     header.extend(if alone {
         &[("locks", Room::Always), ("steps", Room::Always)][..]
     } else {
-        &[("waits", Room::Always)]
+        &[("waits", Room::Always)][..]
     });
     let cells = |row: &&Row| {
         let name = if row.owner { format!("{} (owner)", row.call) } else { row.call.to_owned() };

@@ -380,6 +380,7 @@ mod tests {
         let text = rows(
             &item,
             &["{6.18@zoneinfo/off:+} {6.18@zoneinfo/within} {6.18@trace/off:+} {6.18/work}".into()],
+            None,
         );
         assert_eq!(text.unwrap(), "-14.8 % yes - 1\n");
     }

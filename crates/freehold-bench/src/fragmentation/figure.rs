@@ -68,7 +68,7 @@ pub struct Figures {
     /// The share of free memory that cannot serve a request, by order, at the end; by frames free
     /// next to each other.
     pub unusable: Option<ByOrder>,
-    /// The same by chunks as they lie on the engine's lists, neighbours on different lists apart.
+    /// That share by chunks as they lie on the engine's lists, neighbours on different lists apart.
     pub unusable_lists: Option<ByOrder>,
     /// Times the zone lock was taken.
     pub zone_lock_acquisitions: Option<u64>,

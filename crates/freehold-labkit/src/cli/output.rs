@@ -44,7 +44,7 @@ pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "freehold: {text}");
 }
 
-/// The same of what has failed.
+/// Writes an error to standard error.
 pub fn error(what: impl Display) {
     complain(&format!("error: {what}"));
 }
