@@ -168,7 +168,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         this.fill_zonelists(nodes(config));
         for (zone, config) in this.zones.iter().zip(config.zones) {
             for range in config.memory {
-                this.populate(zone, *range, config.cma);
+                this.populate(zone, *range, config.cma, true);
             }
         }
         this.compute_watermarks(config);

@@ -17,15 +17,17 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::loom_tests::{
-    FRAMES, Small, both, cpu, exclude, machine, machine_of, model, model_within, request, roles,
-    settled, settled_of, small, spawn, strictly, take, together,
+    FRAMES, Small, both, cpu, exclude, machine, model, model_within, request, roles, settled,
+    settled_of, small, spawn, strictly, take, together,
 };
 use crate::block::map::LOOKS;
+use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Leases;
 use crate::primitive::under_loom::{Strict, set_alone};
 use crate::primitive::{AtomicU32, Ordering, Plain, acquire_fence};
-use crate::{FrameRange, Migratetype, Order, Pfn};
+use crate::transfer::refill::Want;
+use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 
@@ -33,18 +35,12 @@ fn free(fh: Small, c: u16, pfn: Pfn, order: u8) {
     fh.on(cpu(c)).free(pfn, Order::new(order).unwrap()).unwrap();
 }
 
-/// Group 1 looks at what was announced to it, then the zone does.
-fn collect(fh: Small) {
-    fh.hold(&fh.zones[0], 1).collect(4);
-    fh.hold(&fh.zones[0], 0).collect(4);
-}
-
-/// Whoever has the lock looks at a block, finds less than its list says, and files it anew.
+/// Somebody looks at the blocks that the board shows, and lowers the class of those with less.
 fn look(fh: Small) {
-    let _ = fh.hold(&fh.zones[0], 1).pick(MOVABLE, 0, false);
+    let _ = fh.pick(OUTSIDE, &fh.zones[0], Want::plain(0, MOVABLE), false, u32::MAX);
 }
 
-/// One block; word 0 is leased, all other words are in use, and the list says class 9 still.
+/// One block; word 0 is leased, all other words are in use, and the board says class 9 still.
 #[test]
 fn a_lease_ends_while_its_block_is_looked_at() {
     both(2, || {
@@ -76,7 +72,7 @@ fn a_frame_comes_back_into_a_word_whose_empty_lease_ends() {
     });
 }
 
-/// All of a block is in use, and its list does not know.
+/// All of a block is in use, and the board does not know.
 #[test]
 fn a_chunk_comes_back_while_its_block_is_looked_at_in_vain() {
     for order in [0, 1] {
@@ -89,186 +85,27 @@ fn a_chunk_comes_back_while_its_block_is_looked_at_in_vain() {
     }
 }
 
-#[test]
-fn two_words_come_back_while_what_was_announced_is_looked_at() {
-    strictly(Strict::Between, 2, || {
-        let fh = small(false);
-        let block = take(fh, 0, 9).get();
-        free(fh, 0, Pfn::new(block + 128), 0);
-        together::<()>(roles![
-            move || free(fh, 0, Pfn::new(block), 6),
-            move || free(fh, 1, Pfn::new(block + 64), 6),
-            move || _ = fh.hold(&fh.zones[0], 1).collect(4)
-        ]);
-        settled(fh, 512 - 129);
-    });
-}
-
 /// Two words are wanted, and the second one goes to somebody else, who looks at the block then.
 #[test]
 fn a_claim_comes_to_nothing_while_its_block_is_looked_at() {
     strictly(Strict::Between, 2, || {
         let fh = machine(false, 512);
         let frame = take(fh, 0, 0);
-        // Words 4 to 7, 1 and 2 go; 2 comes back, which is announced; 3 was never taken.
+        // Words 4 to 7, 1 and 2 go; 2 comes back; 3 was never taken.
         let [_, _, word] = [8, 6, 6].map(|order| take(fh, 0, order));
         fh.on(cpu(0)).flush().unwrap();
         assert_eq!(word.get() % 512, 128);
         free(fh, 1, word, 6);
         let index = fh.map.locate(frame.get()).unwrap();
         let got = together::<u64>(roles![
-            move || 128 * u64::from(fh.claim_words_at::<2>(index, 2)),
+            move || 128 * u64::from(fh.claim_words_at::<2>(OUTSIDE, index, 2)),
             move || {
-                let got = 64 * u64::from(fh.claim_words_at::<1>(index, 3));
-                fh.hold(&fh.zones[0], 1).collect(4);
+                let got = 64 * u64::from(fh.claim_words_at::<1>(OUTSIDE, index, 3));
+                look(fh);
                 got
             }
         ]);
         settled_of(fh, 512, 1 + 256 + 64 + got.iter().sum::<u64>());
-    });
-}
-
-/// A block goes to another group while a free tells that group of it: it is on one list.
-#[test]
-fn a_block_is_told_of_to_the_group_that_is_just_getting_it() {
-    both(2, || {
-        let fh = machine_of(false, 512, Some(1));
-        let (_, word) = (take(fh, 0, 0), take(fh, 0, 6));
-        fh.on(cpu(0)).flush().unwrap();
-        let got = together::<u64>(roles![
-            move || u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok()),
-            move || {
-                free(fh, 0, word, 6);
-                fh.hold(&fh.zones[0], 2).collect(4);
-                0
-            }
-        ]);
-        settled_of(fh, 512, 1 + got[0]);
-    });
-}
-
-/// The last frame of a block of `blocks` comes back, which group 1 is told of; an isolation that
-/// fails, since something else of them is in use, leaves that block whole and the zone's.
-fn told_of_a_block_of_the_zones(fh: Small, frame: Pfn, blocks: FrameRange) {
-    fh.free_word(None, frame.get() / 64, 1 << (frame.get() % 64), 1).unwrap();
-    assert!(blocks.contains(frame) && fh.alloc_contig_range(blocks, |_| false).is_err());
-}
-
-/// Three blocks: the first two whole and the zone's, of which the second still waits in the inbox
-/// of group 1; the third is in use. The first frames of the first two.
-fn two_whole_ones() -> (Small, Pfn, Pfn) {
-    let fh = machine(false, 1536);
-    let (first, frame, third) = (take(fh, 0, 9), take(fh, 0, 0), take(fh, 0, 9));
-    free(fh, 0, first, 9);
-    fh.recall(None);
-    while fh.hold(&fh.zones[0], 1).collect(4) {}
-    fh.give_wholes(&fh.zones[0], 1, 0);
-    let blocks = FrameRange::new(frame.pageblock(), 1024).unwrap();
-    assert!(blocks.contains(third));
-    told_of_a_block_of_the_zones(fh, frame, blocks);
-    (fh, first, frame.pageblock())
-}
-
-/// The first two are in use from now on, as a run.
-fn take_both(fh: Small, first: Pfn) {
-    assert_eq!(fh.take_run_of_blocks(0, &request(10), 0, u64::MAX), Some(first));
-}
-
-/// A block in use, marked as announced since long ago, is freed while who was told of it looks.
-#[test]
-fn a_block_is_freed_while_who_was_told_of_it_looks() {
-    both(2, || {
-        let (fh, first, second) = two_whole_ones();
-        take_both(fh, first);
-        let block = FrameRange::new(second, 512).unwrap();
-        together::<()>(roles![move || fh.free_checked_range(None, block).unwrap(), move || {
-            collect(fh)
-        }]);
-        settled_of(fh, 1536, 1024);
-    });
-}
-
-/// The same where it is only just being taken.
-#[test]
-fn a_block_is_taken_and_freed_while_who_was_told_of_it_looks() {
-    both(2, || {
-        let (fh, first, second) = two_whole_ones();
-        let block = FrameRange::new(second, 512).unwrap();
-        together::<()>(roles![
-            move || {
-                take_both(fh, first);
-                fh.free_checked_range(None, block).unwrap();
-            },
-            move || collect(fh)
-        ]);
-        settled_of(fh, 1536, 1024);
-    });
-}
-
-/// A block that still waits in an inbox is isolated while it is taken as part of a run: one of the
-/// two has it.
-#[test]
-fn a_block_that_waits_is_isolated_while_it_is_taken_as_part_of_a_run() {
-    both(2, || {
-        let (fh, _, second) = two_whole_ones();
-        let block = FrameRange::new(second, 512).unwrap();
-        let got = together::<u64>(roles![
-            move || 1024 * u64::from(fh.take_run_of_blocks(0, &request(10), 0, u64::MAX).is_some()),
-            move || 512 * u64::from(fh.alloc_contig_range(block, |_| false).is_ok())
-        ]);
-        assert!(got.contains(&0), "a block was handed out twice");
-        settled_of(fh, 1536, 512 + got[0] + got[1]);
-    });
-}
-
-/// A block that a CPU keeps goes back to its group while somebody tells of it: somebody looks at
-/// it.
-#[test]
-fn a_kept_block_goes_back_while_it_is_told_of() {
-    both(2, || {
-        let fh = small(false);
-        let block = take(fh, 0, 9);
-        free(fh, 0, block, 9);
-        let index = fh.map.locate(block.get()).unwrap();
-        together::<()>(roles![move || fh.on(cpu(0)).flush().unwrap(), move || fh.announce(index)]);
-        settled(fh, 0);
-    });
-}
-
-/// A second block is announced while the first one is taken out: the link between them is seen.
-#[test]
-fn a_block_is_announced_behind_another_one() {
-    model_within(3, || {
-        let fh = small(false);
-        let blocks = [0, 0].map(|_| take(fh, 0, 9));
-        let part = move |n: usize| fh.free_word(None, blocks[n].get() / 64, 1, 1).unwrap();
-        part(0);
-        together::<()>(roles![move || part(1), move || _ = fh.hold(&fh.zones[0], 1).collect(4)]);
-        settled(fh, 1022);
-        (0..2).for_each(|_| _ = take(fh, 0, 0));
-        settled(fh, 1024);
-    });
-}
-
-/// A block of the zone's that group 1 was told of is on its way to group 2, while what group 1 was
-/// told goes on to the zone: on no list and whole, it would be taken for one that was freed just
-/// now.
-#[test]
-fn a_block_goes_to_a_group_while_the_zone_is_told_of_it() {
-    model_within(2, || {
-        let fh = machine_of(false, FRAMES, Some(1));
-        let (frame, _other) = (take(fh, 0, 0), take(fh, 0, 9));
-        fh.on(cpu(0)).flush().unwrap();
-        told_of_a_block_of_the_zones(fh, frame, FrameRange::new(Pfn::new(1024), 1024).unwrap());
-        let got = together::<u64>(roles![
-            move || u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok()),
-            move || {
-                collect(fh);
-                0
-            }
-        ]);
-        assert_eq!(got[0], 1);
-        settled(fh, 512 + 1);
     });
 }
 
@@ -323,21 +160,19 @@ fn what_was_done_with_a_whole_block_is_passed_on_with_its_frames() {
         let fh = machine(false, 512);
         let frame = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
-        // Its group is told that the block is whole, and has not looked yet.
         free(fh, 1, frame, 0);
         let index = fh.map.locate(frame.get()).unwrap();
         let content = Arc::new(UnsafeCell::new(()));
         let again = content.clone();
         let splitter = spawn(move || {
-            let held = fh.hold(&fh.zones[0], 1);
-            held.collect(1);
-            if let Some(whole) = held.take_kept_whole() {
+            let zone = &fh.zones[0];
+            if let Some(whole) = fh.take_whole(OUTSIDE, zone, MOVABLE, AllocFlags::empty(), false) {
                 content.with_mut(|_| ());
-                held.split(whole, MOVABLE);
+                fh.split(OUTSIDE, whole, MOVABLE);
             }
         });
         let taker = spawn(move || {
-            if fh.claim_at(index, 0, 1) {
+            if fh.claim_at(OUTSIDE, index, 0, 1) {
                 again.with_mut(|_| ());
             }
         });
@@ -396,7 +231,7 @@ fn what_was_freed_is_passed_on_within_limits() {
         |fh, frame| free(fh, 1, frame, 0),
         |fh, frame| {
             let index = fh.map.locate(frame.get()).unwrap();
-            fh.claim_at(index, (frame.get() % 512) as usize, 1)
+            fh.claim_at(OUTSIDE, index, (frame.get() % 512) as usize, 1)
         },
     );
 }
@@ -413,7 +248,7 @@ fn a_word_is_passed_on() {
         |fh, word| free(fh, 1, word, 6),
         |fh, word| {
             let index = fh.map.locate(word.get()).unwrap();
-            fh.claim_words_at::<1>(index, (word.get() / 64 % 8) as usize)
+            fh.claim_words_at::<1>(OUTSIDE, index, (word.get() / 64 % 8) as usize)
         },
     );
 }

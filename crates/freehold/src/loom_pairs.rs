@@ -1,4 +1,4 @@
-//! Every pair of calls, run by loom at the same time on two CPUs, of one group and of two: nothing
+//! Every pair of calls, run by loom at the same time on two CPUs: nothing
 //! is handed out twice, and nothing is lost.
 //!
 //! The tests in [`loom_tests`](super::loom_tests) each have a history in mind. These have none: a
@@ -11,9 +11,7 @@ use std::boxed::Box;
 use std::string::String;
 use std::vec::Vec;
 
-use super::loom_tests::{
-    Small, cpu, machine_of, model_within, request, settled_of, take, together,
-};
+use super::loom_tests::{Small, cpu, machine, model_within, request, settled_of, take, together};
 use crate::{AllocFlags, FrameRange, FreeError, Order, Pfn};
 
 const FRAMES: u64 = 6 * 512;
@@ -141,9 +139,9 @@ const CALLS: &[Call] = &[
 ];
 
 /// Runs a pair in every schedule.
-fn pair(group: u16, first: &'static Call, second: &'static Call, preemptions: usize) {
+fn pair(first: &'static Call, second: &'static Call, preemptions: usize) {
     model_within(preemptions, move || {
-        let fh = machine_of(false, FRAMES, Some(group));
+        let fh = machine(false, FRAMES);
         // A block that is split, of which one frame stays in use.
         let kept = chunk(fh, 0, 0);
         let had = [(first.before)(fh, 0), (second.before)(fh, 1)];
@@ -163,8 +161,8 @@ fn pair(group: u16, first: &'static Call, second: &'static Call, preemptions: us
     });
 }
 
-/// Runs all pairs, or the one that is asked for, with so many CPUs in a group.
-fn pairs(group: u16) {
+/// Runs all pairs, or the one that is asked for, one after the other.
+fn pairs() {
     let preemptions = std::env::var("LOOM_PAIRS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let wanted = std::env::var("LOOM_PAIR").unwrap_or_default();
     let mut run = 0;
@@ -174,7 +172,7 @@ fn pairs(group: u16) {
             if wanted.is_empty() || wanted == name {
                 // Before, since a schedule that fails may end the process.
                 std::eprint!("{name}: ");
-                pair(group, first, second, preemptions);
+                pair(first, second, preemptions);
                 run += 1;
             }
         }
@@ -182,13 +180,7 @@ fn pairs(group: u16) {
     assert!(run > 0, "there is no pair '{wanted}'");
 }
 
-// Two tests, so that they run at the same time.
 #[test]
-fn loom_pairs_of_all_calls_in_one_group() {
-    pairs(2);
-}
-
-#[test]
-fn loom_pairs_of_all_calls_in_two_groups() {
-    pairs(1);
+fn loom_pairs_of_all_calls() {
+    pairs();
 }

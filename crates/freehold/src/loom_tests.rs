@@ -1,7 +1,7 @@
 //! Every interleaving of real calls on a real allocator, run by loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p freehold --lib --release loom_tests`.
 //!
-//! Two CPUs, two blocks, one group; nothing here is a copy of what it checks. Loom explores every
+//! Two CPUs, two blocks; nothing here is a copy of what it checks. Loom explores every
 //! schedule with at most
 //! [`PREEMPTIONS`] preemptions (`LOOM_MAX_PREEMPTIONS` sets another number) and every value that the orderings permit
 //! each load to see. After each execution nothing is lost, nothing is free twice, and the walk over
@@ -16,15 +16,18 @@ use std::vec::Vec;
 
 use loom::thread;
 
+use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::primitive::Ordering;
 use crate::primitive::under_loom::{Strict, fence, set_alone, set_strict};
+use crate::transfer::refill::Want;
 use crate::{
     AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform,
     Request, Watermarks, ZoneConfig,
 };
 
 const PREEMPTIONS: usize = 3;
+const MOVABLE: usize = Migratetype::Movable as usize;
 
 pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
     model_within(usize::MAX, f);
@@ -92,10 +95,6 @@ pub(super) fn small(barrier: bool) -> Small {
 }
 
 pub(super) fn machine(barrier: bool, frames: u64) -> Small {
-    machine_of(barrier, frames, None)
-}
-
-pub(super) fn machine_of(barrier: bool, frames: u64, group: Option<u16>) -> Small {
     let memory = [FrameRange::new(Pfn::new(1024), frames).unwrap()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
     let config = Config { extra_ranges: 1, ..Config::new(2, &zones) };
@@ -208,7 +207,7 @@ fn two_free_parts_of_a_block_taken_whole() {
 }
 
 #[test]
-fn a_block_freed_as_a_whole_while_its_group_is_drained() {
+fn a_block_freed_as_a_whole_while_all_is_drained() {
     model(|| {
         let fh = small(false);
         let block = take(fh, 0, 9);
@@ -220,7 +219,7 @@ fn a_block_freed_as_a_whole_while_its_group_is_drained() {
 }
 
 #[test]
-fn the_last_frame_comes_back_while_the_group_is_drained() {
+fn the_last_frame_comes_back_while_all_is_drained() {
     model(|| {
         let fh = small(false);
         let frame = take(fh, 0, 0);
@@ -343,7 +342,7 @@ fn an_owner_and_a_recall() {
                 // To be dropped, it would wait for the other one.
                 core::mem::forget(owner);
             },
-            move || assert!(fh.recall(None) < 2)
+            move || assert!(fh.recall(None, None) < 2)
         ]);
         settled(fh, 0);
     });
@@ -364,15 +363,6 @@ pub(super) fn exclude(under: fn(Small, &mut dyn FnMut())) {
 #[test]
 fn the_hotplug_lock_excludes() {
     exclude(|fh, touch| fh.with_hotplug_lock(touch));
-}
-
-#[test]
-fn the_lock_of_a_group_excludes() {
-    exclude(|fh, touch| {
-        let held = fh.hold(&fh.zones[0], 1);
-        touch();
-        drop(held);
-    });
 }
 
 #[test]
@@ -425,27 +415,6 @@ fn a_section_is_found_set_up() {
             }
         ]);
         settled(fh, 0);
-    });
-}
-
-/// Two frees announce a block at the same time, and its holder looks: it is in the inbox once, or
-/// its news are known.
-#[test]
-fn two_announcements_and_a_look() {
-    model(|| {
-        let fh = small(false);
-        let block = take(fh, 0, 9).get();
-        // Two words, so that nobody's bits are in anybody's way.
-        fh.on(cpu(0)).free(Pfn::new(block + 128), Order::ZERO).unwrap();
-        together::<()>(roles![
-            move || fh.on(cpu(0)).free(Pfn::new(block), Order::new(6).unwrap()).unwrap(),
-            move || fh.on(cpu(1)).free(Pfn::new(block + 64), Order::new(6).unwrap()).unwrap(),
-            move || {
-                fh.hold(&fh.zones[0], 1).collect(4);
-            }
-        ]);
-        settled(fh, 512 - 129);
-        assert_eq!(fh.on(cpu(0)).alloc(request(7)).map(|pfn| pfn.get() % 512), Ok(0));
     });
 }
 
@@ -618,7 +587,7 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
             },
             move || {
                 fh.on(cpu(1)).free(Pfn::new(block + 9), Order::ZERO).unwrap();
-                fh.hold(&fh.zones[0], 1).collect(4);
+                let _ = fh.pick(OUTSIDE, &fh.zones[0], Want::plain(0, MOVABLE), false, u32::MAX);
                 0
             }
         ]);
@@ -673,46 +642,14 @@ fn a_range_of_a_block_is_taken_while_that_goes() {
     });
 }
 
-/// A block of the zone's that waits in an inbox still is taken as part of a run, while the zone
-/// looks at what was announced.
-#[test]
-fn a_run_of_blocks_is_taken_while_one_is_looked_at() {
-    model_within(2, || {
-        let fh = machine(false, 1536);
-        let (first, frame, third) = (take(fh, 0, 9), take(fh, 0, 0), take(fh, 0, 9));
-        fh.on(cpu(0)).free(first, Order::PAGEBLOCK).unwrap();
-        fh.recall(None);
-        while fh.hold(&fh.zones[0], 1).collect(4) {}
-        fh.give_wholes(&fh.zones[0], 1, 0);
-        // The last frame of the second block comes back: the group is told. An isolation that
-        // fails, since the third is in use, leaves it whole and the zone's; what the group was told
-        // goes on to the zone.
-        fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
-        let two = FrameRange::new(frame.pageblock(), 1024).unwrap();
-        assert!(two.contains(third) && fh.alloc_contig_range(two, |_| false).is_err());
-        fh.hold(&fh.zones[0], 1).collect(4);
-        let got = together::<u64>(roles![
-            move || u64::from(fh.take_run_of_blocks(0, &request(10), 0, u64::MAX).is_some()),
-            move || {
-                fh.hold(&fh.zones[0], 0).collect(4);
-                0
-            }
-        ]);
-        assert_eq!(got[0], 1);
-        settled_of(fh, 1536, 1024 + 512);
-    });
-}
-
-/// The same while a request within limits finds a block of it that was its group's a moment ago.
+/// A run of blocks is taken while a request within limits finds a block of it.
 #[test]
 fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {
     model_within(2, || {
         let fh = small(false);
         let blocks: [Pfn; 2] = [0, 0].map(|_| take(fh, 0, 9));
         blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, Order::PAGEBLOCK).unwrap());
-        // Both are the group's.
-        fh.recall(None);
-        while fh.hold(&fh.zones[0], 1).collect(4) {}
+        fh.recall(None, None);
         let got = together::<u64>(roles![
             move || 1024 * u64::from(fh.on(cpu(0)).alloc(request(10)).is_ok()),
             move || {
@@ -720,6 +657,97 @@ fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {
                 8 * u64::from(fh.on(cpu(1)).alloc(limited).is_ok())
             }
         ]);
+        settled(fh, got.iter().sum());
+    });
+}
+
+/// A frame comes back while another CPU finds nothing in its block and lowers the class.
+#[test]
+fn a_free_beside_a_search_in_vain() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let chunks = [8, 7, 6, 5, 5].map(|order| take(fh, 0, order));
+        fh.on(cpu(0)).flush().unwrap();
+        let got = together::<u64>(roles![
+            move || {
+                fh.on(cpu(0)).free(chunks[4], Order::ZERO).unwrap();
+                0
+            },
+            move || u64::from(
+                fh.take_listed(OUTSIDE, &fh.zones[0], Want::plain(0, MOVABLE)).is_some()
+            )
+        ]);
+        settled_of(fh, 512, 511 + got[1]);
+    });
+}
+
+/// Both halves of a block come back at the same time: it becomes whole once, and is there to be had.
+#[test]
+fn a_block_becomes_whole_once() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let block = take(fh, 0, 9).get();
+        (2..8).for_each(|w| {
+            fh.on(cpu(0)).free(Pfn::new(block + w * 64), Order::new(6).unwrap()).unwrap()
+        });
+        together::<()>(roles![
+            move || fh.on(cpu(0)).free(Pfn::new(block), Order::new(6).unwrap()).unwrap(),
+            move || fh.on(cpu(1)).free(Pfn::new(block + 64), Order::new(6).unwrap()).unwrap()
+        ]);
+        settled_of(fh, 512, 0);
+        assert_eq!(fh.zones[0].wholes(), 1);
+    });
+}
+
+/// The last words of a block come back while another CPU takes a word of it.
+#[test]
+fn a_block_becomes_whole_while_a_word_of_it_is_taken() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let block = take(fh, 0, 9).get();
+        (1..8).for_each(|w| {
+            fh.on(cpu(0)).free(Pfn::new(block + w * 64), Order::new(6).unwrap()).unwrap()
+        });
+        let got = together::<u64>(roles![
+            move || {
+                fh.on(cpu(0)).free(Pfn::new(block), Order::new(6).unwrap()).unwrap();
+                0
+            },
+            move || 64
+                * u64::from(
+                    fh.take_reserved(OUTSIDE, &fh.zones[0], Want::plain(6, MOVABLE)).is_some()
+                )
+        ]);
+        assert_eq!(got[1], 64, "a request failed beside seven free words");
+        settled_of(fh, 512, 64);
+    });
+}
+
+/// Two want whole blocks, of which there is one.
+#[test]
+fn a_whole_block_goes_to_one_of_two() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let got =
+            together::<bool>(roles![move || fh.on(cpu(0)).alloc(request(9)).is_ok(), move || fh
+                .on(cpu(1))
+                .alloc(request(9))
+                .is_ok()]);
+        assert!(got[0] != got[1], "{got:?}");
+        settled_of(fh, 512, 512);
+    });
+}
+
+/// One wants both blocks as a run, the other one of them.
+#[test]
+fn a_run_and_a_block_of_it() {
+    model_within(2, || {
+        let fh = small(false);
+        let got = together::<u64>(roles![
+            move || 1024 * u64::from(fh.on(cpu(0)).alloc(request(10)).is_ok()),
+            move || 512 * u64::from(fh.on(cpu(1)).alloc(request(9)).is_ok())
+        ]);
+        assert_ne!(got.iter().sum::<u64>(), 0);
         settled(fh, got.iter().sum());
     });
 }

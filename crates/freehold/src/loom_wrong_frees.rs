@@ -8,11 +8,11 @@ use std::boxed::Box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::loom_tests::{
-    FRAMES, Small, cpu, machine, machine_of, model, model_within, request, roles, settled, small,
-    take, together,
+    FRAMES, Small, cpu, machine, model, model_within, request, roles, settled, small, take,
+    together,
 };
-use crate::transfer::refill::COLLECT;
-use crate::{AllocFlags, FrameRange, Order, Pfn};
+use crate::cpu::by::OUTSIDE;
+use crate::{FrameRange, Migratetype, Order, Pfn};
 
 /// Two frees of one frame at the same moment: one is refused, or told late; it is free once.
 #[test]
@@ -116,16 +116,17 @@ fn a_frame_is_freed_while_its_memory_comes() {
 #[test]
 fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
     model_within(2, || {
-        let fh = machine_of(false, 512, Some(1));
+        let fh = machine(false, 512);
         let frame = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
         let other = Pfn::new(frame.get() / 64 * 64 + 63);
         let got = together::<Option<Pfn>>(roles![
             move || fh.on(cpu(0)).alloc(request(0)).ok(),
-            // The other group adopts the block, whatever it would look at to choose one.
+            // The block gets another type.
             move || {
                 let index = fh.map.locate(frame.get())?;
-                fh.hold(&fh.zones[0], 1).pass_on(2, AllocFlags::empty(), |_| Some(index));
+                let tag = fh.map.head(index).tag.get();
+                fh.retype(OUTSIDE, index, tag, Migratetype::Unmovable as usize);
                 None
             },
             move || freed_and_taken(fh, other)
@@ -134,7 +135,7 @@ fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
     });
 }
 
-/// A free frame is freed while its holder makes its block whole: between its word being taken and
+/// A free frame is freed while its block is made whole: between its word being taken and
 /// the tag that says so nothing shows the frame, so that this is accepted. Where nobody allocates
 /// meanwhile it is told late, and the frame is there once; who allocates it at that moment has a
 /// frame that is free as well, which nothing can tell from a right free.
@@ -149,12 +150,11 @@ fn a_free_frame_is_freed_while_its_block_becomes_whole() {
             let fh = machine(false, 512);
             let first = take(fh, 0, 0);
             fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
-            // All of it is in its words, and its group has been told.
-            fh.on(cpu(0)).flush().unwrap();
+            // All of it is in its words: it becomes whole when its CPU goes on to another block.
             let other = Pfn::new(first.get() / 512 * 512 + 200);
             let got = together::<Option<Pfn>>(roles![
                 move || {
-                    while fh.hold(&fh.zones[0], 1).collect(COLLECT) {}
+                    fh.on(cpu(0)).flush().unwrap();
                     None
                 },
                 move || match allocates {
@@ -192,8 +192,8 @@ fn a_free_frame_is_freed_while_its_word_is_taken_in_vain() {
         let (index, other) = (fh.map.locate(block).unwrap(), Pfn::new(block + 130));
         // The first two words that are free as a whole are those of frames 128 to 255.
         let got = together::<Option<usize>>(roles![
-            move || fh.claim(index, 7),
-            move || fh.claim_at(index, 192, 1).then_some(192),
+            move || fh.claim(OUTSIDE, index, 7),
+            move || fh.claim_at(OUTSIDE, index, 192, 1).then_some(192),
             move || fh
                 .free_word(None, other.get() / 64, 1 << (other.get() % 64), 1)
                 .ok()

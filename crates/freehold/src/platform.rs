@@ -3,6 +3,7 @@
 
 #[cfg(feature = "debug-poison")]
 use crate::FrameRange;
+use crate::primitive::full_fence;
 use crate::{CpuId, Pfn};
 
 /// How much memory a zone is short of. Told through [`Platform::pressure`] when the level changes.
@@ -96,7 +97,11 @@ pub(crate) struct HostBarrier<'a, P>(pub(crate) &'a P);
 
 impl<P: Platform> Barrier for HostBarrier<'_, P> {
     fn heavy_barrier(&self) {
+        // The platform's makes other CPUs pass a barrier. That this CPU's own writes come before it,
+        // and its reads after it, on a machine that would do otherwise, is seen to here.
+        full_fence();
         self.0.heavy_barrier();
+        full_fence();
     }
     fn relax(&self) {
         self.0.relax();

@@ -107,6 +107,14 @@ pub(crate) fn release_fence() {
     under_loom::fence(Ordering::Release);
 }
 
+/// Keeps everything before it before everything after it.
+pub(crate) fn full_fence() {
+    #[cfg(not(loom))]
+    core::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    under_loom::fence(Ordering::SeqCst);
+}
+
 /// The owner's side of an asymmetric barrier: keeps the compiler from moving a later load before an
 /// earlier store. The other side, [`Platform::heavy_barrier`](crate::Platform::heavy_barrier),
 /// makes this CPU's hardware do the same.

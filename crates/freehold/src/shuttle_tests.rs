@@ -1,7 +1,7 @@
 //! Random schedules of the whole allocator, run by shuttle:
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p freehold --lib --release shuttle_tests`.
 //!
-//! Loom runs every schedule of two calls on two CPUs; here four CPUs in two groups and one more
+//! Loom runs every schedule of two calls on two CPUs; here four CPUs and one more
 //! thread do sixteen random calls each on three blocks, and a scheduler that is good at finding
 //! rare orders of events (probabilistic concurrency testing) picks who goes on at each access to an
 //! atomic. What the machine may reorder is loom's business: shuttle shows every access in one

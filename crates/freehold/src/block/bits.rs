@@ -59,13 +59,43 @@ impl Lanes {
     }
 }
 
-/// Which of these starts of runs of `2^order` bits to take, at least one and `order` at most 5: the
-/// lowest one that is not half of a run twice as long, or the lowest.
+/// Of these starts of runs of `2^order` bits, `order` at most 5, those that are no half of a run
+/// twice as long.
 #[inline(always)]
-pub(crate) const fn best_start(starts: u64, order: u32) -> u32 {
+const fn lone(starts: u64, order: u32) -> u64 {
     let lower = starts & starts >> (1 << order) & ALIGNED[order as usize + 1];
-    let lone = starts & !(lower | lower << (1 << order));
-    if lone != 0 { lone.trailing_zeros() } else { starts.trailing_zeros() }
+    starts & !(lower | lower << (1 << order))
+}
+
+/// Which of these starts of runs of `2^order` bits to take, `order` at most 5: the lowest one that
+/// is not half of a run twice as long, or the lowest where larger runs may be broken up; `None` where
+/// none of them may.
+#[inline(always)]
+pub(crate) const fn best_start(starts: u64, order: u32, breakable: u64) -> Option<u32> {
+    let lone = lone(starts, order);
+    let fitting = if lone != 0 { lone } else { starts & breakable };
+    if fitting != 0 { Some(fitting.trailing_zeros()) } else { None }
+}
+
+/// The smallest maximal run of at least `2^order` set bits, as a mask and its order; none where there
+/// is no such run.
+pub(crate) fn smallest_run(word: u64, order: u32) -> Option<(u64, u32)> {
+    for order in order..6 {
+        let lone = lone(runs(word, order), order);
+        if lone != 0 {
+            return Some((mask(lone.trailing_zeros(), 1 << order), order));
+        }
+    }
+    (word == !0).then_some((!0, 6))
+}
+
+/// The order from which on single frames do not break up a run unasked: eight bits in a row.
+pub(crate) const KEPT_ORDER: u32 = 3;
+
+/// The bits that lie in aligned runs of eight set ones.
+#[inline(always)]
+pub(crate) const fn in_kept_runs(word: u64) -> u64 {
+    runs(word, KEPT_ORDER) * 0xff
 }
 
 /// A word with `len` bits set from `start` on; `start + len` is at most 64.
@@ -184,10 +214,23 @@ mod tests {
     #[test]
     fn the_start_taken_is_of_a_lone_run_if_there_is_one() {
         // Frames 0 to 3 and 6 are free: of the single ones 6, of the pairs none is alone.
-        assert_eq!(best_start(runs(0b100_1111, 0), 0), 6);
-        assert_eq!(best_start(runs(0b100_1111, 1), 1), 0);
-        assert_eq!(best_start(runs(0b11_1111, 1), 1), 4);
-        assert_eq!(best_start(1 << 32, 5), 32);
+        assert_eq!(best_start(runs(0b100_1111, 0), 0, 0), Some(6));
+        assert_eq!(best_start(runs(0b100_1111, 1), 1, 0), None);
+        assert_eq!(best_start(runs(0b100_1111, 1), 1, 0b1100), Some(2));
+        assert_eq!(best_start(runs(0b11_1111, 1), 1, 0), Some(4));
+        assert_eq!(best_start(1 << 32, 5, 0), Some(32));
+    }
+
+    #[test]
+    fn the_smallest_run_is_broken_and_what_is_kept_is_in_runs_of_eight() {
+        let word = 0xff00_ffff_0000_0c01;
+        assert_eq!(smallest_run(word, 0), Some((1, 0)));
+        assert_eq!(smallest_run(word, 1), Some((0xc00, 1)));
+        assert_eq!(smallest_run(word, 2), Some((0xff << 56, 3)));
+        assert_eq!(smallest_run(word, 4), Some((0xffff << 32, 4)));
+        assert_eq!(smallest_run(word, 5), None);
+        assert_eq!(smallest_run(!0, 0), Some((!0, 6)));
+        assert_eq!(in_kept_runs(word), 0xff00_ffff_0000_0000);
     }
 
     #[test]

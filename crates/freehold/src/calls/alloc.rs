@@ -48,8 +48,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// the block in use.
     #[inline]
     fn frame_nearby(&self, migratetype: usize) -> Option<Pfn> {
-        let found =
-            self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype));
+        let found = self
+            .next_frame(migratetype)
+            .or_else(|| self.fh.hinted_frame(self.cpu, migratetype))
+            .or_else(|| self.break_in_hand(migratetype, 0, true).map(Pfn::new));
         let found =
             found.or_else(|| self.take_of_block_in_use_at_home(Want::plain(0, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][0].add(1);
@@ -63,6 +65,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let found = self
             .next_run(migratetype, order)
             .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order))
+            .or_else(|| self.break_in_hand(migratetype, order, true).map(Pfn::new))
             .or_else(|| self.take_of_block_in_use_at_home(Want::plain(order, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(found)
@@ -162,7 +165,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // last resort. Frames of another type come before others are asked for theirs, which would
         // interrupt all CPUs for each of them.
         let all = [Stage::Normal, Stage::Reserve, Stage::Fallback, Stage::Mix, Stage::LastResort];
-        if let Some(pfn) = self.try_stages(request, &all[..4]) {
+        let found = self
+            .try_stages(request, &all[..1])
+            .or_else(|| self.break_unasked(request))
+            .or_else(|| self.try_stages(request, &all[1..4]));
+        if let Some(pfn) = found {
             return Ok(pfn);
         }
         if request.flags.contains(AllocFlags::NO_LOCK) {
@@ -173,7 +180,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         for _ in 0..RECALLS {
             // What is in hand for other purposes, here and elsewhere.
             self.give_back_all();
-            let asked = self.outside(|| self.fh.recall(Some(self.id)));
+            let asked = self.outside(|| self.fh.recall(Some(self.id), Some(request.order)));
             self.cpu.counters.recalls.add(u64::from(asked != 0));
             if !self.cpu.online.get() {
                 // It went offline meanwhile: it may not lease anything.
@@ -187,6 +194,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
         }
         Err(AllocError::NoMemory { order: request.order })
+    }
+
+    /// A run in hand is broken up where the board had nothing.
+    fn break_unasked(&self, request: &Request) -> Option<Pfn> {
+        let order = u32::from(request.order.get());
+        if order >= 6 || request.node.is_some() {
+            return None;
+        }
+        let mut types =
+            self.types(self.cpu.home_zone.get() as usize, request).into_iter().flatten();
+        types.find_map(|migratetype| self.break_in_hand(migratetype, order, false)).map(Pfn::new)
     }
 
     fn try_stages(&self, request: &Request, stages: &[Stage]) -> Option<Pfn> {
@@ -233,26 +251,22 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
     }
 
-    /// From another lease of that type.
+    /// From another lease of that type: of what lies in no larger run.
     #[inline]
     fn next_frame(&self, migratetype: usize) -> Option<Pfn> {
         let leases = &self.cpu.leases;
-        loop {
-            let ready = leases.ready(Purpose::Frames, migratetype);
-            if ready == 0 {
-                leases.set_current(Purpose::Frames, migratetype, SLOTS);
-                return None;
-            }
-            let slot = ready.trailing_zeros() as usize;
+        for slot in bits::each(u64::from(leases.ready(Purpose::Frames, migratetype))) {
+            let slot = slot as usize;
             if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
-                leases.set_empty(slot);
                 continue;
             }
-            leases.set_current(Purpose::Frames, migratetype, slot);
             if let Some(pfn) = self.take(slot, 0) {
+                leases.set_current(Purpose::Frames, migratetype, slot);
                 return Some(Pfn::new(pfn));
             }
         }
+        leases.set_current(Purpose::Frames, migratetype, SLOTS);
+        None
     }
 
     /// From a lease for runs of that type: from what is in hand, before any word that has nothing

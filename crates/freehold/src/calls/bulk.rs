@@ -169,6 +169,27 @@ fn write_out(base: u64, mask: u64, out: &mut [Pfn]) -> (u64, usize) {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
+    /// A bulk allocation that may not wait, while the CPU's state is not to be had.
+    #[cold]
+    pub(crate) fn alloc_bulk_unseen(
+        &self,
+        cpu: crate::CpuId,
+        request: &Request,
+        out: &mut [Pfn],
+    ) -> Result<usize, AllocError> {
+        if request.order != Order::ZERO {
+            return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
+        }
+        for done in 0..out.len() {
+            match self.alloc_unseen(cpu, request) {
+                Ok(pfn) => out[done] = pfn,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            }
+        }
+        Ok(out.len())
+    }
+
     /// Single frames in any order: neighbours in the slice that share a word go together.
     pub(crate) fn free_frames(
         &self,

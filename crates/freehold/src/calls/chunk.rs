@@ -27,8 +27,8 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// Allocates one chunk.
     ///
     /// From what the CPU has in hand in some 25 instructions, for orders up to 5, and some 55
-    /// for order 9; otherwise the next word or block, which takes its group's lock for a
-    /// bounded amount of work; before failing, every CPU is asked.
+    /// for order 9; otherwise the next word or block, by the zone's board; before failing, every CPU
+    /// that could help is asked.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ impl<P: Platform> Inside<'_, '_, P> {
         if lease.key() != key {
             return None;
         }
-        let there = (lease.mask() | self.fh.map.line(index).word(w)) & frames;
+        let there = (lease.all() | self.fh.map.line(index).word(w)) & frames;
         if there != 0 {
             return Some(Err(self.fh.is_free(index, w, there)));
         }
@@ -51,7 +51,7 @@ impl<P: Platform> Inside<'_, '_, P> {
             return None;
         }
         self.fh.poisoned_word(key, frames);
-        lease.set_mask(lease.mask() | frames);
+        lease.add(frames);
         self.cpu.leases.set_ready(slot);
         Some(Ok(()))
     }
@@ -70,7 +70,7 @@ impl<P: Platform> Inside<'_, '_, P> {
             return false;
         }
         self.fh.poisoned_word(self.fh.map.base(index) / 64 + w as u64, frames);
-        self.lease(index, w, tag, (Purpose::Frames, tag.migratetype()), frames).is_some()
+        self.lease(index, w, tag, (Purpose::Frames, tag.migratetype()), (frames, None)).is_some()
     }
 }
 
@@ -223,7 +223,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // Its own hand, whatever the lease says.
             let key = u64::from(head.number) * WORDS as u64 + w as u64;
             let lease = inside.cpu.leases.slot(Leases::slot_of(key));
-            free |= if lease.key() == key { lease.mask() } else { 0 };
+            free |= if lease.key() == key { lease.all() } else { 0 };
         }
         if free & frames == 0 { Ok(()) } else { Err(self.is_free(index, w, free & frames)) }
     }

@@ -124,7 +124,12 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     /// See [`AllocError`]; only where not a single frame was allocated.
     #[inline]
     pub fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.enter(request.flags)?.alloc_bulk(&request, out)
+        match self.enter(request.flags) {
+            Ok(inside) => inside.alloc_bulk(&request, out),
+            // Somebody else is inside, whom this caller may have interrupted.
+            Err(AllocError::WouldBlock) => self.fh.alloc_bulk_unseen(self.id, &request, out),
+            Err(error) => Err(error),
+        }
     }
 
     /// Frees single frames, in any order, each run that shares a word with one step. Never waits.
@@ -141,9 +146,8 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
         }
     }
 
-    /// The periodic work of this CPU, about once a second: leases that were not used go back, what
-    /// frees have announced is looked at, and a CPU or group that allocated nothing since the last
-    /// tick gives back everything.
+    /// The periodic work of this CPU, about once a second: leases that were not used go back, and
+    /// a CPU that allocated nothing since the last tick gives back everything.
     ///
     /// # Errors
     ///

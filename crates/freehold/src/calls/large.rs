@@ -33,7 +33,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 return Err(AllocError::WouldBlock);
             }
             if round == 0 {
-                self.outside(|| self.fh.recall(None));
+                self.outside(|| self.fh.recall(None, None));
             }
         }
         Err(AllocError::NoMemory { order: request.order })

@@ -87,7 +87,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if request.flags.contains(AllocFlags::NO_LOCK) {
                 self.give_back_all();
             } else {
-                self.outside(|| self.fh.recall(None));
+                self.outside(|| self.fh.recall(None, None));
             }
             fetched = true;
         }

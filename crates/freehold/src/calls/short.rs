@@ -75,10 +75,7 @@ impl CpuState<'_> {
         let lease = self.leases.current(Purpose::Runs, migratetype);
         let mask = lease.mask();
         let starts = bits::runs(mask & !lease.word(), order);
-        if starts == 0 {
-            return None;
-        }
-        let start = bits::best_start(starts, order);
+        let start = bits::best_start(starts, order, lease.breakable())?;
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
@@ -105,12 +102,12 @@ impl CpuState<'_> {
         }
         let mask = lease.mask();
         if mask == 0 && !self.may_keep(slot, frames)
-            || (mask | lease.word()) & frames != 0
+            || (mask | lease.spare() | lease.word()) & frames != 0
             || cfg!(feature = "debug-poison")
         {
             return InHand::No;
         }
-        lease.set_mask(mask | frames);
+        lease.add(frames);
         self.counters.local_frees.add(1);
         InHand::Yes
     }

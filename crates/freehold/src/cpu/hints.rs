@@ -3,12 +3,9 @@
 //!
 //! Only hints: the frames are in their word, visible to everybody, and may be gone. Without them a
 //! random free and the next allocation would each lease a word for one frame or run, or look for
-//! whole words, the latter under its group's lock.
+//! whole words on the board.
 //!
-//! Hints are left to any block of the home zone. One whose block the zone holds when it is looked
-//! at is passed over: the zone counts what is free there and keeps its min mark. (Hints into the
-//! own group's blocks alone cost an eighth to a quarter more holds of group locks in aging on 96
-//! CPUs and more, and up to .025 of free memory as order 9.)
+//! Hints are left to any block of the home zone.
 
 use crate::block::{FRAMES, NONE};
 use crate::primitive::{AtomicU32, AtomicU64, Plain};
@@ -17,7 +14,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Plain};
 /// is forgotten. Powers of two.
 ///
 /// More make mixed orders cheaper, and cost contiguity: what is freed is taken again before the
-/// lists are asked which block fits best. Eight of each order and type take a sixth more
+/// board is asked which block fits best. Eight of each order and type take a sixth more
 /// instructions for mixed orders. 64 single frames of each type, where now those of another type
 /// are forgotten on the way, leave up to 5 % less of free memory in whole blocks after long aging.
 const FRAMES_KEPT: usize = 64;

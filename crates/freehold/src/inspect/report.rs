@@ -36,7 +36,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
         let state = self.cpu_state(cpu)?;
         let leased: u64 = (0..crate::cpu::lease::SLOTS)
-            .map(|slot| u64::from(state.leases.slot(slot).mask().count_ones()))
+            .map(|slot| u64::from(state.leases.slot(slot).all().count_ones()))
             .sum();
         let kept = state.kept.iter().filter(|kept| kept.get() != crate::block::NONE).count() as u64;
         Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))

@@ -20,6 +20,7 @@ use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_KEY, SLOTS};
+use crate::platform::Barrier;
 use crate::primitive::Plain;
 use crate::zone::Zone;
 use crate::zone::board::row_of;
@@ -78,7 +79,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         if owned {
-            self.platform.heavy_barrier();
+            self.barrier().heavy_barrier();
         }
         self.cpus.iter().for_each(|cpu| cpu.door.await_owner(|| self.platform.relax()));
         let result = self.walk();
@@ -146,7 +147,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for slot in 0..SLOTS {
             let lease = cpu.leases.slot(slot);
             if lease.key() == NO_KEY {
-                expect(number as u64, "a slot not in use has frames", lease.mask(), 0)?;
+                expect(number as u64, "a slot not in use has frames", lease.all(), 0)?;
                 continue;
             }
             held |= 1 << slot;
@@ -159,7 +160,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let named = u64::from(self.map.head(index).lease(w));
                 expect(pfn, "a slot is ready whose word is not leased", named, number as u64 + 1)?;
             }
-            if lease.mask() != 0 {
+            expect(pfn, "frames in hand twice", lease.mask() & lease.spare(), 0)?;
+            if lease.all() != 0 {
                 expect(pfn, "frames in a hand that nobody would look for", u64::from(ready), 1)?;
             }
         }

@@ -143,8 +143,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// lie within `limits`: any number, in any zone (those of node 0 first).
     ///
     /// First where nothing has to be moved; then where only movable and CMA blocks are in the way.
-    /// Looks at each candidate once and tries at most 32 of them, so it may fail where a longer
-    /// search would not.
+    /// Each frame that is in the way and does not move is asked for once.
     ///
     /// # Errors
     ///
@@ -181,7 +180,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(AllocError::ZeroLength);
         }
         // What CPUs have in hand may be all that is missing.
-        self.recall(None);
+        self.recall(None, None);
         self.find_contig(count, align, limits, None)
     }
 
@@ -193,14 +192,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         mut migrate: Option<&mut dyn FnMut(FrameRange) -> bool>,
     ) -> Result<FrameRange, AllocError> {
         let moving = migrate.is_some();
-        let mut tries = 0;
         for z in self.zonelist(0, None) {
             let zone = &self.zones[z];
             let step = align.frames();
             let low = zone.span.start.max(limits.start).get();
             let end = zone.span.end.min(limits.end).get();
             let Some(mut start) = low.checked_next_multiple_of(step) else { continue };
-            while start.checked_add(count).is_some_and(|last| last <= end) && tries < 32 {
+            while start.checked_add(count).is_some_and(|last| last <= end) {
                 let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
                 match self.obstacle(range, moving) {
                     Some(behind) => {
@@ -210,14 +208,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         start = there.next_multiple_of(step);
                         continue;
                     }
-                    None => tries += 1,
+                    None => {}
                 }
                 let move_away = |used| migrate.as_mut().is_some_and(|migrate| migrate(used));
-                if self.alloc_contig_range(range, move_away).is_ok() {
-                    return Ok(range);
-                }
-                let next = (start + count).next_multiple_of(step);
-                start = next;
+                start = match self.alloc_contig_range(range, move_away) {
+                    Ok(()) => return Ok(range),
+                    // Nothing that contains that frame can work.
+                    Err(AllocError::Busy { pfn }) => (pfn.get() + 1).next_multiple_of(step),
+                    Err(_) => (start + count).next_multiple_of(step),
+                };
             }
         }
         Err(AllocError::NoMemory {

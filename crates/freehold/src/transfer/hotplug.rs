@@ -153,7 +153,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let isolated = self.isolate_ends(range)?;
-            if !self.populate(&self.zones[z], range, &[]) {
+            if !self.populate(&self.zones[z], range, &[], false) {
                 return Err(HotplugError::NoRoom);
             }
             drop(isolated);

@@ -19,13 +19,15 @@ use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, NO_KEY, Purpose};
+use crate::primitive::Plain;
 use crate::transfer::refill::Want;
 use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
     /// the slot, where there is at least a frame in hand. `freed` are frames of that word that this
-    /// CPU is freeing: they go into the hand.
+    /// CPU is freeing: they go into the hand. Where the board was asked for a run of `order` the
+    /// smallest that will do may be used up.
     ///
     /// # Errors
     ///
@@ -38,7 +40,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         w: usize,
         tag: Tag,
         (purpose, migratetype): (Purpose, usize),
-        freed: u64,
+        (freed, order): (u64, Option<u32>),
     ) -> Option<usize> {
         let (fh, leases) = (self.fh, &self.cpu.leases);
         let (head, line) = (fh.map.head(index), fh.map.line(index));
@@ -68,7 +70,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
-        leases.open(slot, key, (index.get(), w, line.cell(w)), (purpose, migratetype), got | freed);
+        let (all, place) = (got | freed, (index.get(), w, line.cell(w)));
+        let breakable = self.breakable(all, order, tag.zone());
+        leases.open(slot, key, place, (purpose, migratetype), all, breakable);
         Some(slot)
     }
 
@@ -82,9 +86,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let got = self.fh.map.line(index).take_word(w);
         let tag = self.fh.map.head(index).tag.get();
         self.fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
-        let strays = lease.mask() & got;
+        let strays = lease.all() & got;
         self.fh.report_late(index, w, strays);
-        lease.set_mask(lease.mask() | got);
+        lease.add_all(got & !strays);
         self.cpu.leases.set_ready(slot);
         (lease.mask() != 0).then_some(slot)
     }
@@ -96,7 +100,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let ours = head.lease(w) == me || head.change_lease(w, me | EMPTY, me);
         if !ours {
             // Taken over while it was empty, or the block has become whole meanwhile.
-            debug_assert_eq!(self.cpu.leases.slot(slot).mask(), 0);
+            debug_assert_eq!(self.cpu.leases.slot(slot).all(), 0);
             self.cpu.leases.close(slot);
         }
         ours
@@ -127,7 +131,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let lease = leases.slot(slot);
         let (raw, w) = lease.place();
         let Some(index) = fh.map.index(raw) else { return };
-        let (head, line, mask) = (fh.map.head(index), fh.map.line(index), lease.mask());
+        let (head, line, mask) = (fh.map.head(index), fh.map.line(index), lease.all());
         if mask != 0 {
             fh.put_in_word(self.by(), index, w, mask);
         }
@@ -142,6 +146,40 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // Not only what was in hand: nothing of a leased word counts for the board.
         let now = line.word_after_class(w);
         fh.raise_by(self.by(), index, now, now);
+    }
+
+    /// What of these frames may be broken up, after the board was asked for a run of that order, or
+    /// was not.
+    fn breakable(&self, frames: u64, order: Option<u32>, zone: usize) -> u64 {
+        if self.fh.zones[zone].is_roomy() {
+            return !0;
+        }
+        order.and_then(|order| bits::smallest_run(frames, order)).map_or(0, |(run, _)| run)
+    }
+
+    /// A run of that order (0 to 5) out of a larger one in hand, the smallest that there is: if the
+    /// board has no smaller one, or it is not to be asked.
+    pub(crate) fn break_in_hand(&self, migratetype: usize, order: u32, ask: bool) -> Option<u64> {
+        let purpose = if order == 0 { Purpose::Frames } else { Purpose::Runs };
+        let leases = &self.cpu.leases;
+        let slots = bits::each(u64::from(leases.ready(purpose, migratetype)));
+        let run = |slot: u32| {
+            let lease = leases.slot(slot as usize);
+            let (run, size) = bits::smallest_run(lease.all() & !lease.word(), order)?;
+            Some((size, slot as usize, run))
+        };
+        let (size, slot, run) = slots.filter_map(run).min()?;
+        let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        let smaller = || zone.board.smallest(migratetype, order as u8 + 1);
+        if ask && !zone.is_roomy() && smaller().is_some_and(|class| u32::from(class) <= size) {
+            // Nor is it of use in hand, where it keeps its block from becoming whole.
+            self.end_lease(slot);
+            return None;
+        }
+        leases.slot(slot).break_up(run);
+        let pfn = self.take(slot, order)?;
+        leases.set_current(purpose, migratetype, slot);
+        Some(pfn)
     }
 
     /// Ends all leases but those in `keep`.
@@ -161,6 +199,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (head, line) = (fh.map.head(index), fh.map.line(index));
         if line.word(w) != 0 {
             return self.revive(slot, index, w).is_some();
+        }
+        if lease.spare() != 0 {
+            // Kept: for who has asked.
+            return false;
         }
         self.cpu.leases.set_empty(slot);
         if head.lease(w) == self.lease_name() {
@@ -192,7 +234,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // Others may take a word meanwhile, but each time that is one chance less.
         for _ in 0..WORDS {
             let w = self.best_word(index, want)?;
-            let Some(slot) = self.lease(index, w, tag, kind, 0) else { continue };
+            let Some(slot) = self.lease(index, w, tag, kind, (0, Some(want.order))) else {
+                continue;
+            };
             self.fh.fold_home(self.cpu, tag.migratetype());
             let Some(pfn) = self.take(slot, want.order) else { continue };
             // Where it had the word for something else, with nothing left in hand, the next request
@@ -248,11 +292,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             lease.set_mask(mask);
             self.report_strays_of(slot, strays);
         }
-        let starts = bits::runs(mask, order);
-        if starts == 0 {
-            return None;
-        }
-        let start = bits::best_start(starts, order);
+        let breakable = if order == 0 { !0 } else { lease.breakable() };
+        let start = bits::best_start(bits::runs(mask, order), order, breakable)?;
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         Some(lease.key() * 64 + u64::from(start))
     }
@@ -313,7 +354,10 @@ mod tests {
         let (head, line) = (fh.map.head(index), fh.map.line(index));
         let id = CpuId::new(1);
         let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
-        assert_eq!(inside.lease(index, w, head.tag.get(), (Purpose::Frames, 1), freed), None);
+        assert_eq!(
+            inside.lease(index, w, head.tag.get(), (Purpose::Frames, 1), (freed, None)),
+            None
+        );
         assert_eq!(inside.cpu.leases.held(), 0);
         (head.lease(w), line.word(w))
     }

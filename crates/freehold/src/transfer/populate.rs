@@ -14,23 +14,18 @@ use crate::{FrameRange, Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Makes a piece of memory free and the zone's. It must not be present yet. Under the hotplug
-    /// lock, or before anyone else knows this allocator. `false` where a section or a range slot is
+    /// lock, or `at_start`, before anyone else knows this allocator. `false` where a section or a range slot is
     /// missing; nothing has changed then.
     pub(crate) fn populate(
         &self,
         zone: &'m Zone<'m>,
         range: FrameRange,
         cma: &[FrameRange],
+        at_start: bool,
     ) -> bool {
         let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
-        let sections = || (first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS);
-        // Room for every section, whether it is set up now or when it is used.
-        let planned = self.planned_sections();
-        let has_room =
-            |s: u64| self.has_memory(s) || self.map.locate_block(s * SECTION_BLOCKS).is_some();
-        let missing = sections().filter(|&s| !has_room(s)).count() as u64;
-        let room = u64::from(self.map.blocks.room());
-        if planned + missing > room || !self.note_range(zone, range) {
+        // At the start the configuration was counted through: there is room for all of it.
+        if !at_start && !self.has_room_for(first, last) || !self.note_range(zone, range) {
             return false;
         }
         let mut number = first;
@@ -58,6 +53,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
             number += 1;
         }
         true
+    }
+
+    /// Whether there is room for the sections of these blocks, set up now or when they are used.
+    fn has_room_for(&self, first: u64, last: u64) -> bool {
+        let has_room =
+            |s: u64| self.has_memory(s) || self.map.locate_block(s * SECTION_BLOCKS).is_some();
+        let sections = (first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS);
+        let missing = sections.filter(|&s| !has_room(s)).count() as u64;
+        self.planned_sections() + missing <= u64::from(self.map.blocks.room())
     }
 
     /// Sections that have memory, set up or not.

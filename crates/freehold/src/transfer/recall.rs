@@ -10,11 +10,13 @@
 //! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot yet,
 //! is nowhere but in its door.
 
-use crate::block::NONE;
+use crate::block::{NONE, bits};
 use crate::cpu::inside::Inside;
+use crate::cpu::lease::{NO_KEY, SLOTS};
 use crate::cpu::state::CpuState;
+use crate::platform::Barrier;
 use crate::primitive::{Plain, acquire_fence};
-use crate::{CpuId, Freehold, Platform};
+use crate::{CpuId, Freehold, Order, Platform};
 
 /// Frees of a CPU that was asked which lease nothing: otherwise the next one takes in hand again
 /// what has just come back, before the asker has looked.
@@ -26,14 +28,29 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Ends the leases of all CPUs but `but`, and takes the whole blocks that they keep, as far as
     /// a glance shows that there are any; returns how many CPUs were asked. Costs one heavy
     /// barrier, or none. The caller is inside no CPU's state and holds no lock.
-    pub(crate) fn recall(&self, but: Option<CpuId>) -> u32 {
+    ///
+    /// For a request of order 0 to 8 only those are asked who have a run of it in hand, together with
+    /// what others have freed into the word since: asking anybody else would interrupt it in vain.
+    pub(crate) fn recall(&self, but: Option<CpuId>, order: Option<Order>) -> u32 {
         // Acquire: whoever has taken what we have looked for in vain was inside its CPU's state
         // then.
         acquire_fence();
         self.recall_where(but, |cpu| {
             // Who is inside may have taken frames that are in no slot yet.
             let moving = cpu.door.is_occupied();
-            moving || cpu.leases.held() != 0 || cpu.kept.iter().any(|kept| kept.get() != NONE)
+            let keeps = cpu.kept.iter().any(|kept| kept.get() != NONE);
+            moving || keeps || cpu.leases.held() != 0 && self.has_in_hand(cpu, order)
+        })
+    }
+
+    /// Whether a CPU has a run of that order in hand, by a glance.
+    fn has_in_hand(&self, cpu: &CpuState<'m>, order: Option<Order>) -> bool {
+        let Some(order) = order.filter(|&order| order < Order::PAGEBLOCK) else { return true };
+        // Of a run of several words each is full.
+        let order = u32::from(order.get()).min(6);
+        (0..SLOTS).any(|slot| {
+            let lease = cpu.leases.slot(slot);
+            lease.key() != NO_KEY && bits::has_run(lease.all() | lease.word(), order)
         })
     }
 
@@ -68,7 +85,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         if owned {
-            self.platform.heavy_barrier();
+            self.barrier().heavy_barrier();
         }
         let mut asked = 0;
         while let Some(cpu) = self.cpus.get(first as usize) {

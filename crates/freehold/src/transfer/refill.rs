@@ -29,7 +29,7 @@ const SMALL_CLASS: u8 = 3;
 const PASSED_OVER: u32 = 8;
 /// Blocks that a request for whole words looks at before it splits a whole one: each may have less
 /// than its class says, and there may be many of those.
-const LOOKS_FOR_WORDS: u32 = 8;
+const LOOKS_FOR_WORDS: u32 = 64;
 /// Blocks of another type looked at for one that is half free.
 const LOOKS_FOR_FALLBACK: u32 = 16;
 

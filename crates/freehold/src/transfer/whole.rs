@@ -17,6 +17,9 @@ use crate::types::section::SECTION_BLOCKS;
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Platform};
 
+/// Regions of 1 GiB that a request looks at which cannot be moved away later.
+const REGIONS: usize = 32;
+
 impl<'m, P: Platform> Freehold<'m, P> {
     /// One turn of a wait.
     pub(crate) fn waited(&self) -> bool {
@@ -62,11 +65,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Option<Index> {
         let confined = migratetype != crate::Migratetype::Movable as usize;
         if confined && zone.by_region.get() {
-            let regions = zone.tainted.iter().enumerate().filter(|(_, n)| n.get() != 0);
-            for (region, _) in regions {
+            // From the one that had some last, so that few are looked at however many there are.
+            let (last, all) = (zone.last_region.get() as usize, zone.tainted.len());
+            for region in (last..all).chain(0..last.min(all)).take(REGIONS) {
                 let bit = zone.bitmap.next(region as u64 * 512).0;
-                if let Some(bit) = bit.filter(|bit| bit / 512 == region as u64) {
+                let here = bit.filter(|bit| bit / 512 == region as u64);
+                if let Some(bit) = here.filter(|_| zone.tainted[region].get() != 0) {
                     if let Some(index) = self.take_whole_at(by, zone, bit, may_wait) {
+                        zone.last_region.set(region as u32);
                         return Some(index);
                     }
                 }

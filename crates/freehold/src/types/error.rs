@@ -37,8 +37,8 @@ pub enum AllocError {
         /// The first frame still in use.
         pfn: Pfn,
     },
-    /// The request may not wait, and what it found without waiting would not do: a lock was held,
-    /// or memory is in other hands.
+    /// The request may not wait, and what it found without waiting would not do: what is
+    /// left is in other hands.
     WouldBlock,
     /// There is no such CPU, or it is offline.
     CpuOffline {

@@ -15,9 +15,8 @@ bitflags::bitflags! {
         /// The request is the way out of an out-of-memory condition: half of what is left may be
         /// used.
         const OOM = 1 << 3;
-        /// The caller may already hold any lock (NMI): locks are only tried, never waited for. Such
-        /// a request looks at a few of the blocks that frees have announced; behind many of them it
-        /// may be refused once beside free frames.
+        /// The caller may have interrupted anything (NMI): nobody is waited for. Such a request gets
+        /// all that is in no CPU's hand.
         const NO_LOCK = 1 << 4;
         /// Prefer failing a zone to mixing migratetypes within a pageblock.
         const NO_FRAGMENT = 1 << 5;

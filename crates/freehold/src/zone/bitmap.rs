@@ -262,4 +262,16 @@ mod tests {
         assert!(map.take_run(0, 128).1 && map.is_summed_up());
         assert_eq!(map.next(0).0, Some(128));
     }
+
+    /// Its only block was taken a moment ago, and the summary does not know yet: what is found next is
+    /// a set bit, not the one behind the word, which may be in a hole.
+    #[test]
+    fn a_word_that_the_summary_still_shows_has_no_block_to_be_found() {
+        let levels = WholeBitmap::sizes(64 * 4).map(level);
+        let map = WholeBitmap::new(&levels[0], Summary::new(&levels[1], &levels[2]));
+        map.insert(1, 1 << 5);
+        map.insert(3, 1 << 6);
+        levels[0][1].set(0);
+        assert_eq!(map.next(0).0, Some(3 * 64 + 6));
+    }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Zone<'m> {
     /// For each 1 GiB of the span, blocks that went to unmovable or reclaimable requests and have
     /// not come back.
     pub(crate) tainted: &'m [AtomicU32],
+    /// The 1 GiB in which such a block was taken last.
+    pub(crate) last_region: AtomicU32,
     /// One of [`mode`]'s. Written only where it changes, since every CPU reads it.
     pub(crate) mode: AtomicU8,
     /// Each CPU has blocks of its own in use.
@@ -104,6 +106,7 @@ impl<'m> Zone<'m> {
             bitmap: parts.bitmap,
             board: parts.board,
             tainted: parts.tainted,
+            last_region: AtomicU32::new(0),
             mode: AtomicU8::new(mode::ORDINARY),
             spread: AtomicBool::new(false),
             by_region: AtomicBool::new(false),

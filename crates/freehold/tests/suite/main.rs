@@ -9,6 +9,7 @@ mod byte_history;
 mod common;
 
 mod basics;
+mod board;
 mod boot;
 mod byte_histories;
 mod defects;

@@ -1,0 +1,142 @@
+//! What the zone's board must find, and what must not be asked for: each a defect that was there.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::common::*;
+use freehold::{
+    AllocFlags, Config, Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig,
+};
+
+/// One thread plays all CPUs: a heavy barrier has nothing to wait for, and is counted.
+#[derive(Default)]
+struct Barriers(AtomicU64);
+
+impl Platform for Barriers {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
+    fn heavy_barrier(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Barriers {
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Single frames of another type are there in plenty: all CPUs are not asked for theirs for each of
+/// them.
+#[test]
+fn frames_of_another_type_are_taken_before_all_cpus_are_asked() {
+    let memory = [range(512, 64 * MIB)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    let host = Barriers::default();
+    let fh = build(&Config::new(2, &[zone]), &host);
+    let (user, other) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
+    let frames: Vec<Pfn> = std::iter::from_fn(|| user.alloc(movable(0)).ok()).collect();
+    // Every second frame is free, in no block half of which is free in one piece.
+    frames.iter().step_by(2).for_each(|&pfn| user.free(pfn, Order::ZERO).unwrap());
+    // Somebody who always has something in hand.
+    let mine = other.alloc(movable(0)).unwrap();
+    let before = host.count();
+    let got: Vec<Pfn> = (0..1000).map(|_| user.alloc(unmovable(0)).unwrap()).collect();
+    assert!(host.count() - before <= 2, "{} barriers for 1,000 frames", host.count() - before);
+    for pfn in got.into_iter().chain([mine]).chain(frames.iter().skip(1).step_by(2).copied()) {
+        user.free(pfn, Order::ZERO).unwrap();
+    }
+    drop((user, other));
+    assert_all_free(&fh);
+}
+
+/// A request that cannot be met does not interrupt CPUs whose hands would not help.
+#[test]
+fn who_has_no_such_run_in_hand_is_not_asked_for_one() {
+    let memory = [range(512, 16 * MIB)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    let host = Barriers::default();
+    let fh = build(&Config::new(2, &[zone]), &host);
+    let (user, other) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
+    let mut frames: Vec<Pfn> = std::iter::from_fn(|| other.alloc(movable(0)).ok()).collect();
+    frames.sort_unstable();
+    // No two of those that are free are neighbours; some are in the other one's hand.
+    frames.iter().step_by(2).for_each(|&pfn| other.free(pfn, Order::ZERO).unwrap());
+    let mine = other.alloc(movable(0)).unwrap();
+    let before = host.count();
+    for _ in 0..100 {
+        assert!(is_no_memory(user.alloc(movable(3).flags(AllocFlags::NON_BLOCK))));
+    }
+    assert_eq!(host.count(), before, "another CPU was interrupted in vain");
+    // A single frame it has.
+    let rest: Vec<Pfn> = std::iter::from_fn(|| user.alloc(movable(0)).ok()).collect();
+    assert_eq!(rest.len() + 1, frames.len() / 2);
+    for pfn in rest.into_iter().chain([mine]).chain(frames.iter().skip(1).step_by(2).copied()) {
+        user.free(pfn, Order::ZERO).unwrap();
+    }
+    drop((user, other));
+    assert_all_free(&fh);
+}
+
+/// Who may not wait gets all that is in nobody's hand, though the CPU that it names is owned: of any
+/// order, and by bulk calls.
+#[test]
+fn who_may_not_wait_gets_all_that_can_be_had_without() {
+    for o in [0, 3, 7, 9, 10] {
+        let memory = [range(1024, 64 * MIB)];
+        let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+        let host = Barriers::default();
+        let fh = build(&Config::new(1, &[zone]), &host);
+        let owner = fh.own(cpu(0)).unwrap();
+        let request = Request::new(order(o), Migratetype::Movable).flags(AllocFlags::NO_LOCK);
+        let handler = fh.on(cpu(0));
+        let chunks: Vec<Pfn> = std::iter::from_fn(|| handler.alloc(request).ok()).collect();
+        assert_eq!((chunks.len() as u64) << o, 64 * MIB, "order {o}");
+        chunks.into_iter().for_each(|pfn| handler.free(pfn, order(o)).unwrap());
+        if o == 0 {
+            let mut out = [Pfn::default(); 1000];
+            assert_eq!(handler.alloc_bulk(request, &mut out), Ok(1000));
+            handler.free_bulk(&out).unwrap();
+        }
+        assert_eq!(host.count(), 0);
+        drop(owner);
+        assert_all_free(&fh);
+    }
+}
+
+/// However many ranges have been allocated from below, the next one is found above them.
+#[test]
+fn a_range_is_found_behind_any_number_of_others() {
+    let memory = [range(512, 256 * MIB)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config::new(1, &[zone]), &freehold::SingleCpu);
+    let everywhere = range(0, 1 << 40);
+    let ranges: Vec<_> = (0..100)
+        .map(|n| {
+            let found = fh.alloc_contig(600, Order::ZERO, everywhere, |_| false);
+            found.unwrap_or_else(|error| panic!("{n} ranges, then: {error}"))
+        })
+        .collect();
+    ranges.into_iter().for_each(|range| fh.here().free_range(range).unwrap());
+    assert_all_free(&fh);
+}
+
+/// The last block kept for HIGHATOMIC requests is ordinary again before another request fails.
+#[test]
+fn the_last_high_atomic_block_is_given_up_before_a_request_fails() {
+    let memory = [range(0, 1 << 18)];
+    let marks = Watermarks::Frames { min: 1000, low: 1000, high: 1000 };
+    let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config::new(1, &[zone]), &freehold::SingleCpu);
+    let reserved = || fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::HighAtomic as usize];
+    let frames: Vec<Pfn> = std::iter::from_fn(|| fh.here().alloc(movable(0)).ok()).collect();
+    let flags = AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE;
+    let chunk = fh.here().alloc(unmovable(3).flags(flags)).unwrap();
+    assert_eq!(reserved(), 1);
+    while fh.here().alloc(movable(0).flags(AllocFlags::NO_WATERMARKS)).is_ok() {}
+    assert_eq!(reserved(), 0, "a request failed beside frames that were kept");
+    assert_eq!(fh.zone_stats(0).unwrap().free, 0);
+    fh.here().free(chunk, order(3)).unwrap();
+    drop(frames);
+    fh.validate().unwrap();
+}
