@@ -355,6 +355,7 @@ fn numbers_of_another_kernel_are_read_with_kernel_or_refused() {
 
 /// About a hundred ways in which copies and recordings break. None gives figures.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: each file and what is wrong with it")]
 fn damaged_files_give_no_figures() {
     let whole = plain();
     let folder = Folder::new();
