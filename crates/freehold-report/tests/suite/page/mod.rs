@@ -160,6 +160,7 @@ fn assert_cell_told(said: &str, cell: usize, moment: usize) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one walk over a page, step after step")]
 fn keys_reach_and_move_everything() {
     let Some(mut page) = open("keys_reach_and_move_everything") else { return };
     let report = Report::all();
