@@ -429,6 +429,33 @@ fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
     );
 }
 
+/// What limits a row differs from row to row: it was taken for a setting, and each engine fell
+/// apart into a curve for each limit.
+#[test]
+fn a_chart_has_a_curve_for_each_engine() {
+    let Some(mut page) = open("a_chart_has_a_curve_for_each_engine") else { return };
+    let report = Report::of(&[replay().clone(), simulate()]);
+    let engines = |rows: &serde_json::Value, key: &str| {
+        let names = rows[key].as_array().unwrap().iter().map(|row| row["engine"].clone());
+        names.collect::<std::collections::HashSet<_>>().len()
+    };
+    let curves = "[...document.querySelectorAll('svg')].map((one) => one.querySelectorAll('path.curve').length).filter((n) => n > 0)";
+    for (view, engines) in
+        [("simulate", engines(&simulate(), "rows")), ("replay", engines(replay(), "engines"))]
+    {
+        page.open(&report.file(), &format!("view={view}"));
+        page.settle();
+        let drawn = page.eval(curves);
+        let drawn = drawn.as_array().unwrap();
+        assert!(!drawn.is_empty(), "{view} draws no chart");
+        assert!(drawn.iter().all(|n| *n == engines), "{view}: {drawn:?}, of {engines} engines");
+    }
+    page.open(&report.file(), "view=simulate");
+    page.settle();
+    let hollow = page.eval("document.querySelectorAll('path.mark[stroke]').length");
+    assert_eq!(hollow, 2 * 2 * 3, "two sizes, in two charts, of three engines are bound by think");
+}
+
 #[test]
 fn text_in_the_data_is_never_markup() {
     let Some(mut page) = open("text_in_the_data_is_never_markup") else { return };
