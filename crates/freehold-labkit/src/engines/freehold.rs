@@ -88,7 +88,7 @@ fn build_owned<P: Waits>(
     Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
 }
 
-/// An allocator that is lent for good: 56 KiB for each GiB of the machine, a few machines a
+/// An allocator that is lent for good: 50 KiB for each GiB of the machine, a few machines a
 /// process.
 pub fn leaked<P: Platform + 'static>(
     options: Options,
@@ -128,7 +128,7 @@ pub(super) fn with_simulated<R>(
 }
 
 fn with_config<R>(
-    options: Options,
+    _: Options,
     machine: &MachineConfig,
     make: impl FnOnce(&Config<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
