@@ -48,7 +48,7 @@ void fh_tick(void);
 #define FH_ALONE(call) ({ int status_; preempt_disable(); status_ = (call); preempt_enable(); status_; })
 
 /*
- * The same for what CPUs and what memory there are. One such call at a time: a second one would wait for the allocator's own
+ * For calls that change what CPUs and what memory there are. One such call at a time: a second one would wait for the allocator's own
  * lock with preemption off, and on a machine whose CPUs are not always run (a guest) that takes long enough for the watchdog.
  */
 extern struct mutex fh_hotplug;

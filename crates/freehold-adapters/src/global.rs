@@ -205,14 +205,14 @@ unsafe impl GlobalAlloc for LargeFromArena {
                 unsafe { give_or_abort(arena, tail) };
                 return ptr;
             }
-            // SAFETY: the caller has the buffer.
             Some((arena, range))
+                // SAFETY: the caller has the buffer.
                 if new > old && unsafe { grow_in_place(arena, range, new_size, None) } =>
             {
                 return ptr;
             }
-            // SAFETY: the caller's promise; it is the system's and stays so.
             None if new_size < self.threshold => {
+                // SAFETY: the caller's promise; it is the system's and stays so.
                 return unsafe { System.realloc(ptr, layout, new_size) };
             }
             _ => {}

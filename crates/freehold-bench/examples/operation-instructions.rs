@@ -31,11 +31,11 @@ const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 enum Row {
     /// An allocation and its free, owned.
     Pair(u8),
-    /// The same of order 0, where the compiler does not know that it is.
+    /// A pair of order 0, where the compiler does not know that it is.
     PairAnyOrder,
-    /// The same by `on(cpu)`.
+    /// A pair by `on(cpu)`.
     PairOn,
-    /// The same on an owned CPU where the platform has no heavy barrier.
+    /// A pair on an owned CPU where the platform has no heavy barrier.
     PairNoBarrier,
     /// A pair, so many held at a time, freed in that order.
     Depth(u16, Freed),
@@ -55,13 +55,13 @@ enum Row {
     RangeFree,
     /// A free and an allocation with so many percent of a GiB held, order 0.
     Churn(u64),
-    /// The same with orders 0 to 9.
+    /// A free and an allocation with so many percent of a GiB held, orders 0 to 9.
     Mixed(u64),
     /// A free on another CPU, in rising order.
     RemoteInSequence,
     /// A free on another CPU, at random.
     RemoteScattered,
-    /// The same 64 at a time.
+    /// Frees on another CPU, at random, 64 at a time.
     RemoteScatteredBulk,
 }
 

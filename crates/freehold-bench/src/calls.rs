@@ -11,6 +11,7 @@ use std::time::Duration;
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
 use super::kind::Kind;
+use super::sampler::Sampled;
 use freehold_labkit::engine::Simulated;
 use freehold_labkit::engines::free_chunks;
 
@@ -55,16 +56,18 @@ pub trait Machine: Sync {
     }
 
     /// What has happened under the locks that CPUs share since it was made, exact while nobody uses
-    /// it: how often the zone's was taken, how often those of groups of CPUs, and the steps of work
-    /// under the zone's. Steps are what each engine counts: list entries linked and unlinked,
-    /// buddies looked at, lists searched, bitmap words. `None` where it has no such locks or does
-    /// not count.
-    fn shared_locks(&self) -> Option<[u64; 3]> {
+    /// it: how often the zone's was taken, how often those of groups of CPUs, the steps of work under
+    /// the zone's, and writes to lines that all CPUs share
+    /// ([`shared_writes`](freehold_labkit::engine::Counters::shared_writes)). Steps are what each
+    /// engine counts: list entries linked and unlinked, buddies looked at, lists searched, bitmap
+    /// words. `None` where it has no such locks or does not count.
+    fn shared_locks(&self) -> Option<[u64; 4]> {
         let counters = self.engine()?.counters();
         Some([
             counters.zone_lock_acquisitions,
             counters.group_lock_acquisitions,
             counters.zone_lock_work,
+            counters.shared_writes,
         ])
     }
 
@@ -88,7 +91,7 @@ pub trait Machine: Sync {
 
     /// Nanoseconds of a pair of single frames by each of its ways in: by the handle of whoever owns
     /// the CPU, the same where the platform has no heavy barrier, and by calls that name the CPU.
-    fn doors(&self, _pairs: u64) -> Result<[f64; 3], Refused> {
+    fn doors(&self, _pairs: u64) -> Result<[Sampled; 3], Refused> {
         Err(Refused::NoSuchCall)
     }
 

@@ -3,7 +3,8 @@
 use hdrhistogram::Histogram;
 
 use super::calls::Machine;
-use super::metric::{GROUP_LOCKS, Metric, ZONE_LOCKS, ZONE_WORK};
+use super::metric::{GROUP_LOCKS, Metric, SHARED_WRITES, ZONE_LOCKS, ZONE_WORK};
+use super::sampler::{Sampled, Samples};
 use freehold_labkit::engine::Count;
 
 /// The figures of a run. A metric without one gets no row.
@@ -11,6 +12,8 @@ use freehold_labkit::engine::Count;
 pub struct Figures {
     /// By the metric's name.
     pub values: Vec<(&'static str, f64)>,
+    /// Of metrics that were sampled, how many samples there were.
+    pub samples: Vec<(&'static str, Samples)>,
     /// Every sample of one metric, in nanoseconds, under that metric's name.
     pub latencies: Option<(&'static str, Histogram<u64>)>,
 }
@@ -20,6 +23,24 @@ impl Figures {
     pub fn with(mut self, metric: &'static str, value: f64) -> Self {
         self.values.push((metric, value));
         self
+    }
+
+    /// With one that was sampled.
+    #[must_use]
+    pub fn with_sampled(mut self, metric: &'static str, sampled: Sampled) -> Self {
+        self.samples.push((metric, sampled.samples));
+        self.with(metric, sampled.per)
+    }
+
+    /// With a sampled one for each of these metrics, in their order, as far as there are so many.
+    #[must_use]
+    pub fn with_all_sampled(
+        self,
+        metrics: &[Metric],
+        sampled: impl IntoIterator<Item = Sampled>,
+    ) -> Self {
+        let each = metrics.iter().map(|metric| metric.name).zip(sampled);
+        each.fold(self, |figures, (name, sampled)| figures.with_sampled(name, sampled))
     }
 
     /// With one for each of these metrics, in their order, as far as there are so many.
@@ -42,7 +63,7 @@ impl Figures {
     #[must_use]
     pub fn with_zone_lock(mut self, meter: &Meter) -> Self {
         let known = meter.sum.filter(|_| meter.frames > 0);
-        let names = [ZONE_LOCKS, GROUP_LOCKS, ZONE_WORK];
+        let names = [ZONE_LOCKS, GROUP_LOCKS, ZONE_WORK, SHARED_WRITES];
         let each =
             known.into_iter().flatten().map(|count| count as f64 * 1000.0 / meter.frames as f64);
         self.values.extend(names.into_iter().zip(each));
@@ -63,7 +84,7 @@ pub(super) fn latencies() -> Histogram<u64> {
 /// between them (preparations, drains) is not counted.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
-    sum: Option<[u64; 3]>,
+    sum: Option<[u64; 4]>,
     frames: u64,
 }
 
@@ -79,8 +100,8 @@ impl Meter {
         self.part_of(machine, || work().map(|done| (done, frames)))
     }
 
-    /// The same where only the work itself knows how many frames there were: it says so beside what
-    /// it returns.
+    /// Measures a part of which only the work itself knows how many frames there were: it says so
+    /// beside what it returns.
     pub fn part_of<M: Machine, T, E>(
         &mut self,
         machine: &M,

@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use super::figures::Figures;
 use super::kind::Kind;
 use super::result::{Report, Row, Spread};
+use super::sampler::Samples;
 
 /// Of one benchmark.
 pub(super) struct Gathered {
@@ -25,6 +26,8 @@ struct Found {
     spread: Spread,
     /// Every sample of a metric that is a percentile of many.
     samples: Option<Histogram<u64>>,
+    /// How many samples there were of a metric that is sampled, in all runs.
+    sampled: Samples,
     /// Counted on one thread, once: runs would say the same.
     exact: bool,
 }
@@ -60,9 +63,12 @@ impl Gathered {
 
     pub(super) fn add_run(&mut self, engine: &str, figures: Figures) {
         figures.values.iter().for_each(|&(metric, figure)| self.add(engine, metric, figure));
+        for (metric, samples) in figures.samples {
+            self.of(engine, metric).sampled.add(samples);
+        }
         if let Some((metric, latencies)) = figures.latencies {
             match &mut self.of(engine, metric).samples {
-                // The same bounds in every run.
+                // Histograms of all runs have the same bounds: nothing falls out.
                 Some(all) => all.add(latencies).unwrap_or_default(),
                 none => *none = Some(latencies),
             }
@@ -89,6 +95,7 @@ impl Gathered {
                     continue;
                 };
                 row.exact = found.exact;
+                row.samples_shared = found.sampled.shared_share();
                 row.histogram = found.samples.as_ref().map(samples);
                 report.rows.push(row);
                 if at == 0 {

@@ -11,6 +11,7 @@
 //!  workloads/  the proposals' workloads      significance  whether a difference is one
 //!  yardstick   what the machine costs
 //!  memory/     virtual memory on top: vmalloc, lazyfree, give-back, arena
+//!  sampler     which samples of a loop count; probe: whether the core is ours
 //! ```
 //!
 //! # How far the figures can be trusted
@@ -25,6 +26,8 @@
 //!   Each run begins with the CPUs' own stocks drained.
 //! * Threads stay on one CPU each. What one thread does alone is timed by that thread's CPU clock,
 //!   the rest by the wall clock ([`clock`]).
+//! * What one thread does alone is timed in samples of some 200 us, and only those count in which
+//!   the core was ours and not also a neighbour's ([`sampler`]).
 //! * No timed loop touches the memory of a frame, but those of the workloads that are about memory
 //!   ([`Kind::writes_memory`]); these run over real memory ([`backing`]).
 //! * What is counted (zone-lock acquisitions, different frames) is counted on one thread where that
@@ -33,11 +36,11 @@
 //! * The same run measures an atomic read-modify-write and the hand-over of a cache line
 //!   ([`yardstick`]), in which figures can be compared between machines.
 
-// Allowed in a few files only, which say why: mappings, memory behind frame numbers and of an arena,
+// Allowed in a few files only, which say why: mappings, memory behind frame numbers and of an arena, the probe,
 // peers that hand out addresses (three times).
 #![deny(unsafe_code)]
 // A program: what is public is for its tests and for other programs of the laboratory.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 // Writes to frames, as their users do.
 #[allow(unsafe_code)]
@@ -59,10 +62,12 @@ mod mapping;
 pub mod memory;
 pub mod metric;
 mod plan;
+mod probe;
 mod real;
 pub mod result;
 mod ring;
 pub mod runner;
+pub mod sampler;
 mod scale;
 mod side;
 pub mod steady;

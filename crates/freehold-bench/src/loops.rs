@@ -12,12 +12,13 @@
 //! `scripts/count-instructions` prints the loop as compiled.
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::time::Duration;
 
 use freehold::{CpuId, FrameRange, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
-use super::clock::timed;
+use super::sampler::{Sampled, Sampler};
 use freehold_labkit::random::Random;
 
 /// The CPU that the loops of this file play.
@@ -56,53 +57,75 @@ pub fn pairs_inlined<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(
 }
 
 /// Nanoseconds per pair.
-pub fn pair<M: Machine, const ORDER: u8>(machine: &M, n: u64) -> Result<f64, Refused> {
+pub fn pair<M: Machine, const ORDER: u8>(machine: &M, n: u64) -> Result<Sampled, Refused> {
     pair_on::<_, ORDER>(&mut machine.cpu(CPU)?, n)
 }
 
-/// The same on a CPU that is at hand.
-pub fn pair_on<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<f64, Refused> {
+/// Nanoseconds per pair on a CPU that is at hand.
+pub fn pair_on<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<Sampled, Refused> {
     // Whatever the first allocation after a drain costs belongs to `bulk`.
     pairs::<_, ORDER>(cpu, n / 16 + 1)?;
-    Ok(per(timed(|| pairs::<_, ORDER>(cpu, n))?, n))
+    let mut sampler = Sampler::here();
+    sampler.calls(n, &mut |_, n| pairs::<_, ORDER>(cpu, n))?;
+    Ok(sampler.end())
 }
 
 /// Allocates `n` frames and frees them, in several ways: nanoseconds a frame allocated one by one,
 /// freed in that order, freed in the reverse order, allocated [`BULK`] at a time, and freed so many
 /// at a time.
-pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<[f64; 5], Refused> {
+pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<[Sampled; 5], Refused> {
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
-    let alloc = timed(|| alloc_all(&mut cpu, &mut frames))?;
-    let free = timed(|| free_all(&mut cpu, frames.iter()))?;
+    let alloc = each_part(n, 1, &mut |part| alloc_all(&mut cpu, &mut frames[part]))?;
+    let free = each_part(n, 1, &mut |part| free_all(&mut cpu, frames[part].iter()))?;
     drop(cpu);
 
     machine.drain();
     let mut cpu = machine.cpu(CPU)?;
     alloc_all(&mut cpu, &mut frames)?;
-    let free_reversed = timed(|| free_all(&mut cpu, frames.iter().rev()))?;
+    let free_reversed = each_part(n, 1, &mut |part| {
+        free_all(&mut cpu, frames[n - part.end..n - part.start].iter().rev())
+    })?;
     drop(cpu);
 
     machine.drain();
     let mut cpu = machine.cpu(CPU)?;
-    let bulk_alloc =
-        timed(|| frames.chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(black_box(chunk))))?;
-    let bulk_free =
-        timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))?;
-    Ok([alloc, free, free_reversed, bulk_alloc, bulk_free].map(|time| per(time, n as u64)))
+    let bulk_alloc = each_part(n, BULK, &mut |part| {
+        frames[part].chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(black_box(chunk)))
+    })?;
+    let bulk_free = each_part(n, BULK, &mut |part| {
+        frames[part].chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk)))
+    })?;
+    Ok([alloc, free, free_reversed, bulk_alloc, bulk_free])
+}
+
+/// Nanoseconds for each of `n` places, which `work` is given in parts: whole multiples of `whole`
+/// places, but for the last.
+pub(super) fn each_part(
+    n: usize,
+    whole: usize,
+    work: &mut dyn FnMut(Range<usize>) -> Result<(), Refused>,
+) -> Result<Sampled, Refused> {
+    let mut sampler = Sampler::here();
+    let units = n.div_ceil(whole) as u64;
+    sampler.calls(units, &mut |from, units| {
+        let from = from as usize * whole;
+        work(from..(from + units as usize * whole).min(n))
+    })?;
+    Ok(sampler.end().each(n as f64 / units as f64))
 }
 
 /// Nanoseconds for each of `n` frames freed in random order.
-pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<f64, Refused> {
+pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<Sampled, Refused> {
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
     alloc_all(&mut cpu, &mut frames)?;
     shuffle(&mut frames, seed);
-    Ok(per(timed(|| free_all(&mut cpu, frames.iter()))?, n as u64))
+    each_part(n, 1, &mut |part| free_all(&mut cpu, frames[part].iter()))
 }
 
 /// Nanoseconds to free a block as 512 single frames.
-pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refused> {
+pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<Sampled, Refused> {
     groups(machine, batches, |cpu, first| {
         (first.get()..first.get() + BLOCK.frames())
             .try_for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO))
@@ -110,7 +133,7 @@ pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refus
 }
 
 /// Nanoseconds to free a block that was split by one call for its range.
-pub fn groups_range<M: Machine>(machine: &M, batches: u64) -> Result<f64, Refused> {
+pub fn groups_range<M: Machine>(machine: &M, batches: u64) -> Result<Sampled, Refused> {
     groups(machine, batches, |cpu, first| {
         cpu.free_range(FrameRange { start: first, end: Pfn::new(first.get() + BLOCK.frames()) })
     })
@@ -121,18 +144,22 @@ fn groups<'m, M: Machine>(
     machine: &'m M,
     batches: u64,
     free: impl Fn(&mut M::Cpu<'m>, Pfn) -> Result<(), Refused>,
-) -> Result<f64, Refused> {
+) -> Result<Sampled, Refused> {
     let mut cpu = machine.cpu(CPU)?;
-    let mut total = Duration::ZERO;
+    let mut sampler = Sampler::here();
     let mut blocks = [Pfn::default(); GROUP_BATCH];
     for _ in 0..batches {
         for block in &mut blocks {
             *block = cpu.alloc(BLOCK)?;
             cpu.split(*block, BLOCK)?;
         }
-        total += timed(|| blocks.iter().try_for_each(|&block| free(&mut cpu, black_box(block))))?;
+        // What has been done since the last probe was not timed.
+        sampler.look();
+        sampler.sample(GROUP_BATCH as u64, &mut || {
+            blocks.iter().try_for_each(|&block| free(&mut cpu, black_box(block)))
+        })?;
     }
-    Ok(per(total, batches * GROUP_BATCH as u64))
+    Ok(sampler.end())
 }
 
 /// Fills `frames`, one by one.

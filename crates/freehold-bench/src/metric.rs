@@ -42,12 +42,19 @@ impl Metric {
         }
     }
 
+    /// Whether tables show it. Group locks are in the JSON alone: what all CPUs write, by a lock or
+    /// without, stands in their place.
+    pub fn in_tables(&self) -> bool {
+        self.name != GROUP_LOCKS
+    }
+
     /// Its name in tables, which have less room.
     pub fn label(&self) -> &'static str {
         match self.name {
-            ZONE_LOCKS => "zone locks/1,000 frames",
-            GROUP_LOCKS => "group locks/1,000 frames",
-            ZONE_WORK => "zone work/1,000 frames",
+            ZONE_LOCKS => "zone locks / 1,000 frames",
+            GROUP_LOCKS => "group locks / 1,000 frames",
+            ZONE_WORK => "zone steps / 1,000 frames",
+            SHARED_WRITES => "shared writes / 1,000 frames",
             name => name,
         }
     }
@@ -65,7 +72,9 @@ pub const ZONE_LOCKS: &str = "zone_lock_acquisitions_per_1000_frames";
 pub const GROUP_LOCKS: &str = "group_lock_acquisitions_per_1000_frames";
 pub const ZONE_WORK: &str = "zone_lock_work_per_1000_frames";
 
-pub(super) const OF_LOCKS: [Metric; 3] = [
+pub const SHARED_WRITES: &str = "shared_writes_per_1000_frames";
+
+pub(super) const OF_LOCKS: [Metric; 4] = [
     metric(
         ZONE_LOCKS,
         "acquisitions",
@@ -81,6 +90,11 @@ pub(super) const OF_LOCKS: [Metric; 3] = [
         "steps",
         "steps of work under zone locks for each 1,000 frames; engines that count them",
     ),
+    metric(
+        SHARED_WRITES,
+        "writes",
+        "writes to cache lines that all CPUs share, for each 1,000 frames; engines that count them",
+    ),
 ];
 
 /// Metrics, those of locks behind them, and after `;` more that stand behind those.
@@ -91,6 +105,7 @@ macro_rules! with_locks {
             $crate::metric::OF_LOCKS[0],
             $crate::metric::OF_LOCKS[1],
             $crate::metric::OF_LOCKS[2],
+            $crate::metric::OF_LOCKS[3],
             $($more,)*
         ]
     };

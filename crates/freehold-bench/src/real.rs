@@ -1,5 +1,5 @@
-//! The same programs on real threads and real engines: what a simulation is compared with, and what
-//! the model's constants are measured by.
+//! The simulator's programs on real threads and real engines: what a simulation is compared with,
+//! and what the model's constants are measured by.
 //!
 //! Calls go through trait objects, as the simulator's do, so that a program is one piece of code;
 //! what that costs is measured with an engine that does nothing ([`with_nothing`]) and is part of
@@ -81,9 +81,7 @@ pub(crate) fn with_real<R>(
     run: impl FnOnce(&dyn RealMachine) -> R,
 ) -> Result<R, String> {
     Ok(match FreeholdOptions::of(spec.name()) {
-        Some(options) => {
-            run(&FreeholdMachine::with_options(options, cpus, frames, HostThreads::new())?)
-        }
+        Some(_) => run(&FreeholdMachine::new(cpus, frames, HostThreads::new())?),
         None => run(&ClassicMachine::new(spec.name(), cpus, frames)?),
     })
 }

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::kind::Kind;
 use super::metric::{About, Metric};
+use super::sampler::ENOUGH;
 use freehold_labkit::better::Better;
 use freehold_labkit::one_line::one_line;
 use freehold_labkit::significance;
@@ -87,6 +88,10 @@ pub struct Row {
     /// Whether it was counted on one thread, so that every run would say the same; what threads do
     /// at the same time is counted, too, and is not.
     pub exact: bool,
+    /// The share of samples that were not counted, since the core was not ours
+    /// ([`sampler`](super::sampler)); nothing where the metric is not sampled, or this processor
+    /// has no probe.
+    pub samples_shared: Option<f64>,
     pub better: Better,
     /// How it compares with the first engine; nothing for the first engine itself, and where that
     /// has no figure.
@@ -99,6 +104,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether so few samples were left that all of them count.
+    pub fn mostly_shared(&self) -> bool {
+        self.samples_shared.is_some_and(|shared| 1.0 - shared < ENOUGH)
+    }
+
     /// Of an engine's runs, beside those of the first engine; `None` before the first run.
     pub fn new(
         kind: Kind,
@@ -118,6 +128,7 @@ impl Row {
             values: if runs.runs() > 1 { runs.sorted().to_vec() } else { Vec::new() },
             runs: runs.runs(),
             exact: false,
+            samples_shared: None,
             better: metric.better(),
             comparison: baseline.and_then(|(name, base)| Comparison::of(runs, name, base)),
             histogram: None,

@@ -18,6 +18,8 @@ use super::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer,
     RingAlone, Stamped,
 };
+#[cfg(feature = "peers")]
+use super::engines::{HeapMachine, purging};
 use super::gathered::Gathered;
 use super::kind::Kind;
 use super::plan::Plan;
@@ -27,6 +29,8 @@ use super::side::Side;
 use super::workloads::{self, Run};
 use super::{memory, threads, yardstick};
 use freehold_labkit::engines::FreeholdOptions;
+#[cfg(feature = "peers")]
+use tikv_jemallocator::Jemalloc;
 
 /// Threads that a benchmark runs on this machine.
 fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
@@ -189,22 +193,28 @@ fn build<'a>(
         }
         #[cfg(feature = "peers")]
         BenchEngine::Peer(Peer::Mimalloc) => {
-            ready.with(super::engines::HeapMachine(mimalloc::MiMalloc))
+            ready.with(HeapMachine::new(mimalloc::MiMalloc, || purging::mimalloc_purges(true)))
+        }
+        #[cfg(feature = "peers")]
+        BenchEngine::Peer(Peer::MimallocKeeps) => {
+            ready.with(HeapMachine::new(mimalloc::MiMalloc, || purging::mimalloc_purges(false)))
         }
         #[cfg(feature = "peers")]
         BenchEngine::Peer(Peer::Jemalloc) => {
-            ready.with(super::engines::HeapMachine(tikv_jemallocator::Jemalloc))
+            ready.with(HeapMachine::new(Jemalloc, || purging::jemalloc_purges(true)))
+        }
+        #[cfg(feature = "peers")]
+        BenchEngine::Peer(Peer::JemallocKeeps) => {
+            ready.with(HeapMachine::new(Jemalloc, || purging::jemalloc_purges(false)))
         }
         #[cfg(feature = "peers")]
         BenchEngine::Peer(Peer::Snmalloc) => {
-            ready.with(super::engines::HeapMachine(snmalloc_rs::SnMalloc))
+            ready.with(HeapMachine::new(snmalloc_rs::SnMalloc, || ()))
         }
         #[cfg(not(feature = "peers"))]
         BenchEngine::Peer(peer) => Err(peer.needs().unwrap_or_default()),
         BenchEngine::Design(spec) => match FreeholdOptions::of(spec.name()) {
-            Some(options) => ready.with(
-                FreeholdMachine::with_options(options, cpus, frames, host).map_err(unbuildable)?,
-            ),
+            Some(_) => ready.with(FreeholdMachine::new(cpus, frames, host).map_err(unbuildable)?),
             None => {
                 ready.with(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?)
             }

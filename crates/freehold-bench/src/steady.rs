@@ -17,8 +17,8 @@ use std::hint::black_box;
 use freehold::{CpuId, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
-use super::clock::timed;
-use super::loops::{alloc_all, free_all, per, shuffle};
+use super::loops::{alloc_all, free_all, shuffle};
+use super::sampler::{Sampled, Sampler};
 use freehold_labkit::random::Random;
 
 const CPU: CpuId = CpuId::new(0);
@@ -91,12 +91,14 @@ pub fn depth<M: Machine>(
     freed: Freed,
     pairs: u64,
     seed: u64,
-) -> Result<f64, Refused> {
+) -> Result<Sampled, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut held = Depth::new(depth, freed, seed);
     let rounds = pairs / u64::from(depth) + 1;
     held.rounds(&mut cpu, rounds / 16 + 1)?;
-    Ok(per(timed(|| held.rounds(black_box(&mut cpu), rounds))?, rounds * u64::from(depth)))
+    let mut sampler = Sampler::here();
+    sampler.calls(rounds, &mut |_, rounds| held.rounds(black_box(&mut cpu), rounds))?;
+    Ok(sampler.end().each(f64::from(depth)))
 }
 
 /// Chunks of one order held, for churn.
@@ -139,13 +141,14 @@ pub fn churn<M: Machine, const ORDER: u8>(
     chunks: u64,
     steps: u64,
     seed: u64,
-) -> Result<f64, Refused> {
+) -> Result<Sampled, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut churn = Churn::<ORDER>::start(&mut cpu, chunks, seed)?;
     churn.steps(&mut cpu, chunks)?;
-    let time = timed(|| churn.steps(black_box(&mut cpu), steps))?;
+    let mut sampler = Sampler::here();
+    sampler.calls(steps, &mut |_, steps| churn.steps(black_box(&mut cpu), steps))?;
     churn.end(&mut cpu)?;
-    Ok(per(time, steps))
+    Ok(sampler.end())
 }
 
 /// Chunks of orders 0 to 9 held, for churn.
@@ -212,14 +215,15 @@ pub fn mixed<M: Machine>(
     frames: u64,
     steps: u64,
     seed: u64,
-) -> Result<(f64, f64), Refused> {
+) -> Result<(Sampled, f64), Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut mixed = Mixed::new(frames, seed);
     // Each chunk has been replaced a few times.
     mixed.steps(&mut cpu, 4 * frames / MEAN)?;
     mixed.failures = 0;
-    let time = timed(|| mixed.steps(black_box(&mut cpu), steps))?;
+    let mut sampler = Sampler::here();
+    sampler.calls(steps, &mut |_, steps| mixed.steps(black_box(&mut cpu), steps))?;
     let failures = mixed.failures as f64;
     mixed.end(&mut cpu)?;
-    Ok((per(time, steps), failures * 1000.0 / steps as f64))
+    Ok((sampler.end(), failures * 1000.0 / steps as f64))
 }

@@ -13,14 +13,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, Color, ContentArrangement};
-
 use super::kind::Kind;
 use super::memory;
 use super::result::{Report, Row};
 use freehold_labkit::better::Better;
 use freehold_labkit::report::number::thousands;
-use freehold_labkit::report::table::{Style, new_table, right, trim_lines, wrap};
+use freehold_labkit::report::table::{Cell, Color, Room, Style, Table, right, wrap};
 use freehold_labkit::report::unique;
 use freehold_labkit::significance;
 
@@ -75,7 +73,7 @@ impl<'a> Part<'a> {
                 continue;
             }
             lines.push(Line { label: kind.name().to_uppercase(), rows: Vec::new() });
-            for metric in kind.about().metrics {
+            for metric in kind.about().metrics.iter().filter(|metric| metric.in_tables()) {
                 let row = |engine: &&str| report.row(kind.name(), metric.name, engine);
                 let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();
                 // Not every machine has the threads for every metric.
@@ -94,34 +92,41 @@ impl<'a> Part<'a> {
 
     /// As many engines at a time as fit beside the first.
     fn render(&self, style: Style, text: &mut String) {
-        let width = usize::from(style.width);
-        let names = self.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0) + 4;
-        let needed =
-            |engines: &[Column]| names + engines.iter().map(|e| e.width() + 2).sum::<usize>();
-        // As it reads best, with whole names; else as it fits.
-        let [wide, narrow] = [40, 12].map(|name| -> Vec<Column> {
-            (0..self.engines.len()).map(|engine| Column::new(self, engine, name)).collect()
-        });
-        let engines = if needed(&wide) <= width { wide } else { narrow };
-        let rmw = self.rmw.filter(|_| needed(&engines) + RMW.len() + 2 <= width);
-        let fixed = if rmw.is_some() { names + RMW.len() + 2 } else { names };
-        let mut rest: Vec<&Column> = engines.iter().skip(1).collect();
-        let Some(first) = engines.first() else { return };
-        loop {
-            let mut shown = vec![first];
-            let mut room = width.saturating_sub(fixed + first.width() + 2);
-            while let Some(next) = rest.first() {
-                if shown.len() > 1 && next.width() + 2 > room {
-                    break;
-                }
-                room = room.saturating_sub(next.width() + 2);
-                shown.push(rest.remove(0));
-            }
-            let _ = writeln!(text, "{}", block(self.head, &self.lines, &shown, rmw, style));
-            if rest.is_empty() {
-                return;
+        let whole = self.table(self.rmw);
+        let table = if whole.fits(style) { whole } else { self.table(None) };
+        let _ = writeln!(text, "{}", table.render(style));
+    }
+
+    /// With the first engine's times in RMW beside it, where that is how long one takes.
+    fn table(&self, rmw: Option<f64>) -> Table {
+        let columns: Vec<Column> =
+            (0..self.engines.len()).map(|engine| Column::new(self, engine)).collect();
+        let mut names = vec![Cell::new(self.head)];
+        for (at, engine) in self.engines.iter().enumerate() {
+            names.push(right(engine).bold());
+            if at == 0 && rmw.is_some() {
+                names.push(right(RMW));
             }
         }
+        let repeated = if rmw.is_some() { 3 } else { 2 };
+        let names = names.into_iter().map(|name| (name, Room::Always));
+        let mut table = Table::new(names).in_blocks(repeated);
+        for line in &self.lines {
+            let mut cells = vec![Cell::new(&line.label)];
+            for (column, row) in columns.iter().zip(&line.rows) {
+                let cell = right(row.map_or_else(|| "-".to_owned(), |row| column.text(row)));
+                cells.push(match row.and_then(verdict) {
+                    Some(color) => cell.fg(color),
+                    None => cell,
+                });
+                if let Some(rmw) = rmw.filter(|_| column.engine == 0) {
+                    let row = row.filter(|row| row.unit == "ns");
+                    cells.push(right(row.map_or_else(String::new, |row| figure(row.median / rmw))));
+                }
+            }
+            table.row(cells);
+        }
+        table
     }
 }
 
@@ -136,31 +141,18 @@ struct Line<'a> {
 /// The parts of an engine's cells, each as wide as the widest of them.
 struct Column {
     engine: usize,
-    name: String,
     widths: [usize; 3],
 }
 
 impl Column {
-    /// With a name broken to so many columns, or to the width of the cells where that is more.
-    fn new(part: &Part<'_>, engine: usize, name: usize) -> Self {
+    fn new(part: &Part<'_>, engine: usize) -> Self {
         let mut widths = [0; 3];
         for row in part.lines.iter().filter_map(|line| line.rows.get(engine).copied().flatten()) {
             for (width, part) in widths.iter_mut().zip(parts(row)) {
                 *width = part.chars().count().max(*width);
             }
         }
-        let mut column = Self { engine, name: String::new(), widths };
-        column.name = broken(part.engines[engine], column.cells_width().max(name));
-        column
-    }
-
-    fn cells_width(&self) -> usize {
-        let beside = |part: usize| if part > 0 { part + 1 } else { 0 };
-        self.widths[0] + beside(self.widths[1]) + beside(self.widths[2])
-    }
-
-    fn width(&self) -> usize {
-        self.name.lines().map(str::len).max().unwrap_or(0).max(self.cells_width())
+        Self { engine, widths }
     }
 
     fn text(&self, row: &Row) -> String {
@@ -171,21 +163,6 @@ impl Column {
         let [wide, spread_wide, change_wide] = self.widths;
         format!("{median:>wide$}{}{}", beside(&spread, spread_wide), beside(&change, change_wide))
     }
-}
-
-/// A name in lines of that width at most, where it has places to break.
-fn broken(name: &str, width: usize) -> String {
-    let mut lines = String::new();
-    let mut used = 0;
-    for part in name.split_inclusive(['_', ',']) {
-        if used > 0 && used + part.len() > width {
-            lines.push('\n');
-            used = 0;
-        }
-        lines.push_str(part);
-        used += part.len();
-    }
-    lines
 }
 
 /// Median, spread, change.
@@ -204,7 +181,8 @@ fn parts(row: &Row) -> [String; 3] {
                 .map_or_else(String::new, |percent| format!("{}{star}", changed(percent)))
         },
     );
-    [figure(row.median), spread, change.unwrap_or_default()]
+    let mark = if row.mostly_shared() { "?" } else { "" };
+    [format!("{}{mark}", figure(row.median)), spread, change.unwrap_or_default()]
 }
 
 /// A change in percent; beyond a thousand per cent a factor says more.
@@ -215,46 +193,6 @@ fn changed(percent: f64) -> String {
         p if p < 1000.0 => format!("{percent:+.0}%"),
         _ => format!("x{}", figure(percent / 100.0 + 1.0)),
     }
-}
-
-/// Some of the engines.
-fn block(
-    head: &str,
-    lines: &[Line<'_>],
-    shown: &[&Column],
-    rmw: Option<f64>,
-    style: Style,
-) -> String {
-    let mut table = new_table(style);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    let mut names = vec![Cell::new(head)];
-    for (at, column) in shown.iter().enumerate() {
-        let name = right(column.name.clone());
-        names.push(if style.color { name.add_attribute(Attribute::Bold) } else { name });
-        if at == 0 && rmw.is_some() {
-            names.push(right(RMW.to_owned()));
-        }
-    }
-    table.set_header(names);
-    for line in lines {
-        let mut cells = vec![Cell::new(&line.label)];
-        if !line.rows.is_empty() {
-            for (at, column) in shown.iter().enumerate() {
-                let row = line.rows[column.engine];
-                let cell = right(row.map_or_else(|| "-".to_owned(), |row| column.text(row)));
-                cells.push(match row.filter(|_| style.color).and_then(verdict) {
-                    Some(color) => cell.fg(color),
-                    None => cell,
-                });
-                if let Some(rmw) = rmw.filter(|_| at == 0) {
-                    let row = row.filter(|row| row.unit == "ns");
-                    cells.push(right(row.map_or_else(String::new, |row| figure(row.median / rmw))));
-                }
-            }
-        }
-        table.add_row(cells);
-    }
-    trim_lines(&table.to_string())
 }
 
 /// Green is better, red worse; only what is significant.
@@ -287,7 +225,7 @@ fn legend(report: &Report, style: Style) -> String {
                 significance::LEVEL,
             );
         } else {
-            let enough = (runs..).find(|&n| significance::can_tell(n, n)).unwrap_or(runs);
+            let enough = (runs..1000).find(|&n| significance::can_tell(n, n)).unwrap_or(1000);
             let _ = write!(
                 text,
                 "No stars: {} of {each} runs each cannot be significant at {:.0} %, however large the difference; \
@@ -297,6 +235,7 @@ fn legend(report: &Report, style: Style) -> String {
             );
         }
     }
+    text.push_str(&shared(report));
     let mut text = format!("{}\n", wrap(&text, style, ""));
     for same in report.unsuited.chunk_by(|a, b| (a.benchmark, a.reason) == (b.benchmark, b.reason))
     {
@@ -304,6 +243,26 @@ fn legend(report: &Report, style: Style) -> String {
             same.iter().map(|unsuited| unsuited.engine.as_str()).collect::<Vec<_>>().join(", ");
         let line = format!("- {}, {engines}: {}.", same[0].benchmark, same[0].reason);
         let _ = writeln!(text, "{}", wrap(&line, style, "  "));
+    }
+    text
+}
+
+/// How many samples were not counted, and which figures have too few left.
+fn shared(report: &Report) -> String {
+    let shares: Vec<f64> = report.rows.iter().filter_map(|row| row.samples_shared).collect();
+    let Some(most) = shares.iter().copied().reduce(f64::max) else { return String::new() };
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    let mut text = format!(
+        " {:.0} % of the samples of what one thread does were not counted, {:.0} % of a figure's at most: a \
+         neighbour shared the core.",
+        mean * 100.0,
+        most * 100.0
+    );
+    if report.rows.iter().any(Row::mostly_shared) {
+        text.push_str(
+            " ? marks a figure of which fewer than a third were left: it is of all samples, a neighbour's share \
+             included.",
+        );
     }
     text
 }
@@ -387,6 +346,7 @@ mod tests {
             max: of.max().unwrap(),
             values: Vec::new(),
             exact: false,
+            samples_shared: None,
             runs: runs.len(),
             better: Better::Less,
             comparison: base.and_then(|base| Comparison::of(&of, "freehold", &spread(base))),
@@ -425,8 +385,8 @@ mod tests {
 
     #[test]
     fn lines_fit_every_terminal() {
-        for width in [60, 80, 100, 120, 160] {
-            let text = render(&report(), Style { width, color: false });
+        for width in [80, 100, 120, 160] {
+            let text = render(&report(), Style::plain(width));
             for line in text.lines() {
                 assert!(line.chars().count() <= usize::from(width), "{width}: {line}\n{text}");
             }
@@ -438,12 +398,31 @@ mod tests {
                 "x15.2*",
                 "-48%*",
                 "0.0%",
-                "vanilla",
+                "buddy_system_allocator",
+                "pcp-buddy-fixed,-merge,-route,-claim",
                 "12,345",
             ] {
                 assert!(text.contains(part), "{width}: {part}\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn what_was_not_counted_is_told_and_figures_with_too_little_left_are_marked() {
+        let style = Style::plain(120);
+        let mut report = report();
+        let text = render(&report, style);
+        assert!(!text.contains("neighbour") && !text.contains('?'), "nobody could tell: {text}");
+
+        report.rows[0].samples_shared = Some(0.0);
+        report.rows[1].samples_shared = Some(0.5);
+        let text = render(&report, style).replace('\n', " ");
+        let said = "25 % of the samples of what one thread does were not counted, 50 % of a figure's at most";
+        assert!(text.contains(said) && !text.contains('?'), "{text}");
+
+        report.rows[0].samples_shared = Some(0.7);
+        let text = render(&report, style).replace('\n', " ");
+        assert!(text.contains("4.15?") && text.contains("? marks a figure"), "{text}");
     }
 
     #[test]
@@ -454,7 +433,7 @@ mod tests {
             let base = (row.engine != "freehold").then_some(&[4.0, 4.1, 4.2][..]);
             *row = self::row(&row.engine.clone(), row.metric, "ns", &[60.0, 61.0, 62.0], base);
         }
-        let text = render(&report, Style { width: 120, color: false });
+        let text = render(&report, Style::plain(120));
         assert!(text.contains("No stars") && text.contains("--runs 4"), "{text}");
         assert!(!text.contains("%*") && !text.contains("x15.0*"), "{text}");
     }
@@ -471,6 +450,5 @@ mod tests {
         ] {
             assert_eq!(changed(percent), text);
         }
-        assert_eq!(broken("buddy_system_allocator", 13), "buddy_system_\nallocator");
     }
 }

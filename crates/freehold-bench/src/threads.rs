@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use freehold::{CpuId, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
-use super::clock::{Cpus, timed};
-use super::loops::{BULK, alloc_all, free_all, pairs, per, shuffle};
+use super::clock::Cpus;
+use super::loops::{BULK, alloc_all, each_part, free_all, pairs, per, shuffle};
 use super::ring::Ring;
+use super::sampler::Sampled;
 use super::steady::Churn;
 use super::yardstick::wait_until;
 
@@ -134,7 +135,7 @@ pub fn remote_free<M: Machine>(
     n: usize,
     scattered: Option<u64>,
     bulk: bool,
-) -> Result<f64, Refused> {
+) -> Result<Sampled, Refused> {
     cpus.pin(0);
     let mut frames = vec![Pfn::default(); n];
     // Kept to the end: the holder is there while others free into its blocks.
@@ -144,24 +145,27 @@ pub fn remote_free<M: Machine>(
         Some(seed) => shuffle(&mut frames, seed),
         None => frames.sort_unstable(),
     }
-    let times = on_cpus(
+    let found = on_cpus(
         cpus,
         2,
         || {},
         |index| {
             if index == 0 {
-                return Ok(Duration::ZERO);
+                return Ok(None);
             }
             let mut cpu = machine.cpu(SECOND)?;
-            if bulk {
-                timed(|| frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk))))
+            let freed = if bulk {
+                each_part(n, BULK, &mut |part| {
+                    frames[part].chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk)))
+                })
             } else {
-                timed(|| free_all(&mut cpu, frames.iter()))
-            }
+                each_part(n, 1, &mut |part| free_all(&mut cpu, frames[part].iter()))
+            };
+            freed.map(Some)
         },
     )?;
     drop(holder);
-    Ok(per(times[1], n as u64))
+    found.into_iter().flatten().next().ok_or(Refused::Abandoned)
 }
 
 /// Nanoseconds a pair: of one thread alone, and of the slowest of several that run at the same

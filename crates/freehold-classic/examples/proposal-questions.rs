@@ -249,6 +249,8 @@ fn vmalloc_loops(classic: &Classic, kernel: &str, pages: u64) -> Outcome<()> {
     Ok(())
 }
 
+// One question after the other.
+#[allow(clippy::too_many_lines)]
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [kernel, pages] = arguments.as_slice() {

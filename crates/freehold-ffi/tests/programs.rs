@@ -254,6 +254,8 @@ fn python_package() {
 }
 
 #[test]
+// One installation, step by step.
+#[allow(clippy::too_many_lines)]
 fn installed_as_a_distribution_would() {
     let Some(installed) = installed("gcc", "install") else { return };
     let version = env!("CARGO_PKG_VERSION");

@@ -305,10 +305,8 @@ mod tests {
         assert_eq!(pages_in_memory(range), Ok(13));
         for page in 0..64 {
             // SAFETY: within the mapping, which nobody else knows.
-            assert_eq!(
-                unsafe { mapping.base().add(page * 4096 + 4095).read() },
-                if page % 5 == 0 { 7 } else { 0 }
-            );
+            let last = unsafe { mapping.base().add(page * 4096 + 4095).read() };
+            assert_eq!(last, if page % 5 == 0 { 7 } else { 0 });
         }
     }
 

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -88,10 +88,11 @@ fn set_length(file: &OwnedFd, len: u64) -> Result<(), Error> {
 /// whoever else has the descriptor can make no byte of it unreadable, nor unwritable.
 fn sealed_memfd(len: u64) -> Result<OwnedFd, Error> {
     let hint = "memfd_create(2) needs Linux 3.17 and a free file descriptor (ulimit -n)";
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let create = |flags| rustix::fs::memfd_create("freehold", flags);
-    let fd = create(flags | MemfdFlags::NOEXEC_SEAL)
-        .or_else(|errno| if errno == Errno::INVAL { create(flags) } else { Err(errno) })
+    let fd = sys::memfd_create(c"freehold", true)
+        .or_else(|errno| match errno {
+            Errno::INVAL => sys::memfd_create(c"freehold", false),
+            errno => Err(errno),
+        })
         .map_err(|errno| Error::os("memfd_create", errno, len, hint))?;
     set_length(&fd, len)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;

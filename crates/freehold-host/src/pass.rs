@@ -259,11 +259,10 @@ impl Pass<'_> {
         let least = self.inner.release.least;
         let Some(chunk) = self.take(least, block) else { return };
         self.taken.push(chunk);
-        let mut order = Order::PAGEBLOCK.get() - 1;
-        while let Some(size) = Order::new(order).filter(|&size| size >= least) {
-            match self.take(size, block) {
-                Some(chunk) => self.taken.push(chunk),
-                None => order -= 1,
+        for order in (least.get()..Order::PAGEBLOCK.get()).rev() {
+            let Some(size) = Order::new(order) else { continue };
+            while let Some(chunk) = self.take(size, block) {
+                self.taken.push(chunk);
             }
         }
         let huge = self.inner.memory.backing() == Backing::HugePages;

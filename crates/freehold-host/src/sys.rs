@@ -5,8 +5,8 @@
 //! three go through `libc` here; so do signal masks, and the requests of `userfaultfd(2)`, in their
 //! own module.
 
-use std::ffi::c_void;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ffi::{CStr, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
@@ -100,6 +100,24 @@ pub(crate) fn bind(range: Bytes, node: u32, placement: Placement) -> Result<(), 
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
+/// A memfd that can be sealed; one that nobody ever executes, with `no_exec`, which Linux has since
+/// 6.3.
+///
+/// Not rustix's, whose way to fail is a jump on nothing in particular to valgrind, and to fail is
+/// what the first of two attempts does there.
+pub(crate) fn memfd_create(name: &CStr, no_exec: bool) -> Result<OwnedFd, Errno> {
+    const MFD_NOEXEC_SEAL: libc::c_uint = 8;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let flags = if no_exec { flags | MFD_NOEXEC_SEAL } else { flags };
+    // SAFETY: a name that ends with a zero.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: a descriptor made just now, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Keeps pages in memory from their first touch on.
 pub(crate) fn lock_on_fault(range: Bytes) -> Result<(), Errno> {
     const MLOCK_ONFAULT: libc::c_uint = 1;
@@ -166,8 +184,8 @@ pub(crate) fn each_run_in_memory(
 
 /// What the kernel knows of this process's pages, for [`each_run_in_memory`].
 pub(crate) fn pagemap() -> Option<OwnedFd> {
-    use rustix::fs::{Mode, OFlags};
-    rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+    // Not rustix's call, for the reason of `memfd_create`.
+    std::fs::File::open("/proc/self/pagemap").ok().map(OwnedFd::from)
 }
 
 fn scan(

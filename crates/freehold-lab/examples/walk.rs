@@ -82,7 +82,7 @@ impl Walker for Freehold<'_, SingleCpu> {
     }
     fn cost(&self) -> Cost {
         let totals = self.totals();
-        [totals.lock_acquisitions, totals.lock_work, 0, 0]
+        [0, totals.shared_writes, 0, 0]
     }
     fn free_blocks(&self) -> u64 {
         self.zone_stats(0).map_or(0, |zone| zone.free_blocks)
@@ -150,14 +150,8 @@ fn walk_design(design: &str) -> Result<Vec<(&'static str, Cost)>, Box<dyn Error>
         spare_sections: 0,
         watermarks: freehold::Watermarks::Kernel,
     };
-    let config = freehold::Config {
-        cpus: 2,
-        online: 2,
-        cpu_nodes: &[],
-        zones: &[zone],
-        extra_ranges: 0,
-        group: None,
-    };
+    let config =
+        freehold::Config { cpus: 2, online: 2, cpu_nodes: &[], zones: &[zone], extra_ranges: 0 };
     let mut metadata = vec![MaybeUninit::uninit(); Freehold::<SingleCpu>::metadata_size(&config)?];
     walk(&Freehold::new(&config, &mut metadata, SingleCpu)?)
 }

@@ -1,36 +1,46 @@
 //! `freehold engines`: what can be named after `--engine`.
 
 use clap::Args;
+use freehold_labkit::cli::given::Printed;
 
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::{Outcome, output};
 use freehold_labkit::engines::{self, Entry};
-use freehold_labkit::report::table::{Style, rendered};
+use freehold_labkit::report::table::{Style, rendered, wrap};
 
 const EXAMPLES: &str = "\
 Examples:
   freehold engines
   freehold engines --json
-  freehold replay --engine pcp-buddy-fixed,-merge   a preset with one change switched off";
+  freehold replay --engine pcp-buddy-fixed,-merge   a preset with one change switched off
+
+--json prints {\"presets\": [...], \"switches\": [...], \"kernels\": [OLDEST, NEWEST]}, presets and switches each with name, \
+summary and source.";
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct EnginesArgs {
-    /// Print JSON: {"presets": [...], "switches": [...], "kernels": [OLDEST, NEWEST]}, presets and
-    /// switches each with name, summary and source.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
     let catalogue = engines::catalogue();
     let [oldest, newest] = &catalogue.kernels;
-    output::result(args.json, &catalogue, |style| {
+    output::result(&args.printed, &catalogue, |style| {
+        let notes = [
+            format!(
+                "Any Linux from {oldest} to {newest} is an engine by its version: --engine 6.12"
+            ),
+            "Name one with --engine; switch single changes with commas: --engine \
+             pcp-buddy-fixed,-merge"
+                .to_owned(),
+        ];
         format!(
-            "{}\n\n{}\n\nAny Linux from {oldest} to {newest} is an engine by its version: --engine 6.12\n\
-             Name one with --engine; switch single changes with commas: --engine pcp-buddy-fixed,-merge\n",
+            "{}\n\n{}\n\n{}\n",
             table("preset", &catalogue.presets, style),
             table("switch", &catalogue.switches, style),
+            notes.map(|note| wrap(&note, style, "  ")).join("\n"),
         )
     })?;
     Ok(Outcome::Fine)

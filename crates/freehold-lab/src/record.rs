@@ -142,8 +142,11 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
         seconds,
         page_size: rustix::param::page_size() as u64,
     };
-    let progress =
-        Progress::new("writing", Some(tally.entries), args.shown.no_progress || args.shown.json);
+    let progress = Progress::new(
+        "writing",
+        Some(tally.entries),
+        args.shown.no_progress || args.shown.printed.json,
+    );
     let written = record::write(&instance, tally.lost, &about, &args.output, |done| {
         progress.update(done, (0, 0))
     });
@@ -294,7 +297,7 @@ fn report(
     seconds: f64,
 ) -> Result<(), CliError> {
     let path = |path: &Path| path.display().to_string();
-    if args.shown.json {
+    if args.shown.printed.json {
         return output::print_json(&json!({
             "trace": path(&recording.path),
             "events": recording.written.rows,

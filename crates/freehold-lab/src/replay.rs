@@ -61,7 +61,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
                 if !done.replay.is_whole() && outcome == Outcome::Fine {
                     outcome = Outcome::NotWhole;
                 }
-                if !common.shown.json {
+                if !common.shown.printed.json {
                     print_table(args, done, !printed)?;
                     printed = true;
                 }
@@ -74,7 +74,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         results.push(done.map_err(|error| (name, error)));
     }
     // Nothing at all is no document; the errors have been said.
-    if common.shown.json && results.iter().any(Result::is_ok) {
+    if common.shown.printed.json && results.iter().any(Result::is_ok) {
         print_json(&results)?;
     }
     Ok(outcome)
@@ -179,7 +179,7 @@ fn on_machine(
 }
 
 fn print_table(args: &ReplayArgs, done: &Done, first: bool) -> Result<(), CliError> {
-    let (replay, style) = (&done.replay, output::style());
+    let (replay, style) = (&done.replay, output::style(&args.of_mode().shown.printed));
     let mut text = match &done.comparison {
         Some(comparison) => against_kernel::render(replay, comparison, style),
         None if replay.threads.is_some() => threads::render(replay, style),

@@ -34,6 +34,9 @@ Examples:
 {\"traces\": [...]} of such documents for several traces.";
 
 const THREADS: &str = "\
+A CPU's calls stay in their order; a free waits for its allocation; nothing else is ordered, but that no thread is more than \
+4,096 operations ahead of another.
+
 Prints waits for locks, PCP trylock failures, calls that went past the PCP to the zone, and waits for another CPU's PCP lock \
 (the inversion of order that reviewers of pcp-buddy feared): they differ from run to run, and with the machine. Threads run \
 at full speed, without the work between calls, so locks are contended more often than in the recording; on two cores a \
@@ -83,12 +86,12 @@ pub(super) struct ReplayArgs {
 pub(super) enum Mode {
     /// Replay each CPU's calls on a thread of its own, all against the engine's real locks.
     Threads(ThreadsArgs),
-    /// Compare refills and drains with what the recording kernel itself counted in the trace.
+    /// Compare refills and drains of engine 6.18 (or those given) with what the recording kernel
+    /// itself counted in the trace.
     Fidelity(FidelityArgs),
 }
 
-/// A CPU's calls stay in their order; a free waits for its allocation; nothing else is ordered, but
-/// that no thread is more than 4,096 operations ahead of another.
+/// Arguments of `freehold replay threads`.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = THREADS)]
 pub(super) struct ThreadsArgs {
@@ -106,8 +109,7 @@ pub(super) struct ThreadsArgs {
     pub(super) interrupts: f64,
 }
 
-/// Compares refills and drains of engine 6.18 (or those given) with what the recording kernel
-/// itself counted in the trace.
+/// Arguments of `freehold replay fidelity`.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = FIDELITY)]
 pub(super) struct FidelityArgs {

@@ -1,7 +1,8 @@
 //! What more of a figure means, and the colour that says so.
 
-use comfy_table::Color;
 use serde::Serialize;
+
+use crate::report::table::Color;
 
 /// What more of a figure means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -172,6 +172,15 @@ pub struct Counters {
     /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups. Where one
     /// group has all CPUs, it is as much everybody's as the zone's.
     pub group_lock_acquisitions: u64,
+    /// Writes to cache lines that all CPUs share: what costs the more the more CPUs there are, with
+    /// a lock or without.
+    ///
+    /// The kernel's designs write such lines nowhere but under the zone lock: each acquisition is
+    /// one write, and so is each step of [`zone_lock_work`](Self::zone_lock_work) (a link or unlink
+    /// of a list, a split or merge, a word of a bitmap, a block moved). Freehold counts its own; as
+    /// long as it does not, these are the writes under its zone lock, counted in the same way, and
+    /// acquisitions of its groups' locks, whose steps nobody counts.
+    pub shared_writes: u64,
     /// Times the lock of a CPU's lists was taken, by whomever; 0 for designs that have none.
     pub pcp_lock_acquisitions: u64,
     /// Steps of work done under those locks. What is done under the zone lock meanwhile is not in
@@ -205,8 +214,16 @@ pub struct Counters {
 
 count! { Counters:
     allocs frees failed pcp_hits zone_lock_acquisitions zone_lock_work zone_lock_work_max zone_lock_work_p99
-    group_lock_acquisitions pcp_lock_acquisitions pcp_lock_work merges_zone merges_pcp splits_zone splits_pcp refills refills_by_phase refilled_frames
+    group_lock_acquisitions shared_writes pcp_lock_acquisitions pcp_lock_work merges_zone merges_pcp splits_zone splits_pcp refills refills_by_phase refilled_frames
     drains drained_frames remote_frees lists_looked_at fallbacks
+}
+
+impl Counters {
+    /// A total for each 1,000 events, an event being an allocation or a free that was carried out.
+    #[must_use]
+    pub fn per_1000_events(&self, total: u64) -> f64 {
+        total as f64 * 1000.0 / (self.allocs + self.frees).max(1) as f64
+    }
 }
 
 /// Free memory at one moment.
@@ -257,8 +274,8 @@ impl Memory {
         self.unusable(&self.free_runs, order)
     }
 
-    /// The same by chunks as they lie on the engine's lists: what could be had without merging
-    /// anything, which is how the kernel's own index counts.
+    /// The unusable-free-space index by chunks as they lie on the engine's lists: what could be had
+    /// without merging anything, which is how the kernel's own index counts.
     #[must_use]
     pub fn unusable_index_of_lists(&self, order: Order) -> f64 {
         self.unusable(&self.free_chunks, order)

@@ -40,7 +40,7 @@ macro_rules! names {
     };
 }
 
-/// The same from a table of what each is; its name is among that.
+/// An enum of kinds from a table of what each is, its name among that.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! kinds {

@@ -15,6 +15,8 @@
 //! ```
 
 #![deny(unsafe_code)]
+// What goes wrong is said by the error that a command prints.
+#![allow(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 // The library is engines, and what one can ask of them. The rest is public for the commands and
 // their tests, and no interface that others use.

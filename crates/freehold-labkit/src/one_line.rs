@@ -11,7 +11,7 @@ impl<T: Serialize> Serialize for OneLine<T> {
     }
 }
 
-/// The same, for `serialize_with`.
+/// Writes numbers in one line, for `serialize_with`.
 pub fn one_line<S: Serializer>(numbers: &impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
     let text = serde_json::to_string(numbers).map_err(S::Error::custom)?;
     serde_json::value::RawValue::from_string(text).map_err(S::Error::custom)?.serialize(serializer)

@@ -25,7 +25,8 @@ impl Random {
         self.step().checked_rem(limit).unwrap_or(0)
     }
 
-    /// The same without a division, for loops that are timed: made from the upper bits.
+    /// A number below `limit` without a division, for loops that are timed: made from the upper
+    /// bits.
     #[inline(always)]
     pub fn scaled(&mut self, limit: u64) -> u64 {
         ((u128::from(self.step()) * u128::from(limit)) >> 64) as u64

@@ -8,7 +8,7 @@
 
 #![deny(unsafe_code)]
 // A program: what is public is for its tests and for other programs of the laboratory.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod cli;
 pub mod compare;

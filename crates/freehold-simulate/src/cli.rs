@@ -14,7 +14,7 @@ use crate::run::{NODES_MAX, Scenario, SimulateError};
 use crate::workloads::{About, TraceOps};
 use crate::{Kind, Model, model_file, plot};
 use freehold_labkit::cli::error::CliError;
-use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::given::{Printed, Shown};
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::moved::{self, Moved};
 use freehold_labkit::cli::size::{Memory, parse_cpus, parse_memory, parse_percent};
@@ -187,7 +187,7 @@ fn parse_tick(text: &str) -> Result<f64, String> {
 
 fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if args.list {
-        return list(args.shown.json);
+        return list(&args.shown.printed);
     }
     let model = model_file::read(args.model.as_deref())?;
     let engines = given::engines(&args.engines, &DEFAULT)?;
@@ -208,7 +208,7 @@ fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         Target::PICTURE.write(path, plot::render(rows, &model)?)?;
     }
     let document = Document::new(seeds(args)[0], &model, rows, None);
-    output::result(args.shown.json, &document, |style| {
+    output::result(&args.shown.printed, &document, |style| {
         let tables = [
             (!rows.is_empty()).then(|| table(rows, &model, style)),
             (args.paths && !rows.is_empty()).then(|| paths::render(&taken(rows), style)),
@@ -282,12 +282,12 @@ fn svg(path: &Path) -> Result<(), CliError> {
     ))
 }
 
-fn list(json: bool) -> Result<Outcome, CliError> {
+fn list(printed: &Printed) -> Result<Outcome, CliError> {
     let all = Kind::ALL.map(Kind::about);
     let row = |about: &About| {
         [about.name, about.what, about.source, &format!("{:.0}", about.think_ns)].map(str::to_owned)
     };
-    output::result(json, &all, |style| {
+    output::result(printed, &all, |style| {
         format!(
             "{}\n",
             rendered(style, ["workload", "what the CPUs do", "from", "think ns"], all.map(row))

@@ -30,7 +30,7 @@ pub struct EngineCosts {
     pub alloc_ns: f64,
     /// A frame freed to the CPU itself.
     pub free_ns: f64,
-    /// The same in a batch of 31, each.
+    /// A frame freed to the CPU itself in a batch of 31.
     pub batch_free_ns: f64,
     /// A frame freed that another CPU owns or holds, each line already there; for freehold, into a
     /// word that another CPU wrote last.
@@ -59,7 +59,8 @@ pub struct Model {
     /// A line that another core wrote, in a run of such lines that is read and written by plain
     /// instructions: their transfers overlap.
     pub line_ns: f64,
-    /// The same where each line names the next, as on a list: their transfers do not overlap.
+    /// A line in a run of such lines of which each names the next, as on a list: their transfers do
+    /// not overlap.
     pub chain_ns: f64,
     /// How much longer from another socket. Not measured where there is one socket only.
     pub socket_factor: f64,

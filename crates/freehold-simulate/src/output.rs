@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::Cell;
 use serde::Serialize;
 
 use super::model::Model;
 use super::row::{Bound, Row};
 use super::validation::ValidationRow;
 use freehold_labkit::better::Better;
-use freehold_labkit::report::table::{Style, new_table, rendered, right, trim_lines};
+use freehold_labkit::report::table::{Cell, Room, Style, Table, right, wrap};
 use freehold_labkit::report::verdict::{Question, sentence_but};
 use freehold_labkit::report::{thousands, unique};
 
@@ -118,7 +117,8 @@ pub fn verdict(rows: &[Row]) -> Option<String> {
 
 /// The verdict, and a table for each workload and size of memory.
 pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
-    let mut text = verdict(rows).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
+    let mut text = verdict(rows)
+        .map_or_else(String::new, |verdict| format!("{}\n\n", wrap(&verdict, style, "")));
     for part in groups(rows) {
         let first = &part[0];
         let think = if first.think_ns > 0.0 {
@@ -132,12 +132,12 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         let cma = first.cma.map_or_else(String::new, |cma| {
             format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE))
         });
-        let _ = writeln!(
-            text,
+        let title = format!(
             "{}, {memory} of memory{nodes}{cma}, seed {}{think}",
             first.workload, first.seed
         );
-        let _ = writeln!(text, "{}\n", trim_lines(&group_table(part, style)));
+        let _ = writeln!(text, "{}", wrap(&title, style, ""));
+        let _ = writeln!(text, "{}\n", group_table(part, style));
         if first.cma.is_some() {
             let _ = writeln!(text, "{}\n", cma_table(part, style));
         }
@@ -147,35 +147,37 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
     } else {
         ""
     };
-    let _ = writeln!(
-        text,
-        "Waits are shares of all CPUs' time: for the zone lock, for CPUs' and groups' own locks, and for lines on their way to\n\
-         others. Bound: what most of all CPUs' time goes into, or the lock that is full; frames/s of rows bound by think are\n\
-         the think time's. p99.9 is of single calls{bystanders}. Simulated by the constants of: {}",
+    let legend = format!(
+        "Waits are shares of all CPUs' time: for the zone lock, for CPUs' and groups' own locks, and for lines on their \
+         way to others. Bound: what most of all CPUs' time goes into, or the lock that is full; frames/s of rows bound by \
+         think are the think time's. p99.9 is of single calls{bystanders}. Simulated by the constants of: {}",
         model.machine
     );
-    text.push_str(&validation_note(rows));
+    let _ = writeln!(text, "{}", wrap(&legend, style, ""));
+    let note = validation_note(rows);
+    if !note.is_empty() {
+        let _ = writeln!(text, "{}", wrap(&note, style, "  "));
+    }
     text
 }
 
 fn group_table(rows: &[Row], style: Style) -> String {
-    let mut table = new_table(style);
-    table.set_header([
-        "CPUs",
-        "engine",
-        "frames/s",
-        "zone wait",
-        "CPU wait",
-        "line wait",
-        "bound",
-        "zone holds",
-        "PCP holds",
-        "group holds",
-        "longest",
-        "p99.9",
-        "fell back",
-        "free blocks",
-        "unusable",
+    let mut table = Table::new([
+        ("CPUs", Room::Always),
+        ("engine", Room::Always),
+        ("frames/s", Room::Always),
+        ("zone wait", Room::Always),
+        ("CPU wait", Room::GivesWay(1)),
+        ("line wait", Room::GivesWay(2)),
+        ("bound", Room::GivesWay(0)),
+        ("zone holds", Room::GivesWay(3)),
+        ("PCP holds", Room::GivesWay(6)),
+        ("group holds", Room::GivesWay(6)),
+        ("longest", Room::GivesWay(5)),
+        ("p99.9", Room::GivesWay(2)),
+        ("fell back", Room::GivesWay(4)),
+        ("free blocks", Room::GivesWay(4)),
+        ("unusable", Room::GivesWay(0)),
     ]);
     let mut before = None;
     for row in rows {
@@ -199,27 +201,22 @@ fn group_table(rows: &[Row], style: Style) -> String {
             format!("{:.4}", row.unusable_index),
         ];
         cells.extend(numbers.into_iter().map(right));
-        table.add_row(cells);
+        table.row(cells);
     }
-    // Many columns: of the gaps between them no more than is needed, so that no figure is broken in
-    // two.
-    table.column_iter_mut().for_each(|column| {
-        column.set_padding((0, 0));
-    });
-    table.to_string()
+    table.render(style)
 }
 
 /// What CMA served, from the start on.
 fn cma_table(rows: &[Row], style: Style) -> String {
-    let header = [
-        "CPUs",
-        "engine",
-        "movable by CMA",
-        "CMA free, lowest",
-        "at the end",
-        "failed while free",
-        "movable",
-    ];
+    let mut table = Table::new([
+        ("CPUs", Room::Always),
+        ("engine", Room::Always),
+        ("movable by CMA", Room::Always),
+        ("CMA free, lowest", Room::GivesWay(1)),
+        ("at the end", Room::GivesWay(1)),
+        ("failed while free", Room::GivesWay(0)),
+        ("movable", Room::GivesWay(2)),
+    ]);
     let cells = |row: &Row| {
         let cma = row.cma.unwrap_or_default();
         let numbers = [
@@ -234,7 +231,8 @@ fn cma_table(rows: &[Row], style: Style) -> String {
             .chain(numbers.map(right))
             .collect::<Vec<_>>()
     };
-    rendered(style, header, rows.iter().map(cells))
+    rows.iter().for_each(|row| table.row(cells(row)));
+    table.render(style)
 }
 
 /// How far the rows with a star were off where they were compared with real threads; empty where

@@ -177,6 +177,19 @@ fn legend(area: &Area<'_>, engines: &[&str]) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
+/// The mean of the values at each place, as there are of several seeds; by place.
+fn means(values: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let mut sums: Vec<(f64, f64, f64)> = Vec::new();
+    for (at, value) in values {
+        match sums.iter_mut().find(|(x, ..)| *x == at) {
+            Some((_, sum, n)) => (*sum, *n) = (*sum + value, *n + 1.0),
+            None => sums.push((at, value, 1.0)),
+        }
+    }
+    sums.sort_by(|a, b| a.0.total_cmp(&b.0));
+    sums.into_iter().map(|(x, sum, n)| (x, sum / n)).collect()
+}
+
 fn draw(
     cell: &Area<'_>,
     chart: &Chart,
@@ -231,17 +244,8 @@ fn draw(
                 .draw()?;
             for (index, engine) in engines.iter().enumerate() {
                 let color = color(index);
-                // Several seeds: the mean of each place.
-                let mut points: Vec<(f64, f64, f64)> = Vec::new();
-                for row in rows.iter().filter(|row| row.engine == **engine) {
-                    match points.iter_mut().find(|(x, ..)| *x == at(row)) {
-                        Some((_, sum, n)) => (*sum, *n) = (*sum + (chart.value)(row), *n + 1.0),
-                        None => points.push((at(row), (chart.value)(row), 1.0)),
-                    }
-                }
-                points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                let points: Vec<(f64, f64)> =
-                    points.into_iter().map(|(x, sum, n)| (x, sum / n)).collect();
+                let of_it = rows.iter().filter(|row| row.engine == **engine);
+                let points = means(of_it.map(|row| (at(row), (chart.value)(row))));
                 context.draw_series(LineSeries::new(
                     points.iter().copied(),
                     ShapeStyle::from(color).stroke_width(2),

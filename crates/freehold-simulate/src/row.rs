@@ -74,7 +74,7 @@ pub struct Row {
     pub latency_p50_ns: u64,
     /// 99.9 % of all calls took at most this.
     pub latency_p999_ns: u64,
-    /// The same of bystanders' calls, where the workload has any.
+    /// 99.9 % of bystanders' calls took at most this, where the workload has any.
     pub bystander_p999_ns: Option<u64>,
     /// How long allocations took over the measured stretch. `None` in rows that were kept before
     /// they said it.

@@ -199,6 +199,14 @@ fn with_engine(
     Ok(row(scenario, model, (engine, config), &run, before))
 }
 
+/// The workload's name in the results; a trace's with its own.
+fn workload_of(scenario: &Scenario) -> String {
+    match (scenario.workload, &scenario.trace) {
+        (Kind::Trace, trace) => format!("trace:{}", trace.as_ref().map_or("", |trace| &trace.name)),
+        (workload, _) => workload.name().to_owned(),
+    }
+}
+
 /// What came of a run, before which the engine had counted so many heavy barriers and so much else.
 fn row(
     scenario: &Scenario,
@@ -216,11 +224,7 @@ fn row(
     let used_blocks = (memory.managed_frames / PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
     let row = Row {
         engine: scenario.engine.name().to_owned(),
-        workload: if workload == Kind::Trace {
-            format!("trace:{}", scenario.trace.as_ref().map_or("", |trace| &trace.name))
-        } else {
-            workload.name().to_owned()
-        },
+        workload: workload_of(scenario),
         cpus,
         nodes: config.nodes,
         memory_bytes: config.memory_frames * FRAME_SIZE,

@@ -51,7 +51,7 @@ pub struct Tally {
     /// Lines that had to be brought over from another CPU.
     pub transfers: u64,
     pub latency: Latency,
-    /// The same of the CPUs that are watched (bystanders).
+    /// Latency of the CPUs that are watched (bystanders).
     pub watched: Latency,
     /// How long allocations took, over time.
     pub allocations: Windows,

@@ -1,7 +1,6 @@
 //! Simulated beside measured: what `freehold calibrate --validate` finds.
 
-use comfy_table::Cell;
-use freehold_labkit::report::table::{Style, rendered, right};
+use freehold_labkit::report::table::{Cell, Room, Style, Table, right};
 use serde::Serialize;
 
 use super::output::rate;
@@ -31,15 +30,15 @@ impl ValidationRow {
 }
 
 pub fn validation_table(rows: &[ValidationRow], style: Style) -> String {
-    let header = [
-        "workload",
-        "engine",
-        "CPUs",
-        "measured frames/s",
-        "simulated frames/s",
-        "difference",
-        "within 20 %",
-    ];
+    let mut table = Table::new([
+        ("workload", Room::Always),
+        ("engine", Room::Always),
+        ("CPUs", Room::Always),
+        ("measured frames/s", Room::GivesWay(0)),
+        ("simulated frames/s", Room::GivesWay(0)),
+        ("difference", Room::Always),
+        ("within 20 %", Room::GivesWay(1)),
+    ]);
     let cells = |row: &ValidationRow| {
         let off = row.simulated / row.measured - 1.0;
         [
@@ -52,7 +51,8 @@ pub fn validation_table(rows: &[ValidationRow], style: Style) -> String {
             Cell::new(if row.agrees() { "yes" } else { "no" }),
         ]
     };
-    let table = rendered(style, header, rows.iter().map(cells));
+    rows.iter().for_each(|row| table.row(cells(row)));
+    let table = table.render(style);
     let good = rows.iter().filter(|row| row.agrees()).count();
     format!("{table}\n\n{good} of {} agree within 20 %.\n", rows.len())
 }

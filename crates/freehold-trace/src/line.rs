@@ -436,7 +436,7 @@ mod tests {
             "pfn=-1",
         ] {
             let line = format!(
-                "t-1 [000] 1.0: mm_page_alloc: {fields} order=9 migratetype=1 gfp_flags=0xcc0"
+                "t-1 [000] 1.0: mm_page_alloc: {fields} order=9 migratetype=1 gfp_flags=0x100cca"
             );
             assert!(matches!(event(&line).kind, EventKind::Alloc { pfn: None, .. }), "{line}");
         }

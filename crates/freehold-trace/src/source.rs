@@ -225,27 +225,41 @@ const MAGIC: usize = 4096;
 /// other tracepoints.
 const TEXT_HEAD: usize = 64 * 1024;
 
+/// How a stream that begins so is compressed.
+fn compression_of(head: &[u8]) -> Compression {
+    match head {
+        [0x1f, 0x8b, ..] => Compression::Gzip,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
+        _ => Compression::None,
+    }
+}
+
+/// A source as it lies there, how long it is (0 if unknown), and its file if it can be read again.
+type Raw = (Box<dyn Read + Send>, u64, Option<File>);
+
+fn raw(source: &Source, path: &Path) -> io::Result<Raw> {
+    Ok(match source {
+        Source::Bytes { bytes, .. } => (Box::new(*bytes), bytes.len() as u64, None),
+        Source::Stdin => (Box::new(io::stdin()), 0, None),
+        Source::Path(_) | Source::Spooled(_) => {
+            let file = match source {
+                Source::Spooled(spooled) => File::open(spooled.path())?,
+                _ => File::open(path)?,
+            };
+            let metadata = file.metadata()?;
+            let again = if metadata.is_file() { Some(file.try_clone()?) } else { None };
+            (Box::new(file), metadata.len(), again)
+        }
+    })
+}
+
 /// Opens a source, decompresses it and finds out what it is. Also returns the length of the file, 0
 /// if unknown.
 pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     let path = source.shown();
     let fail = |source| TraceError::Io { path: path.clone(), source };
     let consumed = Consumed::default();
-    let (raw, total, file): (Box<dyn Read + Send>, u64, Option<File>) = match source {
-        Source::Bytes { bytes, .. } => (Box::new(*bytes), bytes.len() as u64, None),
-        Source::Stdin => (Box::new(io::stdin()), 0, None),
-        Source::Path(_) | Source::Spooled(_) => {
-            let file = match source {
-                Source::Spooled(spooled) => File::open(spooled.path()),
-                _ => File::open(&path),
-            }
-            .map_err(fail)?;
-            let metadata = file.metadata().map_err(fail)?;
-            let again =
-                if metadata.is_file() { Some(file.try_clone().map_err(fail)?) } else { None };
-            (Box::new(file), metadata.len(), again)
-        }
-    };
+    let (raw, total, file) = raw(source, &path).map_err(fail)?;
     let mut raw = Peeked::new(Counting { inner: raw, consumed: consumed.clone() }, MAGIC);
     if raw.head.is_empty() {
         if let Some(error) = raw.error.take() {
@@ -270,11 +284,7 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
         return Ok((opened, total));
     }
 
-    let compression = match raw.head.as_slice() {
-        [0x1f, 0x8b, ..] => Compression::Gzip,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
-        _ => Compression::None,
-    };
+    let compression = compression_of(&raw.head);
     let plain: Box<dyn Read + Send> = match compression {
         Compression::None => Box::new(raw),
         Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(raw)),
@@ -292,6 +302,10 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     // Windows tools mark UTF-8 so.
     if text.head.starts_with(b"\xef\xbb\xbf") {
         text.head.drain(..3);
+    }
+    if text.head.starts_with(ZIP) {
+        let (looks_like, hint) = looks_like(&text.head, compression);
+        return Err(TraceError::NotATrace { path, looks_like, hint });
     }
     if let Some((looks_like, hint)) = other_text(&text.head) {
         return Err(TraceError::NotATrace { path, looks_like, hint: Some(hint) });
@@ -394,44 +408,50 @@ const UTF_16: &str = "turn it into UTF-8: iconv -f UTF-16 -t UTF-8 FILE | freeho
 const TABLE: &str = "make Parquet of it; with pyarrow: \
                      pq.write_table(csv.read_csv('FILE.csv'), 'FILE.parquet', compression='zstd')";
 
+/// A zip archive, whose files may lie in it as they are.
+const ZIP: &[u8] = b"PK\x03\x04";
+
+/// Files that are known by how they begin: what they are, and what to do with them. An
+/// archive may hold the lines of a trace as they are, and is none all the same.
+const KNOWN: &[(&[u8], &str, Option<&str>)] = &[
+    (
+        b"PAR1",
+        "a Parquet file inside",
+        Some("decompress it first: Parquet is compressed inside already"),
+    ),
+    (b"PARE", "an encrypted Parquet file", None),
+    (
+        b"\x17\x08\x44tracing",
+        "a trace-cmd recording",
+        Some("turn it into text: trace-cmd report -i FILE"),
+    ),
+    (b"PERFILE2", "a perf recording", Some("turn it into text: perf script -i FILE")),
+    (b"\x1f\x8b", "another gzip stream inside", None),
+    (b"\x28\xb5\x2f\xfd", "another zstd stream inside", None),
+    (b"\xfd7zXZ", "xz data", Some("decompress it first: xz -d FILE")),
+    (b"BZh", "bzip2 data", Some("decompress it first: bzip2 -d FILE")),
+    (b"\x04\x22\x4d\x18", "lz4 data", Some("decompress it first: lz4 -d FILE")),
+    (ZIP, "a zip archive", Some("unpack it: unzip -p FILE | freehold replay -")),
+    (b"\xff\xfe", "UTF-16 text", Some(UTF_16)),
+    (b"\xfe\xff", "UTF-16 text", Some(UTF_16)),
+    (b"\x7fELF", "an ELF program", None),
+    (b"ARROW1", "an Arrow file", None),
+    (b"SQLite format 3", "an SQLite database", None),
+    (b"{", "JSON", None),
+    (
+        b"Node 0, zone",
+        "a zone description of /proc",
+        Some("give it as the zoneinfo beside a trace"),
+    ),
+];
+
 /// What a file that is no trace looks like, and what to do with it.
 fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>) {
     let inside = match compression {
         Compression::None => String::new(),
         other => format!("{other} data with "),
     };
-    let known: &[(&[u8], &str, Option<&str>)] = &[
-        (
-            b"PAR1",
-            "a Parquet file inside",
-            Some("decompress it first: Parquet is compressed inside already"),
-        ),
-        (b"PARE", "an encrypted Parquet file", None),
-        (
-            b"\x17\x08\x44tracing",
-            "a trace-cmd recording",
-            Some("turn it into text: trace-cmd report -i FILE"),
-        ),
-        (b"PERFILE2", "a perf recording", Some("turn it into text: perf script -i FILE")),
-        (b"\x1f\x8b", "another gzip stream inside", None),
-        (b"\x28\xb5\x2f\xfd", "another zstd stream inside", None),
-        (b"\xfd7zXZ", "xz data", Some("decompress it first: xz -d FILE")),
-        (b"BZh", "bzip2 data", Some("decompress it first: bzip2 -d FILE")),
-        (b"\x04\x22\x4d\x18", "lz4 data", Some("decompress it first: lz4 -d FILE")),
-        (b"PK\x03\x04", "a zip archive", Some("unpack it: unzip -p FILE | freehold replay -")),
-        (b"\xff\xfe", "UTF-16 text", Some(UTF_16)),
-        (b"\xfe\xff", "UTF-16 text", Some(UTF_16)),
-        (b"\x7fELF", "an ELF program", None),
-        (b"ARROW1", "an Arrow file", None),
-        (b"SQLite format 3", "an SQLite database", None),
-        (b"{", "JSON", None),
-        (
-            b"Node 0, zone",
-            "a zone description of /proc",
-            Some("give it as the zoneinfo beside a trace"),
-        ),
-    ];
-    for (magic, what, hint) in known {
+    for (magic, what, hint) in KNOWN {
         if head.starts_with(magic) {
             return (format!("it looks like {inside}{what}"), hint.map(str::to_owned));
         }

@@ -270,13 +270,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 continue;
             }
             let vma = space.vma(vpn, || self.mmu.relax());
-            let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
-            let most = vma_end.min(table_end).get() - vpn.get();
-            let all = u64::from(frame.pages());
-            let whole = path.takes_whole()
-                && (live == 0 && most >= all)
-                && self.batch_len(space, vpn, entry, all) == all;
-            let len = if whole { frame.pages() } else { 1 };
+            let mut len = 1;
+            if live == 0 && path.takes_whole() {
+                let all = u64::from(frame.pages());
+                let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
+                let most = vma_end.min(table_end).get() - vpn.get();
+                if most >= all && self.batch_len(space, vpn, entry, all) == all {
+                    len = frame.pages();
+                }
+            }
             i = live + len;
             let slots = space.slots(vpn, u64::from(len));
             let entry = self.mmu.get_and_clear(slots);

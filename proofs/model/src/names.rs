@@ -4,7 +4,7 @@ use crate::Kind::*;
 use crate::protocol::*;
 
 impl World {
-    /// The same world with its frames, words and blocks in an order of its own: what differs only
+    /// This world with its frames, words and blocks in an order of its own: what differs only
     /// in their names is one.
     pub fn named_anew(mut self) -> Self {
         for b in 0..self.blocks.len() as u8 {

@@ -1,5 +1,5 @@
-//! The same search where there are too many worlds to keep: breadth first, and of each world only a
-//! fingerprint is remembered.
+//! The search for more worlds than memory holds: breadth first, and of each world only a fingerprint
+//! is remembered.
 //!
 //! Two different worlds have the same fingerprint of 64 bits with a probability of 2^-64; of `n`
 //! worlds about `n * n / 2^65` are taken for one that was seen before and are left out: 0.03 of

@@ -73,7 +73,7 @@ impl Shape {
         [waits(call.kind), barriers(call), None, None]
     }
 
-    /// The same for a thread that runs alone.
+    /// What a call may cost a thread that runs alone.
     pub(crate) fn limit_alone(&self, call: Call) -> Counts {
         let range = RANGE.div_ceil(512) + 1;
         let (waits, barriers) = match call.kind {

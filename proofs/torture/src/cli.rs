@@ -126,7 +126,7 @@ fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
     bar.finish_and_clear();
     let report =
         report.map_err(|error| CliError::new(format!("there is no such machine: {error}")))?;
-    output::result(args.shown.json, &report, |style| table(&report, style))?;
+    output::result(&args.shown.printed, &report, |style| table(&report, style))?;
     report.troubles.iter().chain(&report.stuck).for_each(|what| output::complain(what));
     // Relaxed: a flag that carries nothing.
     Ok(match report.ok {

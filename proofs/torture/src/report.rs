@@ -85,7 +85,7 @@ impl Row {
 
 #[derive(Clone, Serialize, Debug)]
 pub struct Report {
-    /// The name of the command, for who reads the JSON.
+    /// The name of the command, for whoever reads the JSON.
     pub command: &'static str,
     pub ok: bool,
     pub troubles: Vec<String>,
@@ -106,7 +106,7 @@ pub struct Report {
     pub recalls: u64,
     /// The most steps in one hold of a zone's lock.
     pub steps_max: u64,
-    /// The same while one thread ran alone.
+    /// The most steps in one hold while one thread ran alone.
     pub steps_max_alone: u64,
     /// The most that there may be then.
     pub steps_bound_alone: u64,

@@ -2,11 +2,9 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::Cell;
-
 use super::report::{Report, Row};
 use freehold_labkit::report::number::{duration, thousands};
-use freehold_labkit::report::table::{Style, rendered, right};
+use freehold_labkit::report::table::{Cell, Room, Style, Table, right};
 
 pub(crate) fn table(report: &Report, style: Style) -> String {
     let mut text = String::new();
@@ -30,8 +28,21 @@ fn of(seen: Option<u64>, bound: Option<u64>) -> Cell {
 }
 
 fn one(rows: &[&Row], alone: bool, style: Style) -> String {
-    let mut header = vec!["call", "count", "refused", "p50", "p99", "p99.9", "max", "barriers"];
-    header.extend(if alone { &["locks", "steps"][..] } else { &["waits"][..] });
+    let mut header = vec![
+        ("call", Room::Always),
+        ("count", Room::GivesWay(3)),
+        ("refused", Room::GivesWay(2)),
+        ("p50", Room::GivesWay(1)),
+        ("p99", Room::GivesWay(1)),
+        ("p99.9", Room::GivesWay(1)),
+        ("max", Room::GivesWay(0)),
+        ("barriers", Room::Always),
+    ];
+    header.extend(if alone {
+        &[("locks", Room::Always), ("steps", Room::Always)][..]
+    } else {
+        &[("waits", Room::Always)][..]
+    });
     let cells = |row: &&Row| {
         let name = if row.owner { format!("{} (owner)", row.call) } else { row.call.to_owned() };
         let mut cells =
@@ -48,8 +59,9 @@ fn one(rows: &[&Row], alone: bool, style: Style) -> String {
         }
         cells
     };
-    // As wide as it is: a terminal that is narrower breaks lines, this would break numbers.
-    rendered(Style { width: u16::MAX, ..style }, header, rows.iter().map(cells))
+    let mut table = Table::new(header);
+    rows.iter().for_each(|row| table.row(cells(row)));
+    table.render(style)
 }
 
 fn summary(report: &Report) -> String {

@@ -75,7 +75,7 @@ impl Tally {
         for (mine, theirs) in self.lines.iter_mut().zip(&other.lines) {
             let Some(theirs) = theirs else { continue };
             let mine = mine.get_or_insert_with(|| Box::new(Line::new()));
-            // The same bounds everywhere: nothing can fall out.
+            // Both histograms have equal bounds: nothing can fall out.
             let _ = mine.times.add(&theirs.times);
             mine.count += theirs.count;
             mine.refused += theirs.refused;

@@ -1,4 +1,4 @@
-//! What each thread is doing, for who watches from outside: the watchdog, and who stops threads.
+//! What each thread is doing, for those who watch from outside: the watchdog, and what stops threads.
 //!
 //! **Whose fault it is.** A core may be taken away for long: by its host, where the machine is a
 //! virtual one, or by another program. Whoever holds a lock there keeps all others out, and nothing

@@ -32,7 +32,7 @@ pub(super) struct World {
     pub(super) books: Books,
     pub(super) plan: Plan,
     pub(super) shape: Shape,
-    /// One for each thread that calls; behind them, the one of who plugs CPUs and memory.
+    /// One for each thread that calls; behind them, one for the thread that plugs CPUs and memory.
     pub(super) posts: Vec<Post>,
     /// Chunks that any thread may free, and who has them until then.
     pub(super) pool: Mutex<Vec<(Chunk, u32)>>,

@@ -75,7 +75,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "fuzz",
-        title: "a minute of fuzzing from the committed corpus, under AddressSanitizer",
+        title: "a minute of fuzzing from the committed corpora, under AddressSanitizer",
         beside: true,
         run: fuzz,
         ..PROOF
@@ -267,17 +267,24 @@ fn fuzz(run: &Run) -> Result<(), String> {
         run.skip("fuzzing needs cargo-fuzz, which cannot be installed; the corpus is replayed by the tests");
         return Ok(());
     }
-    // What is found goes to the first folder, so that a run leaves the working tree alone.
-    let found = target().join("fuzz-corpus");
-    std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
-    run.cargo_in("proofs/fuzz", "+nightly fuzz run --fuzz-dir . --target-dir")
-        .arg(target().join("fuzz"))
-        .words("operations")
-        .arg(found)
-        .words("corpus/operations -- -max_total_time=60 -max_len=1024 -timeout=20 -verbosity=0")
-        .words("-print_final_stats=1")
-        .env("PATH", path)
-        .must()
+    for (name, options) in [
+        ("operations", "-max_total_time=40 -max_len=1024"),
+        ("texts", "-max_total_time=20 -max_len=4096"),
+    ] {
+        // What is found goes to the first folder, so that a run leaves the working tree alone.
+        let found = target().join("fuzz-corpus").join(name);
+        std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
+        run.cargo_in("proofs/fuzz", "+nightly fuzz run --fuzz-dir . --target-dir")
+            .arg(target().join("fuzz"))
+            .arg(name)
+            .arg(found)
+            .arg(format!("corpus/{name}"))
+            .words("-- -timeout=20 -verbosity=0 -print_final_stats=1")
+            .words(options)
+            .env("PATH", &path)
+            .must()?;
+    }
+    Ok(())
 }
 
 fn mutants(run: &Run) -> Result<(), String> {

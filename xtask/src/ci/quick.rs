@@ -3,8 +3,15 @@
 use super::step::{Lane, Run, Step};
 
 /// Workspaces of their own, of which the top's commands know nothing.
-const ROOMS: [&str; 6] =
-    ["os/bare-metal", "os/ostd", "proofs/fuzz", "proofs/model", "proofs/mutants", "proofs/torture"];
+const ROOMS: [&str; 7] = [
+    "os/bare-metal",
+    "os/ostd",
+    "os/smallest",
+    "proofs/fuzz",
+    "proofs/model",
+    "proofs/mutants",
+    "proofs/torture",
+];
 
 const QUICK: Step = Step {
     name: "",

@@ -5,14 +5,20 @@ use std::path::Path;
 
 use clap_complete::Shell;
 
+/// A command without `help SUBCOMMAND`, of which each would have a page.
+fn without_help(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
+}
+
 /// Every command that is distributed.
 fn commands() -> Vec<clap::Command> {
-    vec![
+    let commands = [
         freehold_lab::command(),
         freehold_bench::command(),
         freehold_simulate::command(),
         freehold_report::command(),
-    ]
+    ];
+    commands.map(without_help).into()
 }
 
 /// Where each shell looks for completions, below `share`.
@@ -70,7 +76,7 @@ mod tests {
             assert!(share.join(format!("zsh/site-functions/_{name}")).is_file());
             assert!(share.join(format!("fish/vendor_completions.d/{name}.fish")).is_file());
             assert!(share.join(format!("man/man1/{name}.1")).is_file());
-            for subcommand in command.get_subcommands().filter(|one| one.get_name() != "help") {
+            for subcommand in command.get_subcommands() {
                 let page = share.join(format!("man/man1/{name}-{}.1", subcommand.get_name()));
                 let text = fs::read_to_string(&page).unwrap();
                 assert!(text.contains("SYNOPSIS"), "{}", page.display());

@@ -6,6 +6,7 @@
 //!  {"file", "after", "command"}              the fenced block after the line with that text is what the command prints
 //!  {..., "part": true}                       the block has some of the lines, in their order
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
+//!  {..., "rows": [...], "first": 12}         the same of the first so many items
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
 //!  {"file", "says", "command", "callgrind"}  the instructions in the holes are those counted, within 2 % (see `callgrind`)
@@ -72,6 +73,8 @@ struct Entry {
     part: bool,
     #[serde(default)]
     rows: Vec<String>,
+    /// Of how many items there are rows; of all, where it does not say.
+    first: Option<usize>,
     #[serde(default)]
     numbers: bool,
     /// What counts the figures that the document says.
@@ -242,7 +245,7 @@ fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
     }
     let document = json(output)?;
     let block = block::table(text, &entry.after)?;
-    Ok(block::replaced(text, block, &render::rows(&document, &entry.rows)?))
+    Ok(block::replaced(text, block, &render::rows(&document, &entry.rows, entry.first)?))
 }
 
 fn json(output: &str) -> Result<serde_json::Value, String> {

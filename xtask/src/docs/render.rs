@@ -2,24 +2,29 @@
 //!
 //! A template is filled once for each trace of a replay, for each workload, number of CPUs and
 //! nodes of a simulation, for each benchmark of `bench` (whose exact figures are the engines'
-//! values), or for each machine of `bench fragmentation` (`{memory}`: how much), whose figures are
-//! the mean of its seeds:
+//! values), for each machine of `bench fragmentation` (`{memory}`: how much), whose figures are the
+//! mean of its seeds, or for each row of its comparison, worst first (`{not_below/9}` of `{of}`: the
+//! tallies, the same for every row):
 //!
 //! ```text
 //!  {trace/name}                         a value of the item
 //!  {vanilla/zone_lock_acquisitions}     of the engine of that name
 //!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (replay fidelity)
 //!  {A ÷ B}  how often B goes into A; in what a document says, from the least to the greatest of all items
-//!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0       {...:0.3}, {...:0.2}  with it   {...:+}  a signed per cent
+//!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0       {...:0.3}, {...:0.2}  with it   {...:+}  a signed per cent   {...:+.3}  signed, without the 0
 //!  {...:M}  in millions
 //! ```
 
 use serde_json::{Map, Value, json};
 
-/// The rows.
-pub(super) fn rows(document: &Value, template: &[String]) -> Result<String, String> {
+/// The rows: of all items, or of the first so many.
+pub(super) fn rows(
+    document: &Value,
+    template: &[String],
+    first: Option<usize>,
+) -> Result<String, String> {
     let mut text = String::new();
-    for item in items(document) {
+    for item in items(document).into_iter().take(first.unwrap_or(usize::MAX)) {
         for line in template {
             text.push_str(&filled(&item, line)?);
             text.push('\n');
@@ -59,6 +64,9 @@ fn short(figure: f64) -> String {
 fn items(document: &Value) -> Vec<Value> {
     if let Some(traces) = document["traces"].as_array() {
         return traces.clone();
+    }
+    if let Some(rows) = document["comparison"]["rows"].as_array() {
+        return compared(rows, &document["comparison"]["tallies"]);
     }
     if let Some(cells) = document["cells"].as_array() {
         return machines(cells);
@@ -109,6 +117,26 @@ fn benchmarks(rows: &[Value]) -> Vec<Value> {
     items
 }
 
+/// Rows of a comparison of one engine with another, each with the tallies of all of them.
+fn compared(rows: &[Value], tallies: &Value) -> Vec<Value> {
+    let tallies = tallies.as_array().map_or(&[][..], Vec::as_slice);
+    let not_below: Map<String, Value> = tallies
+        .iter()
+        .map(|tally| (tally["order"].to_string(), tally["not_below"].clone()))
+        .collect();
+    let with_tallies = |row: &Value| {
+        let mut item = row.clone();
+        let mib = row["memory_mib"].as_u64().unwrap_or_default();
+        // Drawn memory is no round number of GiB.
+        let whole = mib % 1024 == 0;
+        item["memory"] = if whole { amount(mib) } else { format!("{} MiB", thousands(mib)) }.into();
+        item["not_below"] = not_below.clone().into();
+        item["of"] = rows.len().into();
+        item
+    };
+    rows.iter().map(with_tallies).collect()
+}
+
 /// Cells of one machine, in the order in which machines come, each engine's figures as the mean of
 /// its seeds.
 fn machines(cells: &[Value]) -> Vec<Value> {
@@ -142,7 +170,7 @@ fn machines(cells: &[Value]) -> Vec<Value> {
     places.iter().map(item).collect()
 }
 
-/// The same with the mean of every number in it; what is no number is the first's.
+/// One document of several: the mean of every number; what is no number is the first's.
 fn mean(all: &[&Value]) -> Value {
     match all.first() {
         Some(Value::Object(first)) => first
@@ -225,6 +253,9 @@ fn shown(value: &Value, format: &str) -> String {
         }
         (Value::Number(number), "0.3") => format!("{:.3}", number.as_f64().unwrap_or_default()),
         (Value::Number(number), "0.2") => format!("{:.2}", number.as_f64().unwrap_or_default()),
+        (Value::Number(number), "+.3") => {
+            format!("{:+.3}", number.as_f64().unwrap_or_default()).replacen("0.", ".", 1)
+        }
         (Value::Number(number), ".4") => {
             format!("{:.4}", number.as_f64().unwrap_or_default()).trim_start_matches('0').to_owned()
         }
@@ -264,18 +295,40 @@ mod tests {
         let one =
             json!({"trace": {"name": "a"}, "engines": [{"engine": "5.17", "work": 1_234_567}]});
         assert_eq!(
-            rows(&one, &["| {trace/name} | {5.17/work} |".into()]).unwrap(),
+            rows(&one, &["| {trace/name} | {5.17/work} |".into()], None).unwrap(),
             "| a | 1,234,567 |\n"
         );
         let both = json!({"traces": [one.clone(), one]});
-        assert_eq!(rows(&both, &["x".into(), "y".into()]).unwrap(), "x\ny\nx\ny\n");
+        assert_eq!(rows(&both, &["x".into(), "y".into()], None).unwrap(), "x\ny\nx\ny\n");
+        assert_eq!(rows(&both, &["x".into(), "y".into()], Some(1)).unwrap(), "x\ny\n");
         let swept = json!({"rows": [{"cpus": 16, "engine": "a", "wait": 0.125}, {"cpus": 16, "engine": "b", "wait": 0},
             {"cpus": 1024, "engine": "a", "wait": 0.0031}]});
         assert_eq!(
-            rows(&swept, &["{cpus} {a/wait:%} {a/wait:.4}".into()]).unwrap(),
+            rows(&swept, &["{cpus} {a/wait:%} {a/wait:.4}".into()], None).unwrap(),
             "16 12.5 % .1250\n1,024 0.3 % .0031\n"
         );
-        assert!(rows(&swept, &["{b/wait}".into()]).is_err(), "the last item has no b");
+        assert!(rows(&swept, &["{b/wait}".into()], None).is_err(), "the last item has no b");
+    }
+
+    #[test]
+    fn a_comparison_has_its_rows_in_their_order_and_its_tallies_everywhere() {
+        let row = |cpus: u64, mib: u64, difference: f64| {
+            json!({"workload": "aging", "cpus": cpus, "memory_mib": mib, "used_percent": 70.0,
+                "contiguity": {"9": 0.5}, "difference": {"9": difference}})
+        };
+        let all = json!({"cells": [{"cpus": 7}], "comparison": {
+            "rows": [row(1024, 2048, -0.0719), row(2, 64, 0.25)],
+            "tallies": [{"order": 3, "not_below": 2}, {"order": 9, "not_below": 1}]}});
+        let template =
+            "| {cpus}, {memory} | {used_percent} % | {contiguity/9:.3} {difference/9:+.3} |";
+        assert_eq!(
+            rows(&all, &[template.into()], None).unwrap(),
+            "| 1,024, 2 GiB | 70 % | .500 -.072 |\n| 2, 64 MiB | 70 % | .500 +.250 |\n"
+        );
+        assert_eq!(
+            said(&all, "{not_below/3} and {not_below/9} of {of} cells").unwrap(),
+            "2 and 1 of 2 cells"
+        );
     }
 
     #[test]
@@ -297,7 +350,7 @@ mod tests {
             json!({"cells": [cell(16, 1, 0.25, 7), cell(1536, 1, 1.0, 0), cell(16, 2, 0.75, 7)]});
         let template = "| {cpus}, {memory} | {freehold/unusable/3:.3} | {freehold/unusable/3:0.2} | {freehold/order9_failures} |";
         assert_eq!(
-            rows(&grid, &[template.into()]).unwrap(),
+            rows(&grid, &[template.into()], None).unwrap(),
             "| 2, 16 MiB | .500 | 0.50 | 7 |\n| 2, 1.5 GiB | 1.000 | 1.00 | 0 |\n"
         );
     }
@@ -311,7 +364,7 @@ mod tests {
             row("b", "uses", true, 2000.0),
         ];
         let all = json!({"rows": all});
-        let filled = |line: &str| rows(&all, &[line.into()]);
+        let filled = |line: &str| rows(&all, &[line.into()], None);
         assert_eq!(
             filled("{benchmark} {a/uses} x{a/uses ÷ b/uses} {a/uses:M}").unwrap(),
             "ring 5,000 x2.5 0.0 M\n"
@@ -327,6 +380,7 @@ mod tests {
         let text = rows(
             &item,
             &["{6.18@zoneinfo/off:+} {6.18@zoneinfo/within} {6.18@trace/off:+} {6.18/work}".into()],
+            None,
         );
         assert_eq!(text.unwrap(), "-14.8 % yes - 1\n");
     }

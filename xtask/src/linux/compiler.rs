@@ -35,7 +35,7 @@ pub(crate) fn carried(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> 
         .append(true)
         .open(there.join("compile.i"))?
         .write_all(unused().as_bytes())?;
-    // As in the guest: os/linux/user/anonymous.c says so.
+    // The guest passes these arguments, too: os/linux/user/anonymous.c says why.
     let mut compile = Command::new(&cc1);
     compile.current_dir(&there).args([
         "-fpreprocessed",

@@ -46,7 +46,7 @@ impl std::fmt::Display for Trouble {
 enum Which {
     /// The kernel of the Debian release that this machine runs.
     HostRelease,
-    /// The same with PREEMPT_RT.
+    /// The kernel of that release with PREEMPT_RT.
     Rt,
     /// The newest there is: of the backports to Debian 13, built in a system of its own under
     /// target/linux (for root; 700 MB).

@@ -21,7 +21,9 @@ What each benchmark and metric means and where it comes from: freehold bench --l
 All engines run the same loops, compiled for each of them; nothing is called through a table in a timed loop. \
 Engines take turns within a run; a figure is the median of the runs, with the farthest of them as \u{b1}. Threads stay \
 on one CPU each. One uncontended atomic read-modify-write (RMW) and the hand-over of a cache line to the other core \
-are measured in the same run: compare machines by them, not by nanoseconds. What can be counted is counted exactly \
+are measured in the same run: compare machines by them, not by nanoseconds. What one thread does is timed in samples of \
+some 200 us, of which only those count in which the core was ours: a probe of independent adds before and after each tells a \
+neighbour on the core's other hardware thread. What can be counted is counted exactly \
 (zone-lock acquisitions and work, different frames), most of it once, on one thread that plays all CPUs.
 
 The first engine is the baseline. A star stands beside a difference that is significant at 5 % by the two-sided \
@@ -35,6 +37,8 @@ Examples:
   freehold bench -e 5.17 -e 5.17+4 -e 5.18 trunc netperf-like
                                                 the bulk-free series of 2022
   freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers
+  freehold bench -e jemalloc -e jemalloc-keeps orders arena
+                                                what giving memory back to the system costs
   freehold bench -e help                        what can be measured
   freehold bench vmalloc lazyfree give-back
                                                 virtual memory; with engines of their own: see --list
@@ -45,7 +49,7 @@ Examples:
 
 --json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\", \"ring_alone_ns\"}, \"test\": {\"name\", \"level\"}, \"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\", \"unavailable\", \"unsuited\": \
 [{\"benchmark\", \"engine\", \"reason\"}], \"rows\": [{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
-\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
+\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \"samples_shared\": the share of samples that were not counted since the core was not ours, null where nothing is sampled, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
 \"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" and \"significant\"; rows that \
 are a percentile of many samples have \"histogram\": [[value, count], ...].
 
@@ -66,7 +70,8 @@ pub(super) struct BenchArgs {
     benchmarks: Vec<Kind>,
 
     /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), mmap, a peer
-    /// (bitmap-allocator, mimalloc, jemalloc, snmalloc: builds with --features peers), or a
+    /// (bitmap-allocator, mimalloc, mimalloc-keeps, jemalloc, jemalloc-keeps, snmalloc: builds
+    /// with --features peers), or a
     /// kernel's design with changes to switch on (+) or off (-); help lists them. May be given
     /// several times; the others are compared with the first. Default: freehold, vanilla,
     /// pcp-buddy-fixed and buddy_system_allocator.
@@ -109,7 +114,7 @@ impl FromStr for Wanted {
 
 pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     if args.engines.contains(&Wanted::Help) {
-        output::print(&listing::engines(output::style()))?;
+        output::print(&listing::engines(output::style(&args.shown.printed)))?;
         return Ok(Outcome::Fine);
     }
     let mut benchmarks: Vec<Kind> = Kind::ALL.to_vec();
@@ -117,7 +122,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         benchmarks.retain(|kind| args.benchmarks.contains(kind));
     }
     if args.list {
-        output::result(args.shown.json, &listing::entries(&benchmarks), |style| {
+        output::result(&args.shown.printed, &listing::entries(&benchmarks), |style| {
             listing::catalogue(&benchmarks, style)
         })?;
         return Ok(Outcome::Fine);
@@ -148,7 +153,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");
     }
-    output::result(args.shown.json, &report, |style| {
+    output::result(&args.shown.printed, &report, |style| {
         if report.rows.is_empty() { String::new() } else { table::render(&report, style) }
     })?;
     Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })

@@ -3,16 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 
-use clap::Args;
-use comfy_table::Cell;
-
 use crate::clock::Cpus;
+use clap::Args;
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Shown;
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, given, output, progress};
 use freehold_labkit::engines::EngineSpec;
-use freehold_labkit::report::table::{Style, rendered, right};
+use freehold_labkit::report::table::{Cell, Style, rendered, right};
 use freehold_simulate::output::Document;
 use freehold_simulate::validation::validation_table;
 use freehold_simulate::{Model, model_file};
@@ -114,7 +112,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
         text.push('\n');
         Target::MODEL.write(path, text)?;
     }
-    output::result(args.shown.json, &model, |style| table(&model, style))?;
+    output::result(&args.shown.printed, &model, |style| table(&model, style))?;
     Ok(Outcome::Fine)
 }
 
@@ -138,12 +136,12 @@ fn compare(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     }
     let rows = rows?;
     let document = Document::new(1, &model, &[], Some(&rows));
-    output::result(args.shown.json, &document, |style| validation_table(&rows, style))?;
+    output::result(&args.shown.printed, &document, |style| validation_table(&rows, style))?;
     Ok(Outcome::Fine)
 }
 
 fn table(model: &Model, style: Style) -> String {
-    let row = |(name, value, _)| [Cell::new::<String>(name), right(format!("{value:.2}"))];
+    let row = |(name, value, _)| [Cell::new(name), right(format!("{value:.2}"))];
     let table = rendered(style, ["constant", "value"], model.constants().into_iter().map(row));
     format!("{table}\n\nmachine: {}, {} CPUs\n", model.machine, model.measured_cpus)
 }

@@ -1,9 +1,14 @@
 //! `freehold bench fragmentation`: what designs do to contiguity, over machines of many shapes.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
 use clap::Args;
 
-use crate::fragmentation::output::{Document, table};
-use crate::fragmentation::{Grid, Workload, run as run_grid};
+use crate::fragmentation::output::{Document, Random, beside, table};
+use crate::fragmentation::{
+    self, Comparison, DRAWN, Draw, Grid, QUICK_ALLOCATIONS, Scenario, Workload,
+};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::{Shown, engines, jobs, or};
 use freehold_labkit::cli::size::{Memory, parse_cpus, parse_frames, parse_memory};
@@ -31,13 +36,24 @@ Examples:
                                                 three designs; the whole grid
   freehold bench fragmentation --json > grid.json; freehold report grid.json
                                                 the whole grid, an hour or so of one core, as a page with pictures
+  freehold bench fragmentation --random 12 --quick --gate
+                                                a dozen cells that nobody chose; fails where freehold is below vanilla
+  freehold bench fragmentation --workload aging --cpus 3 --worst-first
+                                                contiguity at orders 3, 4 and 9 side by side, the worst cells on top
+
+--random draws kernel-build-like and aging (30 to 85 % in use) on 1 to 1,024 CPUs with 2 MiB to 1 GiB each, and \
+two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. Its seed is printed; it and --quick bring the same cells again, and \
+more cells of one seed begin with the fewer.
 
 --json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
-\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_locks_per_1000\", \"group_locks_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
+\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"group_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"group_locks_per_1000\", \"shared_writes_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
-\"used_percent\" of fill is where the first allocation failed.
+\"used_percent\" of fill is where the first allocation failed. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
+with --random, --worst-first or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": [{\"workload\", \"cpus\", \"memory_mib\", \
+\"used_percent\", \"engine\", \"seeds\", \"contiguity\", \"baseline_contiguity\", \"difference\": each {\"3\", \"4\", \"9\"}}], \
+\"tallies\": [{\"engine\", \"order\", \"not_below\", \"cells\"}]}.
 
-Exit codes: 0 fine; 2 wrong usage, or an engine that lost a frame; 130 stopped by Ctrl-C, with what is done printed.";
+Exit codes: 0 fine; 1 with --gate, where an engine is below the first; 2 wrong usage, or an engine that lost a frame; 130 stopped by Ctrl-C, with what is done printed.";
 
 /// The grid unless told otherwise.
 const CPUS: [u16; 5] = [2, 16, 96, 256, 1024];
@@ -81,8 +97,35 @@ pub(super) struct FragmentationArgs {
     engines: Vec<EngineSpec>,
 
     /// Chunks that aging allocates once memory is filled; a tenth of it the mix of two CPUs.
-    #[arg(long, value_name = "N", default_value_t = ALLOCATIONS, value_parser = clap::value_parser!(u64).range(100..))]
-    allocations: u64,
+    /// Default: 3,000,000; with --quick 300,000.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..))]
+    allocations: Option<u64>,
+
+    /// Draw so many cells at random, and compare them as --worst-first does.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000),
+          conflicts_with_all = ["cpus", "memory_per_cpu", "memory", "used"])]
+    random: Option<u16>,
+
+    /// What the cells are drawn from. Default: another number each time.
+    #[arg(long, value_name = "S", requires = "random")]
+    seed: Option<u64>,
+
+    /// Draw machines of up to 2 GiB, and allocate less: seconds a cell.
+    #[arg(long, requires = "random")]
+    quick: bool,
+
+    /// Print each engine's contiguity at orders 3, 4 and 9 beside the first engine's, worst cells
+    /// first, in place of a table for each workload.
+    #[arg(long)]
+    worst_first: bool,
+
+    /// Print so many of the worst rows and no others; all of them count, and --json has them.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rows: Option<u16>,
+
+    /// Exit with 1 where an engine is below the first by more than .005 at any of these orders.
+    #[arg(long)]
+    gate: bool,
 
     /// Cells at the same time. Default: as many as there are CPUs here. A large machine takes half
     /// a GiB.
@@ -91,6 +134,11 @@ pub(super) struct FragmentationArgs {
 
     #[command(flatten)]
     shown: Shown,
+}
+
+/// Chunks that aging allocates.
+fn allocations(args: &FragmentationArgs) -> u64 {
+    args.allocations.unwrap_or(if args.quick { QUICK_ALLOCATIONS } else { ALLOCATIONS })
 }
 
 fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
@@ -102,7 +150,7 @@ fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
         used_percent: or(&args.used, &[]),
         seeds: or(&args.seeds, &SEEDS),
         engines: engines(&args.engines, &ENGINES)?,
-        allocations: args.allocations,
+        allocations: allocations(args),
     };
     // The mix of two CPUs is not one of many machines.
     let is_mix = |workload: &Workload| *workload == Workload::TwoCpuMix;
@@ -115,8 +163,45 @@ fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
     ])
 }
 
-pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
-    let scenarios: Vec<_> = grids(args)?.iter().flat_map(Grid::scenarios).collect();
+/// The cells to be drawn, where that is asked for.
+fn draw(args: &FragmentationArgs) -> Result<Option<Draw>, CliError> {
+    let Some(cells) = args.random else { return Ok(None) };
+    let workloads = or(&args.workloads, &DRAWN);
+    if let Some(other) = workloads.iter().find(|workload| !DRAWN.contains(workload)) {
+        let hint = format!("it draws {}", DRAWN.map(Workload::name).join(", "));
+        return Err(CliError::new(format!("--random does not draw {other}")).hint(hint));
+    }
+    Ok(Some(Draw {
+        cells,
+        seed: args.seed.unwrap_or_else(any_seed),
+        quick: args.quick,
+        workloads,
+        seeds: or(&args.seeds, &SEEDS),
+        engines: engines(&args.engines, &ENGINES)?,
+        allocations: allocations(args),
+    }))
+}
+
+/// The arguments that draw the same cells.
+fn again(args: &FragmentationArgs, draw: &Draw) -> String {
+    let mut text = format!("--random {} --seed {}", draw.cells, draw.seed);
+    if draw.quick {
+        text.push_str(" --quick");
+    }
+    args.workloads.iter().fold(text, |text, workload| format!("{text} --workload {workload}"))
+}
+
+/// Another number in each process, short enough to be typed.
+fn any_seed() -> u64 {
+    // The standard library's own source of keys, which it draws from the system.
+    RandomState::new().build_hasher().finish() % 1_000_000
+}
+
+/// Runs the cells with a bar, and says on standard error what was left undone.
+fn cells(
+    args: &FragmentationArgs,
+    scenarios: &[Scenario],
+) -> Result<fragmentation::Outcome, CliError> {
     let stop = stop::on_signals(true);
     let bar = progress::steps(
         "counting",
@@ -124,7 +209,7 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
         progress::TURNS,
         args.shown.no_progress,
     );
-    let outcome = run_grid(&scenarios, jobs(args.jobs), &stop, |done, scenario| {
+    let outcome = fragmentation::run(scenarios, jobs(args.jobs), &stop, |done, scenario| {
         bar.set_position(done as u64);
         let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
         bar.set_message(format!(
@@ -134,15 +219,42 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
     });
     bar.finish_and_clear();
     let outcome = outcome.map_err(CliError::new)?;
-    let cells = &outcome.cells;
     if outcome.interrupted {
-        output::complain(&format!(
-            "interrupted: {} of {} cells are done",
-            cells.len(),
-            scenarios.len()
-        ));
+        let (done, all) = (outcome.cells.len(), scenarios.len());
+        output::complain(&format!("interrupted: {done} of {all} cells are done"));
     }
-    let text = |style| if cells.is_empty() { String::new() } else { table(cells, style) };
-    output::result(args.shown.json, &Document::new(cells), text)?;
-    Ok(if outcome.interrupted { Outcome::Interrupted } else { Outcome::Fine })
+    Ok(outcome)
+}
+
+pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
+    let draw = draw(args)?;
+    let scenarios = match &draw {
+        Some(draw) => draw.scenarios(),
+        None => grids(args)?.iter().flat_map(Grid::scenarios).collect(),
+    };
+    if let Some(draw) = &draw {
+        // Before the work: whoever stops it can have the same cells again.
+        output::complain(&format!("the same cells again: {}", again(args, draw)));
+    }
+    let outcome = cells(args, &scenarios)?;
+    let cells = &outcome.cells;
+    let compares = draw.is_some() || args.worst_first || args.gate;
+    let comparison = if compares { Comparison::of(cells) } else { None };
+    let random = draw.map(|Draw { cells, seed, quick, .. }| Random { cells, seed, quick });
+    let document = Document::new(cells, random, comparison.as_ref());
+    output::result(&args.shown.printed, &document, |style| match &comparison {
+        _ if cells.is_empty() => String::new(),
+        Some(comparison) => beside(comparison, args.rows.map(usize::from), style),
+        None => table(cells, style),
+    })?;
+    if args.gate && comparison.is_none() && !outcome.interrupted {
+        let hint = "name two engines, and a workload other than fill";
+        return Err(CliError::new("--gate has nothing to compare").hint(hint));
+    }
+    let holds = comparison.is_none_or(|comparison| comparison.holds());
+    Ok(match (outcome.interrupted, args.gate && !holds) {
+        (true, _) => Outcome::Interrupted,
+        (false, true) => Outcome::Worse,
+        (false, false) => Outcome::Fine,
+    })
 }

@@ -64,7 +64,7 @@ pub struct ClassicCpu<'a> {
     /// For the bulk call, which fills the empty places of an array as the kernel's does. Kept, so
     /// that no allocation of the benchmark's own is timed.
     slots: Vec<Option<Pfn>>,
-    /// The same for batches of folios, which name their orders.
+    /// Folios of a batch, which names their orders; kept for the same reason.
     folios: Vec<(Pfn, Order)>,
 }
 

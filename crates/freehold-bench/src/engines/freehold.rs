@@ -13,33 +13,23 @@ use freehold::{
 use crate::calls::{Calls, Machine, Refused, START, TIB};
 use crate::clock::timed;
 use crate::loops;
+use crate::sampler::Sampled;
 use freehold_labkit::engine::{Engine, Simulated};
-use freehold_labkit::engines::{
-    FreeholdEngine, FreeholdOptions, MachineConfig, Waits, leaked_freehold,
-};
+use freehold_labkit::engines::{FreeholdEngine, MachineConfig, Waits, leaked_freehold};
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);
 
 pub struct FreeholdMachine<P: Waits> {
     engine: FreeholdEngine<'static, 'static, P>,
-    /// The same machine on a platform without a heavy barrier, made when it is first measured.
+    /// This machine on a platform without a heavy barrier, made when it is first measured.
     without_barrier: OnceLock<Result<Box<FreeholdMachine<SingleCpu>>, String>>,
 }
 
 impl<P: Waits> FreeholdMachine<P> {
     /// A machine with so many CPUs and frames, and the kernel's watermarks.
     pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, String> {
-        Self::with_options(FreeholdOptions::default(), cpus, frames, platform)
-    }
-
-    pub(crate) fn with_options(
-        options: FreeholdOptions,
-        cpus: u16,
-        frames: u64,
-        platform: P,
-    ) -> Result<Self, String> {
-        let allocator = leaked_freehold(options, &MachineConfig::new(frames, cpus), platform)?;
+        let allocator = leaked_freehold(&MachineConfig::new(frames, cpus), platform)?;
         Ok(Self {
             engine: FreeholdEngine::new(allocator, Vec::new()),
             without_barrier: OnceLock::new(),
@@ -70,7 +60,7 @@ impl<P: Waits> Machine for FreeholdMachine<P> {
     const DOORS: bool = true;
     const STARTS: bool = true;
 
-    fn doors(&self, n: u64) -> Result<[f64; 3], Refused> {
+    fn doors(&self, n: u64) -> Result<[Sampled; 3], Refused> {
         // An ordinary lock is enough for any number of threads.
         let other = self.without_barrier.get_or_init(|| {
             let frames = self.engine.memory().managed_frames;

@@ -16,8 +16,18 @@ use crate::backing::FRAME;
 use crate::calls::{Calls, Machine, Refused};
 use crate::kind::Kind;
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HeapMachine<A>(pub A);
+#[derive(Clone, Copy, Debug)]
+pub struct HeapMachine<A> {
+    heap: A,
+    /// Makes settings that are the process's, before anything is measured.
+    set: fn(),
+}
+
+impl<A> HeapMachine<A> {
+    pub fn new(heap: A, set: fn()) -> Self {
+        Self { heap, set }
+    }
+}
 
 impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
     type Cpu<'a>
@@ -27,7 +37,12 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
 
     /// Any thread: they keep their own lists by thread.
     fn cpu(&self, _: CpuId) -> Result<HeapCpu<'_, A>, Refused> {
-        Ok(HeapCpu { heap: &self.0 })
+        Ok(HeapCpu { heap: &self.heap })
+    }
+
+    /// They keep what they like. What each part of a run begins with is what they are told.
+    fn drain(&self) {
+        (self.set)();
     }
 
     fn is_memory(&self) -> bool {

@@ -12,6 +12,10 @@ mod heap;
 #[allow(unsafe_code)]
 mod mmap;
 mod peer;
+// Settings of malloc families, which are C.
+#[cfg(feature = "peers")]
+#[allow(unsafe_code)]
+pub(super) mod purging;
 mod ring_alone;
 mod stamped;
 

@@ -26,6 +26,14 @@ kinds! {
     },
     Mimalloc: About { name: "mimalloc", summary: "mimalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
     Jemalloc: About { name: "jemalloc", summary: "jemalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
+    MimallocKeeps: About {
+        name: "mimalloc-keeps",
+        summary: "mimalloc told to give no memory back to the system",
+    },
+    JemallocKeeps: About {
+        name: "jemalloc-keeps",
+        summary: "jemalloc told to give no memory back to the system",
+    },
     Snmalloc: About { name: "snmalloc", summary: "snmalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
 }
 

@@ -22,7 +22,7 @@ use freehold::{Migratetype, Order};
 
 use super::books::{Books, Chunk};
 use super::figure::{
-    About, FAILURES9, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9, UNUSABLE3, UNUSABLE4,
+    About, FAILURES9, Figures, LOCKS, MIXED, ORDER9, SHARED_WRITES, UNUSABLE3, UNUSABLE4,
 };
 use freehold_labkit::random::Random;
 
@@ -33,7 +33,7 @@ pub(super) const ABOUT: About = About {
            wandering.",
     levels: &[Some(50), Some(60), Some(70)],
     orders: &[None],
-    figures: &[ORDER9, UNUSABLE3, UNUSABLE4, LOCKS, GROUP_LOCKS, FAILURES9, MIXED],
+    figures: &[ORDER9, UNUSABLE3, UNUSABLE4, LOCKS, SHARED_WRITES, FAILURES9, MIXED],
     best: "Most free memory to be had as order 9",
 };
 

@@ -4,11 +4,11 @@ use freehold::Order;
 use serde::Serialize;
 
 use freehold_labkit::better::Better;
-use freehold_labkit::report::thousands;
+use freehold_labkit::report::{thousands, unique};
 
-/// The share of free memory that cannot serve requests of three orders.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Unusable {
+/// A figure at three orders.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct ByOrder {
     /// The largest that the kernel counts as cheap.
     #[serde(rename = "3")]
     pub order3: f64,
@@ -19,10 +19,46 @@ pub struct Unusable {
     pub order9: f64,
 }
 
-impl Unusable {
+impl ByOrder {
+    /// The orders.
+    pub const ORDERS: [u8; 3] = [3, 4, 9];
+
     pub(super) fn by(index: impl Fn(Order) -> f64) -> Self {
-        let index = |order| Order::new(order).map_or(0.0, &index);
-        Self { order3: index(3), order4: index(4), order9: index(9) }
+        let [order3, order4, order9] =
+            Self::ORDERS.map(|order| Order::new(order).map_or(0.0, &index));
+        Self { order3, order4, order9 }
+    }
+
+    /// Each order with its figure.
+    pub fn each(self) -> [(u8, f64); 3] {
+        let [three, four, nine] = Self::ORDERS;
+        [(three, self.order3), (four, self.order4), (nine, self.order9)]
+    }
+
+    /// The figure at one of [`ORDERS`](Self::ORDERS); NaN at any other.
+    pub fn at(self, order: u8) -> f64 {
+        let found = self.each().into_iter().find(|(known, _)| *known == order);
+        found.map_or(f64::NAN, |(_, value)| value)
+    }
+
+    pub(super) fn map(self, change: impl Fn(f64) -> f64) -> Self {
+        let [order3, order4, order9] = [self.order3, self.order4, self.order9].map(change);
+        Self { order3, order4, order9 }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            order3: self.order3 - other.order3,
+            order4: self.order4 - other.order4,
+            order9: self.order9 - other.order9,
+        }
+    }
+
+    /// The mean of several; NaN of none.
+    pub(super) fn mean(all: impl Iterator<Item = Self> + Clone) -> Self {
+        let n = all.clone().count() as f64;
+        let sum = all.fold(Self::default(), |sum, one| sum.minus(one.map(|value| -value)));
+        sum.map(|sum| sum / n)
     }
 }
 
@@ -31,14 +67,23 @@ impl Unusable {
 pub struct Figures {
     /// The share of free memory that cannot serve a request, by order, at the end; by frames free
     /// next to each other.
-    pub unusable: Option<Unusable>,
-    /// The same by chunks as they lie on the engine's lists, neighbours on different lists apart.
-    pub unusable_lists: Option<Unusable>,
+    pub unusable: Option<ByOrder>,
+    /// That share by chunks as they lie on the engine's lists, neighbours on different lists apart.
+    pub unusable_lists: Option<ByOrder>,
+    /// Times the zone lock was taken.
+    pub zone_lock_acquisitions: Option<u64>,
+    /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups.
+    pub group_lock_acquisitions: Option<u64>,
+    /// Writes to lines that all CPUs share: see
+    /// [`Counters::shared_writes`](freehold_labkit::engine::Counters::shared_writes).
+    pub shared_writes: Option<u64>,
     /// Times the zone lock was taken for each 1,000 frames allocated.
     pub zone_locks_per_1000: Option<f64>,
     /// Times a lock was taken that a group of CPUs shares, for each 1,000 frames allocated; 0 for
     /// designs without groups.
     pub group_locks_per_1000: Option<f64>,
+    /// Writes to lines that all CPUs share, for each 1,000 frames allocated.
+    pub shared_writes_per_1000: Option<f64>,
     /// The share of free memory that can serve requests of order 9, at the end.
     pub order9_share: Option<f64>,
     pub order9_failures: Option<u64>,
@@ -72,6 +117,18 @@ pub struct Cell {
     pub engine: String,
     #[serde(flatten)]
     pub figures: Figures,
+}
+
+/// Cells of one workload, machine, level and order: what is compared.
+pub(super) fn same_place(a: &Cell, b: &Cell) -> bool {
+    let level = |cell: &Cell| cell.order.is_none().then_some(cell.used_percent);
+    (a.workload, a.cpus, a.memory_mib, a.order) == (b.workload, b.cpus, b.memory_mib, b.order)
+        && level(a) == level(b)
+}
+
+/// Engines in the order in which they come.
+pub(super) fn engines(cells: &[Cell]) -> Vec<&str> {
+    unique(cells.iter().map(|cell| cell.engine.as_str()))
 }
 
 /// What a workload is, and what is shown of it.
@@ -135,8 +192,8 @@ pub(super) const UNUSABLE9: Figure =
     figure("unusable, order 9", |c| c.figures.unusable.map(|u| u.order9), share);
 pub(super) const LOCKS: Figure =
     figure("zone locks / 1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
-pub(super) const GROUP_LOCKS: Figure =
-    figure("group locks / 1,000 frames", |c| c.figures.group_locks_per_1000, rate);
+pub(super) const SHARED_WRITES: Figure =
+    figure("shared writes / 1,000 frames", |c| c.figures.shared_writes_per_1000, rate);
 pub(super) const ORDER9: Figure =
     better(figure("free as order 9", |c| c.figures.order9_share, share));
 pub(super) const FAILURES9: Figure =

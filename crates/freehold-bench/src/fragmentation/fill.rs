@@ -6,7 +6,7 @@
 use freehold::{Migratetype, Order};
 
 use super::books::Books;
-use super::figure::{About, FALSE, FULL, Figures, GROUP_LOCKS, LOCKS};
+use super::figure::{About, FALSE, FULL, Figures, LOCKS, SHARED_WRITES};
 
 pub(super) const ABOUT: About = About {
     name: "fill",
@@ -14,7 +14,7 @@ pub(super) const ABOUT: About = About {
            then, and whether the failure was a false one.",
     levels: &[None],
     orders: &[Some(0), Some(3), Some(4), Some(9)],
-    figures: &[FULL, FALSE, LOCKS, GROUP_LOCKS],
+    figures: &[FULL, FALSE, LOCKS, SHARED_WRITES],
     best: "Fullest at the first failure",
 };
 

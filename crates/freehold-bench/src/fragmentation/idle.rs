@@ -4,7 +4,7 @@
 use freehold::{Migratetype, Order};
 
 use super::books::{Books, Held};
-use super::figure::{About, Figures, GROUP_LOCKS, IDLE, LOCKS, UNUSABLE9};
+use super::figure::{About, Figures, IDLE, LOCKS, SHARED_WRITES, UNUSABLE9};
 
 pub(super) const ABOUT: About = About {
     name: "idle",
@@ -12,7 +12,7 @@ pub(super) const ABOUT: About = About {
            the CPUs still hold is counted.",
     levels: &[Some(50)],
     orders: &[None],
-    figures: &[IDLE, UNUSABLE9, LOCKS, GROUP_LOCKS],
+    figures: &[IDLE, UNUSABLE9, LOCKS, SHARED_WRITES],
     best: "Least memory held by idle CPUs",
 };
 

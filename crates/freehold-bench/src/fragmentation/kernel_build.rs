@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use freehold::Pfn;
 
 use super::books::{Books, Chunk};
-use super::figure::{About, Figures, GROUP_LOCKS, LOCKS, MIXED, UNUSABLE3, UNUSABLE4, UNUSABLE9};
+use super::figure::{About, Figures, LOCKS, MIXED, SHARED_WRITES, UNUSABLE3, UNUSABLE4, UNUSABLE9};
 use freehold_labkit::engine::Request;
 use freehold_simulate::Kind;
 use freehold_simulate::workloads::{DEPTH, Io, Message, Setting, programs};
@@ -20,7 +20,7 @@ pub(super) const ABOUT: About = About {
            in four exits on another CPU: the workload of 'freehold simulate', by turns.",
     levels: &[None],
     orders: &[None],
-    figures: &[UNUSABLE9, UNUSABLE3, UNUSABLE4, LOCKS, GROUP_LOCKS, MIXED],
+    figures: &[UNUSABLE9, UNUSABLE3, UNUSABLE4, LOCKS, SHARED_WRITES, MIXED],
     best: "Least free memory unusable at order 9",
 };
 

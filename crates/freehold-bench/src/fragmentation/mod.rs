@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  cell      one workload, machine, seed and engine; what came of it       books   every chunk in use, and its type
-//!  grid      which cells, on how many threads, in what order               output  table and JSON
+//!  grid      which cells, on how many threads, in what order               output  tables and JSON
+//!  random    cells that nobody chose                                       beside  engines beside the first, worst first
 //!  kernel_build, aging, idle, fill, two_cpu_mix   the workloads
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! block" are found the same way for every engine.
 
 mod aging;
+mod beside;
 mod books;
 mod cell;
 mod figure;
@@ -23,8 +25,11 @@ mod grid;
 mod idle;
 mod kernel_build;
 pub mod output;
+mod random;
 mod two_cpu_mix;
 
+pub use beside::{Comparison, Row, TOLERANCE, Tally};
 pub use cell::{Scenario, Workload};
-pub use figure::{Cell, Figures, Unusable};
+pub use figure::{ByOrder, Cell, Figures};
 pub use grid::{Grid, MEMORY_MOST, Outcome, run};
+pub use random::{DRAWN, Draw, QUICK_ALLOCATIONS};

@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::Cell as TableCell;
 use serde::Serialize;
 
+use super::beside::{Comparison, Row, is_below};
 use super::cell::Workload;
-use super::figure::{About, Cell, Figure};
-use freehold_labkit::report::table::{Style, new_table, right, trim_lines, wrap};
+use super::figure::{About, ByOrder, Cell, Figure, engines, same_place};
+use freehold_labkit::report::table::{
+    Cell as TableCell, Color, Room, Style, Table, rendered, right, wrap,
+};
 use freehold_labkit::report::verdict::{Question, sentence};
 use freehold_labkit::report::{thousands, unique};
 
@@ -17,30 +19,36 @@ pub struct Document<'a> {
     /// Which engine does best: see [`verdict`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
+    /// What the cells were drawn from, where they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub random: Option<Random>,
+    /// Engines beside the first, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<&'a Comparison>,
     pub cells: &'a [Cell],
 }
 
-impl<'a> Document<'a> {
-    pub fn new(cells: &'a [Cell]) -> Self {
-        Self { verdict: verdict(cells), cells }
-    }
+/// What brings the same cells again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Random {
+    pub cells: u16,
+    pub seed: u64,
+    pub quick: bool,
 }
 
-/// Cells of one workload, machine, level and order: what is compared.
-fn same_place(a: &Cell, b: &Cell) -> bool {
-    let level = |cell: &Cell| cell.order.is_none().then_some(cell.used_percent);
-    (a.workload, a.cpus, a.memory_mib, a.order) == (b.workload, b.cpus, b.memory_mib, b.order)
-        && level(a) == level(b)
+impl<'a> Document<'a> {
+    pub fn new(
+        cells: &'a [Cell],
+        random: Option<Random>,
+        comparison: Option<&'a Comparison>,
+    ) -> Self {
+        Self { verdict: verdict(cells), random, comparison, cells }
+    }
 }
 
 fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
     let values: Vec<f64> = cells.iter().filter_map(|cell| (figure.value)(cell)).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// Engines in the order in which they come.
-fn engines(cells: &[Cell]) -> Vec<&str> {
-    unique(cells.iter().map(|cell| cell.engine.as_str()))
 }
 
 /// Which engine does best, by the first figure of each workload, on each machine at each level: one
@@ -67,7 +75,8 @@ pub fn verdict(cells: &[Cell]) -> Option<String> {
 
 /// The verdict, and a table for each workload; the mean of the seeds.
 pub fn table(cells: &[Cell], style: Style) -> String {
-    let mut text = verdict(cells).map_or_else(String::new, |verdict| format!("{verdict}\n\n"));
+    let mut text = verdict(cells)
+        .map_or_else(String::new, |verdict| format!("{}\n\n", wrap(&verdict, style, "")));
     for workload in Workload::ALL {
         let of: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == workload.name()).collect();
         if of.is_empty() {
@@ -78,7 +87,7 @@ pub fn table(cells: &[Cell], style: Style) -> String {
             "{}",
             wrap(&format!("{workload}: {}", workload.about().what), style, "")
         );
-        let _ = writeln!(text, "{}\n", trim_lines(&one(workload, &of, &engines(cells), style)));
+        let _ = writeln!(text, "{}\n", one(workload, &of, &engines(cells), style));
     }
     let seeds = cells.iter().map(|cell| cell.seed).collect::<std::collections::BTreeSet<_>>().len();
     let _ = writeln!(
@@ -91,11 +100,11 @@ pub fn table(cells: &[Cell], style: Style) -> String {
 
 fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> String {
     let figures = workload.about().figures;
-    let mut table = new_table(style);
-    let head = ["CPUs", "memory", "", "engine"]
-        .into_iter()
-        .chain(figures.iter().map(|figure| figure.name));
-    table.set_header(head.collect::<Vec<_>>());
+    let place = ["CPUs", "memory", "", "engine"].map(|name| (name, Room::Always));
+    // The first figures are what the workload is for.
+    let ranked = figures.iter().enumerate();
+    let figure_columns = ranked.map(|(at, figure)| (figure.name, Room::GivesWay(at as u8)));
+    let mut table = Table::new(place.into_iter().chain(figure_columns));
     let mut rest = cells;
     while let Some(first) = rest.first() {
         let (place, more) =
@@ -113,10 +122,10 @@ fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> S
             row.extend(figures.iter().map(|figure| {
                 right(mean(&of, figure).map_or_else(|| "-".to_owned(), figure.text))
             }));
-            table.add_row(row);
+            table.row(row);
         }
     }
-    table.to_string()
+    table.render(style)
 }
 
 /// CPUs, memory, and the level or the order.
@@ -135,4 +144,79 @@ fn memory(mib: u64) -> String {
     } else {
         format!("{} MiB", thousands(mib))
     }
+}
+
+/// Tables narrower than this leave out the differences, which can be told from what stands beside.
+const DIFFERENCES_FROM: u16 = 100;
+
+/// Each engine beside the first, worst first and so many rows of it, and in how many of all cells it
+/// is not below the first.
+pub fn beside(comparison: &Comparison, most: Option<usize>, style: Style) -> String {
+    let engines = unique(comparison.rows.iter().map(|row| row.engine.as_str()));
+    let parts: Vec<String> =
+        engines.iter().map(|engine| beside_first(comparison, engine, most, style)).collect();
+    parts.join("\n")
+}
+
+/// One engine beside the first.
+fn beside_first(
+    comparison: &Comparison,
+    engine: &str,
+    most: Option<usize>,
+    style: Style,
+) -> String {
+    let Comparison { baseline, rows, tallies, tolerance } = comparison;
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.engine == engine).collect();
+    let shown = &rows[..most.unwrap_or(rows.len()).min(rows.len())];
+    let wide = style.width >= DIFFERENCES_FROM;
+    let about = format!(
+        "The share of free memory that can serve an order: {baseline}'s, {engine}'s{}. Worst first; means of the \
+         seeds.",
+        if wide { " and the difference" } else { "" },
+    );
+    let mut header = vec![TableCell::new("workload, in use")];
+    header.extend(["CPUs", "memory"].map(right));
+    header.extend(ByOrder::ORDERS.map(|order| right(format!("order {order}"))));
+    let table = rendered(style, header, shown.iter().map(|row| beside_row(row, wide)));
+    let mut text = format!("{}\n\n{table}\n\n", wrap(&about, style, ""));
+    if shown.len() < rows.len() {
+        let _ = writeln!(text, "... and {} more.\n", rows.len() - shown.len());
+    }
+    if let Some(worst) = rows.first().filter(|row| is_below(row.worst())) {
+        let _ = writeln!(text, "The worst again: freehold bench fragmentation {worst}\n");
+    }
+    for tally in tallies.iter().filter(|tally| tally.engine == engine) {
+        let _ = writeln!(
+            text,
+            "order {}: {} of {} cells not below {baseline} by more than {}",
+            tally.order,
+            tally.not_below,
+            tally.cells,
+            pointed(*tolerance)
+        );
+    }
+    text
+}
+
+fn beside_row(row: &Row, wide: bool) -> Vec<TableCell> {
+    let used = row.used_percent.map_or_else(String::new, |used| format!(", {used:.0} %"));
+    let mut cells = vec![TableCell::new(format!("{}{used}", row.workload))];
+    cells.extend([thousands(u64::from(row.cpus)), memory(row.memory_mib)].map(right));
+    cells.extend(ByOrder::ORDERS.map(|order| {
+        let [base, mine] =
+            [row.baseline_contiguity, row.contiguity].map(|all| pointed(all.at(order)));
+        let difference = row.difference.at(order);
+        let sign = if difference < 0.0 { '-' } else { '+' };
+        let far =
+            if wide { format!(" {sign}{}", pointed(difference.abs())) } else { String::new() };
+        let cell = right(format!("{base} {mine}{far}"));
+        if is_below(difference) { cell.fg(Color::Red) } else { cell }
+    }));
+    cells
+}
+
+/// A share in three digits without the 0 before the point, so that three stand beside each other.
+fn pointed(share: f64) -> String {
+    let text = format!("{share:.3}");
+    text.strip_prefix('0').map_or(text.clone(), str::to_owned)
 }

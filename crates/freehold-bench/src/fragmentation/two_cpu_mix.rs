@@ -4,7 +4,7 @@
 use freehold::{Migratetype, Order};
 
 use super::books::{Books, Held};
-use super::figure::{About, FREE, Figures, GROUP_LOCKS, LOCKS, MIXED, ORDER9};
+use super::figure::{About, FREE, Figures, LOCKS, MIXED, ORDER9, SHARED_WRITES};
 
 pub(super) const ABOUT: About = About {
     name: "two-cpu-mix",
@@ -12,7 +12,7 @@ pub(super) const ABOUT: About = About {
            memory; one free in five is by another CPU. Wholly free blocks at the end.",
     levels: &[Some(10), Some(20), Some(30), Some(40), Some(50), Some(60), Some(70), Some(80)],
     orders: &[None],
-    figures: &[FREE, ORDER9, LOCKS, GROUP_LOCKS, MIXED],
+    figures: &[FREE, ORDER9, LOCKS, SHARED_WRITES, MIXED],
     best: "Most wholly free blocks",
 };
 

@@ -64,17 +64,24 @@ pub(super) fn sides(plan: &Plan) -> Vec<Side<'static>> {
     sides.push(Side::new(MALLOC, move |_, found| theirs(found, MALLOC, &heap::system(), n)));
     #[cfg(feature = "peers")]
     {
-        use crate::engines::Peer;
-        let (mimalloc, jemalloc) = (Peer::Mimalloc.name(), Peer::Jemalloc.name());
-        if plan.has(mimalloc) {
-            sides.push(Side::new(mimalloc, move |_, found| {
-                theirs(found, mimalloc, &heap::mimalloc(), n)
-            }));
+        use crate::engines::{Peer, purging};
+        for (peer, purges) in [(Peer::Mimalloc, true), (Peer::MimallocKeeps, false)] {
+            let name = peer.name();
+            if plan.has(name) {
+                sides.push(Side::new(name, move |_, found| {
+                    purging::mimalloc_purges(purges);
+                    theirs(found, name, &heap::mimalloc(), n)
+                }));
+            }
         }
-        if plan.has(jemalloc) {
-            sides.push(Side::new(jemalloc, move |_, found| {
-                theirs(found, jemalloc, &heap::jemalloc(), n)
-            }));
+        for (peer, purges) in [(Peer::Jemalloc, true), (Peer::JemallocKeeps, false)] {
+            let name = peer.name();
+            if plan.has(name) {
+                sides.push(Side::new(name, move |_, found| {
+                    purging::jemalloc_purges(purges);
+                    theirs(found, name, &heap::jemalloc(), n)
+                }));
+            }
         }
     }
     sides

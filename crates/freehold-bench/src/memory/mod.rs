@@ -73,7 +73,12 @@ fn unsuited(kind: Kind, engine: &BenchEngine) -> Option<&'static str> {
     match (kind, engine) {
         _ if engine.name() == FREEHOLD => None,
         (Kind::Vmalloc, BenchEngine::Design(_)) => None,
-        (Kind::Arena, BenchEngine::Peer(Peer::Mimalloc | Peer::Jemalloc)) => None,
+        (
+            Kind::Arena,
+            BenchEngine::Peer(
+                Peer::Mimalloc | Peer::Jemalloc | Peer::MimallocKeeps | Peer::JemallocKeeps,
+            ),
+        ) => None,
         (Kind::Vmalloc, _) => Some("it has no runs of frames of any length"),
         (Kind::Arena, _) => {
             Some("only arenas and malloc families (malloc, mimalloc, jemalloc) are measured there")

@@ -7,8 +7,8 @@ use crate::metric::{Metric, metric, ns};
 pub enum Variant {
     /// The thread's own: written to, advised, reclaimed, by the only thread that runs.
     OneThread,
-    /// The same while a second thread of the process runs on another CPU, so that every flush
-    /// interrupts it.
+    /// The thread's own, while a second thread of the process runs on another CPU, so that every
+    /// flush interrupts it.
     SecondThread,
     /// One page of every eighth folio was written to again.
     Redirtied,

@@ -49,8 +49,8 @@ pub(super) fn sides<'a>(
         let BenchEngine::Design(spec) = engine else { continue };
         let name = spec.name();
         sides.push(match FreeholdOptions::of(name) {
-            Some(options) => {
-                let machine = FreeholdMachine::with_options(options, CPUS, FRAMES, host)?;
+            Some(_) => {
+                let machine = FreeholdMachine::new(CPUS, FRAMES, host)?;
                 side(name, in_software(machine), plan, cpus)
             }
             None => side(name, in_software(ClassicMachine::new(name, CPUS, FRAMES)?), plan, cpus),

@@ -19,5 +19,5 @@ pub const ABOUT: About = About {
 
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let doors = machine.doors(run.scale.steady_pairs)?;
-    Ok(Figures::default().with_all(ABOUT.metrics, doors))
+    Ok(Figures::default().with_all_sampled(ABOUT.metrics, doors))
 }

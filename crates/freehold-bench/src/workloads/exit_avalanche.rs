@@ -55,7 +55,7 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
         let (slowest, found) =
             avalanche(run.drained(machine), run, workers, set as usize, &mut meter)?;
         time += slowest;
-        // The same bounds everywhere.
+        // All histograms have the same bounds: nothing falls out.
         latencies.add(found).unwrap_or_default();
     }
     let mut figures = Figures::default()

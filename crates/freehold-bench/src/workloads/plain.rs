@@ -23,7 +23,7 @@ pub(super) fn measure<M: Machine>(
     let drained = || run.drained(machine);
     let remote =
         |scattered, bulk| threads::remote_free(drained(), cpus, scale.remote, scattered, bulk);
-    let values = match kind {
+    let sampled = match kind {
         Kind::Pair => {
             vec![
                 loops::pair::<_, 0>(drained(), scale.pairs)?,
@@ -37,6 +37,9 @@ pub(super) fn measure<M: Machine>(
         Kind::RemoteFree => {
             vec![remote(None, false)?, remote(Some(seed), false)?, remote(Some(seed), true)?]
         }
+        _ => Vec::new(),
+    };
+    let values = match kind {
         Kind::TwoThreads => {
             let (alone, slower) = threads::independent(drained(), cpus, 2, scale.pairs)?;
             vec![slower, alone, threads::churning(drained(), cpus, CHURNED, scale.churn_steps)?]
@@ -44,7 +47,8 @@ pub(super) fn measure<M: Machine>(
         Kind::SixteenThreads => return sixteen_threads(machine, run),
         _ => Vec::new(),
     };
-    Ok(Figures::default().with_all(kind.about().metrics, values))
+    let metrics = kind.about().metrics;
+    Ok(Figures::default().with_all_sampled(metrics, sampled).with_all(metrics, values))
 }
 
 fn sixteen_threads<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {

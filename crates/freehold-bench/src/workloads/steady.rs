@@ -6,6 +6,7 @@ use crate::calls::{Machine, Refused};
 use crate::figures::Figures;
 use crate::loops;
 use crate::metric::{About, Metric, metric, ns};
+use crate::sampler::Sampled;
 use crate::steady::{self, Freed};
 
 /// Frames of the machine of `churn` and `mixed`: 1 GiB.
@@ -106,10 +107,10 @@ pub const ORDERS: About = About {
 };
 
 /// Nanoseconds of a pair or a step, so many times.
-type Loop<M> = fn(&M, u64) -> Result<f64, Refused>;
+type Loop<M> = fn(&M, u64) -> Result<Sampled, Refused>;
 
 /// Nanoseconds of a step.
-fn step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<f64, Refused> {
+fn step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<Sampled, Refused> {
     steady::churn::<_, ORDER>(machine, HELD, steps, SEED)
 }
 
@@ -117,8 +118,10 @@ pub fn depth<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
     let shapes = DEPTHS.into_iter().flat_map(|depth| FREED.map(|freed| (depth, freed)));
     shapes.zip(DEPTH.metrics).try_fold(Figures::default(), |figures, ((depth, freed), metric)| {
         let pairs = run.scale.steady_pairs;
-        Ok(figures
-            .with(metric.name, steady::depth(run.drained(machine), depth, freed, pairs, SEED)?))
+        Ok(figures.with_sampled(
+            metric.name,
+            steady::depth(run.drained(machine), depth, freed, pairs, SEED)?,
+        ))
     })
 }
 
@@ -131,7 +134,9 @@ pub fn churn<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
             SEED,
         )
     };
-    Ok(Figures::default().with("ns_per_step_50", at(50)?).with("ns_per_step_90", at(90)?))
+    Ok(Figures::default()
+        .with_sampled("ns_per_step_50", at(50)?)
+        .with_sampled("ns_per_step_90", at(90)?))
 }
 
 pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
@@ -140,8 +145,8 @@ pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
     };
     let ((half, half_failed), (most, most_failed)) = (at(50)?, at(90)?);
     Ok(Figures::default()
-        .with("ns_per_step_50", half)
-        .with("ns_per_step_90", most)
+        .with_sampled("ns_per_step_50", half)
+        .with_sampled("ns_per_step_90", most)
         .with("failures_per_1000_50", half_failed)
         .with("failures_per_1000_90", most_failed))
 }
@@ -168,7 +173,8 @@ pub fn orders<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused
     loops.as_flattened().iter().zip(&ORDER_METRICS).try_fold(
         Figures::default(),
         |figures, (each, metric)| {
-            Ok(figures.with(metric.name, each(run.drained(machine), run.scale.steady_pairs)?))
+            Ok(figures
+                .with_sampled(metric.name, each(run.drained(machine), run.scale.steady_pairs)?))
         },
     )
 }

@@ -69,7 +69,7 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
         },
     )?;
     let mut all = latencies();
-    // The same bounds everywhere.
+    // All histograms have the same bounds: nothing falls out.
     found.into_iter().for_each(|latencies| all.add(latencies).unwrap_or_default());
     let at = |quantile| all.value_at_quantile(quantile) as f64;
     let figures = Figures::default()

@@ -14,10 +14,11 @@ fn bench() -> Command {
     command
 }
 
-const ZONE: [&str; 3] = [
+const ZONE: [&str; 4] = [
     "zone_lock_acquisitions_per_1000_frames",
     "group_lock_acquisitions_per_1000_frames",
     "zone_lock_work_per_1000_frames",
+    "shared_writes_per_1000_frames",
 ];
 
 /// Every benchmark of page allocators with its metrics but those of [`ZONE`], whether it has these
@@ -209,7 +210,7 @@ fn json_has_every_metric_of_every_engine() {
     let said = ["barrier", "cpus", "interrupted", "left_out", "pinned", "unavailable"];
     assert_eq!(
         keys(&document),
-        said.into_iter().chain(["rows", "test", "unsuited", "yardstick"]).collect()
+        said.into_iter().chain(["benchmarks", "rows", "test", "unsuited", "yardstick"]).collect()
     );
     assert_eq!(
         keys(&document["yardstick"]),
@@ -244,6 +245,7 @@ fn json_has_every_metric_of_every_engine() {
             "better",
             "engine",
             "exact",
+            "samples_shared",
             "max",
             "median",
             "metric",
@@ -272,6 +274,14 @@ fn json_has_every_metric_of_every_engine() {
                 && number("median") <= number("max")
         );
         assert!(row["unit"] != "ns" || number("median") > 0.0, "{row}");
+        // A share of samples, where they are taken and the processor has a probe.
+        let shared = row["samples_shared"].as_f64();
+        assert!(shared.is_none_or(|share| (0.0..=1.0).contains(&share)), "{row}");
+        assert!(row["exact"] == false || shared.is_none(), "{row}");
+        let probed = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+        if row["benchmark"] == "pair" && row["unit"] == "ns" && probed {
+            assert!(shared.is_some(), "{row}");
+        }
     }
     let found: BTreeSet<_> = rows
         .iter()
@@ -360,6 +370,17 @@ fn tables_fit_the_terminal() {
     }
 }
 
+/// Engines that need the feature `peers`, and `mmap`.
+const PEERS: [&str; 7] = [
+    "bitmap-allocator",
+    "mimalloc",
+    "mimalloc-keeps",
+    "jemalloc",
+    "jemalloc-keeps",
+    "snmalloc",
+    "mmap",
+];
+
 #[test]
 fn peers_are_known_by_name() {
     let help = bench().args(["-e", "help"]).assert().code(0).stderr("");
@@ -372,7 +393,9 @@ fn peers_are_known_by_name() {
         "mmap",
         "bitmap-allocator",
         "mimalloc",
+        "mimalloc-keeps",
         "jemalloc",
+        "jemalloc-keeps",
         "snmalloc",
     ] {
         assert!(text.contains(engine), "{engine}: {text}");
@@ -389,7 +412,7 @@ fn peers_are_known_by_name() {
         "-e",
         "freehold",
     ]);
-    ["bitmap-allocator", "mimalloc", "jemalloc", "snmalloc", "mmap"].iter().for_each(|engine| {
+    PEERS.iter().for_each(|engine| {
         command.args(["-e", engine]);
     });
     if cfg!(feature = "peers") {
@@ -400,7 +423,7 @@ fn peers_are_known_by_name() {
         let count = |engine: &str, metric: &str| {
             rows.iter().filter(|row| row["engine"] == engine && row["metric"] == metric).count()
         };
-        for engine in ["bitmap-allocator", "mimalloc", "jemalloc", "snmalloc", "mmap"] {
+        for engine in PEERS {
             assert_eq!(
                 (count(engine, "ns_per_pair_order0"), count(engine, "ns_per_page_read")),
                 (1, 1),
@@ -408,7 +431,8 @@ fn peers_are_known_by_name() {
             );
         }
         let unsuited = document["unsuited"].as_array().expect("an array");
-        assert_eq!(unsuited.len(), 3, "{unsuited:?}");
+        // The malloc families.
+        assert_eq!(unsuited.len(), PEERS.len() - 2, "{unsuited:?}");
         assert!(
             unsuited
                 .iter()

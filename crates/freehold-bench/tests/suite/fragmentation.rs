@@ -327,8 +327,12 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
             "engine",
             "unusable",
             "unusable_lists",
+            "zone_lock_acquisitions",
+            "group_lock_acquisitions",
+            "shared_writes",
             "zone_locks_per_1000",
             "group_locks_per_1000",
+            "shared_writes_per_1000",
             "order9_share",
             "order9_failures",
             "mixed_blocks",
@@ -356,6 +360,11 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
         assert!(is("zone_locks_per_1000"), "{cell}");
         let groups = cell["group_locks_per_1000"].as_f64().expect("a rate");
         assert_eq!(groups > 0.0, cell["engine"] == "freehold", "{cell}");
+        // Each acquisition of a shared lock is a write that all CPUs share.
+        let of = |name: &str| cell[name].as_u64().expect("a count");
+        let locks = of("zone_lock_acquisitions") + of("group_lock_acquisitions");
+        assert!(cell["engine"] == "freehold" || of("shared_writes") >= locks, "{cell}");
+        assert!(cell["shared_writes_per_1000"].as_f64().expect("a rate") > 0.0, "{cell}");
         if is("unusable") {
             assert_eq!(keys(&cell["unusable"]), BTreeSet::from(["3", "4", "9"]));
             let of = |name: &str| cell[name]["9"].as_f64().expect("an index");
@@ -405,4 +414,26 @@ fn mistakes_are_named() {
         command(&args).assert().code(2).stdout("").stderr(contains(message));
     }
     assert_eq!(spec("freehold,owned").name(), "freehold,owned");
+}
+
+/// At 80, 100 and 120 columns and without a terminal: no name and no number is broken.
+#[test]
+fn tables_fit_the_terminal() {
+    let engines = ["-e", "vanilla", "-e", "pcp-buddy-fixed,-merge", "--no-progress", "-w"];
+    let printed = |more: &[&str], columns: Option<u16>| {
+        let mut command = command(&[&SMALL[..], &engines, more].concat());
+        command.env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns.to_string());
+        }
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+    };
+    for workload in ["aging", "idle"] {
+        let wide = printed(&[workload, "--wide"], None);
+        for width in freehold_testkit::tables::WIDTHS {
+            let text = printed(&[workload], Some(width));
+            freehold_testkit::tables::assert_whole(&text, &wide, width);
+        }
+        freehold_testkit::tables::assert_whole(&printed(&[workload], None), &wide, 120);
+    }
 }

@@ -4,5 +4,6 @@
 mod command;
 mod counts;
 mod fragmentation;
+mod fragmentation_random;
 mod memory;
 mod workloads;

@@ -272,8 +272,6 @@ fn a_machine_over_an_arena_maps_each_frame_at_its_own_page() {
     all_free(&arena);
     let memfd = Arc::new(Arena::builder(8 * MIB).backing(Backing::Memfd).build().unwrap());
     // SAFETY: refused.
-    assert!(matches!(
-        unsafe { HostMmu::over(memfd, first) },
-        Err(Error::Knob { knob: "backing", .. })
-    ));
+    let over = unsafe { HostMmu::over(memfd, first) };
+    assert!(matches!(over, Err(Error::Knob { knob: "backing", .. })));
 }

@@ -226,17 +226,17 @@ fn knobs_out_of_range_are_errors() {
 #[test]
 fn population_that_fails_is_an_error_and_loses_nothing() {
     let arena = Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap();
-    let frames = arena.frames(4).unwrap();
+    let mut frames = arena.frames(4).unwrap();
     frames.populate().unwrap();
     assert_eq!(arena.frames_in_memory(frames.range()).unwrap(), 4);
-    // A file that is too short is the one thing that makes population fail on any machine; touching
-    // would be a SIGBUS. SAFETY: none of these frames is touched while the file is short.
-    unsafe {
-        rustix::fs::ftruncate(arena.memfd().unwrap(), 0).unwrap();
-        let error = frames.populate().unwrap_err();
-        assert!(error.os_error().is_some(), "{error}");
-        rustix::fs::ftruncate(arena.memfd().unwrap(), 64 * MIB).unwrap();
-    }
+    // Frames that may not be written to are the one thing that makes population fail on any machine.
+    let (at, len) = (frames.as_mut_ptr().cast(), frames.len());
+    // SAFETY: none of these frames is touched while they cannot be.
+    unsafe { assert_eq!(libc::mprotect(at, len, libc::PROT_READ), 0) };
+    let error = frames.populate().unwrap_err();
+    assert!(error.os_error().is_some(), "{error}");
+    // SAFETY: as they were before.
+    unsafe { assert_eq!(libc::mprotect(at, len, libc::PROT_READ | libc::PROT_WRITE), 0) };
     frames.populate().unwrap();
     drop(frames);
     all_free(&arena);

@@ -69,7 +69,7 @@ fn load(vm: &Vm<'_, HostMmu>, page: u64) -> u64 {
 
 #[test]
 fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
-    for path in [UnmapPath::PageByPage, UnmapPath::Batched] {
+    for path in UnmapPath::ALL {
         let Some(mmu) = machine("what_was_written_to_again_stays_and_the_rest_goes_in_few_calls")
         else {
             return;
@@ -83,7 +83,9 @@ fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
                 .for_each(|folio| store(vm, folio * 16 + 3, 1_000_000 + folio));
             let before = vm.mmu().stats();
             assert_eq!(vm.madvise_pageout(frames, ID, all()).unwrap(), PAGES / 8 * 7);
-            if path == UnmapPath::Batched {
+            let batched =
+                matches!(path, UnmapPath::Whole | UnmapPath::WholeDeferred | UnmapPath::Batched);
+            if batched {
                 assert_eq!(
                     vm.mmu().pages_in_memory(ID, all()).unwrap(),
                     PAGES / 8,
@@ -98,7 +100,9 @@ fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
                 }
                 // Seven neighbouring folios are one range; where vectors are to be had, all ranges
                 // are one call.
-                UnmapPath::Batched => assert!(calls <= FOLIOS / 8, "{calls}"),
+                UnmapPath::Whole | UnmapPath::WholeDeferred | UnmapPath::Batched => {
+                    assert!(calls <= FOLIOS / 8, "{path:?}: {calls}")
+                }
             }
             for page in 0..PAGES {
                 let (folio, found) = (page / 16, load(vm, page));
@@ -109,14 +113,14 @@ fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
                     // Nobody wrote to it since, so it may go. Page by page, those before the
                     // written one do; the batched path looks at all entries first and keeps the
                     // folio as it was.
-                    (true, _) if path == UnmapPath::Batched => held(page + 1),
+                    (true, _) if batched => held(page + 1),
                     (true, _) => {
                         assert!(found == 0 || found == page + 1, "page {page} holds {found}")
                     }
                 }
             }
             assert_eq!(vm.stats().redirtied, FOLIOS / 8);
-            if path == UnmapPath::Batched {
+            if batched {
                 assert_eq!(vm.stats().deferred_queued, 0);
             }
         });

@@ -11,6 +11,7 @@ use freehold_trace::machine::{Files, Look, Machine};
 
 use super::{Named, Pair, html, page, prometheus};
 use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given::Printed;
 use freehold_labkit::cli::size::parse_page_size;
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, output, stop};
@@ -42,9 +43,8 @@ pub(crate) struct LookArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "machines")]
     from: Vec<PathBuf>,
 
-    /// Print JSON instead of the page; with --watch one document a line.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 
     /// Look again every so many seconds, until Ctrl-C.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
     // Relaxed: a flag that says nothing about other memory.
     while !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        if !args.json && output::style().color {
+        if !args.printed.json && output::style(&args.printed).color {
             // Clears the screen, and writes from its top.
             output::print("\x1b[2J\x1b[H")?;
         }
@@ -116,11 +116,11 @@ fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
     match &looks[..] {
         [one, other] => {
             let pair = Pair { machines: [one, other] };
-            print(args, &pair, || page::compare(one, other, output::style()))
+            print(args, &pair, || page::compare(one, other, output::style(&args.printed)))
         }
-        looks => {
-            looks.iter().try_for_each(|one| print(args, one, || page::render(one, output::style())))
-        }
+        looks => looks.iter().try_for_each(|one| {
+            print(args, one, || page::render(one, output::style(&args.printed)))
+        }),
     }
 }
 
@@ -129,7 +129,7 @@ fn print(
     document: &impl serde::Serialize,
     text: impl FnOnce() -> String,
 ) -> Result<(), CliError> {
-    match (args.json, args.watch) {
+    match (args.printed.json, args.watch) {
         (true, Some(_)) => output::print(&format!("{}\n", serde_json::to_string(document)?)),
         (true, None) => output::print_json(document),
         (false, _) => output::print(&text()),

@@ -181,7 +181,7 @@ mod tests {
     use super::super::tests::machine;
     use super::*;
 
-    const STYLE: Style = Style { width: 120, color: false };
+    const STYLE: Style<'_> = Style::plain(120);
 
     #[test]
     fn a_page_has_every_figure() {

@@ -1,5 +1,5 @@
-//! The same random history through Freehold and through each of the kernel's designs at once, call
-//! by call.
+//! One random history through Freehold and through each of the kernel's designs at once, call by
+//! call.
 //!
 //! Engines choose different frames, so what must agree is not where things are but what is served.
 //! After every call:

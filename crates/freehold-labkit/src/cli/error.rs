@@ -26,12 +26,14 @@ impl CliError {
     }
 
     /// Adds what to do about it.
+    #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
     /// Adds that where there is something to do.
+    #[must_use]
     pub fn hint_if(mut self, hint: Option<impl Into<String>>) -> Self {
         self.hint = hint.map(Into::into).or(self.hint);
         self

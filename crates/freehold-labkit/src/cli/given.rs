@@ -8,12 +8,28 @@ use clap::Args;
 use super::error::CliError;
 use crate::report::unique;
 
-/// What most commands have: how what they do and find is shown.
-#[derive(Args, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Shown {
+/// How what a command finds is printed.
+#[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Printed {
     /// Print JSON instead of tables.
     #[arg(long)]
     pub json: bool,
+
+    /// Show all columns of tables, however wide the terminal is.
+    #[arg(long, conflicts_with = "json")]
+    pub wide: bool,
+
+    /// Show these columns of tables, by the names above them, beside those that say what a row is
+    /// of.
+    #[arg(long, value_name = "NAME[,NAME]...", value_delimiter = ',', conflicts_with_all = ["json", "wide"])]
+    pub columns: Vec<String>,
+}
+
+/// What most commands have: how what they do and find is shown.
+#[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Shown {
+    #[command(flatten)]
+    pub printed: Printed,
 
     /// Show no progress bar.
     #[arg(long)]

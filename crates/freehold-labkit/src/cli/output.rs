@@ -7,7 +7,8 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 
 use super::error::CliError;
-use crate::report::table::Style;
+use super::given::Printed;
+use crate::report::table::{Columns, Style};
 
 /// Columns to use where standard output is no terminal and `COLUMNS` is not set.
 const DEFAULT_WIDTH: u16 = 120;
@@ -31,11 +32,11 @@ pub fn print_json(document: &impl Serialize) -> Result<(), CliError> {
 
 /// Writes a result to standard output: as JSON where that was asked for, for people otherwise.
 pub fn result(
-    json: bool,
+    printed: &Printed,
     document: &impl Serialize,
     text: impl FnOnce(Style) -> String,
 ) -> Result<(), CliError> {
-    if json { print_json(document) } else { print(&text(style())) }
+    if printed.json { print_json(document) } else { print(&text(style(printed))) }
 }
 
 /// Writes a line to standard error; nobody can be told where that fails.
@@ -43,13 +44,13 @@ pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "freehold: {text}");
 }
 
-/// The same of what has failed.
+/// Writes an error to standard error.
 pub fn error(what: impl Display) {
     complain(&format!("error: {what}"));
 }
 
 /// The style of tables on standard output.
-pub fn style() -> Style {
+pub fn style(printed: &Printed) -> Style<'_> {
     let terminal = io::stdout().is_terminal();
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let width = terminal
@@ -61,5 +62,10 @@ pub fn style() -> Style {
     // https://no-color.org: any value but an empty one.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    Style { width, color: terminal && !plain }
+    let columns = match &printed.columns[..] {
+        _ if printed.wide => Columns::All,
+        [] => Columns::Fit,
+        names => Columns::Named(names),
+    };
+    Style { width, color: terminal && !plain, columns }
 }

@@ -49,8 +49,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is too much: 16T is the most"))
 }
 
-/// The same for a part of a machine: in frames, of which there may be fewer than one of the largest
-/// chunks.
+/// Parses an amount of memory that is a part of a machine: in frames, of which there may be fewer
+/// than one of the largest chunks.
 pub fn parse_frames(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text)?;
     if bytes < FRAME_SIZE {

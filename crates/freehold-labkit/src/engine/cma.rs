@@ -171,7 +171,7 @@ impl CmaBook {
         self.findings_where(cma.map(|block| u64::from(block.free)).sum())
     }
 
-    /// The same where so many frames of CMA are free.
+    /// The findings where so many frames of CMA are free.
     fn findings_where(&self, free: u64) -> Vec<String> {
         let strays = (self.strays > 0)
             .then(|| format!("{} requests that are not movable got CMA", self.strays));

@@ -18,7 +18,7 @@ pub enum Family {
     /// A free goes to the lists of the pageblock's owner, under that CPU's lock: pcp-buddy as
     /// posted.
     Owners,
-    /// The same by a lock-free list for each owner: pcp-buddy with `remote-list`.
+    /// A free goes to a lock-free list of the pageblock's owner: pcp-buddy with `remote-list`.
     OwnersRemoteList,
     /// A free sets a bit of its block, by one atomic where another CPU holds the block: freehold.
     Freehold,

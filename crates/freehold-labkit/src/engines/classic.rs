@@ -192,6 +192,7 @@ impl Engine for ClassicEngine {
             zone_lock_work_p99: stats.zone_lock.quantile(0.99),
             // Its CPUs share no lock but the zone's.
             group_lock_acquisitions: 0,
+            shared_writes: stats.zone_lock.holds() + stats.zone_lock.total(),
             pcp_lock_acquisitions: pcp.lock_holds,
             pcp_lock_work: pcp.lock_steps,
             merges_zone: zone.merges,

@@ -70,32 +70,27 @@ pub(super) fn build(
     for_threads: bool,
 ) -> Result<Box<dyn Engine>, String> {
     match (for_threads, options.owned) {
-        (true, _) => build_owned(options, machine, Counting::threads()),
-        (false, true) => build_owned(options, machine, Counting::default()),
+        (true, _) => build_owned(machine, Counting::threads()),
+        (false, true) => build_owned(machine, Counting::default()),
         (false, false) => {
-            Ok(Box::new(FreeholdEngine::new(leaked(options, machine, SingleCpu)?, Vec::new())))
+            Ok(Box::new(FreeholdEngine::new(leaked(machine, SingleCpu)?, Vec::new())))
         }
     }
 }
 
 /// On that platform, with every CPU owned.
-fn build_owned<P: Waits>(
-    options: Options,
-    machine: &MachineConfig,
-    platform: P,
-) -> Result<Box<dyn Engine>, String> {
-    let allocator = leaked(options, machine, platform)?;
+fn build_owned<P: Waits>(machine: &MachineConfig, platform: P) -> Result<Box<dyn Engine>, String> {
+    let allocator = leaked(machine, platform)?;
     Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
 }
 
 /// An allocator that is lent for good: 50 KiB for each GiB of the machine, a few machines a
 /// process.
 pub fn leaked<P: Platform + 'static>(
-    options: Options,
     machine: &MachineConfig,
     platform: P,
 ) -> Result<&'static Freehold<'static, P>, String> {
-    with_config(options, machine, |config| {
+    with_config(machine, |config| {
         let allocator = Freehold::leaked(config, platform).map_err(|error| error.to_string())?;
         Ok(&*Box::leak(Box::new(allocator)))
     })
@@ -110,13 +105,13 @@ fn own_all<'a, 'm, P: Platform>(
     owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// The same, for a simulation: a sweep makes many machines, so their memory is given back.
+/// Builds the engine for a simulation, lends it to `run` and gives its memory back: many simulations
+/// make many machines.
 pub(super) fn with_simulated<R>(
-    options: Options,
     machine: &MachineConfig,
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, String> {
-    with_config(options, machine, |config| {
+    with_config(machine, |config| {
         let bytes =
             Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
         let mut metadata = Box::new_uninit_slice(bytes);
@@ -128,7 +123,6 @@ pub(super) fn with_simulated<R>(
 }
 
 fn with_config<R>(
-    _: Options,
     machine: &MachineConfig,
     make: impl FnOnce(&Config<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
@@ -219,6 +213,7 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
             refilled_frames: cpus.refilled_frames,
             remote_frees: cpus.remote_frees,
             fallbacks: zone.fallbacks,
+            shared_writes: totals.shared_writes,
             // Neighbouring bits are one run: there is nothing to merge, no list of frames to look
             // at.
             ..Counters::default()

@@ -178,7 +178,8 @@ pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engin
     build_for(spec, machine, false)
 }
 
-/// The same for real threads, each the only one of its CPU, where `for_threads` says so.
+/// Builds an engine that one thread calls, or real threads, each the only one of its CPU, where
+/// `for_threads` says so.
 pub fn build_for(
     spec: &EngineSpec,
     machine: &MachineConfig,
@@ -203,7 +204,7 @@ pub fn with_simulated<R>(
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, EngineError> {
     let ran = match freehold::Options::of(spec.name()) {
-        Some(options) => freehold::with_simulated(options, machine, run),
+        Some(_) => freehold::with_simulated(machine, run),
         None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
     };
     ran.map_err(|reason| spec.unbuildable(reason))

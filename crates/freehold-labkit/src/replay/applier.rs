@@ -98,7 +98,7 @@ impl<'a> Applier<'a> {
         if chunks.is_empty() {
             return;
         }
-        // As above.
+        // Before the engine can hand the frames to another thread, which has the same book.
         self.cma
             .iter_mut()
             .for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));

@@ -39,7 +39,7 @@ pub struct Met {
 type Column = (&'static str, fn(&Sample) -> u64);
 
 /// The counts of a sample.
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     ("ts_ns", |s| s.point.ts_ns),
     ("live_frames", |s| s.point.live_frames),
     ("free_frames", |s| s.memory.free_frames),
@@ -49,6 +49,7 @@ const COLUMNS: [Column; 10] = [
     ("zone_lock_acquisitions", |s| s.counters.zone_lock_acquisitions),
     ("zone_lock_work", |s| s.counters.zone_lock_work),
     ("group_lock_acquisitions", |s| s.counters.group_lock_acquisitions),
+    ("shared_writes", |s| s.counters.shared_writes),
     ("fallbacks", |s| s.counters.fallbacks),
 ];
 
@@ -75,6 +76,13 @@ pub struct EngineOutcome {
     /// What it had counted at the end of the trace; failures are those of the trace's allocations.
     #[serde(flatten)]
     pub counters: Counters,
+    /// [`Counters::zone_lock_acquisitions`] for each 1,000 events, an event being an allocation or
+    /// a free that was carried out.
+    pub zone_locks_per_1000: f64,
+    /// [`Counters::group_lock_acquisitions`] for each 1,000 events.
+    pub group_locks_per_1000: f64,
+    /// [`Counters::shared_writes`] for each 1,000 events.
+    pub shared_writes_per_1000: f64,
     /// Allocations that failed before the trace began: of those put in for memory in use by then.
     pub set_up_failed: u64,
     /// Steps of work in a hold of a zone lock, on average.
@@ -146,6 +154,9 @@ impl EngineOutcome {
         Self {
             zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
             pcp_hit_rate: share(counters.pcp_hits, counters.allocs),
+            zone_locks_per_1000: counters.per_1000_events(counters.zone_lock_acquisitions),
+            group_locks_per_1000: counters.per_1000_events(counters.group_lock_acquisitions),
+            shared_writes_per_1000: counters.per_1000_events(counters.shared_writes),
             counters: Counters { failed: made.failed, ..counters },
             managed_frames: end.managed_frames,
             free_frames_end: end.free_frames,

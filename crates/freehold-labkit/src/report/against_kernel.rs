@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::Cell;
 use freehold::Migratetype;
 
 use super::number::thousands;
-use super::table::{Style, header_lines, new_table, right, trim_lines};
+use super::table::{Cell, Room, Style, Table, header_lines, right, wrap_lines};
 use crate::replay::Replay;
 use crate::replay::against_kernel::{AgainstKernel, Comparison};
 
@@ -25,8 +24,15 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
             );
         }
     }
-    let mut table = new_table(style);
-    table.set_header(["", "lists", "", "kernel", "engine", "difference", "within"]);
+    let mut table = Table::new([
+        ("engine", Room::Always),
+        ("lists", Room::Always),
+        ("what", Room::Always),
+        ("kernel", Room::Always),
+        ("its count", Room::GivesWay(1)),
+        ("difference", Room::Always),
+        ("within", Room::GivesWay(0)),
+    ]);
     for engine in &against.engines {
         let name = [engine.engine.as_str(), engine.starting_lists];
         for (what, comparison, bound) in [
@@ -35,22 +41,17 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
             ("  refilled, second half of the time", &engine.late_refilled_frames, ""),
             ("  drained, second half of the time", &engine.late_drained_frames, ""),
         ] {
-            table.add_row(row(name, what, comparison, bound));
+            table.row(row(name, what, comparison, bound));
         }
         for list in &engine.lists {
             let held = [("refilled", &list.refilled), ("drained", &list.drained)];
             for (what, comparison) in
                 held.into_iter().filter(|(_, comparison)| comparison.within.is_some())
             {
-                table.add_row(row(
-                    name,
-                    &format!("  {what}, order {}", list.order),
-                    comparison,
-                    "25%",
-                ));
+                table.row(row(name, &format!("  {what}, order {}", list.order), comparison, "25%"));
             }
         }
-        table.add_row(row(name, "fallbacks to another type", &engine.fallbacks, ""));
+        table.row(row(name, "fallbacks to another type", &engine.fallbacks, ""));
         for types in &engine.fallback_types {
             let name_of =
                 |number: u8| Migratetype::ALL.get(usize::from(number)).map_or("?", |of| of.name());
@@ -61,12 +62,12 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
                 name_of(types.from)
             );
             let counts = [types.kernel, types.engine].map(|count| right(thousands(count)));
-            table.add_row([name[0], name[1], &what].map(Cell::new).into_iter().chain(counts));
+            table.row([name[0], name[1], &what].map(Cell::new).into_iter().chain(counts));
         }
         let verdict = if engine.within { "as the kernel did" } else { "not as the kernel did" };
-        table.add_row([name[0], name[1], verdict]);
+        table.row([name[0], name[1], verdict]);
     }
-    format!("{text}\n{}\n", trim_lines(&table.to_string()))
+    format!("{}\n{}\n", wrap_lines(&text, style), table.render(style))
 }
 
 /// One number of the table; `bound` is what it is held to, where it is.

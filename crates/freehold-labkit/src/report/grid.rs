@@ -89,6 +89,11 @@ impl<T: ToString> From<T> for Cell {
     }
 }
 
+/// A cell with words: at the left of its column.
+pub fn left(text: impl ToString) -> Cell {
+    Cell::new(text)
+}
+
 /// A cell with a figure: at the right of its column.
 pub fn right(text: impl ToString) -> Cell {
     Cell { right: true, ..Cell::new(text) }
@@ -120,8 +125,7 @@ pub struct Table {
 
 impl Table {
     pub fn new<T: Into<Cell>>(columns: impl IntoIterator<Item = (T, Room)>) -> Self {
-        let (header, room) =
-            columns.into_iter().map(|(name, room)| (name.into(), room)).unzip();
+        let (header, room) = columns.into_iter().map(|(name, room)| (name.into(), room)).unzip();
         Self { header, room, rows: Vec::new(), repeated: None }
     }
 
@@ -150,7 +154,10 @@ impl Table {
             .map(|column| self.header[column].text.as_str())
             .collect();
         if style.columns == Columns::Fit && !hidden.is_empty() {
-            let note = format!("Not shown: {}. --wide shows all, --columns NAME,... some.", hidden.join(", "));
+            let note = format!(
+                "Not shown: {}. --wide shows all, --columns NAME,... some.",
+                hidden.join(", ")
+            );
             let _ = write!(text, "\n{}", wrap(&note, style, ""));
         }
         if let Columns::Named(names) = style.columns {
@@ -162,6 +169,12 @@ impl Table {
             }
         }
         text
+    }
+
+    /// Whether it is no wider than the terminal, in as many blocks as that takes.
+    pub fn fits(&self, style: Style) -> bool {
+        let blocks = self.blocks(&self.chosen(style), style);
+        blocks.iter().all(|block| self.least(block) <= usize::from(style.width))
     }
 
     /// The columns that are shown.
@@ -330,6 +343,15 @@ pub fn wrap(text: &str, style: Style, indent: &str) -> String {
     broken(text.trim(), most).join(&format!("\n{indent}"))
 }
 
+/// Text whose lines are broken where the terminal ends, each with its own indentation and two more.
+pub fn wrap_lines(text: &str, style: Style) -> String {
+    let fitted = |line: &str| {
+        let indent = " ".repeat(line.len() - line.trim_start().len());
+        format!("{indent}{}", wrap(line, style, &format!("{indent}  ")))
+    };
+    text.lines().map(fitted).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,10 +370,12 @@ mod tests {
     #[test]
     fn columns_give_way_in_their_order_and_are_named() {
         let text = |width| table().render(Style::plain(width));
-        assert!(!text(60).contains("Not shown"), "{}", text(60));
-        assert!(text(40).contains("Not shown: unusable index."), "{}", text(40));
-        assert!(text(40).contains("5 %") && !text(40).contains("0.1"), "{}", text(40));
-        assert!(text(30).contains("Not shown: unusable index, zone wait."), "{}", text(30));
+        // However the note is broken into lines.
+        let said = |width| text(width).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(!said(60).contains("Not shown"), "{}", text(60));
+        assert!(said(40).contains("Not shown: unusable index."), "{}", text(40));
+        assert!(said(40).contains("5 %") && !said(40).contains("0.1"), "{}", text(40));
+        assert!(said(30).contains("Not shown: unusable index, zone wait."), "{}", text(30));
         // However narrow: the name, whole.
         assert!(text(10).contains("pcp-buddy-fixed"), "{}", text(10));
         for width in [30, 40, 60, 120] {
@@ -369,7 +393,8 @@ mod tests {
         assert!(all.contains("unusable index") && !all.contains("Not shown"), "{all}");
         let named = table().render(style(Columns::Named(&names)));
         assert!(named.contains("5 %") && !named.contains("0.1"), "{named}");
-        assert!(named.contains("There is no column 'speed'; there are: engine,"), "{named}");
+        let said = named.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("There is no column 'speed'; there are: engine,"), "{named}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Presenting what a replay found out: tables for people, JSON for programs.
 
 pub mod against_kernel;
+mod grid;
 pub mod number;
 pub mod paths;
 pub mod table;

@@ -1,8 +1,6 @@
 //! How often each of an engine's ways was taken, engines side by side.
 
-use comfy_table::Cell;
-
-use super::table::{Style, rendered, right};
+use super::table::{Cell, Room, Style, Table, right};
 use super::thousands;
 use crate::engine::Paths;
 
@@ -12,14 +10,15 @@ pub fn render(columns: &[(String, Paths)], style: Style) -> String {
     if columns.is_empty() {
         return "None of these engines says which ways its calls took; freehold does.\n".to_owned();
     }
-    let header =
-        [Cell::new("times")].into_iter().chain(columns.iter().map(|(name, _)| right(name)));
+    let header = std::iter::once((Cell::new("times"), Room::Always));
+    let names = columns.iter().map(|(name, _)| (right(name), Room::Wraps));
+    let mut table = Table::new(header.chain(names)).in_blocks(1);
     let ways: Vec<_> = columns.iter().map(|(_, paths)| paths.named()).collect();
-    let rows = Paths::default().named().into_iter().enumerate().map(|(row, (name, ..))| {
+    for (row, (name, ..)) in Paths::default().named().into_iter().enumerate() {
         let counts = ways.iter().map(|ways| right(with_share(ways[row].1, ways[row].2)));
-        [Cell::new(name)].into_iter().chain(counts).collect::<Vec<_>>()
-    });
-    format!("{}\n", rendered(style, header.collect::<Vec<_>>(), rows))
+        table.row(std::iter::once(Cell::new(name)).chain(counts));
+    }
+    format!("{}\n", table.render(style))
 }
 
 fn with_share(count: u64, of: Option<u64>) -> String {

@@ -3,24 +3,15 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{
-    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets,
-};
 use freehold_trace::Checksums;
+
+pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wrap, wrap_lines};
 
 use super::number::{decimal, duration, memory_of, percent, thousands};
 use crate::better::Better;
 use crate::engine::CmaCounts;
 use crate::replay::fill::Layout;
 use crate::replay::{EngineOutcome, Origin, Replay, TraceFacts};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Style {
-    /// Columns of the terminal.
-    pub width: u16,
-    /// Whether to colour percentages: green is better, red worse.
-    pub color: bool,
-}
 
 enum Value {
     Count(u64),
@@ -80,20 +71,20 @@ const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "zone lock",
         &[
-            metric("acquisitions / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.zone_lock_acquisitions))
+            metric("zone locks / 1,000 events", Better::Less, |_, e| {
+                Value::Real(e.zone_locks_per_1000)
             }),
-            metric("group locks / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.group_lock_acquisitions))
+            metric("shared writes / 1,000 events", Better::Less, |_, e| {
+                Value::Real(e.shared_writes_per_1000)
             }),
-            metric("work / 1,000 events", Better::Less, |_, e| {
+            metric("zone steps / 1,000 events", Better::Less, |_, e| {
                 Value::Real(rate(e, e.counters.zone_lock_work))
             }),
-            metric("work per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
-            metric("work per hold, p99", Better::Less, |_, e| {
+            metric("steps per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
+            metric("steps per hold, p99", Better::Less, |_, e| {
                 Value::Count(e.counters.zone_lock_work_p99)
             }),
-            metric("work per hold, max", Better::Less, |_, e| {
+            metric("steps per hold, max", Better::Less, |_, e| {
                 Value::Count(e.counters.zone_lock_work_max)
             }),
             metric("merges under the zone lock", Better::Less, |_, e| {
@@ -110,7 +101,7 @@ const GROUPS: [(&str, &[Metric]); 5] = [
             metric("PCP locks / 1,000 events", Better::Less, |_, e| {
                 Value::Real(rate(e, e.counters.pcp_lock_acquisitions))
             }),
-            metric("work under them / 1,000 events", Better::Less, |_, e| {
+            metric("PCP steps / 1,000 events", Better::Less, |_, e| {
                 Value::Real(rate(e, e.counters.pcp_lock_work))
             }),
             metric("PCP hit rate", Better::More, |_, e| Value::Share(e.pcp_hit_rate)),
@@ -167,14 +158,15 @@ pub(super) fn cma(engine: &EngineOutcome) -> CmaCounts {
 /// The row that differs from run to run.
 pub const NS_PER_EVENT: &str = "ns per event (noisy)";
 
-/// A total per 1,000 events, an event being an allocation or a free that the engine carried out.
+/// A total for each 1,000 events.
 pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
-    total as f64 * 1000.0 / (engine.counters.allocs + engine.counters.frees).max(1) as f64
+    engine.counters.per_1000_events(total)
 }
 
 /// The header and the table of one trace.
 pub fn render(replay: &Replay, style: Style) -> String {
-    let Some(baseline) = replay.engines.first() else { return header_lines(replay) };
+    let header = wrap_lines(&header_lines(replay), style);
+    let Some(baseline) = replay.engines.first() else { return header };
     let row = |metric: &Metric| {
         let base = (metric.value)(replay, baseline);
         let mut row = vec![Cell::new(format!("  {}", metric.name))];
@@ -186,100 +178,41 @@ pub fn render(replay: &Replay, style: Style) -> String {
     let groups = GROUPS.into_iter().chain(baseline.cma.map(|_| CMA));
     let groups =
         groups.map(|(name, metrics)| (name.to_uppercase(), metrics.iter().map(row).collect()));
-    format!("{}\n{}\n", header_lines(replay), grouped(engine_names(replay, style), groups, style))
+    format!("{header}\n{}\n", grouped(engine_names(replay), groups, style))
 }
 
 /// The header: a column for each engine behind that of the rows' names.
-pub(super) fn engine_names(replay: &Replay, style: Style) -> Vec<Cell> {
-    let mut header = vec![Cell::new("")];
-    header.extend(replay.engines.iter().map(|engine| {
-        let cell = right(&engine.engine);
-        if style.color { cell.add_attribute(Attribute::Bold) } else { cell }
-    }));
-    header
+pub(super) fn engine_names(replay: &Replay) -> Vec<Cell> {
+    let names = replay.engines.iter().map(|engine| right(&engine.engine).bold());
+    std::iter::once(Cell::new("")).chain(names).collect()
 }
 
-/// A cell with words: at the left of its column.
-pub fn left(text: impl ToString) -> Cell {
-    Cell::new(text)
-}
-
-/// A cell with a figure: at the right of its column.
-pub fn right(text: impl ToString) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
-}
-
-/// A table without frames, as wide as the terminal at most.
-pub fn new_table(style: Style) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .remove_style(comfy_table::TableComponent::HorizontalLines);
-    table.remove_style(comfy_table::TableComponent::MiddleIntersections);
-    table.remove_style(comfy_table::TableComponent::LeftBorderIntersections);
-    table.remove_style(comfy_table::TableComponent::RightBorderIntersections);
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(style.width);
-    if style.color {
-        table.enforce_styling();
-    } else {
-        table.force_no_tty();
-    }
-    table
-}
-
-/// A table of these rows as text.
-pub fn rendered(
+/// A table of these rows as text. Cells go on in further lines where there is little room.
+pub fn rendered<H: Into<Cell>, C: Into<Cell>>(
     style: Style,
-    header: impl Into<Row>,
-    rows: impl IntoIterator<Item = impl Into<Row>>,
+    header: impl IntoIterator<Item = H>,
+    rows: impl IntoIterator<Item = impl IntoIterator<Item = C>>,
 ) -> String {
-    let mut table = new_table(style);
-    table.set_header(header).add_rows(rows);
-    trim_lines(&table.to_string())
+    let mut table = Table::new(header.into_iter().map(|name| (name, Room::Wraps)));
+    rows.into_iter().for_each(|row| table.row(row));
+    table.render(style)
 }
 
-/// The same with engines as columns, and rows in groups, each below its name.
+/// A table with engines as columns, and rows in groups, each below its name. The first engine is
+/// the one that the others are compared with: it stands in every table where there are several.
 pub(super) fn grouped(
     header: Vec<Cell>,
     groups: impl Iterator<Item = (String, Vec<Vec<Cell>>)>,
     style: Style,
 ) -> String {
-    let mut table = new_table(style);
-    table.set_header(header);
+    let room = |at: usize| if at == 0 { Room::Always } else { Room::Wraps };
+    let columns = header.into_iter().enumerate().map(|(at, name)| (name, room(at)));
+    let mut table = Table::new(columns).in_blocks(2);
     for (name, rows) in groups {
-        table.add_row([name]).add_rows(rows);
+        table.row([name]);
+        rows.into_iter().for_each(|row| table.row(row));
     }
-    // On a narrow terminal percentages move below their values; the names of metrics stay in one
-    // line.
-    if let Some(names) = table.column_mut(0) {
-        names.set_constraint(ColumnConstraint::ContentWidth);
-    }
-    trim_lines(&table.to_string())
-}
-
-/// Lines that fit, each but the first indented.
-pub fn wrap(text: &str, style: Style, indent: &str) -> String {
-    let most = usize::from(style.width).saturating_sub(indent.len() + 2).max(20);
-    let mut lines = String::new();
-    let mut used = 0;
-    for word in text.split_whitespace() {
-        if used > 0 && used + 1 + word.len() > most {
-            lines.push('\n');
-            lines.push_str(indent);
-            used = 0;
-        } else if used > 0 {
-            lines.push(' ');
-            used += 1;
-        }
-        lines.push_str(word);
-        used += word.len();
-    }
-    lines
-}
-
-/// Padding at the ends of lines would wrap on a terminal one column narrower.
-pub fn trim_lines(text: &str) -> String {
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    table.render(style)
 }
 
 fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style) -> Cell {
@@ -305,6 +238,11 @@ fn account_lines(replay: &Replay, layout: &Layout) -> String {
     let Some(account) = &replay.beginning.account else { return String::new() };
     let mut text = String::new();
     for difference in account.differences(layout, replay.machine.cma_frames) {
+        // The line on what has no place has said that already.
+        let off = difference.recorded.saturating_sub(difference.built);
+        if difference.what == "free" && off == layout.left_out() {
+            continue;
+        }
         let _ = write!(text, "\n  {difference}");
     }
     if account.isolated > 0 {

@@ -1,9 +1,9 @@
 //! The table of a replay on threads: first what is the same in every run, then what is not.
 
-use comfy_table::Cell;
-
 use super::number::{decimal, thousands};
-use super::table::{Style, cma, engine_names, grouped, header_lines, rate, right};
+use super::table::{
+    Cell, Style, cma, engine_names, grouped, header_lines, rate, right, wrap_lines,
+};
 use crate::replay::outcome::Met;
 use crate::replay::{EngineOutcome, Replay};
 
@@ -45,13 +45,9 @@ const GROUPS: [(&str, &[Row]); 3] = [
     (
         "WORK (different in every run)",
         &[
-            ("zone locks / 1,000 events", |_, engine, _| {
-                decimal(rate(engine, engine.counters.zone_lock_acquisitions))
-            }),
-            ("group locks / 1,000 events", |_, engine, _| {
-                decimal(rate(engine, engine.counters.group_lock_acquisitions))
-            }),
-            ("steps under the zone lock / 1,000 events", |_, engine, _| {
+            ("zone locks / 1,000 events", |_, engine, _| decimal(engine.zone_locks_per_1000)),
+            ("shared writes / 1,000 events", |_, engine, _| decimal(engine.shared_writes_per_1000)),
+            ("zone steps / 1,000 events", |_, engine, _| {
                 decimal(rate(engine, engine.counters.zone_lock_work))
             }),
             ("steps per hold, max", |_, engine, _| thousands(engine.counters.zone_lock_work_max)),
@@ -89,8 +85,9 @@ pub fn render(replay: &Replay, style: Style) -> String {
     let has_cma = replay.engines.iter().any(|engine| engine.cma.is_some());
     let groups = GROUPS.into_iter().chain(has_cma.then_some(CMA));
     let groups = groups.map(|(name, rows)| (name.to_owned(), rows.iter().map(row).collect()));
-    let table = grouped(engine_names(replay, style), groups, style);
-    format!("{}{}\n{table}\n", header_lines(replay), threads_line(replay))
+    let table = grouped(engine_names(replay), groups, style);
+    let header = format!("{}{}", header_lines(replay), threads_line(replay));
+    format!("{}\n{table}\n", wrap_lines(&header, style))
 }
 
 /// How the trace was shared out.

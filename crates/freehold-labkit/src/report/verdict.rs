@@ -66,8 +66,8 @@ pub fn sentence(engines: &[&str], cases: &[Case], all: &str) -> Option<String> {
     sentence_but(engines, cases, all, |_, _| false)
 }
 
-/// The same, where `by_think` says of a case and an engine that the figure is the think time's: no
-/// change is told then.
+/// The sentence where `by_think` says of a case and an engine that the figure is the think time's:
+/// no change is told then.
 pub fn sentence_but(
     engines: &[&str],
     cases: &[Case],

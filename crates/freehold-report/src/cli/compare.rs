@@ -9,6 +9,7 @@ use crate::compare::output::{Document, table};
 use crate::compare::{Comparison, Incomparable, Verdict, Wanted, compare};
 use crate::html::Source;
 use freehold_labkit::cli::error::CliError;
+use freehold_labkit::cli::given::Printed;
 use freehold_labkit::cli::target::is_dash;
 use freehold_labkit::cli::{Outcome, output};
 
@@ -62,9 +63,8 @@ pub(super) struct CompareArgs {
     #[arg(long, conflicts_with = "json")]
     all: bool,
 
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
@@ -77,7 +77,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
     let comparison =
         compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0))
             .map_err(failed)?;
-    output::result(args.json, &Document::from(&comparison), |style| {
+    output::result(&args.printed, &Document::from(&comparison), |style| {
         table(&comparison, args.all, style)
     })?;
     let is_worse = args.worse.is_some() && comparison.count(Verdict::Worse) > 0;

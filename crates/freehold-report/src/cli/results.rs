@@ -23,7 +23,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Source>, CliError> {
     documents(path, &shown, &bytes)
 }
 
-/// The same, or what a report in HTML was made from.
+/// The documents in a file, or those that a report in HTML was made from.
 pub(super) fn read_or_report(path: &Path) -> Result<Vec<Source>, CliError> {
     let (shown, bytes) = bytes(path)?;
     if bytes.trim_ascii_start().starts_with(b"<") {

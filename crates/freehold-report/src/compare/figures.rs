@@ -56,7 +56,7 @@ pub(super) struct Found {
 /// A field of the JSON, and what more of it means.
 type Field = (&'static str, Better);
 
-const REPLAY: [Field; 21] = [
+const REPLAY: [Field; 22] = [
     ("failed", Better::Less),
     ("zone_lock_acquisitions", Better::Less),
     ("zone_lock_work", Better::Less),
@@ -64,6 +64,7 @@ const REPLAY: [Field; 21] = [
     ("zone_lock_work_p99", Better::Less),
     ("zone_lock_work_max", Better::Less),
     ("group_lock_acquisitions", Better::Less),
+    ("shared_writes", Better::Less),
     ("pcp_lock_acquisitions", Better::Less),
     ("pcp_lock_work", Better::Less),
     ("merges_zone", Better::Less),
@@ -102,12 +103,13 @@ const SIMULATE: [Field; 17] = [
     ("unusable_index", Better::Less),
 ];
 
-const FRAGMENTATION: [Field; 13] = [
+const FRAGMENTATION: [Field; 14] = [
     ("unusable.3", Better::Less),
     ("unusable.4", Better::Less),
     ("unusable.9", Better::Less),
     ("zone_locks_per_1000", Better::Less),
     ("group_locks_per_1000", Better::Less),
+    ("shared_writes_per_1000", Better::Less),
     ("order9_share", Better::More),
     ("order9_failures", Better::Less),
     ("mixed_blocks", Better::Less),

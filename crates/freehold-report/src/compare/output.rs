@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, Color};
 use serde::Serialize;
 
 use super::{Compared, Comparison, Place, Verdict};
 use freehold_labkit::report::number::decimal;
 use freehold_labkit::report::percent;
-use freehold_labkit::report::table::{Style, new_table, right, trim_lines};
+use freehold_labkit::report::table::{Cell, Color, Room, Style, Table, right, wrap};
 use freehold_labkit::report::thousands;
 
 /// What `--json` prints.
@@ -72,26 +71,30 @@ fn worst(comparison: &Comparison) -> Option<&Compared> {
 pub fn table(comparison: &Comparison, all: bool, style: Style) -> String {
     let mut text = String::new();
     for note in &comparison.notes {
-        let _ = writeln!(text, "Note: {note}.");
+        let _ = writeln!(text, "{}", wrap(&format!("Note: {note}."), style, "  "));
     }
     let is_shown = |figure: &&Compared| all || figure.before != figure.after;
     let shown: Vec<&Compared> = comparison.figures.iter().filter(is_shown).collect();
     if !shown.is_empty() {
-        let _ = writeln!(text, "{}\n", trim_lines(&rows(comparison, &shown, style)));
+        let _ = writeln!(text, "{}\n", rows(comparison, &shown, style));
     }
-    text.push_str(&summary(comparison));
+    let mut sum = summary(comparison);
     let equal = comparison.figures.len() - shown.len();
     if equal > 0 {
-        let _ = write!(text, " {} not shown, they are equal.", thousands(equal as u64));
+        let _ = write!(sum, " {} not shown, they are equal.", thousands(equal as u64));
     }
-    text.push('\n');
+    let _ = writeln!(text, "{}", wrap(&sum, style, ""));
     for (name, only) in
         [(&comparison.before, &comparison.only_before), (&comparison.after, &comparison.only_after)]
     {
         let mut places: Vec<String> = only.iter().map(ToString::to_string).collect();
         places.dedup();
         if !places.is_empty() {
-            let _ = writeln!(text, "Only in {name}: {}.", few(&places));
+            let _ = writeln!(
+                text,
+                "{}",
+                wrap(&format!("Only in {name}: {}.", few(&places)), style, "  ")
+            );
         }
     }
     text
@@ -107,30 +110,28 @@ fn few(names: &[String]) -> String {
 }
 
 fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
-    let mut table = new_table(style);
-    table.set_header([
-        "",
-        "engine",
-        &comparison.before,
-        &comparison.after,
-        "change",
-        "p",
-        "verdict",
+    let mut table = Table::new([
+        ("metric", Room::Always),
+        ("engine", Room::Always),
+        (&comparison.before, Room::Wraps),
+        (&comparison.after, Room::Wraps),
+        ("change", Room::Always),
+        ("p", Room::GivesWay(0)),
+        ("verdict", Room::Always),
     ]);
     let mut place = "";
     for figure in shown {
         if figure.place.what != place {
             place = &figure.place.what;
-            let cell = Cell::new(place);
-            table.add_row([if style.color { cell.add_attribute(Attribute::Bold) } else { cell }]);
+            table.row([Cell::new(place).bold()]);
         }
         let verdict = Cell::new(figure.verdict.text());
         let verdict = match figure.verdict {
-            Verdict::Worse if style.color => verdict.fg(Color::Red),
-            Verdict::Better if style.color => verdict.fg(Color::Green),
+            Verdict::Worse => verdict.fg(Color::Red),
+            Verdict::Better => verdict.fg(Color::Green),
             _ => verdict,
         };
-        table.add_row([
+        table.row([
             Cell::new(format!("  {}", figure.place.metric)),
             Cell::new(&figure.place.engine),
             right(number(figure.before)),
@@ -140,7 +141,7 @@ fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
             verdict,
         ]);
     }
-    table.to_string()
+    table.render(style)
 }
 
 fn number(value: f64) -> String {

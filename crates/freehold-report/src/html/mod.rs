@@ -12,7 +12,7 @@
 //! content security policy in the page forbids it. Text from the data becomes text nodes only,
 //! never markup.
 //!
-//! The same documents give the same file, byte for byte.
+//! A file is a function of its documents: equal ones give equal bytes.
 
 mod document;
 mod embed;

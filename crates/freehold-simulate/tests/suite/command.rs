@@ -215,3 +215,44 @@ fn how_often_each_way_was_taken_is_a_table_where_it_is_asked_for() {
 fn help_has_examples() {
     simulate(&["--help"]).assert().success().stdout(contains("Examples:"));
 }
+
+/// At 80, 100 and 120 columns and without a terminal: no name and no number is broken.
+#[test]
+fn tables_fit_the_terminal() {
+    let printed = |args: &[&str], columns: Option<u16>| {
+        let mut command = simulate(args);
+        command.env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns.to_string());
+        }
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+    };
+    let rows = [
+        "-w",
+        "pair,many-alloc-few-free",
+        "--cpus",
+        "2,64",
+        "--memory",
+        "4G",
+        "--cma",
+        "25%",
+        "-e",
+        "vanilla",
+        "-e",
+        "pcp-buddy-fixed,-merge",
+        "-e",
+        "freehold",
+        "--paths",
+    ];
+    for command in [&rows[..], &["--list"]] {
+        let wide = printed(&[command, &["--wide"]].concat(), None);
+        for width in freehold_testkit::tables::WIDTHS {
+            let text = printed(command, Some(width));
+            freehold_testkit::tables::assert_whole(&text, &wide, width);
+        }
+        freehold_testkit::tables::assert_whole(&printed(command, None), &wide, 120);
+    }
+    let chosen = printed(&[&rows[..], &["--columns", "unusable,longest"]].concat(), Some(80));
+    assert!(chosen.contains("unusable") && chosen.contains("longest"), "{chosen}");
+    assert!(!chosen.contains("p99.9  ") && !chosen.contains("Not shown"), "{chosen}");
+}

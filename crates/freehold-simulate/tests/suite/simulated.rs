@@ -370,7 +370,7 @@ fn a_row_that_real_threads_contradicted_says_so() {
         run(&scenario("pcp-buddy,-merge", Kind::Pair, 2)).validation_difference_percent,
         None
     );
-    let style = freehold_labkit::report::table::Style { width: 120, color: false };
+    let style = freehold_labkit::report::table::Style::plain(120);
     let table = freehold_simulate::output::table(&[off, fine], &Model::standard(), style);
     assert!(
         table.contains("producer-consumer with pcp-buddy +") && !table.contains("pair with"),

@@ -254,7 +254,11 @@ fn what_is_not_read_names_the_command_that_helps() {
     for (text, what, command) in [
         (utf16, "UTF-16", "iconv -f UTF-16"),
         (marked, "UTF-16", "iconv -f UTF-16"),
-        (b"PK\x03\x04\x14\0".to_vec(), "zip", "unzip -p FILE | freehold replay -"),
+        (
+            format!("PK\u{3}\u{4}t.txt\n{free}").into_bytes(),
+            "zip",
+            "unzip -p FILE | freehold replay -",
+        ),
         (latency.into_bytes(), "latency format", "options/latency-format"),
         (two.into_bytes(), "several files", "trace-cmd report -i host.dat"),
     ] {

@@ -214,8 +214,8 @@ fn every_description_of_memory_parses() {
                 (types.pageblock_order, types.blocks.len(), types.free.len()),
                 (Order::PAGEBLOCK, 3, 15)
             );
-            assert_eq!(types.blocks[2].blocks[Migratetype::Cma.index()], 0);
-            assert!(types.blocks[2].blocks.iter().sum::<u64>() > 1000);
+            assert_eq!(types.blocks[2].of(Migratetype::Cma), 0);
+            assert!(types.blocks[2].total() > 1000);
         }
         for path in files(&folder, &format!(".buddyinfo.{end}")) {
             let zones = buddyinfo::read_buddyinfo(&path).unwrap();

@@ -76,6 +76,8 @@ fn page_by_page_reclaim_with_deferred_flushes_beside_threads_that_use_their_page
 /// The narrow window: one thread makes folios lazyfree and writes to them at once, another one pins
 /// their pages, a third one does nothing but take them away. Every frame holds the number of its
 /// page and of the write.
+// The threads share what is set up before them.
+#[allow(clippy::too_many_lines)]
 fn hammer(path: UnmapPath) {
     const FOLIOS: u64 = 8;
     const PAGES: u64 = FOLIOS * 16;

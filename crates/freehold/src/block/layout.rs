@@ -231,7 +231,7 @@ impl<'m> Blocks<'m> {
         // Acquire: pairs with `set_up`. A plain load on x86.
         let slot = self.slots[section as usize].load(Ordering::Acquire);
         (slot < self.sections)
-            .then_some(Index(slot << SECTION_BLOCKS_LOG | in_section % SECTION_BLOCKS as u32))
+            .then_some(Index((slot << SECTION_BLOCKS_LOG) | (in_section % SECTION_BLOCKS as u32)))
     }
 
     /// The block of that number, if it is set up.

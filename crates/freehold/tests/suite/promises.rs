@@ -244,6 +244,8 @@ enum Punch {
 /// Three CPUs allocate and free as fast as they can all the while; after every round, and not only
 /// when they have stopped, the very block is there to be had as one, without a drain or a tick.
 #[test]
+// The threads share what is set up before them.
+#[allow(clippy::too_many_lines)]
 fn a_split_block_comes_back_whole_while_others_allocate() {
     const OTHERS: u16 = 3;
     let rounds = if cfg!(miri) { 2 } else { 100 };

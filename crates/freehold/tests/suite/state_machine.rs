@@ -177,6 +177,8 @@ fn free_frames(fh: &Alloc<'_>) -> u64 {
     (0..fh.zone_count()).map(|z| fh.zone_stats(z).unwrap().free).sum()
 }
 
+// One arm for each kind of operation.
+#[allow(clippy::too_many_lines)]
 fn run(fh: &Alloc<'_>, managed: u64, reserve: u64, ops: Vec<Op>) {
     let mut model = Model::default();
     for op in ops {

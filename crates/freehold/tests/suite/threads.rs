@@ -46,6 +46,8 @@ impl Stamps {
     }
 }
 
+// One arm for each kind of step.
+#[allow(clippy::too_many_lines)]
 fn worker(
     fh: &Alloc<'_>,
     me: u16,
@@ -202,6 +204,8 @@ fn sixteen_cpus_never_share_a_frame() {
 /// Threads that name CPUs at random while CPUs go and come back, ranges are isolated and memory is
 /// removed and added.
 #[test]
+// The threads share what is set up before them.
+#[allow(clippy::too_many_lines)]
 fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
     const CPUS: u16 = 6;
     let steps = if cfg!(miri) { 40 } else { 8_000 };

@@ -76,7 +76,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
 }
 
-/// The same CPU, on a stack with a guard page.
+/// The first CPU goes on here, on a stack with a guard page.
 extern "C" fn run() -> ! {
     let line = CommandLine::parse(START_INFO.get().command_line()).unwrap_or_default();
     folios::init();

@@ -20,8 +20,8 @@ impl Making<'_> {
             }
             Isolate => self.next(&[Do::held(Lock, tag.1), Do { h: tag.1, ..d.then(Isolate2) }]),
             Isolate2 if tag.1 != d.h => self.next(&[Do::held(Unlock, d.h), d.then(Isolate)]),
-            // One that was announced may wait for a look of who had it before: it is not waited
-            // for.
+            // An announced block may still have to be looked at by its holder before: nobody waits for
+            // that look.
             Isolate2 if tag.0 == State::Whole && (listed || class == QUEUED && !waits) => {
                 self.s.b(d.b).listed = false;
                 self.next(&[d]);

@@ -59,7 +59,7 @@ impl World {
         may && !{ *self }.step(t, settings, &mut Vec::new())
     }
 
-    /// The same world where thread `t` has begun a call.
+    /// This world, where thread `t` has begun a call.
     pub fn begin(&self, t: u8, steps: &[Do]) -> World {
         let mut s = *self;
         s.of(t).extend(steps.iter().rev().copied());

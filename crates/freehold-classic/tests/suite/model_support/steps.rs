@@ -182,6 +182,8 @@ impl Model {
     }
 
     /// Makes the call and compares.
+    // One arm for each kind of step.
+    #[allow(clippy::too_many_lines)]
     pub(crate) fn apply(&mut self, classic: &Classic, on: Switches, step: &Step) {
         let before = format!("{:?}", classic.memory_map());
         // A call that must fail must also leave everything as it was.

@@ -105,7 +105,7 @@ fn parts(pieces: &[Piece], halves: bool) -> impl Iterator<Item = (Order, &[Piece
     [low, high].into_iter().filter(|part| !part.is_empty()).map(move |part| (order, part))
 }
 
-/// The same, a whole region as its halves.
+/// The pieces with each whole region as its two halves.
 fn halved(pieces: &[Piece]) -> Vec<Piece> {
     let half = Order::PAGEBLOCK.get();
     let whole = |piece: &Piece| piece.order > half;

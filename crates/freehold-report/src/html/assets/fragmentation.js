@@ -11,7 +11,7 @@ function rate(x) {
 const FRAGMENTATION_FIGURES = [
   ["Unusable-free-space index, order 9", (cell) => cell.unusable?.["9"], (x) => x.toFixed(3), "less"],
   ["Zone locks per 1,000 frames", (cell) => cell.zone_locks_per_1000, rate, "less", true],
-  ["Group locks per 1,000 frames", (cell) => cell.group_locks_per_1000, rate, "less", true],
+  ["Shared writes per 1,000 frames", (cell) => cell.shared_writes_per_1000, rate, "less", true],
   ["Share of free memory to be had as order 9", (cell) => cell.order9_share, (x) => x.toFixed(3), "more"],
   ["Share of memory that idle CPUs keep", (cell) => cell.idle_share, (x) => x.toFixed(3), "less"],
   ["How full memory is at the first failure, %", (cell) => (typeof cell.order === "number" ? cell.used_percent : null), (x) => x.toFixed(2), "more"],

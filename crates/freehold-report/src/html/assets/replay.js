@@ -10,7 +10,7 @@ const REPLAY_ROWS = [
   ]],
   ["Zone lock", [
     ["acquisitions per 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, e), decimal, "less"],
-    ["group locks per 1,000 events", (e) => (typeof e.group_lock_acquisitions === "number" ? perThousand(e.group_lock_acquisitions, e) : null), decimal, "less"],
+    ["shared writes per 1,000 events", (e) => (typeof e.shared_writes === "number" ? perThousand(e.shared_writes, e) : null), decimal, "less"],
     ["work per 1,000 events", (e) => perThousand(e.zone_lock_work, e), decimal, "less"],
     ["work per hold, mean", (e) => e.zone_lock_work_mean, decimal, "less"],
     ["work per hold, p99", (e) => e.zone_lock_work_p99, number, "less"],
@@ -47,7 +47,7 @@ const TIMELINES = [
   ["free_frames", "free memory", (frames) => bytes(frames * FRAME_BYTES)],
   ["pcp_frames", "free memory held by CPUs", (frames) => bytes(frames * FRAME_BYTES)],
   ["zone_lock_acquisitions", "zone-lock acquisitions so far", number],
-  ["group_lock_acquisitions", "group-lock acquisitions so far", number],
+  ["shared_writes", "writes to lines that all CPUs share so far", number],
   ["zone_lock_work", "work under the zone lock so far, steps", number],
   ["fallbacks", "fallbacks so far", number],
 ];

@@ -12,7 +12,7 @@ use freehold_trace::{OpenOptions, Source, TraceReader, ticks, zoneinfo};
 const PART: &str = "\u{1}";
 
 /// Gives the bytes to a reader, and checks what it makes of them; whether it accepted them.
-pub fn check(bytes: &[u8]) -> bool {
+pub(crate) fn check(bytes: &[u8]) -> bool {
     let Some((&which, rest)) = bytes.split_first() else { return false };
     let text = String::from_utf8_lossy(rest);
     match which % 6 {

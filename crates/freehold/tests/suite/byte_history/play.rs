@@ -117,6 +117,8 @@ impl<'a, 'm> Player<'a, 'm> {
         FrameRange { start: Pfn::new(start), end: Pfn::new(start.saturating_add(frames)) }
     }
 
+    // One arm for each kind of call.
+    #[allow(clippy::too_many_lines)]
     fn play(&mut self, call: &Call) {
         match *call {
             Call::Alloc { via, order, migratetype, flags, special } => {

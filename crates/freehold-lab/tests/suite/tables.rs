@@ -1,0 +1,96 @@
+//! Every table of `freehold` at 80, 100 and 120 columns and without a terminal: it fits, and no name
+//! and no number is broken.
+
+use assert_cmd::Command;
+use freehold_labkit::engines::{self, MachineConfig};
+use freehold_labkit::replay::threads::replay_on_threads;
+use freehold_labkit::replay::{
+    Beginning, NamedEngine, Recorded, Replay, ReplayOptions, replay, survey,
+};
+use freehold_labkit::report::table::{Columns, Style};
+use freehold_labkit::report::{paths, table, threads};
+use freehold_testkit::tables::{WIDTHS, assert_whole};
+
+use crate::support::{alloc, free};
+
+const ENGINES: [&str; 6] =
+    ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "pcp-buddy-fixed,-merge", "freehold,owned"];
+
+/// A small replay through engines with long names.
+fn replayed(on_threads: bool) -> Replay {
+    let mut events = Vec::new();
+    for n in 0..600 {
+        events.push(alloc(n, (n % 2) as u16, 0x1000 + n * 16, (n % 4) as u8));
+    }
+    for n in 0..400 {
+        events.push(free(600 + n, (n % 2) as u16, 0x1000 + n * 16, (n % 4) as u8));
+    }
+    let trace = Recorded { name: "a-trace-with-a-name".into(), events };
+    let survey = survey(&trace, false, |_, _| {}).expect("memory can be read");
+    let machine = MachineConfig::new(1 << 16, 2);
+    let named = |name: &str| NamedEngine {
+        name: name.to_owned(),
+        engine: engines::build_for(&name.parse().expect("a name"), &machine, on_threads)
+            .expect("it suits the machine"),
+    };
+    let engines = ENGINES.map(named);
+    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10, memory_maps: 0 };
+    let (beginning, frames) = (Beginning::default(), machine.memory_frames);
+    if on_threads {
+        replay_on_threads(beginning, &trace, &survey, &engines, frames, options, 0.1)
+    } else {
+        replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {})
+    }
+    .expect("memory can be read")
+}
+
+fn assert_table(render: impl Fn(Style<'_>) -> String) {
+    let wide = render(Style { columns: Columns::All, ..Style::plain(80) });
+    for width in WIDTHS {
+        let text = render(Style::plain(width));
+        assert_whole(&text, &wide, width);
+        assert!(!text.contains("Not shown"), "engines are shown in several tables: {text}");
+    }
+}
+
+#[test]
+fn a_replay() {
+    let serial = replayed(false);
+    assert_table(|style| table::render(&serial, style));
+    let taken: Vec<_> = serial
+        .engines
+        .iter()
+        .filter_map(|engine| Some((engine.engine.clone(), engine.paths?)))
+        .collect();
+    assert_eq!(taken.len(), 1);
+    assert_table(|style| paths::render(&taken, style));
+    let on_threads = replayed(true);
+    assert_table(|style| threads::render(&on_threads, style));
+}
+
+/// What a command prints, at most so wide.
+fn printed(arguments: &[&str], columns: Option<u16>) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.args(arguments).env_remove("COLUMNS").env_remove("NO_COLOR");
+    if let Some(columns) = columns {
+        command.env("COLUMNS", columns.to_string());
+    }
+    let done = command.assert().success();
+    String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
+}
+
+#[test]
+fn commands_whose_output_is_the_same_in_every_run() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/recorded/ticks/sort.parquet");
+    let fidelity = ["replay", "fidelity", "--no-progress", "-e", "6.18,-free-high-half", trace];
+    for command in [&["engines"][..], &fidelity] {
+        let wide = printed(&[command, &["--wide"]].concat(), None);
+        for width in WIDTHS {
+            assert_whole(&printed(command, Some(width)), &wide, width);
+        }
+        // Without a terminal.
+        assert_whole(&printed(command, None), &wide, 120);
+    }
+    let named = printed(&["engines", "--columns", "nonsense"], None);
+    assert!(named.contains("There is no column 'nonsense'"), "{named}");
+}
