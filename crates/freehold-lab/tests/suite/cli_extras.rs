@@ -40,7 +40,7 @@ fn a_replay_says_how_often_each_way_was_taken() {
         );
     }
     // The design decides the same either way; only the door differs.
-    assert_eq!(on["zone_lock_work"], owned["zone_lock_work"]);
+    assert_eq!(on["paths"]["shared_writes"], owned["paths"]["shared_writes"]);
     assert_eq!(on["paths"]["heavy_barriers"], 0, "nobody owns a CPU");
     assert!(replay("vanilla").get("paths").is_none());
 }
