@@ -120,13 +120,15 @@ pub(super) fn free_runs(
     Ok(kept)
 }
 
+// Always inlined, as what they call: a request is known at compile time then, and a pair of calls
+// takes less than half the instructions.
 impl<'m, P: Platform, D: Door<'m>> Frames for Handle<'_, 'm, P, D> {
-    #[inline]
+    #[inline(always)]
     fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
         self.alloc(request)
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.free(pfn, order)
     }
@@ -149,12 +151,12 @@ impl<'m, P: Platform, D: Door<'m>> Frames for Handle<'_, 'm, P, D> {
 
 /// On the CPU that the platform names at each call.
 impl<P: Platform> Frames for Freehold<'_, P> {
-    #[inline]
+    #[inline(always)]
     fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
         self.here().alloc(request)
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.here().free(pfn, order)
     }
@@ -176,12 +178,12 @@ impl<P: Platform> Frames for Freehold<'_, P> {
 }
 
 impl<F: Frames + ?Sized> Frames for &F {
-    #[inline]
+    #[inline(always)]
     fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
         (**self).alloc(request)
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         (**self).free(pfn, order)
     }
