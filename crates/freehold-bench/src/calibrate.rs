@@ -135,7 +135,7 @@ fn mutex_ns() -> f64 {
             *value += 1;
         }
     }
-    (thread_time() - start).as_nanos() as f64 / N as f64
+    thread_time().saturating_sub(start).as_nanos() as f64 / N as f64
 }
 
 fn zero_ns() -> f64 {
@@ -144,7 +144,7 @@ fn zero_ns() -> f64 {
     (0..256).for_each(|_| frames.zero());
     let start = thread_time();
     (0..N).for_each(|_| frames.zero());
-    (thread_time() - start).as_nanos() as f64 / N as f64
+    thread_time().saturating_sub(start).as_nanos() as f64 / N as f64
 }
 
 /// Nanoseconds a frame of a workload on an engine that does nothing.
@@ -340,7 +340,7 @@ fn phase(machine: &dyn RealMachine, run: impl FnOnce()) -> Phase {
     let before = [machine.marks(0), machine.marks(1)];
     let start = thread_time();
     run();
-    let ns = (thread_time() - start).as_nanos() as f64;
+    let ns = thread_time().saturating_sub(start).as_nanos() as f64;
     // The zone's is the same seen from either CPU; their own work adds up.
     let [done, other] = [machine.marks(0).since(&before[0]), machine.marks(1).since(&before[1])];
     let (changes, merge_steps) =

@@ -253,7 +253,11 @@ mod tests {
         let watch = Fake::new(rates);
         let mut sampler = Sampler::new(&watch);
         for &time in micros {
-            sampler.sample(100, &mut || Ok::<_, ()>(watch.pass(time))).unwrap();
+            let mut calls = || {
+                watch.pass(time);
+                Ok::<_, ()>(())
+            };
+            sampler.sample(100, &mut calls).unwrap();
         }
         sampler.end()
     }

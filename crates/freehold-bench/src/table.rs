@@ -225,7 +225,7 @@ fn legend(report: &Report, style: Style) -> String {
                 significance::LEVEL,
             );
         } else {
-            let enough = (runs..).find(|&n| significance::can_tell(n, n)).unwrap_or(runs);
+            let enough = (runs..1000).find(|&n| significance::can_tell(n, n)).unwrap_or(1000);
             let _ = write!(
                 text,
                 "No stars: {} of {each} runs each cannot be significant at {:.0} %, however large the difference; \

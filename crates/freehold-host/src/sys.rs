@@ -184,8 +184,8 @@ pub(crate) fn each_run_in_memory(
 
 /// What the kernel knows of this process's pages, for [`each_run_in_memory`].
 pub(crate) fn pagemap() -> Option<OwnedFd> {
-    use rustix::fs::{Mode, OFlags};
-    rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+    // Not rustix's call, for the reason of `memfd_create`.
+    std::fs::File::open("/proc/self/pagemap").ok().map(OwnedFd::from)
 }
 
 fn scan(

@@ -6,7 +6,7 @@ use freehold_labkit::cli::given::Printed;
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::{Outcome, output};
 use freehold_labkit::engines::{self, Entry};
-use freehold_labkit::report::table::{Style, rendered};
+use freehold_labkit::report::table::{Style, rendered, wrap};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,11 +28,19 @@ pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
     let catalogue = engines::catalogue();
     let [oldest, newest] = &catalogue.kernels;
     output::result(&args.printed, &catalogue, |style| {
+        let notes = [
+            format!(
+                "Any Linux from {oldest} to {newest} is an engine by its version: --engine 6.12"
+            ),
+            "Name one with --engine; switch single changes with commas: --engine \
+             pcp-buddy-fixed,-merge"
+                .to_owned(),
+        ];
         format!(
-            "{}\n\n{}\n\nAny Linux from {oldest} to {newest} is an engine by its version: --engine 6.12\n\
-             Name one with --engine; switch single changes with commas: --engine pcp-buddy-fixed,-merge\n",
+            "{}\n\n{}\n\n{}\n",
             table("preset", &catalogue.presets, style),
             table("switch", &catalogue.switches, style),
+            notes.map(|note| wrap(&note, style, "  ")).join("\n"),
         )
     })?;
     Ok(Outcome::Fine)

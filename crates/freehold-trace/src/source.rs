@@ -234,27 +234,32 @@ fn compression_of(head: &[u8]) -> Compression {
     }
 }
 
+/// A source as it lies there, how long it is (0 if unknown), and its file if it can be read again.
+type Raw = (Box<dyn Read + Send>, u64, Option<File>);
+
+fn raw(source: &Source, path: &Path) -> io::Result<Raw> {
+    Ok(match source {
+        Source::Bytes { bytes, .. } => (Box::new(*bytes), bytes.len() as u64, None),
+        Source::Stdin => (Box::new(io::stdin()), 0, None),
+        Source::Path(_) | Source::Spooled(_) => {
+            let file = match source {
+                Source::Spooled(spooled) => File::open(spooled.path())?,
+                _ => File::open(path)?,
+            };
+            let metadata = file.metadata()?;
+            let again = if metadata.is_file() { Some(file.try_clone()?) } else { None };
+            (Box::new(file), metadata.len(), again)
+        }
+    })
+}
+
 /// Opens a source, decompresses it and finds out what it is. Also returns the length of the file, 0
 /// if unknown.
 pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     let path = source.shown();
     let fail = |source| TraceError::Io { path: path.clone(), source };
     let consumed = Consumed::default();
-    let (raw, total, file): (Box<dyn Read + Send>, u64, Option<File>) = match source {
-        Source::Bytes { bytes, .. } => (Box::new(*bytes), bytes.len() as u64, None),
-        Source::Stdin => (Box::new(io::stdin()), 0, None),
-        Source::Path(_) | Source::Spooled(_) => {
-            let file = match source {
-                Source::Spooled(spooled) => File::open(spooled.path()),
-                _ => File::open(&path),
-            }
-            .map_err(fail)?;
-            let metadata = file.metadata().map_err(fail)?;
-            let again =
-                if metadata.is_file() { Some(file.try_clone().map_err(fail)?) } else { None };
-            (Box::new(file), metadata.len(), again)
-        }
-    };
+    let (raw, total, file) = raw(source, &path).map_err(fail)?;
     let mut raw = Peeked::new(Counting { inner: raw, consumed: consumed.clone() }, MAGIC);
     if raw.head.is_empty() {
         if let Some(error) = raw.error.take() {

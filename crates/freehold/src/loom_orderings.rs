@@ -27,7 +27,7 @@ use crate::cpu::lease::Leases;
 use crate::primitive::under_loom::{Strict, set_alone};
 use crate::primitive::{AtomicU32, Ordering, Plain, acquire_fence};
 use crate::transfer::refill::Want;
-use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
+use crate::{AllocFlags, Migratetype, Order, Pfn};
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 

@@ -156,7 +156,7 @@ impl Report {
             seconds: time.as_secs_f64(),
             calls: rows.iter().map(|row| row.count).sum(),
             recalls: totals.cpus.recalls,
-            steps_max: totals.lock_work_max,
+            steps_max: 0,
             steps_max_alone: alone_max,
             steps_bound_alone: world.shape.steps_of_a_hold(),
             // Relaxed: all threads have been joined.

@@ -333,9 +333,9 @@ impl Worker {
         let sound = match self.random.below(6) {
             0 => self.clerk.ask(Kind::Totals, cpu.get(), about, || {
                 // No count becomes less.
-                let before = fh.zone_lock_counts(zone).ok_or("no counts of a zone")?;
+                let before = fh.totals().shared_writes;
                 let there =
-                    fh.cpu_stats(cpu).is_some() && fh.totals().lock_acquisitions >= before.0;
+                    fh.cpu_stats(cpu).is_some() && fh.totals().shared_writes >= before;
                 there.then_some(()).ok_or("no sums")
             }),
             1 => self.whereabouts(),
@@ -350,10 +350,11 @@ impl Worker {
                 full.then_some(()).ok_or("a pageblock has more free frames than frames")
             }),
             4 => self.clerk.ask(Kind::BlocksHeld, cpu.get(), about, || {
-                let held = fh.blocks_held(Some(cpu)) * 512;
+                let blocks = fh.pageblocks(zone).filter(|block| block.holder == Some(cpu));
+                let held = blocks.count() as u64 * 512;
                 (held <= world.frames())
                     .then_some(())
-                    .ok_or("a CPU's group has more blocks than there are")
+                    .ok_or("a CPU leases words of more blocks than there are")
             }),
             // At least a piece of memory is always there.
             _ => self.clerk.ask(Kind::LargestOrder, cpu.get(), about, || {

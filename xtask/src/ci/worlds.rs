@@ -1,8 +1,6 @@
 //! Steps of the lane *worlds*: the whole workspace's tests and documents, the allocator in other
 //! systems and on other machines, and what users do with it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use super::ask;
 use super::step::{Heard, Job, Lane, Run, Step};
 use crate::build::root;
@@ -149,16 +147,11 @@ fn docs(run: &Run) -> Result<(), String> {
 }
 
 fn cells(run: &Run) -> Result<(), String> {
-    let bench = |words: &str| run.cargo("run --quiet --release -p freehold-bench --").words(words);
-    let (_, help) = bench("fragmentation --help").heard()?;
-    if !help.contains("--random") {
-        run.skip("random cells: 'freehold bench fragmentation' has no --random");
-        return Ok(());
-    }
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let words = format!("fragmentation --random 12 --seed {}", since.subsec_nanos());
-    run.line(&format!("freehold bench {words}"));
-    bench(&words).must()
+    // It says from which seed they are drawn, and fails where an engine loses a frame. Contiguity is
+    // printed and not judged (`--gate`): docs/performance.md says in which cells it is less.
+    run.cargo("run --quiet --release -p freehold-bench --")
+        .words("fragmentation --random 12 --quick --no-progress")
+        .must()
 }
 
 fn poison(run: &Run) -> Result<(), String> {

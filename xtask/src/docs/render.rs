@@ -128,7 +128,7 @@ fn compared(rows: &[Value], tallies: &Value) -> Vec<Value> {
         let mut item = row.clone();
         let mib = row["memory_mib"].as_u64().unwrap_or_default();
         // Drawn memory is no round number of GiB.
-        let whole = mib.is_multiple_of(1024);
+        let whole = mib % 1024 == 0;
         item["memory"] = if whole { amount(mib) } else { format!("{} MiB", thousands(mib)) }.into();
         item["not_below"] = not_below.clone().into();
         item["of"] = rows.len().into();

@@ -32,8 +32,8 @@ Examples:
   freehold bench fragmentation --workload aging --cpus 16 --memory 1G --used 70
                                                 one cell, three seeds, vanilla and freehold
   freehold bench fragmentation --workload kernel-build-like --cpus 96 --memory 4G --seeds 1 --json
-  freehold bench fragmentation --engines freehold --engines freehold,group=1 --engines vanilla
-                                                how many CPUs share what they hold; the whole grid
+  freehold bench fragmentation --engines freehold --engines pcp-buddy-fixed --engines vanilla
+                                                three designs; the whole grid
   freehold bench fragmentation --json > grid.json; freehold report grid.json
                                                 the whole grid, an hour or so of one core, as a page with pictures
   freehold bench fragmentation --random 12 --quick --gate
@@ -91,7 +91,7 @@ pub(super) struct FragmentationArgs {
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
     seeds: Vec<u64>,
 
-    /// An engine: freehold, freehold,group=N, or a kernel's design with changes to switch on (+) or
+    /// An engine: freehold, or a kernel's design with changes to switch on (+) or
     /// off (-). May be given several times. Default: vanilla and freehold.
     #[arg(short, long = "engines", visible_alias = "engine", value_name = "NAME[,OPTION]...")]
     engines: Vec<EngineSpec>,

@@ -406,20 +406,20 @@ fn mistakes_are_named() {
         (["-w", "agin"], "there is no workload 'agin'"),
         (["--cpus", "0"], "0 CPUs cannot be simulated"),
         (["--engines", "freehold,grup=1"], "freehold has no option 'grup=1'"),
-        (["--engines", "freehold,group=0"], "freehold has no option 'group=0'"),
+        (["--engines", "freehold,group=1"], "freehold has no option 'group=1'"),
         (["--engines", "vanila"], "did you mean 'vanilla'"),
         (["--used", "100"], "100"),
         (["--memory-per-cpu", "1"], "does not say of what"),
     ] {
         command(&args).assert().code(2).stdout("").stderr(contains(message));
     }
-    assert_eq!(spec("freehold,group=16").name(), "freehold,group=16");
+    assert_eq!(spec("freehold,owned").name(), "freehold,owned");
 }
 
 /// At 80, 100 and 120 columns and without a terminal: no name and no number is broken.
 #[test]
 fn tables_fit_the_terminal() {
-    let engines = ["-e", "vanilla", "-e", "freehold,group=1", "--no-progress", "-w"];
+    let engines = ["-e", "vanilla", "-e", "pcp-buddy-fixed,-merge", "--no-progress", "-w"];
     let printed = |more: &[&str], columns: Option<u16>| {
         let mut command = command(&[&SMALL[..], &engines, more].concat());
         command.env_remove("COLUMNS");

@@ -29,32 +29,30 @@ fn a_replay_says_how_often_each_way_was_taken() {
             engine["allocs"].as_u64().unwrap(),
             "{name}"
         );
-        let frees = of("free_own_group") + of("free_other_group") + of("free_state_in_use");
+        let frees = of("free_in_hand") + of("free_elsewhere") + of("free_state_in_use");
         assert_eq!(frees, engine["frees"].as_u64().unwrap(), "{name}");
-        assert_eq!(of("zone_locks"), engine["zone_lock_acquisitions"].as_u64().unwrap(), "{name}");
         assert_eq!(of("refills"), engine["refills"].as_u64().unwrap(), "{name}");
-        let answered =
-            ["refill_own_group", "refill_whole_block", "refill_other_group", "refill_other_type"];
+        let answered = ["refill_partly_free", "refill_whole_block", "refill_other_type"];
         assert!(answered.iter().map(|way| of(way)).sum::<u64>() <= of("refills"), "{name}");
         assert!(
-            of("alloc_in_hand") > 10 * of("alloc_slow") && of("group_locks") > 0,
+            of("alloc_in_hand") > 10 * of("alloc_slow") && of("shared_writes") > 0,
             "{name}: {paths}"
         );
     }
     // The design decides the same either way; only the door differs.
-    assert_eq!(on["zone_lock_work"], owned["zone_lock_work"]);
+    assert_eq!(on["paths"]["shared_writes"], owned["paths"]["shared_writes"]);
     assert_eq!(on["paths"]["heavy_barriers"], 0, "nobody owns a CPU");
     assert!(replay("vanilla").get("paths").is_none());
 }
 
 #[test]
 fn the_ways_are_a_table_where_they_are_asked_for() {
-    let engines = ["-e", "vanilla", "-e", "freehold,owned,group=1"];
+    let engines = ["-e", "vanilla", "-e", "freehold,owned"];
     let done =
         freehold().args(["replay", "--no-progress", "--paths"]).args(engines).assert().success();
     done.stdout(
         contains("allocations from the CPU's hand")
-            .and(contains("freehold,owned,group=1"))
+            .and(contains("freehold,owned"))
             .and(contains("%)")),
     );
     let plain = freehold().args(["replay", "--no-progress"]).args(engines).assert().success();

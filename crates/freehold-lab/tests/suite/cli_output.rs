@@ -38,6 +38,7 @@ fn the_table_of_the_sample() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: each name and where it stands")]
 fn json_has_every_promised_name() {
     let document = json(freehold().args(["replay", "--json"]));
     for name in ["name", "events", "cpus", "remote_free_share", "peak_live_frames"] {
@@ -88,14 +89,9 @@ fn json_has_every_promised_name() {
             if engine["engine"] == "freehold" { runs == lists } else { runs < lists },
             "{runs} {lists}"
         );
-        // The lock that all CPUs of a small machine share besides the zone's: freehold's alone.
+        // No design has groups of CPUs that share a lock.
         let groups = engine["group_lock_acquisitions"].as_u64().expect("a count");
-        assert_eq!(groups > 0, engine["engine"] == "freehold", "{groups} of {}", engine["engine"]);
-        assert!(
-            engine["paths"].is_null() || engine["paths"]["group_locks"] == groups,
-            "{}",
-            engine["paths"]
-        );
+        assert_eq!(groups, 0, "of {}", engine["engine"]);
         assert_eq!(
             engine["timeline"]["group_lock_acquisitions"].as_array().and_then(|all| all.last()),
             Some(&groups.into())

@@ -232,7 +232,7 @@ fn what_is_larger_than_the_engines_chunks_is_made_in_parts() {
         alloc(5, 0, 3, 2),
     ];
     let (calls, replay) = run(&events, Setup::default());
-    assert_eq!(calls[..4], [0, 1, 2, 3].map(|n| allocated(0, n, 10)));
+    assert_eq!(calls[..4], [0, 1024, 2048, 3072].map(|at| allocated(0, at, 10)));
     let facts = &replay.survey.facts;
     assert_eq!((facts.in_parts, facts.misaligned, facts.unknown_frees), (1, 1, 0));
     assert_eq!((facts.peak_live_frames, facts.live_frames), (4096, 0));

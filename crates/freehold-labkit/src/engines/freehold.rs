@@ -84,7 +84,7 @@ fn build_owned<P: Waits>(machine: &MachineConfig, platform: P) -> Result<Box<dyn
     Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
 }
 
-/// An allocator that is lent for good: 56 KiB for each GiB of the machine, a few machines a
+/// An allocator that is lent for good: 50 KiB for each GiB of the machine, a few machines a
 /// process.
 pub fn leaked<P: Platform + 'static>(
     machine: &MachineConfig,

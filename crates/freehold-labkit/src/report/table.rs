@@ -238,6 +238,11 @@ fn account_lines(replay: &Replay, layout: &Layout) -> String {
     let Some(account) = &replay.beginning.account else { return String::new() };
     let mut text = String::new();
     for difference in account.differences(layout, replay.machine.cma_frames) {
+        // The line on what has no place has said that already.
+        let off = difference.recorded.saturating_sub(difference.built);
+        if difference.what == "free" && off == layout.left_out() {
+            continue;
+        }
         let _ = write!(text, "\n  {difference}");
     }
     if account.isolated > 0 {

@@ -336,39 +336,6 @@ fn freehold_waits_for_words_that_others_wrote() {
 }
 
 #[test]
-fn looks_for_blocks_queue_for_the_groups_lock() {
-    let mut model = Model::standard();
-    if let Some(costs) = model.engines.get_mut(&freehold_labkit::engine::Family::Freehold) {
-        costs.pcp_step_ns = 1e6;
-    }
-    let row = |engine: &str| {
-        simulate(
-            &Scenario { think_ns: Some(0.0), ..scenario(engine, Kind::KernelBuildLike, 8) },
-            &model,
-        )
-        .unwrap()
-    };
-    let (shared, own) = (row("freehold,group=8"), row("freehold,group=1"));
-    assert!(
-        shared.group_lock_charged > 0
-            && shared.group_lock_charged <= shared.group_lock_acquisitions
-    );
-    assert!(
-        shared.group_lock_wait_share > 0.5,
-        "eight CPUs, one lock: {}",
-        shared.group_lock_wait_share
-    );
-    assert_eq!(shared.bound, Bound::GroupLocks);
-    assert!(own.group_lock_wait_share < 0.05, "a lock each: {}", own.group_lock_wait_share);
-    assert!(own.frames_per_second > 2.0 * shared.frames_per_second);
-    let lists = row("vanilla");
-    assert_eq!(
-        (lists.group_lock_charged, lists.group_lock_acquisitions, lists.group_lock_wait_share),
-        (0, 0, 0.0)
-    );
-}
-
-#[test]
 fn a_row_says_what_bounds_it() {
     let row = |think, cpus, engine: &str| {
         run(&Scenario {

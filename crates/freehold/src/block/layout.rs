@@ -231,7 +231,7 @@ impl<'m> Blocks<'m> {
         // Acquire: pairs with `set_up`. A plain load on x86.
         let slot = self.slots[section as usize].load(Ordering::Acquire);
         (slot < self.sections)
-            .then_some(Index(slot << SECTION_BLOCKS_LOG | in_section % SECTION_BLOCKS as u32))
+            .then_some(Index((slot << SECTION_BLOCKS_LOG) | (in_section % SECTION_BLOCKS as u32)))
     }
 
     /// The block of that number, if it is set up.
@@ -266,13 +266,24 @@ impl<'m> Blocks<'m> {
             Err(SETTING_UP) => return SetUp::Elsewhere,
             Err(_) => return SetUp::Done,
         }
-        // Relaxed: each slot goes to one section, which is all that matters.
-        let claim = |claimed: u32| (claimed < self.sections).then_some(claimed + 1);
-        let Ok(slot) = self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim)
-        else {
-            entry.set(NO_SLOT);
-            return SetUp::Full;
-        };
+        let mut slot = self.claimed.get();
+        loop {
+            if slot >= self.sections {
+                entry.set(NO_SLOT);
+                return SetUp::Full;
+            }
+            // Relaxed: each slot goes to one section, which is all that matters.
+            let claimed = self.claimed.compare_exchange_weak(
+                slot,
+                slot + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match claimed {
+                Ok(_) => break,
+                Err(now) => slot = now,
+            }
+        }
         let first = (slot as usize) << SECTION_BLOCKS_LOG;
         for i in 0..SECTION_BLOCKS as usize {
             // SAFETY: `slot` is below `sections`, for whose blocks `take_blocks` reserved room in
@@ -312,7 +323,7 @@ impl<'m> Blocks<'m> {
     }
 
     /// Leaves a section marked as being set up, as one does who is stopped there.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn leave_marked(&self, section: usize, marked: bool) {
         self.slots[section].set(if marked { SETTING_UP } else { NO_SLOT });
     }

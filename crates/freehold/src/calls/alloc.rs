@@ -28,6 +28,9 @@ use crate::{
 /// way from one to another the first time is somewhere the second time.
 const RECALLS: usize = 2;
 
+/// A place to look for frames where the CPU's state is not to be had: of a zone, for a request.
+type UnseenStage<'m, F> = fn(&F, &'m Zone<'m>, &Request) -> Option<u64>;
+
 /// How far a request has got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
@@ -394,7 +397,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
         let zones = || self.zonelist(cpu.index(), request.node).map(|z| &self.zones[z]);
-        let stages: [fn(&Self, &'m Zone<'m>, &Request) -> Option<u64>; 4] = [
+        let stages: [UnseenStage<'m, Self>; 4] = [
             Self::reserved_unseen,
             Self::fallback_unseen,
             Self::mixed_unseen,

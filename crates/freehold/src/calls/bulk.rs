@@ -180,9 +180,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if request.order != Order::ZERO {
             return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
         }
-        for done in 0..out.len() {
+        for (done, frame) in out.iter_mut().enumerate() {
             match self.alloc_unseen(cpu, request) {
-                Ok(pfn) => out[done] = pfn,
+                Ok(pfn) => *frame = pfn,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => return Ok(done),
             }

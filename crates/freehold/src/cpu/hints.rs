@@ -17,9 +17,10 @@ use crate::primitive::{AtomicU32, AtomicU64, Plain};
 /// board is asked which block fits best. Eight of each order and type take a sixth more
 /// instructions for mixed orders. 64 single frames of each type, where now those of another type
 /// are forgotten on the way, leave up to 5 % less of free memory in whole blocks after long aging.
-const FRAMES_KEPT: usize = 64;
-const RUNS_KEPT: usize = 16;
-const WORDS_KEPT: usize = 8;
+/// Few under loom, whose threads have small stacks.
+const FRAMES_KEPT: usize = if cfg!(loom) { 4 } else { 64 };
+const RUNS_KEPT: usize = if cfg!(loom) { 2 } else { 16 };
+const WORDS_KEPT: usize = if cfg!(loom) { 2 } else { 8 };
 /// Types that have hints of their own: those that requests name. Others share the last one's.
 const TYPES: usize = 3;
 /// An entry without a hint.

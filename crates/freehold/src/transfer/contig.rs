@@ -200,15 +200,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let Some(mut start) = low.checked_next_multiple_of(step) else { continue };
             while start.checked_add(count).is_some_and(|last| last <= end) {
                 let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
-                match self.obstacle(range, moving) {
-                    Some(behind) => {
-                        // Nothing that contains the obstacle can work, nor anything in a hole
-                        // behind it.
-                        let Some(there) = self.map.next_present(behind) else { break };
-                        start = there.next_multiple_of(step);
-                        continue;
-                    }
-                    None => {}
+                if let Some(behind) = self.obstacle(range, moving) {
+                    // Nothing that contains the obstacle can work, nor anything in a hole behind
+                    // it.
+                    let Some(there) = self.map.next_present(behind) else { break };
+                    start = there.next_multiple_of(step);
+                    continue;
                 }
                 let move_away = |used| migrate.as_mut().is_some_and(|migrate| migrate(used));
                 start = match self.alloc_contig_range(range, move_away) {

@@ -105,7 +105,7 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     assert!(fh.cpu_holdings(cpu(1)).unwrap().0 > 0, "the owner has something in hand");
     BLOCK.store(blocks.pop().unwrap().get(), Ordering::Relaxed);
     hook.arm();
-    let result = fh.on(cpu(0)).alloc(movable(5));
+    let result = fh.on(cpu(0)).alloc(movable(1));
     assert!(!hook.armed.load(Ordering::Relaxed), "there was no recall");
     assert_eq!(result, Err(AllocError::CpuOffline { cpu: cpu(0) }));
     assert_eq!(fh.cpu_holdings(cpu(0)).unwrap().0, 0);
@@ -169,13 +169,12 @@ fn who_may_not_wait_asks_no_owner_for_a_barrier() {
     // As an interrupt handler does on the CPU whose owner it has interrupted.
     frames.iter().for_each(|&pfn| fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap());
     let no_lock = movable(0).flags(AllocFlags::NO_LOCK);
-    // Straight from a block whose holder's lock is free.
+    // Straight from a block's words.
     let pfn = fh.on(cpu(0)).alloc(no_lock).unwrap();
     fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap();
-    assert_eq!(
-        fh.on(cpu(0)).alloc_bulk(no_lock, &mut [Pfn::default(); 4]),
-        Err(AllocError::WouldBlock)
-    );
+    let mut four = [Pfn::default(); 4];
+    assert_eq!(fh.on(cpu(0)).alloc_bulk(no_lock, &mut four), Ok(4));
+    fh.on(cpu(0)).free_bulk(&four).unwrap();
     assert_eq!(hook.barriers(), before);
     drop(owner);
     assert_all_free(fh);

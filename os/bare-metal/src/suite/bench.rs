@@ -30,11 +30,11 @@ impl Counts {
     fn now(machine: &impl Machine) -> Self {
         let totals = machine.freehold().totals();
         Self {
-            locks: totals.lock_acquisitions,
+            locks: totals.shared_writes,
             refills: totals.cpus.refills,
-            drains: totals.cpus.drains,
+            drains: totals.cpus.recalls,
             remote: totals.cpus.remote_frees + totals.unattributed_frees,
-            groups: totals.group_lock_acquisitions,
+            groups: totals.cpus.slow,
             barriers: machine.heavy_barriers(),
         }
     }
@@ -45,7 +45,7 @@ pub fn heading(machine: &impl Machine) {
     row(
         machine,
         "benchmark",
-        &["number", "locks", "refills", "drains", "remote", "groups", "barriers", "ns each"],
+        &["number", "writes", "refills", "recalls", "remote", "slow", "barriers", "ns each"],
     );
 }
 

@@ -56,10 +56,10 @@ pub(super) fn churn<M: Machine>(machine: &M) -> Result<(), Failure> {
     })?;
     let totals = machine.freehold().totals();
     machine.print(format_args!(
-        "    {} allocations, {} refills, {} zone locks, {} recalls",
+        "    {} allocations, {} refills, {} shared writes, {} recalls",
         totals.cpus.total_allocs() - before.cpus.total_allocs(),
         totals.cpus.refills - before.cpus.refills,
-        totals.lock_acquisitions - before.lock_acquisitions,
+        totals.shared_writes - before.shared_writes,
         totals.cpus.recalls - before.cpus.recalls,
     ));
     Ok(())

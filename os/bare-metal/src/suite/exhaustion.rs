@@ -64,10 +64,10 @@ pub(super) fn exhaustion<M: Machine>(machine: &M) -> Result<(), Failure> {
     ));
     let now = freehold.totals();
     machine.print(format_args!(
-        "    {} refills, {} recalls, {} zone locks, {} heavy barriers",
+        "    {} refills, {} recalls, {} shared writes, {} heavy barriers",
         now.cpus.refills - totals.cpus.refills,
         now.cpus.recalls - totals.cpus.recalls,
-        now.lock_acquisitions - totals.lock_acquisitions,
+        now.shared_writes - totals.shared_writes,
         machine.heavy_barriers() - barriers,
     ));
     holds("ordinary requests leave the reserves", before.frames - ordinary >= mins)?;

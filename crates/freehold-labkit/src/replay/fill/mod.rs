@@ -92,11 +92,11 @@ impl Layout {
     /// Finds a place for all of `contents` in a zone of `frames`, whole regions.
     ///
     /// Where the blocks of a type have no room for a chunk beside the others, and that is more than
-    /// a thousandth of what is free, such chunks are put in as halves: how much is free counts more
+    /// a hundredth of what is free, such chunks are put in as halves: how much is free counts more
     /// than in how many pieces.
     pub fn new(contents: &Contents, frames: u64) -> Self {
         let whole = Self::with(contents, frames, contents.cma.is_some());
-        if whole.left_out <= whole.free_frames() / 1000 {
+        if whole.left_out <= whole.free_frames() / 100 {
             return whole;
         }
         let halved = Self::with(contents, frames, true);

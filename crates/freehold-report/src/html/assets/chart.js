@@ -8,7 +8,8 @@
  * A chart.
  *   title, note       what it shows; a sentence more
  *   x, y              {label, log, format, exact, ticks, zero}
- *   series            [{name, index, points: [[x, y, low, high], ...], step, marks}]; low and high are optional
+ *   series            [{name, index, points: [[x, y, low, high, note], ...], step, marks, hollow}]; low, high and note are
+ *                     optional; the note stands behind the figure when the cursor is there; hollow(point) outlines a mark
  *   area              {name, points} behind the curves, on a scale of its own from 0; `format` for its values
  *   moved             called with the x that the cursor is at
  * Returns {node, moveTo(x)}.
@@ -102,7 +103,7 @@ function lineChart({ title, note, x, y, series, area, moved, height }) {
       const shift = one.marks ? 0 : Math.floor((one.index * every) / Math.max(series.length, 1));
       at.forEach(([px, py], i) => {
         if ((i + shift) % every === 0) {
-          picture.append(svg("path", { class: "mark", d: markShape(one.index, 4.5), transform: `translate(${px.toFixed(1)} ${py.toFixed(1)})`, fill: colour }));
+          picture.append(svg("path", { class: "mark", d: markShape(one.index, 4.5), transform: `translate(${px.toFixed(1)} ${py.toFixed(1)})`, ...(one.hollow?.(points[i]) ? { fill: "var(--page)", stroke: colour, "stroke-width": 1.5 } : { fill: colour }) }));
         }
       });
     });
@@ -114,12 +115,10 @@ function lineChart({ title, note, x, y, series, area, moved, height }) {
   }
 
   /** What a curve has at x: its own point there, or the last before it where it is a step. */
-  function valueAt(one, at) {
+  function pointAt(one, at) {
     const exact = one.points.find((point) => point[0] === at);
-    if (exact) return exact[1];
-    if (!one.step) return null;
-    const before = one.points.filter((point) => point[0] < at);
-    return before.length > 0 ? before[before.length - 1][1] : null;
+    if (exact || !one.step) return exact;
+    return one.points.findLast((point) => point[0] < at);
   }
 
   function showCursor() {
@@ -129,8 +128,8 @@ function lineChart({ title, note, x, y, series, area, moved, height }) {
     rule.setAttribute("x2", horizontal.at(at));
     rule.setAttribute("visibility", "visible");
     const parts = geometry.shown.map((one) => {
-      const value = valueAt(one, at);
-      return value === null ? null : el("span", { class: "pair" }, seriesKey(one.index), `${one.name} `, el("b", {}, y.format(value)));
+      const point = pointAt(one, at);
+      return point && el("span", { class: "pair" }, seriesKey(one.index), `${one.name} `, el("b", {}, y.format(point[1])), point[4] ? ` (${point[4]})` : "");
     });
     const behind = area && area.points.find((point) => point[0] === at);
     readout.replaceChildren(el("span", { class: "pair" }, el("b", {}, x.format(at))), ...parts.filter(Boolean),

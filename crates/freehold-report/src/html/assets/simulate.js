@@ -1,7 +1,8 @@
 // Simulations: curves of any figure over the number of CPUs, or whatever else was varied.
 //
-// Rows are taken as they come. A field of text tells rows apart (engine, workload, a switch); a number that is one of
-// the settings below is a setting; every other number is a result that can be drawn.
+// A curve is an engine. The settings below are what was varied: one of them is at the foot of the chart, the others are
+// chosen. Every other number is a result that can be drawn. Text is a result too (`bound` says what limits a row) and
+// never makes a curve of its own: a mark is hollow where the workload itself is the limit.
 
 const SETTINGS = ["cpus", "memory_bytes", "memory_frames", "memory", "nodes", "sockets", "seed", "depth", "batch", "high", "shard", "events", "think_ns"];
 
@@ -23,14 +24,12 @@ function simulateFields(rows) {
     feet: FEET.filter((name) => numbers.includes(name) && varies(name)),
     settings: numbers.filter((name) => SETTINGS.includes(name) && varies(name) && name !== "seed"),
     results: numbers.filter((name) => !SETTINGS.includes(name)),
-    names: of((value) => typeof value === "string" || typeof value === "boolean").filter((name) => name !== "engine" && name !== "workload" && varies(name)),
   };
 }
 
-/** What a row is called: its engine, and whatever text else tells it apart. */
-function rowName(row, fields) {
-  const more = fields.names.filter((name) => row[name] !== undefined).map((name) => (typeof row[name] === "boolean" ? `${words(name)} ${row[name] ? "on" : "off"}` : row[name]));
-  return [row.engine, ...more].join(", ");
+/** What limits the rows behind a point: one of them, or both where seeds differ. */
+function boundOf(rows) {
+  return unique(rows.map((row) => row.bound).filter((bound) => typeof bound === "string")).join(" or ");
 }
 
 function median(values) {
@@ -43,11 +42,14 @@ function simulateChart(rows, fields, names, foot, result, scale) {
   const format = fieldFormat(result);
   const footFormat = fieldFormat(foot);
   const series = names.map((name, index) => {
-    const own = rows.filter((row) => rowName(row, fields) === name && Number.isFinite(row[result]));
-    const points = values.map((at) => [at, own.filter((row) => row[foot] === at).map((row) => row[result])])
+    const own = rows.filter((row) => row.engine === name && Number.isFinite(row[result]));
+    const points = values.map((at) => [at, own.filter((row) => row[foot] === at)])
       .filter(([, found]) => found.length > 0)
-      .map(([at, found]) => [at, median(found), Math.min(...found), Math.max(...found)]);
-    return { name, index, points, marks: true };
+      .map(([at, found]) => {
+        const results = found.map((row) => row[result]);
+        return [at, median(results), Math.min(...results), Math.max(...results), boundOf(found)];
+      });
+    return { name, index, points, marks: true, hollow: (point) => point[4] === "think" };
   }).filter((one) => one.points.length > 0);
   const log = values.length > 2 && values[0] > 0 && values[values.length - 1] / values[0] >= 8;
   return lineChart({
@@ -60,7 +62,7 @@ function simulateChart(rows, fields, names, foot, result, scale) {
 
 function simulateCharts(rows) {
   const fields = simulateFields(rows);
-  const names = unique(rows.map((row) => rowName(row, fields)));
+  const names = unique(rows.map((row) => row.engine));
   const workloads = unique(rows.map((row) => row.workload));
   const foot = fields.feet.includes(state.get("foot")) ? state.get("foot") : fields.feet[0];
   const first = ["frames_per_second", "zone_lock_wait_share"].filter((name) => fields.results.includes(name));
@@ -121,7 +123,6 @@ const LATENCIES = [["p99_ns", "99 % of them took at most"], ["p50_ns", "half of 
 
 /** How long allocations took over the simulated time of one machine, which is chosen. */
 function simulateLatency(rows) {
-  const fields = simulateFields(rows);
   const varied = SETTINGS.filter((name) => unique(rows.map((row) => row[name])).length > 1);
   const caseOf = (row) => [row.workload, ...varied.filter((name) => row[name] !== undefined).map((name) => `${words(name)} ${fieldFormat(name)(row[name])}`)].join(", ");
   const timed = rows.filter((row) => row.allocation_latency?.max_ns?.length > 0);
@@ -130,7 +131,7 @@ function simulateLatency(rows) {
   const box = el("div", {});
 
   function draw() {
-    const shown = timed.filter((row) => caseOf(row) === chosen.of).map((row, index) => ({ name: rowName(row, fields), index, latency: row.allocation_latency }));
+    const shown = timed.filter((row) => caseOf(row) === chosen.of).map((row, index) => ({ name: row.engine, index, latency: row.allocation_latency }));
     const name = LATENCIES.find(([field]) => field === chosen.what)[1];
     box.replaceChildren(
       lineChart({

@@ -111,10 +111,8 @@ impl Browser {
         };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attached = json!({"targetId": target["targetId"], "flatten": true});
-        browser.session = browser.call("Target.attachToTarget", attached)["sessionId"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+        let answer = browser.call("Target.attachToTarget", attached);
+        answer["sessionId"].as_str().unwrap().clone_into(&mut browser.session);
         for domain in ["Page", "Runtime", "Log", "Network"] {
             browser.call(&format!("{domain}.enable"), json!({}));
         }

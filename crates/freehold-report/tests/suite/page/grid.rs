@@ -40,6 +40,7 @@ fn heat(page: &mut Browser, title: &str) -> Vec<Vec<(String, f64, String)>> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one walk over a page, step after step")]
 fn the_picture_of_the_grid_is_what_the_cells_said() {
     let Some(mut page) = open("the_picture_of_the_grid_is_what_the_cells_said") else { return };
     let report = Report::of(&[fragmentation().clone()]);

@@ -160,6 +160,7 @@ fn assert_cell_told(said: &str, cell: usize, moment: usize) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one walk over a page, step after step")]
 fn keys_reach_and_move_everything() {
     let Some(mut page) = open("keys_reach_and_move_everything") else { return };
     let report = Report::all();
@@ -426,6 +427,33 @@ fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
         0,
         "no row says its baseline"
     );
+}
+
+/// What limits a row differs from row to row: it was taken for a setting, and each engine fell
+/// apart into a curve for each limit.
+#[test]
+fn a_chart_has_a_curve_for_each_engine() {
+    let Some(mut page) = open("a_chart_has_a_curve_for_each_engine") else { return };
+    let report = Report::of(&[replay().clone(), simulate()]);
+    let engines = |rows: &serde_json::Value, key: &str| {
+        let names = rows[key].as_array().unwrap().iter().map(|row| row["engine"].clone());
+        names.collect::<std::collections::HashSet<_>>().len()
+    };
+    let curves = "[...document.querySelectorAll('svg')].map((one) => one.querySelectorAll('path.curve').length).filter((n) => n > 0)";
+    for (view, engines) in
+        [("simulate", engines(&simulate(), "rows")), ("replay", engines(replay(), "engines"))]
+    {
+        page.open(&report.file(), &format!("view={view}"));
+        page.settle();
+        let drawn = page.eval(curves);
+        let drawn = drawn.as_array().unwrap();
+        assert!(!drawn.is_empty(), "{view} draws no chart");
+        assert!(drawn.iter().all(|n| *n == engines), "{view}: {drawn:?}, of {engines} engines");
+    }
+    page.open(&report.file(), "view=simulate");
+    page.settle();
+    let hollow = page.eval("document.querySelectorAll('path.mark[stroke]').length");
+    assert_eq!(hollow, 2 * 2 * 3, "two sizes, in two charts, of three engines are bound by think");
 }
 
 #[test]

@@ -119,6 +119,7 @@ pub(crate) fn simulate() -> Value {
                     "frames_per_second": (cpus as f64 * 5e7 * (1.0 - wait)).round(),
                     "zone_lock_wait_share": (wait * 1e4).round() / 1e4, "fallbacks": cpus * 3 + e as u64,
                     "unusable_index": 0.125,
+                    "bound": if power < 2 { "think" } else if wait > 0.5 { "zone-lock" } else { "lines" },
                     "allocation_latency": {
                         "window_ns": 16_000, "allocations": [cpus * 900 + e as u64, 0, cpus * 800],
                         "p50_ns": [20 + e as u64, 0, 21], "p99_ns": [90 * cpus, 0, 95 * cpus], "max_ns": [9000, 0, 9_000_001],
