@@ -734,10 +734,8 @@ fn a_block_becomes_whole_while_a_word_of_it_is_taken() {
                 fh.on(cpu(0)).free(Pfn::new(block), Order::new(6).unwrap()).unwrap();
                 0
             },
-            move || 64
-                * u64::from(
-                    fh.take_reserved(OUTSIDE, &fh.zones[0], Want::plain(6, MOVABLE)).is_some()
-                )
+            // Where all of it is on its way to be whole it asks the other CPU, and looks again.
+            move || 64 * u64::from(fh.on(cpu(1)).alloc(request(6)).is_ok())
         ]);
         assert_eq!(got[1], 64, "a request failed beside seven free words");
         settled_of(fh, 512, 64);

@@ -54,7 +54,6 @@ pub enum Bug {
     TwoMayTakeWhole,
     RunWithoutUndo,
     EndLeaseWithoutRaise,
-    EmptyWithoutLook,
     RecallDoesNotAwait,
     IsolationWithoutRecall,
     IsolationByTagOnly,

@@ -106,10 +106,8 @@ impl Access<'_> {
         if self.load(Cell::Word(b, w))? == 0 {
             if self.load(Cell::Lease(b, w))? == name {
                 self.store(Cell::Lease(b, w), name | EMPTY)?;
-                if !self.has(Bug::EmptyWithoutLook) {
-                    let now = self.load(Cell::Word(b, w))?;
-                    self.raise_by(b, now)?;
-                }
+                let now = self.load(Cell::Word(b, w))?;
+                self.raise_by(b, now)?;
             }
             return Ok(());
         }

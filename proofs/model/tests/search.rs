@@ -124,13 +124,6 @@ told! {
     mark_without_deltas: MarkWithoutDeltas, "mark", Machine { mark: 3, blocks: 2, used: 0b0001, ..Machine::new(&[Call::Frame, Call::Free, Call::Block], 2) };
 }
 
-#[test]
-#[ignore = "a minute or more"]
-fn empty_without_look() {
-    let machine = Machine { leased: true, ..full(&[Call::Frame, Call::Free], 2) };
-    is_told(Bug::EmptyWithoutLook, "is said to have", &machine);
-}
-
 /// Two calls of each CPU, in which a block becomes whole, is split and given out again.
 #[test]
 #[ignore = "a minute or more"]

@@ -16,6 +16,7 @@ use crate::cpu::lease::{NO_KEY, SLOTS};
 use crate::cpu::state::CpuState;
 use crate::platform::Barrier;
 use crate::primitive::{Plain, acquire_fence};
+use crate::zone::board::CLASSES;
 use crate::{CpuId, Freehold, Order, Platform};
 
 /// Frees of a CPU that was asked which lease nothing: otherwise the next one takes in hand again
@@ -39,7 +40,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // Who is inside may have taken frames that are in no slot yet.
             let moving = cpu.door.is_occupied();
             let keeps = cpu.kept.iter().any(|kept| kept.get() != NONE);
-            moving || keeps || cpu.leases.held() != 0 && self.has_in_hand(cpu, order)
+            moving
+                || keeps
+                || cpu.leases.held() != 0 && self.has_in_hand(cpu, order)
+                || order.is_none_or(|order| order >= Order::PAGEBLOCK)
+                    && self.uses_a_free_block(cpu)
+        })
+    }
+
+    /// Whether a CPU takes its next words from a block that may be wholly free, and stays split until
+    /// that CPU goes on to another one; by a glance.
+    fn uses_a_free_block(&self, cpu: &CpuState<'m>) -> bool {
+        let places = (0..self.zones.len()).flat_map(|z| self.cursors_of(cpu, z).places());
+        places.filter_map(|place| self.map.index(place.get())).any(|index| {
+            let head = self.map.head(index);
+            head.class() == CLASSES && head.tag.get().is_open()
         })
     }
 

@@ -140,3 +140,18 @@ fn the_last_high_atomic_block_is_given_up_before_a_request_fails() {
     drop(frames);
     fh.validate().unwrap();
 }
+
+/// A block that a CPU takes its next words from stays split while all of it is free: a request for
+/// whole blocks asks for it, whoever has nothing in hand besides.
+#[test]
+fn a_free_block_in_use_is_asked_for_before_a_run_of_blocks_fails() {
+    let memory = [range(1024, 1024)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config::new(2, &[zone]), &freehold::SingleCpu);
+    let word = fh.on(cpu(0)).alloc(movable(6)).unwrap();
+    fh.on(cpu(0)).free(word, order(6)).unwrap();
+    assert_eq!(fh.cpu_holdings(cpu(0)).unwrap().0, 0, "its words are in nobody's hand");
+    let run = fh.on(cpu(1)).alloc(movable(10)).unwrap();
+    fh.on(cpu(1)).free(run, order(10)).unwrap();
+    assert_all_free(&fh);
+}
