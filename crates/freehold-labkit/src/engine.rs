@@ -100,8 +100,8 @@ pub trait Engine: Send + Sync {
 /// another call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Contention {
-    /// Waits for a lock that all CPUs share: the zone's; of Freehold for any lock, which are the
-    /// zone's, its groups' and the door of a CPU that somebody else asked.
+    /// Waits for a lock that all CPUs share: the zone's; of Freehold for the door of a CPU that
+    /// somebody else asked, which is all that it ever waits for.
     pub shared_lock_waits: u64,
     /// Nanoseconds of them. Noisy.
     pub shared_lock_wait_ns: u64,
