@@ -21,12 +21,14 @@ use super::loom_tests::{
     settled_of, small, spawn, strictly, take, together,
 };
 use crate::block::map::LOOKS;
+use crate::block::words::CLASS_NONE;
 use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::Leases;
+use crate::cpu::lease::{Leases, Purpose};
 use crate::primitive::under_loom::{Strict, set_alone};
 use crate::primitive::{AtomicU32, Ordering, Plain, acquire_fence};
 use crate::transfer::refill::Want;
+use crate::zone::board::row_of;
 use crate::{AllocFlags, Migratetype, Order, Pfn};
 
 const MOVABLE: usize = Migratetype::Movable as usize;
@@ -75,7 +77,7 @@ fn a_frame_comes_back_into_a_word_whose_empty_lease_ends() {
 /// All of a block is in use, and the board does not know.
 #[test]
 fn a_chunk_comes_back_while_its_block_is_looked_at_in_vain() {
-    for order in [0, 1] {
+    for order in [0, 1, 6] {
         both(2, move || {
             let fh = machine(false, 512);
             let chunks = [8, 7, 6, 6].map(|order| take(fh, 0, order));
@@ -83,6 +85,72 @@ fn a_chunk_comes_back_while_its_block_is_looked_at_in_vain() {
             settled_of(fh, 512, 512 - (1 << order));
         });
     }
+}
+
+/// A word is leased of a block that has another type by now: it goes back, and is told of, since
+/// nothing of a leased word counts for who looks meanwhile.
+#[test]
+fn a_lease_comes_to_nothing_while_its_block_is_looked_at() {
+    both(2, || {
+        let fh = machine(false, 512);
+        let frame = take(fh, 0, 0);
+        for order in [8, 7, 6] {
+            take(fh, 0, order);
+        }
+        fh.on(cpu(0)).flush().unwrap();
+        together::<()>(roles![
+            move || {
+                let inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
+                let index = fh.map.locate(frame.get()).unwrap();
+                let before = fh.map.head(index).tag.get().with_type(0);
+                let w = (frame.get() / 64 % 8) as usize;
+                let leased = inside.lease(index, w, before, (Purpose::Frames, MOVABLE), (0, None));
+                assert_eq!(leased, None);
+            },
+            move || look(fh)
+        ]);
+        settled_of(fh, 512, 1 + 448);
+    });
+}
+
+/// A block has a bit in a row from before. Somebody clears it; somebody else frees into the block,
+/// which belongs in that row then.
+#[test]
+fn a_block_comes_back_to_a_row_while_its_bit_is_cleared() {
+    both(2, || {
+        let fh = machine(false, 512);
+        let words = [8, 7, 6, 6].map(|order| take(fh, 0, order));
+        let index = fh.map.locate(words[3].get()).unwrap();
+        let (head, zone, row) = (fh.map.head(index), &fh.zones[0], row_of(MOVABLE, 7));
+        assert!(head.change_class(head.class(), CLASS_NONE));
+        zone.board.set(fh.map.rows(index), row, head.number);
+        together::<()>(
+            roles![move || free(fh, 1, words[3], 6), move || fh.unlist(OUTSIDE, index, zone, row)]
+        );
+        settled_of(fh, 512, 512 - 64);
+    });
+}
+
+/// A row is found empty that the summary shows from before, and a block comes into it.
+#[test]
+fn a_row_with_something_in_it_is_found() {
+    both(2, || {
+        let fh = machine(false, 512);
+        let index = fh.map.locate(take(fh, 0, 9).get()).unwrap();
+        let (rows, number) = (fh.map.rows(index), fh.map.head(index).number);
+        let (board, row) = (&fh.zones[0].board, row_of(MOVABLE, 3));
+        board.set(rows, row, number);
+        board.clear(rows, row, number, || false);
+        together::<()>(roles![
+            move || {
+                board.set(rows, row, number);
+            },
+            move || {
+                board.next(row, 0, |_| Some(rows), &mut 0);
+            }
+        ]);
+        assert!(board.shows(rows, row, number), "no search comes to the block");
+    });
 }
 
 /// Two words are wanted, and the second one goes to somebody else, who looks at the block then.
@@ -250,6 +318,16 @@ fn a_word_is_passed_on() {
             let index = fh.map.locate(word.get()).unwrap();
             fh.claim_words_at::<1>(OUTSIDE, index, (word.get() / 64 % 8) as usize)
         },
+    );
+}
+
+/// A whole one, by its bit in the zone's bitmap.
+#[test]
+fn a_whole_block_is_passed_on() {
+    passed_on(
+        |fh| take(fh, 0, 9),
+        |fh, block| fh.free_chunk(None, block, Order::PAGEBLOCK).unwrap(),
+        |fh, _| fh.take_whole(OUTSIDE, &fh.zones[0], MOVABLE, AllocFlags::empty(), true).is_some(),
     );
 }
 

@@ -642,6 +642,27 @@ fn a_range_of_a_block_is_taken_while_that_goes() {
     });
 }
 
+/// The last word of a block comes back while the block is isolated: it becomes whole, or it is in
+/// its words when the isolation ends.
+#[test]
+fn a_block_becomes_whole_while_it_is_isolated() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let block = take(fh, 0, 9).get();
+        let word = Order::new(6).unwrap();
+        (1..8).for_each(|w| fh.on(cpu(0)).free(Pfn::new(block + w * 64), word).unwrap());
+        let range = FrameRange::new(Pfn::new(block + 64), 8).unwrap();
+        let got = together::<u64>(roles![
+            move || {
+                fh.on(cpu(1)).free(Pfn::new(block), word).unwrap();
+                0
+            },
+            move || 8 * u64::from(fh.alloc_contig_range(range, |_| false).is_ok())
+        ]);
+        settled_of(fh, 512, got[1]);
+    });
+}
+
 /// A run of blocks is taken while a request within limits finds a block of it.
 #[test]
 fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {

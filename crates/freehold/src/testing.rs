@@ -8,16 +8,21 @@ use std::vec;
 
 use crate::block::WORDS;
 use crate::block::layout::Index;
-use crate::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
+use crate::{Config, FrameRange, Freehold, Pfn, Platform, SingleCpu, ZoneConfig};
 
 /// One zone of that many frames from 0 on, and so many CPUs; the metadata is leaked.
 pub(crate) fn machine(cpus: u16, frames: u64) -> Freehold<'static, SingleCpu> {
+    machine_on(SingleCpu, cpus, frames)
+}
+
+/// The same on another platform.
+pub(crate) fn machine_on<P: Platform>(platform: P, cpus: u16, frames: u64) -> Freehold<'static, P> {
     let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
     let zones = [ZoneConfig::new(&memory)];
     let config = Config::new(cpus, &zones);
-    let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
+    let size = Freehold::<P>::metadata_size(&config).unwrap();
     let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
-    Freehold::new(&config, region, SingleCpu).unwrap()
+    Freehold::new(&config, region, platform).unwrap()
 }
 
 /// A frame's block, and which word of it.

@@ -360,3 +360,26 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.map.head(index).tag.get().is_open()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::testing::{machine, place};
+    use crate::{CpuId, Migratetype, Order, Pfn, Request};
+
+    /// What comes into a leased word is its leaseholder's to take: to the board it is nothing, until
+    /// the lease ends. Else a block could be made whole again and again, and would never be.
+    #[test]
+    fn a_leased_word_does_not_count() {
+        let fh = machine(1, 1024);
+        let cpu = fh.on(CpuId::new(0));
+        let movable = Request::new(Order::ZERO, Migratetype::Movable);
+        let frames: [Pfn; 64] = core::array::from_fn(|_| cpu.alloc(movable).unwrap());
+        let (index, w) = place(&fh, frames[0]);
+        assert!(fh.map.head(index).is_leased(w));
+        fh.free_word(None, frames[0].get() / 64, 1, 1).unwrap();
+        assert_eq!((fh.words(index)[w], fh.map.line(index).word(w)), (0, 1));
+        cpu.flush().unwrap();
+        assert_eq!(fh.words(index)[w], 1);
+        fh.validate().unwrap();
+    }
+}

@@ -127,14 +127,25 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::testing::machine;
-    use crate::{AllocFlags, CpuId, Migratetype, Order, Request};
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    use crate::testing::{machine, machine_on};
+    use crate::{AllocFlags, CpuId, Migratetype, Order, Platform, Request};
+
+    /// Counts turns of waits.
+    struct Waits(AtomicU32);
+
+    impl Platform for Waits {
+        fn relax(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     /// A request with NO_LOCK may have interrupted whoever sets a section up: it comes back, and
     /// takes nothing.
     #[test]
     fn who_may_not_wait_does_not_wait_for_a_section() {
-        let fh = machine(1, 1 << 15);
+        let fh = machine_on(Waits(AtomicU32::new(0)), 1, 1 << 15);
         let cpu = fh.on(CpuId::new(0));
         fh.map.blocks.leave_marked(0, true);
         for order in [0, 3, 7, 9, 11] {
@@ -142,6 +153,7 @@ mod tests {
                 .flags(AllocFlags::NO_LOCK);
             cpu.alloc(request).unwrap_err();
         }
+        assert_eq!(fh.platform.0.load(Ordering::Relaxed), 0);
         fh.map.blocks.leave_marked(0, false);
         fh.validate().unwrap();
         let pfn = cpu

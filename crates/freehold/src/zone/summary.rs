@@ -106,3 +106,70 @@ impl<'m> Summary<'m> {
             && self.any2[v as usize / 64].get() >> (v % 64) & 1 == 1
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    extern crate std;
+
+    use std::boxed::Box;
+
+    use super::*;
+    use crate::loom_tests::{both, model, roles, together};
+
+    /// Words with these values, for good.
+    fn words<const N: usize>(values: [u64; N]) -> &'static [AtomicU64] {
+        Box::leak(Box::new(values.map(AtomicU64::new)))
+    }
+
+    /// Somebody finds a word empty and clears its bit, which was left from before; somebody else puts
+    /// something into it meanwhile.
+    #[test]
+    fn a_word_with_something_in_it_is_shown() {
+        both(3, || {
+            let (word, summary) = (words([0]), Summary::new(words([1]), words([1])));
+            together::<()>(roles![
+                move || {
+                    word[0].fetch_or(1, Ordering::SeqCst);
+                    summary.note(0);
+                },
+                move || {
+                    summary.forget(0, || word[0].load(Ordering::SeqCst) == 0);
+                }
+            ]);
+            assert!(summary.shows(0), "something is in the word, and no search comes to it");
+        });
+    }
+
+    /// The bit that is cleared is the last one of its word, and another one comes into that word.
+    #[test]
+    fn an_upper_bit_is_not_lost() {
+        both(3, || {
+            let summary = Summary::new(words([1]), words([1]));
+            together::<()>(roles![
+                move || {
+                    summary.note(1);
+                },
+                move || {
+                    summary.forget(0, || true);
+                }
+            ]);
+            assert!(summary.shows(1), "a search ends at the upper level");
+        });
+    }
+
+    #[test]
+    fn two_bits_of_one_word_are_set_at_once() {
+        model(|| {
+            let summary = Summary::new(words([0]), words([0]));
+            together::<()>(roles![
+                move || {
+                    summary.note(0);
+                },
+                move || {
+                    summary.note(1);
+                }
+            ]);
+            assert!(summary.shows(0) && summary.shows(1), "one bit is lost");
+        });
+    }
+}
