@@ -1,6 +1,6 @@
 /*
- * Freehold: a page-frame allocator in which CPUs that share a cache hold pageblocks together, each CPU leases
- * words of 64 frames of them, and every freed frame goes home.
+ * Freehold: a page-frame allocator in which no allocation and no free takes a lock, each CPU leases words of 64
+ * frames, and every freed frame goes home.
  *
  * Frames are of 4096 bytes and named by their number (PFN); 512 of them are a pageblock; a chunk of order n is 2^n
  * neighbouring, naturally aligned frames. Two allocators are here: the bare one over frame numbers, for kernels
@@ -657,7 +657,7 @@ typedef struct freehold_config {
      */
     uint16_t extra_ranges;
     /**
-     * CPUs that hold blocks together; 0: as many as usually share a cache.
+     * Not used: there are no groups of CPUs.
      */
     uint16_t group;
 } freehold_config;
@@ -2305,9 +2305,8 @@ enum freehold_status freehold_on_free_bulk(const struct freehold_allocator *allo
                                            struct freehold_error *error);
 
 /**
- * The periodic work of a CPU, about once a second: leases that were not used end, what frees have
- * announced is looked at, and a CPU or group that allocated nothing since the last tick gives back
- * everything.
+ * The periodic work of a CPU, about once a second: leases that were not used end, and a CPU that
+ * allocated nothing since the last tick gives back everything.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -2418,9 +2417,8 @@ enum freehold_status freehold_owned_free_bulk(const struct freehold_owned_cpu *c
                                               struct freehold_error *error);
 
 /**
- * The periodic work of an owned CPU, about once a second: leases that were not used end, what
- * frees have announced is looked at, and a CPU or group that allocated nothing since the last tick
- * gives back everything.
+ * The periodic work of an owned CPU, about once a second: leases that were not used end, and
+ * a CPU that allocated nothing since the last tick gives back everything.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each
  * other.
