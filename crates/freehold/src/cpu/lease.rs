@@ -410,14 +410,15 @@ mod loom_tests {
     extern crate std;
 
     use super::*;
-    use crate::loom_tests::{model, spawn};
+    use crate::loom_tests::{model, model_within, spawn};
 
     /// Between two reads of a look the slot is given to another word and back: what that word had
     /// in hand is not this one's. Once of frames that may be used, once of runs that are kept.
     #[test]
     fn what_another_word_had_in_hand_is_not_shown() {
-        for (mine, others, breakable) in [(0b01, 0b10, !0), (0xff00, 0xff, 0)] {
-            model(move || {
+        for (most, mine, others, breakable) in [(usize::MAX, 0b01, 0b10, !0), (2, 0xff00, 0xff, 0)]
+        {
+            model_within(most, move || {
                 let word: &'static AtomicU64 =
                     std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
                 let leases: &'static Leases<'_> =
