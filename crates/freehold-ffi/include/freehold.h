@@ -1,6 +1,6 @@
 /*
- * Freehold: a page-frame allocator in which CPUs that share a cache hold pageblocks together, each CPU leases
- * words of 64 frames of them, and every freed frame goes home.
+ * Freehold: a page-frame allocator in which no allocation and no free takes a lock, each CPU leases words of 64
+ * frames, and every freed frame goes home.
  *
  * Frames are of 4096 bytes and named by their number (PFN); 512 of them are a pageblock; a chunk of order n is 2^n
  * neighbouring, naturally aligned frames. Two allocators are here: the bare one over frame numbers, for kernels
@@ -657,7 +657,7 @@ typedef struct freehold_config {
      */
     uint16_t extra_ranges;
     /**
-     * CPUs that hold blocks together; 0: as many as usually share a cache.
+     * Not used: there are no groups of CPUs.
      */
     uint16_t group;
 } freehold_config;
@@ -998,11 +998,11 @@ typedef struct freehold_zone_stats {
      */
     uint64_t free;
     /**
-     * Of these, in blocks that no group holds.
+     * Of these, in nobody's hand.
      */
     uint64_t free_in_zone;
     /**
-     * Of these, in groups' blocks.
+     * 0: there are no groups.
      */
     uint64_t free_in_groups;
     /**
@@ -1030,7 +1030,7 @@ typedef struct freehold_zone_stats {
      */
     uint64_t blocks_in_zone;
     /**
-     * Blocks of groups.
+     * 0: there are no groups.
      */
     uint64_t blocks_in_groups;
     /**
@@ -1050,24 +1050,23 @@ typedef struct freehold_zone_stats {
      */
     uint64_t free_chunks[FREEHOLD_ORDERS];
     /**
-     * Times the zone lock was taken.
+     * 0: there is no lock.
      */
     uint64_t lock_acquisitions;
     /**
-     * Times the locks of its groups were taken.
+     * 0: there are no groups.
      */
     uint64_t group_lock_acquisitions;
     /**
-     * Steps of work done under it.
+     * 0: there is no lock.
      */
     uint64_t lock_work;
     /**
-     * The most steps in one hold.
+     * 0: there is no lock.
      */
     uint64_t lock_work_max;
     /**
-     * Holds by steps: bucket b counts holds of `2^(b-1)` to `2^b - 1` steps, bucket 0 those of
-     * none.
+     * 0: there is no lock.
      */
     uint64_t lock_work_histogram[FREEHOLD_WORK_BUCKETS];
     /**
@@ -1079,7 +1078,7 @@ typedef struct freehold_zone_stats {
      */
     uint64_t mixed;
     /**
-     * Chunks taken out of larger free runs under the lock.
+     * 0: there is no lock.
      */
     uint64_t splits;
 } freehold_zone_stats;
@@ -1122,17 +1121,21 @@ typedef struct freehold_cpu_stats {
      */
     uint64_t refilled_frames;
     /**
-     * Times it gave blocks back to a zone.
+     * 0: blocks are nobody's.
      */
     uint64_t drains;
     /**
-     * Free frames given back.
+     * 0: blocks are nobody's.
      */
     uint64_t drained_frames;
     /**
      * Times it asked all other CPUs for what they had in hand.
      */
     uint64_t recalls;
+    /**
+     * Writes to memory that all CPUs of a zone write.
+     */
+    uint64_t shared_writes;
 } freehold_cpu_stats;
 
 /**
@@ -1152,21 +1155,25 @@ typedef struct freehold_totals {
      */
     uint64_t late_double_frees;
     /**
-     * Zone-lock acquisitions over all zones.
+     * 0: there is no lock.
      */
     uint64_t lock_acquisitions;
     /**
-     * Acquisitions of groups' locks.
+     * 0: there are no groups.
      */
     uint64_t group_lock_acquisitions;
     /**
-     * Steps of work under zone locks.
+     * 0: there is no lock.
      */
     uint64_t lock_work;
     /**
-     * The most steps in one hold.
+     * 0: there is no lock.
      */
     uint64_t lock_work_max;
+    /**
+     * Writes to memory that all CPUs of a zone write, by whoever made them.
+     */
+    uint64_t shared_writes;
 } freehold_totals;
 
 #ifdef __cplusplus
@@ -1192,8 +1199,8 @@ void freehold_config_init_sized(struct freehold_config *config,
 
 /**
  * How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment
- * of the region: 112 for each 2 MiB of memory (0.0053 %), in whole sections of 128 MiB, and a few
- * KiB for each CPU and group of CPUs.
+ * of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128 MiB, and a few
+ * KiB for each CPU.
  *
  * Thread safety: any thread, at any time.
  */
@@ -1283,7 +1290,7 @@ enum freehold_status freehold_set_watermarks(const struct freehold_allocator *al
                                              struct freehold_error *error);
 
 /**
- * Gives all that CPUs and groups hold free back to the zones. Takes time proportional to the
+ * Gives all that CPUs hold free back to the zones. Takes time proportional to the
  * blocks held.
  *
  * Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
@@ -2298,9 +2305,8 @@ enum freehold_status freehold_on_free_bulk(const struct freehold_allocator *allo
                                            struct freehold_error *error);
 
 /**
- * The periodic work of a CPU, about once a second: leases that were not used end, what frees have
- * announced is looked at, and a CPU or group that allocated nothing since the last tick gives back
- * everything.
+ * The periodic work of a CPU, about once a second: leases that were not used end, and a CPU that
+ * allocated nothing since the last tick gives back everything.
  *
  * Thread safety: any thread, at any time but inside a callback.
  */
@@ -2411,9 +2417,8 @@ enum freehold_status freehold_owned_free_bulk(const struct freehold_owned_cpu *c
                                               struct freehold_error *error);
 
 /**
- * The periodic work of an owned CPU, about once a second: leases that were not used end, what
- * frees have announced is looked at, and a CPU or group that allocated nothing since the last tick
- * gives back everything.
+ * The periodic work of an owned CPU, about once a second: leases that were not used end, and
+ * a CPU that allocated nothing since the last tick gives back everything.
  *
  * Thread safety: one thread at a time for each handle; different handles do not disturb each
  * other.
@@ -2509,8 +2514,8 @@ enum freehold_status freehold_cpu_holdings(const struct freehold_allocator *allo
                                            struct freehold_error *error);
 
 /**
- * How many blocks the CPUs hold that share a cache with that one, it included, beside what each has
- * in hand; how many the zones hold, where `cpu` is negative. Takes no lock; walks all blocks.
+ * Of how many blocks a CPU is the first to lease words; of how many nobody does where `cpu` is
+ * negative. Walks all blocks.
  *
  * Thread safety: any thread, at any time.
  */

@@ -105,7 +105,7 @@ pub struct Config {
     pub online: u16,
     /// How many pieces of memory may be added at run time, over all zones.
     pub extra_ranges: u16,
-    /// CPUs that hold blocks together; 0: as many as usually share a cache.
+    /// Not used: there are no groups of CPUs.
     pub group: u16,
 }
 

@@ -216,9 +216,8 @@ pub unsafe extern "C" fn freehold_on_free_bulk(
     }
 }
 
-/// The periodic work of a CPU, about once a second: leases that were not used end, what frees have
-/// announced is looked at, and a CPU or group that allocated nothing since the last tick gives back
-/// everything.
+/// The periodic work of a CPU, about once a second: leases that were not used end, and a CPU that
+/// allocated nothing since the last tick gives back everything.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
 ///

@@ -20,7 +20,7 @@ static void scribble_and_call(char *metadata, size_t size, const freehold_alloca
     setrlimit(RLIMIT_CORE, &no_core);
     /* The allocator's own handle comes first and is what finds the rest; the tables behind it are scribbled on. */
     memset(metadata + handle, 0x7f, size - handle);
-    freehold_blocks_held(allocator, 0);
+    freehold_drain_all(allocator, NULL);
 }
 
 int main(void)

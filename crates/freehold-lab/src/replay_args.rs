@@ -65,8 +65,8 @@ pub(super) struct ReplayArgs {
     pub(super) machine: MachineArgs,
 
     /// After the table, print how often each of an engine's ways was taken: from what the CPU
-    /// holds, from its group, from the zone. Of engines that count it, which freehold does;
-    /// `-e freehold,owned` owns every CPU, as a kernel does.
+    /// holds, from a partly free block, from a whole one. Of engines that count it, which freehold
+    /// does; `-e freehold,owned` owns every CPU, as a kernel does.
     #[arg(long, conflicts_with = "json")]
     pub(super) paths: bool,
 

@@ -100,8 +100,8 @@ pub trait Engine: Send + Sync {
 /// another call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Contention {
-    /// Waits for a lock that all CPUs share: the zone's; of Freehold for any lock, which are the
-    /// zone's, its groups' and the door of a CPU that somebody else asked.
+    /// Waits for a lock that all CPUs share: the zone's; of Freehold for the door of a CPU that
+    /// somebody else asked, which is all that it ever waits for.
     pub shared_lock_waits: u64,
     /// Nanoseconds of them. Noisy.
     pub shared_lock_wait_ns: u64,
@@ -169,17 +169,16 @@ pub struct Counters {
     pub zone_lock_work_max: u64,
     /// 99 % of holds did at most this many steps (upper bound of the histogram's bucket).
     pub zone_lock_work_p99: u64,
-    /// Times a lock was taken that a group of CPUs shares; 0 for designs without groups. Where one
-    /// group has all CPUs, it is as much everybody's as the zone's.
+    /// Times a lock was taken that a group of CPUs shares: 0, since no design has groups now. Kept so
+    /// that results can be compared with older ones.
     pub group_lock_acquisitions: u64,
     /// Writes to cache lines that all CPUs share: what costs the more the more CPUs there are, with
     /// a lock or without.
     ///
     /// The kernel's designs write such lines nowhere but under the zone lock: each acquisition is
     /// one write, and so is each step of [`zone_lock_work`](Self::zone_lock_work) (a link or unlink
-    /// of a list, a split or merge, a word of a bitmap, a block moved). Freehold counts its own; as
-    /// long as it does not, these are the writes under its zone lock, counted in the same way, and
-    /// acquisitions of its groups' locks, whose steps nobody counts.
+    /// of a list, a split or merge, a word of a bitmap, a block moved). Freehold counts its own: rows
+    /// of the board and their summaries, words of the bitmap, blocks' classes, counts of free frames.
     pub shared_writes: u64,
     /// Times the lock of a CPU's lists was taken, by whomever; 0 for designs that have none.
     pub pcp_lock_acquisitions: u64,

@@ -18,8 +18,8 @@
 //! modelled: each step costs what it was measured to cost on one machine ([`model`]), a lock serves
 //! one at a time ([`lock`]), and a line that another CPU wrote has to be fetched; while it is on
 //! its way to one, others wait for it ([`lines`]). A CPU of freehold that looks for its next block
-//! holds its group's lock for that; shorter holds of groups' locks (a word given back, a block's
-//! class told) are counted but not charged. A heavy barrier takes its caller `barrier_ns` for each
+//! fetches one line that others write, a row of the board; other writes to what all CPUs share are
+//! counted but not charged. A heavy barrier takes its caller `barrier_ns` for each
 //! other CPU; what it takes those is not charged. What bounds a row (think time, a lock, lines) is
 //! said with it.
 //!

@@ -342,8 +342,8 @@ impl<'a> Machine<'a> {
         ns
     }
 
-    /// What was done under the CPU's own lock, or, of freehold, under its group's, and by heavy
-    /// barriers; when that is over.
+    /// What was done under the CPU's own lock, or, of freehold, by looks for the next block, and by
+    /// heavy barriers; when that is over.
     fn pcp_work(&mut self, cpu: u16, from: Time, done: Marks, group: Option<usize>) -> Time {
         // All others are interrupted; what that costs them is not charged.
         let from = from + self.costs.barrier * done.barriers;
@@ -356,7 +356,7 @@ impl<'a> Machine<'a> {
             // The whole block is in the CPU's hand.
             None => from + work,
         };
-        // The line of what others have announced.
+        // The row of the board, which others write.
         at + self.costs.transfer
     }
 

@@ -31,7 +31,8 @@ pub struct Row {
     pub zone_lock_wait_share: f64,
     /// Share of all CPUs' time that went into waiting for CPUs' locks.
     pub pcp_lock_wait_share: f64,
-    /// Share of all CPUs' time that went into waiting for groups' locks (freehold).
+    /// Share of all CPUs' time that went into waiting for groups' locks: 0, since no design has
+    /// groups now.
     pub group_lock_wait_share: f64,
     /// Share of all CPUs' time that went into waiting for lines on their way to another CPU.
     pub line_wait_share: f64,
@@ -45,9 +46,9 @@ pub struct Row {
     /// were run, in per cent of what was measured: with the most CPUs that there were. `None`: not
     /// compared.
     pub validation_difference_percent: Option<f64>,
-    /// Share of the time that the busiest group's lock was held (freehold).
+    /// Share of the time that the busiest group's lock was held: 0.
     pub group_lock_busy_share: f64,
-    /// Times that groups' locks were taken, as the engine counts them.
+    /// Times that groups' locks were taken, as the engine counts them: 0.
     pub group_lock_acquisitions: u64,
     /// Of these, those that were charged: a look for the next block each.
     pub group_lock_charged: u64,

@@ -17,7 +17,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::loom_tests::{
-    FRAMES, Small, both, cpu, exclude, machine, model, model_within, request, roles, settled,
+    FRAMES, Host, Small, both, cpu, exclude, machine, model, model_within, request, roles, settled,
     settled_of, small, spawn, strictly, take, together,
 };
 use crate::block::map::LOOKS;
@@ -27,9 +27,10 @@ use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::primitive::under_loom::{Strict, set_alone};
 use crate::primitive::{AtomicU32, Ordering, Plain, acquire_fence};
+use crate::transfer::isolate::Isolated;
 use crate::transfer::refill::Want;
 use crate::zone::board::row_of;
-use crate::{AllocFlags, Migratetype, Order, Pfn};
+use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 
@@ -39,7 +40,12 @@ fn free(fh: Small, c: u16, pfn: Pfn, order: u8) {
 
 /// Somebody looks at the blocks that the board shows, and lowers the class of those with less.
 fn look(fh: Small) {
-    let _ = fh.pick(OUTSIDE, &fh.zones[0], Want::plain(0, MOVABLE), false, u32::MAX);
+    look_for(fh, 0);
+}
+
+/// The same for a run of that order.
+fn look_for(fh: Small, order: u32) {
+    let _ = fh.pick(OUTSIDE, &fh.zones[0], Want::plain(order, MOVABLE), false, u32::MAX);
 }
 
 /// One block; word 0 is leased, all other words are in use, and the board says class 9 still.
@@ -153,6 +159,51 @@ fn a_row_with_something_in_it_is_found() {
     });
 }
 
+/// A block is isolated while a word of it is leased: nothing of it is in a hand then.
+#[test]
+fn a_block_is_isolated_while_a_word_of_it_is_leased() {
+    strictly(Strict::Between, 2, || {
+        let fh = machine(false, 512);
+        let frame = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        let index = fh.map.locate(frame.get()).unwrap();
+        let tag = fh.map.head(index).tag.get();
+        let isolated = together::<Option<Isolated<'_, '_, Host>>>(roles![
+            move || {
+                let inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
+                let w = (frame.get() / 64 % 8) as usize;
+                inside.lease(index, w, tag, (Purpose::Frames, MOVABLE), (0, None));
+                None
+            },
+            move || {
+                let block = FrameRange::new(frame.pageblock(), 512).unwrap();
+                Some(fh.isolate_range(block).unwrap())
+            }
+        ]);
+        fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        drop(isolated);
+        settled_of(fh, 512, 1);
+    });
+}
+
+/// All of a block is free, and somebody makes it whole, who finds its first word gone; it comes back
+/// at this moment.
+#[test]
+fn a_word_comes_back_while_its_block_is_made_whole() {
+    both(2, || {
+        let fh = machine(false, 512);
+        let block = take(fh, 0, 9).get();
+        (0..7).for_each(|w| free(fh, 0, Pfn::new(block + w * 64), 6));
+        let index = fh.map.locate(block).unwrap();
+        together::<()>(roles![move || free(fh, 1, Pfn::new(block + 448), 6), move || {
+            if fh.claim_words_at::<1>(OUTSIDE, index, 0) {
+                fh.put_back(OUTSIDE, index, 0, !0);
+            }
+        }]);
+        settled_of(fh, 512, 0);
+    });
+}
+
 /// Two words are wanted, and the second one goes to somebody else, who looks at the block then.
 #[test]
 fn a_claim_comes_to_nothing_while_its_block_is_looked_at() {
@@ -169,7 +220,8 @@ fn a_claim_comes_to_nothing_while_its_block_is_looked_at() {
             move || 128 * u64::from(fh.claim_words_at::<2>(OUTSIDE, index, 2)),
             move || {
                 let got = 64 * u64::from(fh.claim_words_at::<1>(OUTSIDE, index, 3));
-                look(fh);
+                // Word 0 has less.
+                look_for(fh, 6);
                 got
             }
         ]);
@@ -228,12 +280,12 @@ fn what_was_done_with_a_whole_block_is_passed_on_with_its_frames() {
         let fh = machine(false, 512);
         let frame = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
-        free(fh, 1, frame, 0);
         let index = fh.map.locate(frame.get()).unwrap();
         let content = Arc::new(UnsafeCell::new(()));
         let again = content.clone();
         let splitter = spawn(move || {
             let zone = &fh.zones[0];
+            free(fh, 1, frame, 0);
             if let Some(whole) = fh.take_whole(OUTSIDE, zone, MOVABLE, AllocFlags::empty(), false) {
                 content.with_mut(|_| ());
                 fh.split(OUTSIDE, whole, MOVABLE);

@@ -1,5 +1,6 @@
 //! Steps of the lane *quick*: under eight minutes on two cores, before every push.
 
+use super::ask;
 use super::step::{Lane, Run, Step};
 
 /// Workspaces of their own, of which the top's commands know nothing.
@@ -51,6 +52,12 @@ pub(super) const STEPS: &[Step] = &[
         run: no_std,
         ..QUICK
     },
+    Step {
+        name: "smallest",
+        title: "the smallest kernel that has the allocator, for a machine without anything",
+        run: smallest,
+        ..QUICK
+    },
 ];
 
 fn format(run: &Run) -> Result<(), String> {
@@ -85,5 +92,17 @@ fn no_std(run: &Run) -> Result<(), String> {
         .target("no-std")
         .must()?;
     run.line("freehold, freehold-vm and freehold-adapters link into a program without std");
+    Ok(())
+}
+
+fn smallest(run: &Run) -> Result<(), String> {
+    let bare = "x86_64-unknown-none";
+    if ask::target(run, bare) {
+        run.cargo_in("os/smallest", "build --quiet --target")
+            .arg(bare)
+            .target("smallest")
+            .must()?;
+        run.line("os/smallest builds for x86_64-unknown-none");
+    }
     Ok(())
 }

@@ -301,13 +301,6 @@ fn targets(run: &Run) -> Result<(), String> {
             check("-p freehold -p freehold-vm", target).must()?;
         }
     }
-    let bare = "x86_64-unknown-none";
-    if ask::target(run, bare) {
-        run.cargo_in("os/smallest", "build --quiet --target")
-            .arg(bare)
-            .target("smallest")
-            .must()?;
-    }
     let wasm = "wasm32-unknown-unknown";
     if ask::target(run, wasm) {
         check("-p freehold -p freehold-vm -p freehold-classic", wasm).must()?;

@@ -205,9 +205,8 @@ pub unsafe extern "C" fn freehold_owned_free_bulk(
     }
 }
 
-/// The periodic work of an owned CPU, about once a second: leases that were not used end, what
-/// frees have announced is looked at, and a CPU or group that allocated nothing since the last tick
-/// gives back everything.
+/// The periodic work of an owned CPU, about once a second: leases that were not used end, and
+/// a CPU that allocated nothing since the last tick gives back everything.
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.

@@ -27,7 +27,7 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
     let mut table = Table::new([
         ("engine", Room::Always),
         ("lists", Room::Always),
-        ("what", Room::Always),
+        ("what", Room::Wraps),
         ("kernel", Room::Always),
         ("its count", Room::GivesWay(1)),
         ("difference", Room::Always),

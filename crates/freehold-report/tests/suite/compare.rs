@@ -67,11 +67,11 @@ fn a_replay_beside_itself_is_the_same_and_a_worse_one_is_found() {
     );
     for engine in before["engines"].as_array().unwrap() {
         let of =
-            |one: &&Value| one["engine"] == engine["engine"] && one["metric"] == "zone_lock_work";
-        let one = figures.iter().find(of).expect("its work under the zone lock");
+            |one: &&Value| one["engine"] == engine["engine"] && one["metric"] == "shared_writes";
+        let one = figures.iter().find(of).expect("its writes to what CPUs share");
         assert_eq!(
             (&one["before"], &one["percent"]),
-            (&json!(engine["zone_lock_work"].as_f64()), &json!(0.0))
+            (&json!(engine["shared_writes"].as_f64()), &json!(0.0))
         );
     }
 
@@ -312,8 +312,8 @@ fn what_threads_count_is_unclear_until_runs_agree() {
     // in all of them.
     let mut before = result(&["replay", "--json", "-e", "freehold"]);
     let mut after = before.clone();
-    let work = before["engines"][0]["zone_lock_work"].as_u64().unwrap();
-    after["engines"][0]["zone_lock_work"] = json!(work * 2);
+    let writes = before["engines"][0]["shared_writes"].as_u64().unwrap();
+    after["engines"][0]["shared_writes"] = json!(writes * 2);
     assert_eq!(compare(&before, &after, &["--worse", "1"]).0, 1, "one thread: a count is a count");
     for document in [&mut before, &mut after] {
         document["threads"] = json!({"threads": 2, "processors": 2, "interrupts": 0.0, "interrupt_frees": 0, "lead": 4096});

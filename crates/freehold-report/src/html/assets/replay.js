@@ -94,8 +94,8 @@ function replayFacts(document) {
     ["Peak live memory", figure(trace.peak_live_frames, bytes(trace.peak_live_frames * FRAME_BYTES))],
     ["Frees on another CPU", figure(trace.remote_free_share, percentOf(trace.remote_free_share))],
     machine && ["Machine", [figure(machine.cpus), " CPUs, ", figure(machine.memory_frames, bytes(machine.memory_frames * FRAME_BYTES))]],
-    machine?.free_frames_begin !== undefined && ["Free at the start", figure(machine.free_frames_begin, bytes(machine.free_frames_begin * FRAME_BYTES))],
-    machine?.free_frames_left_out > 0 && ["Free when recorded, no place for it", figure(machine.free_frames_left_out, bytes(machine.free_frames_left_out * FRAME_BYTES))],
+    machine?.free_frames_begin !== undefined && ["Free at the start", figure(machine.free_frames_begin, bytes(machine.free_frames_begin * (machine.page_size || FRAME_BYTES)))],
+    machine?.free_frames_left_out > 0 && ["Free when recorded, no place for it", figure(machine.free_frames_left_out, bytes(machine.free_frames_left_out * (machine.page_size || FRAME_BYTES)))],
   ];
   return el("dl", { class: "facts" }, facts.filter((fact) => fact && fact[1]).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
@@ -263,6 +263,6 @@ function replayDocument(document) {
       ? memoryView(mapped.map((engine) => ({ name: engine.engine, map: engine.memory_map })), start, document.machine?.cpus || 1, clock)
       : el("p", { class: "quiet" }, "There is no picture of memory in this file: ", el("code", {}, "freehold replay --json --memory-map 48"), " records one."),
     document.against_kernel && againstKernel(document.against_kernel),
-    details("Every field of the JSON", () => el("div", {}, fieldsTable("The trace", [trace.name], [trace]), fieldsTable("The engines", engines.map((engine) => engine.engine), document.engines.map(({ timeline, memory_map, by_order, ...rest }) => rest)))),
+    details("Every field of the JSON", () => el("div", {}, fieldsTable("The trace", [trace.name], [trace]), ...(document.machine ? [fieldsTable("The machine", ["recorded, and as it was built"], [document.machine])] : []), fieldsTable("The engines", engines.map((engine) => engine.engine), document.engines.map(({ timeline, memory_map, by_order, ...rest }) => rest)))),
   ];
 }

@@ -24,7 +24,8 @@ fn what_the_replay_says_of_blocks_and_holds_adds_up() {
             holds.windows(2).all(|two| two[0][1].as_u64() < two[1][0].as_u64()),
             "{name}: by rising steps"
         );
-        assert_eq!(holds.last().unwrap()[1], engine["zone_lock_work_max"], "{name}");
+        let longest = holds.last().map_or(json!(0), |bucket| bucket[1].clone());
+        assert_eq!(longest, engine["zone_lock_work_max"], "{name}");
 
         let by_order = &engine["by_order"];
         let sum = |name: &str| {

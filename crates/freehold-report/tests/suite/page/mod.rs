@@ -448,7 +448,11 @@ fn a_chart_has_a_curve_for_each_engine() {
         let drawn = page.eval(curves);
         let drawn = drawn.as_array().unwrap();
         assert!(!drawn.is_empty(), "{view} draws no chart");
-        assert!(drawn.iter().all(|n| *n == engines), "{view}: {drawn:?}, of {engines} engines");
+        // An engine that takes no zone lock has no curve of how long it is held.
+        let (most, least) = (engines, if view == "replay" { 1 } else { engines });
+        let fits = |n: &serde_json::Value| (least..=most).contains(&(n.as_u64().unwrap() as usize));
+        assert!(drawn.iter().all(fits), "{view}: {drawn:?}, of {engines} engines");
+        assert!(drawn.contains(&serde_json::json!(engines)), "{view}: {drawn:?}");
     }
     page.open(&report.file(), "view=simulate");
     page.settle();
