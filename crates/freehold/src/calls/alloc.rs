@@ -183,7 +183,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         for _ in 0..RECALLS {
             // What is in hand for other purposes, here and elsewhere.
             self.give_back_all();
-            let asked = self.outside(|| self.fh.recall(Some(self.id), Some(request.order)));
+            let wanted = Some(request.order).filter(|_| !self.is_short_of_a_mark(request));
+            let asked = self.outside(|| self.fh.recall(Some(self.id), wanted));
             self.cpu.counters.recalls.add(u64::from(asked != 0));
             if !self.cpu.online.get() {
                 // It went offline meanwhile: it may not lease anything.
@@ -197,6 +198,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
         }
         Err(AllocError::NoMemory { order: request.order })
+    }
+
+    /// Whether a zone has too few free frames for a request to leave it its mark. What CPUs have in
+    /// hand does not count there, and may be all that is missing, whatever runs it has.
+    fn is_short_of_a_mark(&self, request: &Request) -> bool {
+        let (fh, frames) = (self.fh, request.order.frames());
+        let mut zones = fh.zonelist(self.id.index(), request.node).map(|z| &fh.zones[z]);
+        zones.any(|zone| !fh.leaves_mark(zone, frames, request.flags, request.cma()))
     }
 
     /// A run in hand is broken up where the board had nothing.

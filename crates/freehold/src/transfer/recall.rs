@@ -54,7 +54,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let places = (0..self.zones.len()).flat_map(|z| self.cursors_of(cpu, z).places());
         places.filter_map(|place| self.map.index(place.get())).any(|index| {
             let head = self.map.head(index);
-            head.class() == CLASSES && head.tag.get().is_open()
+            head.class() >= CLASSES && head.tag.get().is_open()
         })
     }
 

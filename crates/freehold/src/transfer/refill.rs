@@ -146,7 +146,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A block is not in use any more: what is wholly free becomes whole.
     pub(crate) fn leave_block(&self, index: Index) {
         let head = self.fh.map.head(index);
-        if head.class() == CLASSES && head.tag.get().is_open() {
+        if head.class() >= CLASSES && head.tag.get().is_open() {
             self.fh.raise(self.by(), index);
         }
     }

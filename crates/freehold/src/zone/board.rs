@@ -23,7 +23,8 @@ use crate::primitive::{AtomicU64, Ordering, Plain};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 
 /// Classes that the three ordinary types have rows for: 1 to 9, runs of orders 0 to 8. What has more
-/// is whole.
+/// is whole. A block that was of CMA or HIGHATOMIC type while all of it was free still has a class
+/// above these, and is in the row of the last one.
 pub(crate) const CLASSES: u8 = BLOCK_ORDER as u8;
 /// Rows of a section.
 pub(crate) const ROWS: usize = HIGH_ATOMIC * CLASSES as usize + 2;

@@ -155,3 +155,43 @@ fn a_free_block_in_use_is_asked_for_before_a_run_of_blocks_fails() {
     fh.on(cpu(1)).free(run, order(10)).unwrap();
     assert_all_free(&fh);
 }
+
+/// What CPUs have in hand does not count for a zone's mark: where that is all that is missing they
+/// are asked for it, though none has the run that is wanted in hand.
+#[test]
+fn what_is_in_hand_counts_before_a_request_fails_for_the_mark() {
+    let memory = [range(512, 16 * MIB)];
+    let marks = Watermarks::Frames { min: 100, low: 100, high: 100 };
+    let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config::new(2, &[zone]), &freehold::SingleCpu);
+    let frames: Vec<Pfn> = (0..64).map(|_| fh.on(cpu(1)).alloc(movable(0)).unwrap()).collect();
+    let (kept, freed): (Vec<Pfn>, Vec<Pfn>) = frames.iter().partition(|pfn| pfn.get() % 2 == 0);
+    freed.iter().for_each(|&pfn| fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap());
+    assert_eq!(fh.cpu_holdings(cpu(1)).unwrap().0, 32, "no two of them are neighbours");
+    let chunks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(3)).ok()).collect();
+    let free = fh.zone_stats(0).unwrap().free;
+    assert!((100..108).contains(&free), "refused with {free} frames free, mark 100");
+    chunks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, order(3)).unwrap());
+    kept.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap());
+    assert_all_free(&fh);
+}
+
+/// A block that was a CMA block once, all of it free, says on the board that it has more than any
+/// ordinary split block. A CPU that goes on from it lets it become whole all the same.
+#[test]
+fn a_block_that_was_of_cma_becomes_whole_when_it_is_left() {
+    let (memory, cma) = ([range(512, 6 * MIB)], [range(1024, 512)]);
+    let zone = ZoneConfig { watermarks: Watermarks::None, cma: &cma, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config { extra_ranges: 2, ..Config::new(1, &[zone]) }, &freehold::SingleCpu);
+    fh.remove_memory(cma[0]).unwrap();
+    fh.add_memory(cma[0]).unwrap();
+    let limited = movable(9).from(cma[0].start).below(cma[0].end);
+    assert_eq!(fh.here().alloc(limited), Ok(cma[0].start));
+    fh.here().free_range(range(1024, 448)).unwrap();
+    let pfn = fh.here().alloc(movable(0)).unwrap();
+    assert!(cma[0].contains(pfn), "{pfn} is of another block than the one that is split");
+    fh.here().free(pfn, Order::ZERO).unwrap();
+    fh.here().free_range(range(1472, 64)).unwrap();
+    fh.here().flush().unwrap();
+    assert_all_free(&fh);
+}

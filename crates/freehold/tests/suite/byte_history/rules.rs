@@ -40,8 +40,8 @@ impl Wanted {
         if self.flags.contains(AllocFlags::NO_WATERMARKS) { 0 } else { mark }
     }
 
-    /// Frames that a request which has just failed should have got, while nobody has anything in
-    /// hand: in a block of a group, or in one of a zone that keeps its mark without them.
+    /// Frames that a request which has just failed should have got: in a zone that keeps its mark
+    /// without them. All free frames count for that, in whoever's hand they were.
     pub fn should_have_got(&self, fh: &Freehold<'_, Any<'_>>, model: &Model) -> Option<u64> {
         (0..fh.zone_count()).find_map(|z| {
             let blocks: Vec<_> =
@@ -49,22 +49,15 @@ impl Wanted {
             let mark = self.mark(fh.zone_stats(z).unwrap().watermarks[0]);
             // CMA frames do not count for who takes others.
             let allowed = |cma: bool| {
-                let zones_own = |block: &&PageblockState| block.holder.is_none();
                 let counts = |block: &&PageblockState| cma || block.migratetype != Migratetype::Cma;
-                let own = blocks
-                    .iter()
-                    .filter(zones_own)
-                    .filter(counts)
-                    .map(|block| u64::from(block.free))
-                    .sum::<u64>();
+                let free = |block: &PageblockState| u64::from(block.free);
+                let own: u64 = blocks.iter().filter(counts).map(free).sum();
                 own.checked_sub(self.order.frames()).is_some_and(|left| left >= mark)
             };
             if self.order > Order::PAGEBLOCK {
                 return self.run_of_blocks(&blocks).filter(|_| allowed(false));
             }
-            let may_go = |block: &&PageblockState| {
-                block.holder.is_some() || allowed(block.migratetype == Migratetype::Cma)
-            };
+            let may_go = |block: &&PageblockState| allowed(block.migratetype == Migratetype::Cma);
             blocks.iter().filter(may_go).find_map(|block| self.run_in(block, model))
         })
     }
