@@ -54,11 +54,10 @@ kinds! {
     AddMemory: "add_memory",
     SetWatermarks: "set_watermarks",
     Validate: "validate",
-    Totals: "totals, cpu_stats, zone_lock_counts",
+    Totals: "totals, cpu_stats",
     Where: "zone_of, holder_of, cpu_holdings, is_online",
     ZoneStats: "zone_stats",
     Pageblocks: "pageblocks",
-    BlocksHeld: "blocks_held",
     LargestOrder: "largest_possible_order",
 }
 

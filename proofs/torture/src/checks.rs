@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use freehold::Migratetype;
 
 use super::Plant;
-use super::bounds::{broken, halved};
+use super::bounds::{broken, halved, limit, limit_alone};
 use super::call::Call;
 use super::tally::Tally;
 use super::world::World;
@@ -121,7 +121,7 @@ fn counts(world: &World, tally: &Tally) {
 pub(super) fn bounds(world: &World, tally: &Tally, alone: bool) {
     for call in Call::all() {
         let Some(line) = tally.line(call) else { continue };
-        let limit = if alone { world.shape.limit_alone(call) } else { world.shape.limit(call) };
+        let limit = if alone { limit_alone(call) } else { limit(call) };
         let limit = if world.plan.plant == Some(Plant::SmallBound) { halved(limit) } else { limit };
         if let Some((what, cost, limit)) = broken(limit, line.most) {
             let when = if alone { "alone, " } else { "" };
@@ -130,16 +130,4 @@ pub(super) fn bounds(world: &World, tally: &Tally, alone: bool) {
             ));
         }
     }
-}
-
-/// No hold of a zone's lock took more steps than it may; the most that one took. For one thread
-/// alone.
-pub(super) fn holds(world: &World) -> u64 {
-    let (most, limit) = (0, world.shape.steps_of_a_hold());
-    if most > limit {
-        world
-            .books
-            .tell(format!("alone, {most} steps in one hold of a zone's lock, and {limit} are the most there may be"));
-    }
-    most
 }

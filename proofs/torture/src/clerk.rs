@@ -47,7 +47,7 @@ impl Clerk {
         f: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         let (call, post) = (Call { kind, door }, &self.world.posts[self.number as usize]);
-        let locks = self.alone.then(|| self.world.locks());
+        let writes = self.alone.then(|| self.world.shared_writes());
         host::show_waits(post);
         let (waits, barriers) = host::counts();
         let stops = post.stops.load(Ordering::Acquire);
@@ -59,12 +59,8 @@ impl Clerk {
         let (waits, barriers) = (host::counts().0 - waits, host::counts().1 - barriers);
         // Where its thread was stopped meanwhile, the time says nothing.
         let time = (post.stops.load(Ordering::Acquire) == stops).then_some(time);
-        let since = |then: (u64, u64)| {
-            let now = self.world.locks();
-            [now.0 - then.0, now.1 - then.1].map(Some)
-        };
-        let [locks, steps] = locks.map_or([None; 2], since);
-        self.tally.note(call, time, [Some(waits), Some(barriers), locks, steps], result.is_err());
+        let writes = writes.map(|before| self.world.shared_writes() - before);
+        self.tally.note(call, time, [Some(waits), Some(barriers), writes], result.is_err());
         result
     }
 }

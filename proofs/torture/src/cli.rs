@@ -18,7 +18,7 @@ use freehold_labkit::cli::{Outcome, exit_code, output, progress, stop};
 const HELP: &str = "\
 Threads allocate and free in every way there is, through CPUs that they own or share, near the end of memory, while CPUs, memory and ranges come and go and threads are stopped in mid-call by signals. Beside the allocator a book says who has each frame; now and then everybody pauses and every invariant is checked. At the end everything is freed and must be where it was.
 
-For each kind of call: how long it took, and the most heavy barriers, turns of waits, holds of locks and steps under zones' locks in one call beside the most that there may be (docs/bounds.md). Going beyond is a failure. So is a call that takes 20 s: what each thread was doing is printed then. Times are of this machine with all that runs on it; a call in which its thread was stopped is not among them.
+For each kind of call: how long it took, and the most heavy barriers, turns of waits and, while one thread runs alone, writes to what all CPUs of a zone write in one call, beside the most that there may be (docs/bounds.md). Going beyond is a failure. So is a call that takes 20 s: what each thread was doing is printed then. Times are of this machine with all that runs on it; a call in which its thread was stopped is not among them.
 
 The same seed draws the same numbers; how threads meet is up to the system.
 

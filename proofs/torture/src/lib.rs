@@ -2,7 +2,7 @@
 //! likes.
 //!
 //! ```text
-//! solo    one thread makes every call, with nobody to wait for: locks taken are counted call by call
+//! solo    one thread makes every call, with nobody to wait for: writes to what all CPUs share are counted call by call
 //! storm   all threads; CPUs, memory and isolated ranges come and go; threads are stopped in mid-call
 //!         now and then everybody pauses: every invariant is checked, and free and owned frames add up
 //! end     everything is freed, the CPUs are drained, and all memory must be where it was

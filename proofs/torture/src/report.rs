@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::bounds::Counts;
+use super::bounds::{Counts, limit, limit_alone};
 use super::call::{Call, Door};
 use super::tally::{Line, Tally};
 use super::world::World;
@@ -45,20 +45,16 @@ pub struct Row {
     /// The most heavy barriers in one call.
     pub barriers: Option<u64>,
     pub barriers_bound: Option<u64>,
-    /// The most holds of locks in one call; counted where no other thread ran.
-    pub locks: Option<u64>,
-    pub locks_bound: Option<u64>,
-    /// The most steps under zones' locks in one call; counted where no other thread ran.
-    pub steps: Option<u64>,
-    pub steps_bound: Option<u64>,
+    /// The most writes to memory that all CPUs of a zone write in one call; counted where no other
+    /// thread ran.
+    pub shared_writes: Option<u64>,
+    pub shared_writes_bound: Option<u64>,
 }
 
 impl Row {
     fn new(call: Call, line: &Line, limit: Counts, alone: bool) -> Self {
-        let (
-            [waits, barriers, locks, steps],
-            [waits_bound, barriers_bound, locks_bound, steps_bound],
-        ) = (line.most, limit);
+        let [waits, barriers, shared_writes] = line.most;
+        let [waits_bound, barriers_bound, shared_writes_bound] = limit;
         let at = |quantile| line.times.value_at_quantile(quantile);
         Self {
             call: call.kind.name(),
@@ -75,10 +71,8 @@ impl Row {
             waits_bound,
             barriers,
             barriers_bound,
-            locks,
-            locks_bound,
-            steps,
-            steps_bound,
+            shared_writes,
+            shared_writes_bound,
         }
     }
 }
@@ -94,8 +88,6 @@ pub struct Report {
     pub seed: u64,
     pub threads: u32,
     pub cpus: u64,
-    /// Groups of CPUs in each zone.
-    pub groups: u64,
     pub zones: u64,
     pub memory_bytes: u64,
     /// Whether owners of CPUs could do without atomic read-modify-writes.
@@ -104,12 +96,6 @@ pub struct Report {
     pub calls: u64,
     /// Allocations that failed after every CPU was asked, of those that asked.
     pub recalls: u64,
-    /// The most steps in one hold of a zone's lock.
-    pub steps_max: u64,
-    /// The most steps in one hold while one thread ran alone.
-    pub steps_max_alone: u64,
-    /// The most that there may be then.
-    pub steps_bound_alone: u64,
     /// The most HIGHATOMIC blocks that a zone had in a pause.
     pub high_atomic_blocks: u64,
     /// How often the pressure of a zone has changed.
@@ -124,15 +110,12 @@ impl Report {
     pub(super) fn new(
         world: &World,
         (alone, storm): (&Tally, &Tally),
-        alone_max: u64,
         (stops, pauses): (Stops, u64),
         stuck: Vec<String>,
         time: Duration,
     ) -> Self {
         let rows_of = |tally: &Tally, is_alone: bool| -> Vec<Row> {
-            let limit = |call| {
-                if is_alone { world.shape.limit_alone(call) } else { world.shape.limit(call) }
-            };
+            let limit = if is_alone { limit_alone } else { limit };
             Call::all()
                 .filter_map(|call| Some(Row::new(call, tally.line(call)?, limit(call), is_alone)))
                 .collect()
@@ -148,17 +131,13 @@ impl Report {
             stuck,
             seed: world.plan.seed,
             threads: world.plan.threads,
-            cpus: world.shape.cpus,
-            groups: world.shape.groups,
-            zones: world.shape.zones,
+            cpus: u64::from(world.cpus()),
+            zones: world.zones.len() as u64,
             memory_bytes: world.frames() * freehold::FRAME_SIZE,
             heavy_barrier: freehold::Platform::has_heavy_barrier(world.freehold.platform()),
             seconds: time.as_secs_f64(),
             calls: rows.iter().map(|row| row.count).sum(),
             recalls: totals.cpus.recalls,
-            steps_max: 0,
-            steps_max_alone: alone_max,
-            steps_bound_alone: world.shape.steps_of_a_hold(),
             // Relaxed: all threads have been joined.
             high_atomic_blocks: world.high_atomic.load(Ordering::Relaxed),
             pressures: world.freehold.platform().pressures(),

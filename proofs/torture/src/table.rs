@@ -39,9 +39,9 @@ fn one(rows: &[&Row], alone: bool, style: Style) -> String {
         ("barriers", Room::Always),
     ];
     header.extend(if alone {
-        &[("locks", Room::Always), ("steps", Room::Always)][..]
+        [("shared writes", Room::Always)]
     } else {
-        &[("waits", Room::Always)][..]
+        [("waits", Room::Always)]
     });
     let cells = |row: &&Row| {
         let name = if row.owner { format!("{} (owner)", row.call) } else { row.call.to_owned() };
@@ -52,8 +52,7 @@ fn one(rows: &[&Row], alone: bool, style: Style) -> String {
         );
         cells.push(of(row.barriers, row.barriers_bound));
         if alone {
-            cells.push(of(row.locks, row.locks_bound));
-            cells.push(of(row.steps, row.steps_bound));
+            cells.push(of(row.shared_writes, row.shared_writes_bound));
         } else {
             cells.push(of(row.waits, row.waits_bound));
         }
@@ -68,12 +67,11 @@ fn summary(report: &Report) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{} calls in {:.0} s by {} threads on {} CPUs in {} groups a zone, {} zones, {} MiB, seed {}",
+        "{} calls in {:.0} s by {} threads on {} CPUs, {} zones, {} MiB, seed {}",
         thousands(report.calls),
         report.seconds,
         report.threads,
         report.cpus,
-        report.groups,
         report.zones,
         report.memory_bytes >> 20,
         report.seed
@@ -81,23 +79,19 @@ fn summary(report: &Report) -> String {
     let _ = writeln!(
         text,
         "{} threads stopped, {} of them in mid-call; {} pauses in which everything was checked; {} times every CPU was \
-         asked; {} changes of a zone's pressure; {} HIGHATOMIC blocks at most in a zone; {} steps at most in one hold of a \
-         zone's lock, {} of {} alone",
+         asked; {} changes of a zone's pressure; {} HIGHATOMIC blocks at most in a zone",
         thousands(report.stops.threads),
         thousands(report.stops.in_call),
         thousands(report.pauses),
         thousands(report.recalls),
         thousands(report.pressures),
-        report.high_atomic_blocks,
-        thousands(report.steps_max),
-        thousands(report.steps_max_alone),
-        thousands(report.steps_bound_alone)
+        report.high_atomic_blocks
     );
     if !report.heavy_barrier {
         text.push_str("no membarrier(2) here: owners of CPUs took an ordinary lock\n");
     }
     text.push_str(
-        "barriers, waits, locks, steps under zones' locks: the most in one call, of the most that there may be \
+        "barriers, waits, writes to what all CPUs share: the most in one call, of the most that there may be \
          (docs/bounds.md)\n",
     );
     if report.ok {

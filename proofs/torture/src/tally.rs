@@ -19,14 +19,14 @@ pub(super) struct Line {
     pub(super) refused: u64,
     /// Calls in which the thread was stopped: their times say nothing.
     pub(super) stopped: u64,
-    /// The most of each in one call. Locks and steps are counted where one thread runs alone.
+    /// The most of each in one call. Shared writes are counted where one thread runs alone.
     pub(super) most: Counts,
 }
 
 impl Line {
     fn new() -> Self {
         let times = Histogram::new_with_bounds(1, LONGEST, 2).expect("bounds that suit each other");
-        Self { times, count: 0, refused: 0, stopped: 0, most: [None; 4] }
+        Self { times, count: 0, refused: 0, stopped: 0, most: [None; 3] }
     }
 
     fn raise(&mut self, counts: Counts) {

@@ -330,12 +330,11 @@ impl Worker {
         let (world, cpu, zone) =
             (self.clerk.world, self.handle.cpu(), self.random.below(2) as usize);
         let (fh, about) = (&world.freehold, zone as u64);
-        let sound = match self.random.below(6) {
+        let sound = match self.random.below(5) {
             0 => self.clerk.ask(Kind::Totals, cpu.get(), about, || {
                 // No count becomes less.
                 let before = fh.totals().shared_writes;
-                let there =
-                    fh.cpu_stats(cpu).is_some() && fh.totals().shared_writes >= before;
+                let there = fh.cpu_stats(cpu).is_some() && fh.totals().shared_writes >= before;
                 there.then_some(()).ok_or("no sums")
             }),
             1 => self.whereabouts(),
@@ -348,13 +347,6 @@ impl Worker {
             3 => self.clerk.ask(Kind::Pageblocks, cpu.get(), about, || {
                 let full = fh.pageblocks(zone).all(|block| block.free <= block.frames);
                 full.then_some(()).ok_or("a pageblock has more free frames than frames")
-            }),
-            4 => self.clerk.ask(Kind::BlocksHeld, cpu.get(), about, || {
-                let blocks = fh.pageblocks(zone).filter(|block| block.holder == Some(cpu));
-                let held = blocks.count() as u64 * 512;
-                (held <= world.frames())
-                    .then_some(())
-                    .ok_or("a CPU leases words of more blocks than there are")
             }),
             // At least a piece of memory is always there.
             _ => self.clerk.ask(Kind::LargestOrder, cpu.get(), about, || {

@@ -7,14 +7,11 @@ use freehold::{Config, ConfigError, FrameRange, Freehold, NodeId, Pfn, Watermark
 
 use super::Plan;
 use super::books::{Books, Chunk};
-use super::bounds::Shape;
 use super::host::Host;
 use super::watch::Post;
 
 /// The first frame: not 0, which is a frame as good as any but hides mistakes.
 const FIRST: u64 = 1 << 18;
-/// CPUs that hold blocks together.
-const GROUP: u16 = 4;
 const CMA_BLOCKS: u64 = 4;
 /// Of these some stay: what comes back after it was removed is ordinary memory.
 const CMA_STAYS: u64 = 2;
@@ -31,7 +28,6 @@ pub(super) struct World {
     pub(super) freehold: Freehold<'static, Host>,
     pub(super) books: Books,
     pub(super) plan: Plan,
-    pub(super) shape: Shape,
     /// One for each thread that calls; behind them, one for the thread that plugs CPUs and memory.
     pub(super) posts: Vec<Post>,
     /// Chunks that any thread may free, and who has them until then.
@@ -72,22 +68,11 @@ impl World {
             ..ZoneConfig::new(&zones[n..=n])
         };
         let both = [zone(0), zone(1)];
-        let config = Config {
-            cpu_nodes: &nodes,
-            extra_ranges: 8,
-            ..Config::new(cpus, &both)
-        };
+        let config = Config { cpu_nodes: &nodes, extra_ranges: 8, ..Config::new(cpus, &both) };
         let freehold = Freehold::leaked(&config, Host::new())?;
-        let shape = Shape {
-            cpus: u64::from(cpus),
-            groups: u64::from(cpus.div_ceil(GROUP)),
-            zones: 2,
-            blocks: frames / 512,
-        };
         let world = Self {
             freehold,
             books: Books::new(FIRST, frames),
-            shape,
             posts: (0..=plan.threads).map(|_| Post::default()).collect(),
             plan,
             pool: Mutex::new(Vec::new()),
@@ -142,9 +127,8 @@ impl World {
         self.low_tide.load(Ordering::Acquire)
     }
 
-    /// Holds of locks so far, and steps under zones' locks; exact while one thread runs.
-    pub(super) fn locks(&self) -> (u64, u64) {
-        let totals = self.freehold.totals();
-        (0, totals.shared_writes)
+    /// Writes to memory that all CPUs of a zone write, so far; exact while one thread runs.
+    pub(super) fn shared_writes(&self) -> u64 {
+        self.freehold.totals().shared_writes
     }
 }

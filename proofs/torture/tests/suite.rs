@@ -61,12 +61,12 @@ fn two_seconds_of_everything_find_nothing_wrong() {
             "{row}"
         );
     }
-    assert!(rows.iter().any(|row| row["alone"] == true && row["locks"].as_u64() > Some(0)));
-    let steps = |row: &&Value| row["alone"] == true && row["steps"].as_u64() > Some(0);
-    assert!(
-        rows.iter().filter(steps).all(|row| row["steps"].as_u64() <= row["steps_bound"].as_u64())
-    );
-    assert!(rows.iter().any(|row| steps(&row)) && document["pressures"].as_u64() > Some(0));
+    // What all CPUs share is written, but not by what comes from the hand.
+    let writes = |row: &&Value| row["alone"] == true && row["shared_writes"].as_u64() > Some(0);
+    let (written, hand) =
+        (rows.iter().filter(writes), |row: &Value| row["call"] == "alloc_in_hand");
+    assert!(written.clone().count() > 0 && !written.into_iter().any(hand));
+    assert!(document["pressures"].as_u64() > Some(0));
     assert!(document["stops"]["threads"].is_u64());
 }
 
@@ -85,7 +85,7 @@ fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+#[ignore = "long: cargo test --test suite -- --ignored, in proofs/torture"]
 fn each_planted_fault_is_noticed() {
     let faults = [
         ("use-after-free", "has it"),
@@ -109,7 +109,7 @@ fn is_stalled(told: &str) -> bool {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+#[ignore = "long: cargo test --test suite -- --ignored, in proofs/torture"]
 fn a_call_that_does_not_end_is_told_with_what_every_thread_was_doing() {
     soak(&["--seconds", "2", "--memory", "64M", "--patience", "5", "--plant", "stall"])
         .assert()

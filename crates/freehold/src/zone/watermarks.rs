@@ -170,15 +170,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     sum = sum.wrapping_add(cpu.free[migratetype].get());
                 }
             }
-            // Somebody is between taking frames and counting them.
-            if sum > u64::MAX / 2 { 0 } else { sum }
+            sum
         };
         let split: [u64; TYPES] = core::array::from_fn(split);
+        // Somebody is between taking frames and counting them.
+        let least = |sum: u64| if sum > u64::MAX / 2 { 0 } else { sum };
+        // Who changes a word while its block changes its type counts the frames for the old one: a
+        // type may have less than none for good, and only the sum over all of them is exact.
+        let all = split.iter().fold(0, |sum: u64, n| sum.wrapping_add(*n));
         Free {
-            all: zone.wholes() * FRAMES as u64 + split.iter().sum::<u64>(),
+            all: zone.wholes() * FRAMES as u64 + least(all),
             // A block's frames are counted where they were when it changed its type.
-            high_atomic: split[HIGH_ATOMIC].min(zone.high_atomic_blocks.get() * FRAMES as u64),
-            cma: split[CMA],
+            high_atomic: least(split[HIGH_ATOMIC])
+                .min(zone.high_atomic_blocks.get() * FRAMES as u64),
+            cma: least(split[CMA]),
         }
     }
 
@@ -261,4 +266,31 @@ pub(crate) fn kernel_watermarks(managed: u64, total: u64) -> [u64; 3] {
     let min = (u128::from(min_kib / 4) * u128::from(managed) / u128::from(total)) as u64;
     let gap = (min / 4).max(managed / 1000);
     [min, min + gap, min + 2 * gap]
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::cpu::by::OUTSIDE;
+    use crate::testing::{machine, place};
+    use crate::{CpuId, Migratetype, Order, Request};
+
+    /// Frames are taken by somebody who read the tag just before the block got another type, and
+    /// freed by somebody who read it afterwards: the old type has less than none, the new one more
+    /// than there are, and the zone as many as before.
+    #[test]
+    fn a_type_with_less_than_no_frames_changes_no_sum() {
+        let fh = machine(1, 1024);
+        let cpu = fh.on(CpuId::new(0));
+        let frame = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        cpu.flush().unwrap();
+        let (index, _) = place(&fh, frame);
+        let before = fh.map.head(index).tag.get();
+        assert!(fh.retype(OUTSIDE, index, before, Migratetype::Unmovable as usize));
+        // All 511 free frames are taken, counted for the old type, and freed, counted for the new one.
+        fh.count_free(OUTSIDE, before, index, 511u64.wrapping_neg());
+        let after = fh.map.head(index).tag.get();
+        fh.count_free(OUTSIDE, after, index, 511);
+        assert_eq!(fh.free_in(&fh.zones[0]).all, 1023);
+        fh.validate().unwrap();
+    }
 }
