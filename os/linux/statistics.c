@@ -38,14 +38,10 @@ static void show_zone(struct seq_file *file)
 	seq_printf(file, "frames                %llu\n", zone.managed);
 	seq_printf(file, "free                  %llu\n", zone.free);
 	seq_printf(file, "free in zone          %llu\n", zone.free_in_zone);
-	seq_printf(file, "free in groups        %llu\n", zone.free_in_groups);
 	seq_printf(file, "free in CPUs          %llu\n", zone.free_in_cpus);
 	seq_printf(file, "free blocks           %llu\n", zone.free_blocks);
 	seq_printf(file, "unusable for order 9  %llu permille of what is free\n",
 		   freehold_zone_stats_unusable_permille(&zone, FH_BLOCK_ORDER));
-	seq_printf(file, "zone lock             %llu\n", zone.lock_acquisitions);
-	seq_printf(file, "group locks           %llu\n", zone.group_lock_acquisitions);
-	seq_printf(file, "lock work max         %llu\n", zone.lock_work_max);
 	seq_printf(file, "fallbacks             %llu\n", zone.fallbacks);
 }
 
@@ -69,6 +65,7 @@ static void show_calls(struct seq_file *file)
 	seq_printf(file, "slow                  %llu\n", totals.cpus.slow);
 	seq_printf(file, "refills               %llu\n", totals.cpus.refills);
 	seq_printf(file, "recalls               %llu\n", totals.cpus.recalls);
+	seq_printf(file, "shared writes         %llu\n", totals.shared_writes);
 }
 
 static int statistics_show(struct seq_file *file, void *unused)

@@ -32,7 +32,7 @@
 //!   ([`Kind::writes_memory`]); these run over real memory ([`backing`]).
 //! * What is counted (zone-lock acquisitions, different frames) is counted on one thread where that
 //!   can be: exact, and the same in every run ([`workloads::counting`]).
-//! * A difference from the first engine is called one by a test ([`significance`]).
+//! * A difference from the first engine is called one by a test ([`freehold_labkit::significance`]).
 //! * The same run measures an atomic read-modify-write and the hand-over of a cache line
 //!   ([`yardstick`]), in which figures can be compared between machines.
 

@@ -170,7 +170,7 @@ impl<'w, W: Watch> Sampler<'w, W> {
         Ok(time)
     }
 
-    /// `n` calls, in samples of about [`SAMPLE`] each: `work` is told from which call on, and how
+    /// `n` calls, in samples of about 200 us each: `work` is told from which call on, and how
     /// many.
     pub fn calls<E>(
         &mut self,

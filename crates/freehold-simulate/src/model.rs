@@ -1,6 +1,6 @@
 //! The cost model: what each step of a call takes, in nanoseconds, on one machine.
 //!
-//! Every constant is measured by itself by `freehold calibrate` ([`super::calibrate`] says how),
+//! Every constant is measured by itself by `freehold calibrate` (its help says how),
 //! never fitted to the workloads that a validation compares. Which step a call takes is not
 //! modelled: the engine itself is run, and says.
 //!

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use freehold::{Migratetype, Order, Request};
+use freehold::{Frames, Migratetype, Order, Request};
 use freehold_kernel::command_line::{CommandLine, Inject};
 use freehold_kernel::suite::{self, Failure, Machine, Summary, Test};
 
