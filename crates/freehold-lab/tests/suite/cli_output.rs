@@ -38,7 +38,6 @@ fn the_table_of_the_sample() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table: each name and where it stands")]
 fn json_has_every_promised_name() {
     let document = json(freehold().args(["replay", "--json"]));
     for name in ["name", "events", "cpus", "remote_free_share", "peak_live_frames"] {
