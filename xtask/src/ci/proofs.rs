@@ -10,7 +10,7 @@ const PROOF: Step = Step {
     name: "",
     lane: Lane::Proofs,
     title: "",
-    minutes: 20,
+    minutes: 30,
     beside: false,
     covered_by: None,
     run: loom,

@@ -9,7 +9,7 @@ const WORLD: Step = Step {
     name: "",
     lane: Lane::Worlds,
     title: "",
-    minutes: 15,
+    minutes: 25,
     beside: false,
     covered_by: None,
     run: sample,
@@ -139,7 +139,10 @@ fn tests(run: &Run) -> Result<(), String> {
     run.cargo("test --quiet --workspace --no-fail-fast").env("FREEHOLD_SECONDS", "1").must()?;
     // What is left out there for its length.
     run.cargo("test --quiet --workspace --test stopped").env("FREEHOLD_SECONDS", "4").must()?;
-    run.cargo("test --quiet --workspace --tests --no-fail-fast -- --ignored").must()
+    // Without the longest: `cargo xtask docs --check --all` makes the table that it holds anew.
+    run.cargo("test --quiet --workspace --tests --no-fail-fast -- --ignored")
+        .words("--skip each_wrong_kernel_is_told_apart")
+        .must()
 }
 
 fn docs(run: &Run) -> Result<(), String> {

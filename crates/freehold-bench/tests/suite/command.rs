@@ -194,7 +194,7 @@ fn keys(value: &serde_json::Value) -> BTreeSet<&str> {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-bench --test suite -- --ignored"]
 #[expect(clippy::too_many_lines, reason = "a table: each benchmark and its metrics")]
 fn json_has_every_metric_of_every_engine() {
     let engines = ["freehold", "vanilla"];

@@ -211,7 +211,7 @@ fn blocks_are_whole_again_when_half_of_the_frames_is_freed() {
 /// where orders are mixed: single frames and runs come from blocks of their own, and a lease keeps
 /// its block begun (`--nocapture` prints the counts). This holds the line.
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-bench --test suite -- --ignored"]
 fn nearly_as_many_blocks_are_whole_again_with_more_cpus_and_orders() {
     let mixed = |cpus| [SMALL, LARGE].into_iter().flat_map(move |orders| histories(cpus, orders));
     let fewer = [

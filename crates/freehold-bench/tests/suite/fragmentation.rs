@@ -215,7 +215,7 @@ fn a_failure_is_a_false_one_where_memory_was_there() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-bench --test suite -- --ignored"]
 fn engines_that_lose_or_double_a_frame_have_no_figures() {
     for workload in Workload::ALL {
         assert!(toy(workload, Fault::None).is_ok(), "{workload}");

@@ -268,7 +268,7 @@ fn vmalloc_has_every_row_of_the_threads_table() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-bench --test suite -- --ignored"]
 fn lazyfree_has_every_variant_and_the_counts() {
     let test = "lazyfree_has_every_variant_and_the_counts";
     let (found, document, error) = rows("lazyfree", &["freehold"], "vanilla");
@@ -322,7 +322,7 @@ fn has_memory(test: &str) -> bool {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-bench --test suite -- --ignored"]
 fn give_back_has_both_kinds_of_pages() {
     let test = "give_back_has_both_kinds_of_pages";
     if !has_memory(test) {
@@ -364,7 +364,7 @@ const EMPTY: [&str; 4] = ["kib_empty_1t", "ms_empty_1t", "kib_empty_16t", "ms_em
 const DOUBLED: [&str; 2] = ["mib_peak_doubled", "ms_doubled"];
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-bench --test suite -- --ignored"]
 fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
     let test = "arena_has_its_rows_beside_malloc_and_keeps_to_its_memory";
     if !has_memory(test) {

@@ -273,7 +273,7 @@ fn found(kind: Kind, fault: Fault, cpus: &Cpus, backing: &Backing) -> Result<(),
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-bench --test suite -- --ignored"]
 fn engines_that_lose_or_double_a_frame_are_found() {
     let cpus = Cpus::allowed();
     if cpus.count() < 2 {

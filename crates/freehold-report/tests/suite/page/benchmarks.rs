@@ -29,7 +29,7 @@ fn whole_run() -> Value {
 const GROUPS: &str = "[...document.querySelectorAll('details.benchmark')]";
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 fn benchmarks_are_found_by_contents_and_open_one_by_one() {
     let Some(mut page) = open("benchmarks_are_found_by_contents_and_open_one_by_one") else {
         return;

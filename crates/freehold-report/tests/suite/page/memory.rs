@@ -149,7 +149,7 @@ fn large_cells_are_filled_from_below_as_far_as_they_are_in_use() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 fn a_large_machines_cells_stand_for_several_blocks_and_say_so() {
     let text = freehold(&[
         "replay",

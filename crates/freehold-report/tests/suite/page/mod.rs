@@ -106,7 +106,7 @@ fn the_page_is_valid_html_before_and_after_it_has_drawn_itself() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 fn nothing_is_fetched_and_nothing_complains() {
     let Some(mut page) = open("nothing_is_fetched_and_nothing_complains") else { return };
     let report = Report::all();
@@ -296,7 +296,7 @@ const FAINT: &str = r"(() => {
 const BACKGROUND: &str = "getComputedStyle(document.body).backgroundColor";
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 fn light_and_dark_follow_the_system_and_the_choice() {
     let Some(mut page) = open("light_and_dark_follow_the_system_and_the_choice") else { return };
     let report = Report::all();
@@ -334,7 +334,7 @@ fn light_and_dark_follow_the_system_and_the_choice() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 fn no_page_scrolls_sideways_on_a_phone() {
     let Some(mut page) = open("no_page_scrolls_sideways_on_a_phone") else { return };
     // Names as long as they may come.
@@ -365,7 +365,7 @@ fn no_page_scrolls_sideways_on_a_phone() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-lab --test report_html -- --ignored"]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
     let Some(mut page) = open("a_verdict_stands_on_top_and_what_has_changed_has_a_tab") else {
         return;
