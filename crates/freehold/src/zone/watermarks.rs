@@ -170,15 +170,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     sum = sum.wrapping_add(cpu.free[migratetype].get());
                 }
             }
-            // Somebody is between taking frames and counting them.
-            if sum > u64::MAX / 2 { 0 } else { sum }
+            sum
         };
+        // Somebody is between taking frames and counting them.
+        let counted = |sum: u64| if sum > u64::MAX / 2 { 0 } else { sum };
         let split: [u64; TYPES] = core::array::from_fn(split);
         Free {
-            all: zone.wholes() * FRAMES as u64 + split.iter().sum::<u64>(),
+            // Of all types together: whoever has taken a word while its block changed its type has
+            // left one type's count too low, and another's as much too high.
+            all: zone.wholes() * FRAMES as u64
+                + counted(split.iter().fold(0, |all, &n| all.wrapping_add(n))),
             // A block's frames are counted where they were when it changed its type.
-            high_atomic: split[HIGH_ATOMIC].min(zone.high_atomic_blocks.get() * FRAMES as u64),
-            cma: split[CMA],
+            high_atomic: counted(split[HIGH_ATOMIC])
+                .min(zone.high_atomic_blocks.get() * FRAMES as u64),
+            cma: counted(split[CMA]),
         }
     }
 
@@ -261,4 +266,33 @@ pub(crate) fn kernel_watermarks(managed: u64, total: u64) -> [u64; 3] {
     let min = (u128::from(min_kib / 4) * u128::from(managed) / u128::from(total)) as u64;
     let gap = (min / 4).max(managed / 1000);
     [min, min + gap, min + 2 * gap]
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::cpu::by::OUTSIDE;
+    use crate::testing::{machine, place};
+    use crate::{CpuId, Migratetype, Order, Request};
+
+    /// A CPU takes a word to lease it, finds that the block has got another type, and puts it back:
+    /// what the type's change has counted is without that word. The sum is right all the same, when
+    /// one type has fewer frames than none.
+    #[test]
+    fn a_word_away_while_its_block_changes_type_is_counted_once() {
+        let fh = machine(1, 1024);
+        let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        fh.on(CpuId::new(0)).flush().unwrap();
+        let (index, w) = place(&fh, pfn);
+        let line = fh.map.line(index);
+        let other = (w + 1) % 8;
+        let away = line.take_word(other);
+        let unmovable = Migratetype::Unmovable as usize;
+        assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), unmovable));
+        assert_eq!((away, line.put_back(other, away)), (!0, (!0, 0)));
+        fh.validate().unwrap();
+        fh.here().free(pfn, Order::ZERO).unwrap();
+        fh.drain_all();
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 2);
+    }
 }
