@@ -293,4 +293,26 @@ mod tests {
         assert_eq!(fh.free_in(&fh.zones[0]).all, 1023);
         fh.validate().unwrap();
     }
+
+    /// A CPU takes a word to lease it, finds that the block has got another type, and puts it back:
+    /// what the type's change has counted is without that word. The sum is right all the same, when
+    /// one type has fewer frames than none.
+    #[test]
+    fn a_word_away_while_its_block_changes_type_is_counted_once() {
+        let fh = machine(1, 1024);
+        let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        fh.on(CpuId::new(0)).flush().unwrap();
+        let (index, w) = place(&fh, pfn);
+        let line = fh.map.line(index);
+        let other = (w + 1) % 8;
+        let away = line.take_word(other);
+        let unmovable = Migratetype::Unmovable as usize;
+        assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), unmovable));
+        assert_eq!((away, line.put_back(other, away)), (!0, (!0, 0)));
+        fh.validate().unwrap();
+        fh.here().free(pfn, Order::ZERO).unwrap();
+        fh.drain_all();
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 2);
+    }
 }
