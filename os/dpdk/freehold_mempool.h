@@ -61,7 +61,7 @@ struct freehold_mempool_stats {
 	uint64_t double_puts_late;   /* objects put back twice at the same moment, which no call could see */
 	uint64_t refills;            /* times an lcore went to the shared part for more */
 	uint64_t recalls;            /* times all lcores were asked for what they have in hand */
-	uint64_t lock_acquisitions;  /* of locks that lcores share */
+	uint64_t shared_writes;      /* to what all lcores write */
 	uint64_t metadata_bytes;     /* beside the objects */
 };
 

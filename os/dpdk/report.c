@@ -51,7 +51,7 @@ static void fill(const struct pool *pool, struct freehold_mempool_stats *stats)
 	stats->double_puts_late = totals.late_double_frees;
 	stats->refills = totals.cpus.refills;
 	stats->recalls = totals.cpus.recalls;
-	stats->lock_acquisitions = totals.lock_acquisitions + totals.group_lock_acquisitions;
+	stats->shared_writes = totals.shared_writes;
 }
 
 int freehold_mempool_stats_get(const struct rte_mempool *mp, struct freehold_mempool_stats *stats)
@@ -118,7 +118,7 @@ static int add_stats(struct pool *pool, void *arg)
 	ADD(double_puts_late);
 	ADD(refills);
 	ADD(recalls);
-	ADD(lock_acquisitions);
+	ADD(shared_writes);
 	ADD(metadata_bytes);
 #undef ADD
 	return 0;

@@ -18,11 +18,11 @@ const RING: usize = 256;
 
 /// What happened while something ran.
 struct Counts {
-    locks: u64,
+    writes: u64,
     refills: u64,
-    drains: u64,
+    recalls: u64,
     remote: u64,
-    groups: u64,
+    slow: u64,
     barriers: u64,
 }
 
@@ -30,11 +30,11 @@ impl Counts {
     fn now(machine: &impl Machine) -> Self {
         let totals = machine.freehold().totals();
         Self {
-            locks: totals.shared_writes,
+            writes: totals.shared_writes,
             refills: totals.cpus.refills,
-            drains: totals.cpus.recalls,
+            recalls: totals.cpus.recalls,
             remote: totals.cpus.remote_frees + totals.unattributed_frees,
-            groups: totals.cpus.slow,
+            slow: totals.cpus.slow,
             barriers: machine.heavy_barriers(),
         }
     }
@@ -81,11 +81,11 @@ fn measured<M: Machine>(
     let now = Counts::now(machine);
     let cells = [
         number,
-        now.locks - before.locks,
+        now.writes - before.writes,
         now.refills - before.refills,
-        now.drains - before.drains,
+        now.recalls - before.recalls,
         now.remote - before.remote,
-        now.groups - before.groups,
+        now.slow - before.slow,
         now.barriers - before.barriers,
         longest.into_inner() / number.max(1),
     ];

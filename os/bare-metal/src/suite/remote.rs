@@ -50,7 +50,7 @@ pub(super) fn ring<M: Machine>(machine: &M) -> Result<(), Failure> {
     let remote = totals.cpus.remote_frees - before.cpus.remote_frees + totals.unattributed_frees
         - before.unattributed_frees;
     machine.print(format_args!(
-        "    {remote} frees into other groups' blocks, or while the CPU was busy"
+        "    {remote} frees into other CPUs' hands, or while the CPU was busy"
     ));
     Ok(())
 }

@@ -56,6 +56,16 @@ fn holds_in(machine: &Bare, space: SpaceId, i: u64, expected: u64) -> Result<(),
     )
 }
 
+/// Folios of 16 pages, writable, all over the first space.
+fn map(machine: &Bare) -> Result<(), Failure> {
+    let order = Order::new(4).unwrap_or(Order::ZERO);
+    for i in (0..PAGES).step_by(16) {
+        let mapped = vm().map_new(cpu::frames(), SPACE, page(i), order, Access::ReadWrite);
+        succeeds(machine, "no folio", mapped)?;
+    }
+    Ok(())
+}
+
 pub(super) fn on_write(machine: &Bare) -> Result<(), Failure> {
     let (copied, reused) = (AtomicU64::new(0), AtomicU64::new(0));
     let cpus = cpu::count() as u64;
@@ -68,14 +78,7 @@ pub(super) fn on_write(machine: &Bare) -> Result<(), Failure> {
             let mine = (0..PAGES).filter(|i| i % cpus == member.cpu as u64);
             spaces::within(SPACE, || {
                 if member.cpu == 0 {
-                    for i in (0..PAGES).step_by(16) {
-                        let order = Order::new(4).unwrap_or(Order::ZERO);
-                        succeeds(
-                            machine,
-                            "no folio",
-                            vm().map_new(frames, SPACE, page(i), order, Access::ReadWrite),
-                        )?;
-                    }
+                    map(machine)?;
                 }
                 member.meet()?;
                 // Every CPU writes to every page, so that all have it cached as writable and dirty.

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use freehold::Order;
 use freehold_kernel::paging::{address, from_hardware};
-use freehold_kernel::suite::{Failure, Machine, Team, holds, same, succeeds};
+use freehold_kernel::suite::{Failure, Machine, Member, Team, holds, same, succeeds};
 use freehold_vm::{Access, Entry, Fault, SpaceId, UnmapPath, VmError, Vma, VpnRange};
 
 use crate::exceptions::{PageFault, probe_read, probe_write};
@@ -118,98 +118,29 @@ pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<C
     with_space(machine, || {
         Team::run(machine, |member| {
             spaces::within(SPACE, || {
-                let frames = cpu::frames();
+                fill(machine, member)?;
                 if member.cpu == 0 {
-                    for folio in 0..FOLIOS {
-                        let order = Order::new(ORDER as u8).unwrap_or(Order::ZERO);
-                        let at = page(folio * FOLIO_PAGES);
-                        let mapped = vm().map_new(frames, SPACE, at, order, Access::ReadWrite);
-                        succeeds(machine, "no folio", mapped)?;
-                    }
-                }
-                member.meet()?;
-                // Every CPU writes to its share, and reads all, so that all have cached
-                // translations.
-                for i in 0..FOLIOS * FOLIO_PAGES {
-                    if i as usize % (last + 1) == member.cpu {
-                        succeeds(
-                            machine,
-                            "a page cannot be written",
-                            write(SPACE, page(i), i + 1),
-                        )?;
-                    }
-                }
-                member.meet()?;
-                for i in 0..FOLIOS * FOLIO_PAGES {
-                    let found = succeeds(machine, "a page cannot be read", read(SPACE, page(i)))?.0;
-                    same("what a page holds", found.unwrap_or(0), i + 1)?;
-                }
-                member.meet()?;
-                if member.cpu == 0 {
-                    let advised =
-                        succeeds(machine, "madvise_free", vm().madvise_free(frames, SPACE, ALL))?;
+                    let advised = vm().madvise_free(cpu::frames(), SPACE, ALL);
+                    let advised = succeeds(machine, "madvise_free", advised)?;
                     same("pages advised", advised, FOLIOS * FOLIO_PAGES)?;
                 }
                 member.meet()?;
                 if member.cpu == last && redirty > 0 {
                     for folio in (0..FOLIOS).step_by(redirty as usize) {
                         let i = folio * FOLIO_PAGES + REDIRTIED;
-                        let (faults, _) = succeeds(
-                            machine,
-                            "a page cannot be written",
-                            write(SPACE, page(i), !i),
-                        )?;
-                        same(
-                            "a lazyfree page is written to without a fault",
-                            u64::from(faults),
-                            0,
-                        )?;
+                        let written = write(SPACE, page(i), !i);
+                        let (faults, _) = succeeds(machine, "a page cannot be written", written)?;
+                        let faults = u64::from(faults);
+                        same("a lazyfree page is written to without a fault", faults, 0)?;
                     }
                 }
                 member.meet()?;
                 if member.cpu == 0 {
-                    vm().set_unmap_path(path);
-                    let (stats, sent) = (vm().stats(), calls::snapshot());
-                    let start = machine.nanoseconds();
-                    let freed = vm().madvise_pageout(frames, SPACE, ALL);
-                    let nanoseconds = machine.nanoseconds() - start;
-                    vm().set_unmap_path(UnmapPath::Batched);
-                    let freed = succeeds(machine, "reclaim", freed)?;
-                    let (now, then) = (vm().stats(), stats);
-                    let after = calls::snapshot();
-                    cell.with(|cost| {
-                        *cost = Some(Cost {
-                            freed,
-                            shootdowns: after.shootdowns - sent.shootdowns,
-                            calls: after.shootdown_calls - sent.shootdown_calls,
-                            interrupts: after.shootdown_interrupts - sent.shootdown_interrupts,
-                            frees: now.frees - then.frees,
-                            deferred: now.deferred_queued - then.deferred_queued,
-                            nanoseconds,
-                        });
-                    });
+                    let paid = page_out(machine, path)?;
+                    cell.with(|cost| *cost = Some(paid));
                 }
                 member.meet()?;
-                // On every CPU: what was written again is there, all else is gone.
-                for folio in 0..FOLIOS {
-                    let kept = redirty > 0 && folio % redirty == 0;
-                    for i in folio * FOLIO_PAGES..(folio + 1) * FOLIO_PAGES {
-                        let found =
-                            succeeds(machine, "a page cannot be read", read(SPACE, page(i)))?.0;
-                        // Page by page, those before the one that was written to have been dropped,
-                        // as they may be, by the time it is found.
-                        let kept =
-                            kept && (path == UnmapPath::Batched || i % FOLIO_PAGES >= REDIRTIED);
-                        let expected = if i % FOLIO_PAGES == REDIRTIED { !i } else { i + 1 };
-                        same("a page is there", u64::from(found.is_some()), u64::from(kept))?;
-                        same(
-                            "what a page holds",
-                            found.unwrap_or(0),
-                            if kept { expected } else { 0 },
-                        )?;
-                    }
-                }
-                Ok(())
+                what_stays(machine, path, redirty)
             })
         })?;
         cost = cell.with(|cost| cost.take()).ok_or(Failure {
@@ -220,6 +151,69 @@ pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<C
         Ok(())
     })?;
     cost
+}
+
+/// The folios are mapped; every CPU writes to its share, and reads all, so that all have cached
+/// translations.
+fn fill(machine: &Bare, member: &Member<'_, Bare>) -> Result<(), Failure> {
+    if member.cpu == 0 {
+        for folio in 0..FOLIOS {
+            let order = Order::new(ORDER as u8).unwrap_or(Order::ZERO);
+            let at = page(folio * FOLIO_PAGES);
+            let mapped = vm().map_new(cpu::frames(), SPACE, at, order, Access::ReadWrite);
+            succeeds(machine, "no folio", mapped)?;
+        }
+    }
+    member.meet()?;
+    for i in 0..FOLIOS * FOLIO_PAGES {
+        if i as usize % cpu::count() == member.cpu {
+            succeeds(machine, "a page cannot be written", write(SPACE, page(i), i + 1))?;
+        }
+    }
+    member.meet()?;
+    for i in 0..FOLIOS * FOLIO_PAGES {
+        let found = succeeds(machine, "a page cannot be read", read(SPACE, page(i)))?.0;
+        same("what a page holds", found.unwrap_or(0), i + 1)?;
+    }
+    member.meet()
+}
+
+/// Reclaims all there is, and counts what that asks for.
+fn page_out(machine: &Bare, path: UnmapPath) -> Result<Cost, Failure> {
+    vm().set_unmap_path(path);
+    let (then, sent) = (vm().stats(), calls::snapshot());
+    let start = machine.nanoseconds();
+    let freed = vm().madvise_pageout(cpu::frames(), SPACE, ALL);
+    let nanoseconds = machine.nanoseconds() - start;
+    vm().set_unmap_path(UnmapPath::Batched);
+    let freed = succeeds(machine, "reclaim", freed)?;
+    let (now, after) = (vm().stats(), calls::snapshot());
+    Ok(Cost {
+        freed,
+        shootdowns: after.shootdowns - sent.shootdowns,
+        calls: after.shootdown_calls - sent.shootdown_calls,
+        interrupts: after.shootdown_interrupts - sent.shootdown_interrupts,
+        frees: now.frees - then.frees,
+        deferred: now.deferred_queued - then.deferred_queued,
+        nanoseconds,
+    })
+}
+
+/// On every CPU: what was written again is there, all else is gone.
+fn what_stays(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<(), Failure> {
+    for folio in 0..FOLIOS {
+        let kept = redirty > 0 && folio % redirty == 0;
+        for i in folio * FOLIO_PAGES..(folio + 1) * FOLIO_PAGES {
+            let found = succeeds(machine, "a page cannot be read", read(SPACE, page(i)))?.0;
+            // Page by page, those before the one that was written to have been dropped, as they
+            // may be, by the time it is found.
+            let kept = kept && (path == UnmapPath::Batched || i % FOLIO_PAGES >= REDIRTIED);
+            let written = if i % FOLIO_PAGES == REDIRTIED { !i } else { i + 1 };
+            same("a page is there", u64::from(found.is_some()), u64::from(kept))?;
+            same("what a page holds", found.unwrap_or(0), if kept { written } else { 0 })?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn lazyfree(machine: &Bare) -> Result<(), Failure> {
