@@ -410,33 +410,37 @@ mod loom_tests {
     extern crate std;
 
     use super::*;
-    use crate::loom_tests::{model, spawn};
+    use crate::loom_tests::{model, model_within, spawn};
 
     /// Between two reads of a look the slot is given to another word and back: what that word had
-    /// in hand is not this one's.
+    /// in hand is not this one's. Once of frames that may be used, once of runs that are kept.
     #[test]
     fn what_another_word_had_in_hand_is_not_shown() {
-        model(|| {
-            let word: &'static AtomicU64 =
-                std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
-            let leases: &'static Leases<'_> =
-                std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
-            let (this, other) = (3, 3 + SLOTS as u64);
-            let open =
-                |key: u64, mask| leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask, !0);
-            open(this, 0b01);
-            let owner = spawn(move || {
-                for (key, mask) in [(other, 0b10), (this, 0b01)] {
-                    leases.close(3);
-                    open(key, mask);
-                }
+        for (mine, others, breakable) in [(0b01, 0b10, !0), (0xff00, 0xff, 0)] {
+            // Two preemptions: three are millions of executions.
+            model_within(2, move || {
+                let word: &'static AtomicU64 =
+                    std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
+                let leases: &'static Leases<'_> =
+                    std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
+                let (this, other) = (3, 3 + SLOTS as u64);
+                let open = move |key: u64, mask| {
+                    leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask, breakable);
+                };
+                open(this, mine);
+                let owner = spawn(move || {
+                    for (key, mask) in [(other, others), (this, mine)] {
+                        leases.close(3);
+                        open(key, mask);
+                    }
+                });
+                assert!(
+                    !leases.slot(3).shows(this, others),
+                    "a frame that is in use would not be taken back"
+                );
+                owner.join().unwrap();
             });
-            assert!(
-                !leases.slot(3).shows(this, 0b10),
-                "a frame that is in use would not be taken back"
-            );
-            owner.join().unwrap();
-        });
+        }
     }
 
     /// A run of eight is complete and kept together, and may then be broken up: each of its frames is
@@ -449,12 +453,13 @@ mod loom_tests {
             let leases: &'static Leases<'_> =
                 std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
             leases.open(3, 3, (0, 3, word), (Purpose::Frames, 1), 0x7f, 0);
-            let owner = spawn(move || {
-                leases.slot(3).add(0x80);
-                leases.slot(3).break_up(0xff);
-            });
-            assert!(leases.slot(3).shows(3, 1), "a free frame could be freed again");
-            owner.join().unwrap();
+            // The looker is the thread that is started, so that it comes last in the first execution:
+            // loom remembers one access to each atomic, and who reads and then writes one hides what
+            // others have read before. The other way round it ran one schedule.
+            let looker = spawn(move || leases.slot(3).shows(3, 1));
+            leases.slot(3).add(0x80);
+            leases.slot(3).break_up(0xff);
+            assert!(looker.join().unwrap(), "a free frame could be freed again");
         });
     }
 
@@ -462,7 +467,8 @@ mod loom_tests {
     /// for what both looks saw.
     #[test]
     fn what_another_word_had_in_hand_before_is_not_shown() {
-        model(|| {
+        // Two preemptions: three are millions of executions.
+        model_within(2, || {
             let word: &'static AtomicU64 =
                 std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
             let leases: &'static Leases<'_> =

@@ -4,7 +4,9 @@ extern crate std;
 
 use std::boxed::Box;
 
-use super::{cpu, exclude, model, request, roles, settled, small, spawn, take, together};
+use super::{
+    cpu, exclude, model, model_within, request, roles, settled, small, spawn, take, together,
+};
 use crate::cpu::inside::Inside;
 use crate::primitive::under_loom::set_alone;
 use crate::{AllocError, FreeError, Order, Pfn};
@@ -12,7 +14,8 @@ use crate::{AllocError, FreeError, Order, Pfn};
 /// The owner frees into its hand while somebody ends its leases.
 #[test]
 fn an_owner_and_a_recall() {
-    model(|| {
+    // Two preemptions are 1,200 executions; three take minutes.
+    model_within(2, || {
         let fh = small(true);
         let owner = fh.own(cpu(0)).unwrap();
         let pfn = owner.alloc(request(0)).unwrap();

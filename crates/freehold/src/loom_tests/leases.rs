@@ -12,7 +12,7 @@ use super::{
 };
 use crate::cpu::by::OUTSIDE;
 use crate::transfer::refill::Want;
-use crate::{FrameRange, Migratetype, Order, Pfn};
+use crate::{AllocError, FrameRange, Migratetype, Order, Pfn};
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 
@@ -47,7 +47,8 @@ fn a_free_into_a_word_that_its_leaseholder_allocates_from() {
 /// The leaseholder gives its lease back while another CPU frees into the word.
 #[test]
 fn a_free_into_a_word_whose_lease_ends() {
-    model(|| {
+    // Two preemptions are 3,000 executions; three take minutes.
+    model_within(2, || {
         let fh = small(false);
         let first = take(fh, 0, 0);
         together::<()>(roles![move || fh.on(cpu(0)).flush().unwrap(), move || {
@@ -63,7 +64,8 @@ fn a_free_into_a_word_whose_lease_ends() {
 /// slot.
 #[test]
 fn a_right_free_of_a_range_is_not_refused_while_hands_change() {
-    model(|| {
+    // Two preemptions are 5,000 executions; three take minutes.
+    model_within(2, || {
         let fh = machine(false, 2 * FRAMES);
         let frame = take(fh, 0, 0).get();
         // Of two blocks further the word has the same slot.
@@ -130,22 +132,34 @@ fn a_hinted_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
 /// what is handed out of it can be freed by anybody at once.
 #[test]
 fn a_leased_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
-    model_within(2, || {
+    // Two preemptions take more than a minute.
+    model_within(1, || {
         let fh = machine(false, 512);
         let frame = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
-        together::<()>(roles![
+        let got = together::<u64>(roles![
             move || {
                 let taken = take(fh, 1, 0);
                 // The other CPU is in the middle of something, so this goes straight to the word.
                 fh.on(cpu(0)).free(taken, Order::ZERO).unwrap();
+                0
             },
             move || {
                 fh.on(cpu(0)).free(frame, Order::ZERO).unwrap();
-                take(fh, 0, 1);
+                // Whoever makes the block whole at this moment, by a free that is in no CPU's
+                // state, has all of it for a few steps, and nobody waits for that.
+                match fh.on(cpu(0)).alloc(request(1)) {
+                    Ok(_) => 2,
+                    result => {
+                        assert_eq!(result, Err(AllocError::NoMemory { order: request(1).order }));
+                        0
+                    }
+                }
             }
         ]);
-        settled_of(fh, 512, 2);
+        settled_of(fh, 512, got[1]);
+        // It was there.
+        assert!(got[1] == 2 || fh.on(cpu(0)).alloc(request(9)).is_ok());
     });
 }
 

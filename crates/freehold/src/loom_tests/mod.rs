@@ -46,7 +46,7 @@ pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
 
 /// The same with at most so many preemptions, whatever was asked for: for calls so long that more
 /// would take hours.
-pub(super) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(PREEMPTIONS).min(most));
     builder.max_branches = 200_000;

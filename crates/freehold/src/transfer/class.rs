@@ -20,6 +20,10 @@
 //! A class may be too high: frames are taken without telling, and who read the words before a block
 //! became whole may raise the class of the whole block. That is a look in vain, which the tag ends;
 //! whoever makes a split block of one says its class on the board again.
+//!
+//! While a block is BUSY nobody sees its frames. Nobody waits for that either: where they are the last
+//! ones, and the free that makes the block whole was in no CPU's state at which a request would ask, the
+//! request fails as if they were still in use.
 
 use crate::block::layout::Index;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
