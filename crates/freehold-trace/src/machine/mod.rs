@@ -218,9 +218,7 @@ fn max_order(
 ) -> Result<Option<Order>, StateError> {
     let buddies = buddies.and_then(|zones| zones.first()).map(|of| of.chunks.len() - 1);
     let types = types.map(PageTypeInfo::max_order);
-    if let (Some(one), Some(other)) = (buddies, types)
-        && one != other
-    {
+    if let Some((one, other)) = buddies.zip(types).filter(|(one, other)| one != other) {
         return Err(contradiction(format!(
             "buddyinfo has orders 0 to {one}, pagetypeinfo 0 to {other}"
         )));
