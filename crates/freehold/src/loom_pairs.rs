@@ -14,7 +14,8 @@ use std::vec::Vec;
 use super::loom_tests::{Small, cpu, machine, model_within, request, settled_of, take, together};
 use crate::{AllocFlags, FrameRange, FreeError, Order, Pfn};
 
-const FRAMES: u64 = 6 * 512;
+/// Five blocks, and a piece that comes and goes: small, since removal looks at each frame of it.
+const FRAMES: u64 = 5 * 512 + 64;
 const START: u64 = 1024;
 
 /// What a thread has: runs of frames.
@@ -33,8 +34,9 @@ fn run_of(pfn: Pfn, frames: u64) -> FrameRange {
     FrameRange::new(pfn, frames).unwrap()
 }
 
-fn block(n: u64) -> FrameRange {
-    run_of(Pfn::new(START + n * 512), 512)
+/// The last piece.
+fn piece() -> FrameRange {
+    run_of(Pfn::new(START + 5 * 512), 64)
 }
 
 /// A chunk, taken through the thread's own CPU or the other one.
@@ -131,8 +133,8 @@ const CALLS: &[Call] = &[
     Call { name: "range-in-use", before: none, run: |fh, _, _| contig(fh, run_of(Pfn::new(START), 100)) },
     Call { name: "range", before: none, run: |fh, _, _| contig(fh, run_of(Pfn::new(START + 4 * 512 - 8), 16)) },
     Call { name: "memory", before: none, run: |fh, _, _| {
-        if fh.remove_memory(block(3)).is_ok() {
-            fh.add_memory(block(3)).unwrap();
+        if fh.remove_memory(piece()).is_ok() {
+            fh.add_memory(piece()).unwrap();
         }
         Runs::new()
     } },

@@ -185,8 +185,8 @@ fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
         // One frame after the other.
         for _ in 0..1024 / 2 / one {
             let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
-            // SAFETY: allocated just now, and used by nobody else.
             (0..order.frames()).for_each(|frame| {
+                // SAFETY: allocated just now, and used by nobody else.
                 unsafe { arena.free(Pfn::new(pfn.get() + frame), Order::ZERO) }.unwrap()
             });
         }

@@ -217,10 +217,8 @@ fn areas_hold_what_is_written_and_every_frame_comes_back() {
             let at = vmalloc.mmu().pointer(area).unwrap();
             for page in 0..pages as usize {
                 // SAFETY: the area has that many pages, and nobody else knows them.
-                assert_eq!(
-                    unsafe { at.add(page * 4096).cast::<u64>().read() },
-                    (i as u64) << 32 | page as u64
-                );
+                let found = unsafe { at.add(page * 4096).cast::<u64>().read() };
+                assert_eq!(found, (i as u64) << 32 | page as u64);
             }
         }
         areas.into_iter().for_each(|area| vmalloc.vfree(&frames, area).unwrap());

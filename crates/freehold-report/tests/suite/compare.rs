@@ -76,8 +76,8 @@ fn a_replay_beside_itself_is_the_same_and_a_worse_one_is_found() {
     }
 
     let mut after = before.clone();
-    let work = before["engines"][1]["zone_lock_work"].as_u64().unwrap();
-    after["engines"][1]["zone_lock_work"] = json!(work * 104 / 100);
+    let writes = before["engines"][1]["shared_writes"].as_u64().unwrap();
+    after["engines"][1]["shared_writes"] = json!(writes * 104 / 100);
     for (more, expected) in [
         (&["--worse", "3"][..], 1),
         (&["--worse", "5"], 0),
