@@ -83,7 +83,7 @@ fn a_replay_beside_itself_is_the_same_and_a_worse_one_is_found() {
         (&["--worse", "5"], 0),
         (&[], 0),
         (&["--worse", "3", "-e", "vanilla"], 0),
-        (&["--worse", "3", "-e", "freehold", "-m", "zone_lock_work"], 1),
+        (&["--worse", "3", "-e", "freehold", "-m", "shared_writes"], 1),
         (&["--worse", "3", "-m", "drains"], 0),
     ] {
         assert_eq!(compare(&before, &after, more).0, expected, "{more:?}");
@@ -93,7 +93,7 @@ fn a_replay_beside_itself_is_the_same_and_a_worse_one_is_found() {
     assert_eq!((code, &found["better"]), (0, &json!(1)));
 
     after["engines"][1]["ns_per_event"] = json!(1e6);
-    after["engines"][1]["zone_lock_work"] = json!(work);
+    after["engines"][1]["shared_writes"] = json!(writes);
     assert_eq!(
         compare(&before, &after, &["--worse", "0"]).0,
         0,
