@@ -459,7 +459,7 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
     let sample = &head[..head.len().min(1024)];
     // Every other byte of plain letters.
     let nuls = sample.iter().filter(|b| **b == 0).count();
-    if nuls * 2 + 16 > sample.len() && nuls < sample.len() * 3 / 4 {
+    if nuls > 0 && nuls * 2 + 16 > sample.len() && nuls < sample.len() * 3 / 4 {
         return (format!("it looks like {inside}UTF-16 text"), Some(UTF_16.to_owned()));
     }
     if nuls > 0 {
