@@ -57,7 +57,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "linux",
         title: "the module in a stock Linux under QEMU passes, and fails where it should",
-        minutes: 30,
+        minutes: 45,
         run: linux,
         ..WORLD
     },

@@ -64,15 +64,13 @@ fn all(folios: &Folios, variant: Variant, turn: usize, cpus: &Cpus) -> Result<[f
     let each = |n: u64| n as f64 / FOLIOS as f64;
     let ns = |reclaim: &Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
     // In turns, so that none of the three always follows the same one.
-    let mut paths = [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
-    paths.rotate_left(turn % 3);
+    const PATHS: [UnmapPath; 3] =
+        [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
     let mut done = [Reclaim::default(); 3];
-    for path in paths {
-        done[path as usize] = folios.run(variant, path, cpus)?;
+    for at in (0..PATHS.len()).map(|n| (n + turn) % PATHS.len()) {
+        done[at] = folios.run(variant, PATHS[at], cpus)?;
     }
-    let [pages, deferred, batched] =
-        [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched]
-            .map(|path| done[path as usize]);
+    let [pages, deferred, batched] = done;
     Ok([
         ns(&pages),
         ns(&deferred),
