@@ -19,7 +19,7 @@ pub(crate) fn freehold(arguments: &[&str]) -> Vec<u8> {
         .expect("this program starts");
     assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     // The harness says first that it runs one test.
-    let at = done.stdout.iter().position(|&byte| byte == b'{').unwrap_or(0);
+    let at = done.stdout.iter().position(|byte| b"{[".contains(byte)).unwrap_or(0);
     done.stdout[at..].to_vec()
 }
 
