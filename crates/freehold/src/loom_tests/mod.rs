@@ -47,9 +47,17 @@ pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
 /// The same with at most so many preemptions, whatever was asked for: for calls so long that more
 /// would take hours.
 pub(crate) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
+    model_first(most, usize::MAX, f);
+}
+
+/// The first `executions` of them alone: for calls that take minutes even with one preemption.
+pub(crate) fn model_first(most: usize, executions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(PREEMPTIONS).min(most));
     builder.max_branches = 200_000;
+    builder.max_permutations = Some(executions);
+    // Loom looks whether there have been enough at each checkpoint only.
+    builder.checkpoint_interval = 1_000;
     // Not loom's: it counts executions, which are what an exhaustive search consists of.
     let executions = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = executions.clone();
