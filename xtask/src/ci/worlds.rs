@@ -285,6 +285,8 @@ fn examples(run: &Run) -> Result<(), String> {
                 .arg(package)
                 .words("--example")
                 .arg(&name)
+                // Wants to be told what to count, under callgrind.
+                .words(if name == "arena-instructions" { "-- --list" } else { "" })
                 .heard()?;
             if status != 0 {
                 return Err(format!("example {name} of {package} ended with {status}\n{output}"));
