@@ -92,7 +92,7 @@ pub(crate) trait Barrier {
     fn relax(&self);
 }
 
-/// The same, of a platform.
+/// A platform as the door's barrier.
 pub(crate) struct HostBarrier<'a, P>(pub(crate) &'a P);
 
 impl<P: Platform> Barrier for HostBarrier<'_, P> {

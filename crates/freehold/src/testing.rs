@@ -15,7 +15,7 @@ pub(crate) fn machine(cpus: u16, frames: u64) -> Freehold<'static, SingleCpu> {
     machine_on(SingleCpu, cpus, frames)
 }
 
-/// The same on another platform.
+/// A machine for tests on a platform of the caller's.
 pub(crate) fn machine_on<P: Platform>(platform: P, cpus: u16, frames: u64) -> Freehold<'static, P> {
     let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
     let zones = [ZoneConfig::new(&memory)];

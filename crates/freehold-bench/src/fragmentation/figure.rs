@@ -79,7 +79,7 @@ pub struct Figures {
     pub shared_writes: Option<u64>,
     /// Times the zone lock was taken for each 1,000 frames allocated.
     pub zone_locks_per_1000: Option<f64>,
-    /// The same for each 1,000 frames allocated.
+    /// That count for each 1,000 frames allocated.
     pub group_locks_per_1000: Option<f64>,
     /// Writes to lines that all CPUs share, for each 1,000 frames allocated.
     pub shared_writes_per_1000: Option<f64>,
