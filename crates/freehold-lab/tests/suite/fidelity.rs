@@ -7,22 +7,7 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use serde_json::Value;
 
-/// The recordings, or `None` (said loudly) where they are not beside the checkout.
-fn recordings() -> Option<Vec<PathBuf>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    let Ok(entries) = folder.read_dir() else {
-        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be
-        // seen.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: no recorded traces in {}", folder.display());
-        return None;
-    };
-    let mut traces: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
-        .collect();
-    traces.sort();
-    Some(traces)
-}
+use crate::support::recordings;
 
 fn compare(traces: &[PathBuf], more: &[&str]) -> Vec<Value> {
     let mut command = Command::cargo_bin("freehold").unwrap();

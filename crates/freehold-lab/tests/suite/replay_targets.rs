@@ -2,28 +2,12 @@
 //! machines: work under the zone lock, and blocks that are whole in the end. Exact counts, the same
 //! on every machine.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use assert_cmd::Command;
 use serde_json::Value;
 
-/// The recordings, or `None` (said loudly) where they are not beside the checkout.
-fn recordings() -> Option<Vec<PathBuf>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    let Ok(entries) = folder.read_dir() else {
-        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be
-        // seen.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: no recorded traces in {}", folder.display());
-        return None;
-    };
-    let mut traces: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
-        .collect();
-    traces.sort();
-    Some(traces)
-}
+use crate::support::recordings;
 
 /// Each trace with what each engine counted: Freehold, vanilla, pcp-buddy-fixed.
 fn replayed(traces: &[PathBuf]) -> Vec<(Value, [Value; 3])> {

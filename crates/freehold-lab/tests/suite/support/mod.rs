@@ -319,3 +319,23 @@ pub fn allocated(cpu: u16, at: u64, order: u8) -> Call {
 pub fn freed(cpu: u16, at: u64, order: u8) -> Call {
     Call::Free { cpu, at, order }
 }
+
+/// The recordings, or `None` (said loudly) where they are not beside the checkout.
+pub(crate) fn recordings() -> Option<Vec<std::path::PathBuf>> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+    let Ok(entries) = folder.read_dir() else {
+        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be
+        // seen.
+        let _ = std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("SKIPPED: no recorded traces in {}\n", folder.display()),
+        );
+        return None;
+    };
+    let mut traces: Vec<std::path::PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
+        .collect();
+    traces.sort();
+    Some(traces)
+}
