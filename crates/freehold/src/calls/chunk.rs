@@ -53,8 +53,12 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let found = match way {
             _ if !short => None,
             Request::PLAIN_FRAME => self.fh.frame_freed_lately(state, kind),
-            Request::PLAIN_RUN if order < 6 => None,
-            Request::PLAIN_RUN => self.fh.words_at_hand(state, self.id, kind, order),
+            Request::PLAIN_RUN => match order {
+                6 => self.fh.words_freed_lately::<1>(state, kind),
+                7 => self.fh.words_freed_lately::<2>(state, kind),
+                8 => self.fh.words_freed_lately::<4>(state, kind),
+                _ => None,
+            },
             _ => self.fh.block_in_hand(state, kind),
         };
         match found {
@@ -111,7 +115,9 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
             order @ 1..6 if in_hand == InHand::Elsewhere => {
                 self.fh.run_to_word(state, pfn.get(), u32::from(order), frames)
             }
-            order @ 6..9 => self.fh.run_of_words_to_block(state, pfn.get(), u32::from(order)),
+            6 => self.fh.words_to_block::<1>(state, pfn.get(), 1),
+            7 => self.fh.words_to_block::<2>(state, pfn.get(), 1),
+            8 => self.fh.words_to_block::<4>(state, pfn.get(), 1),
             9 => self.fh.block_to_hand(state, pfn.get()),
             _ => false,
         };
