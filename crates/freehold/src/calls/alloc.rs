@@ -84,9 +84,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         migratetype: Migratetype,
         flags: AllocFlags,
     ) -> Result<Pfn, AllocError> {
-        if self.is_futile(order, migratetype, flags) {
-            return self.fail_again(order);
-        }
         let kind = migratetype as usize;
         let found = match u32::from(order.get()) {
             _ if self.fh.cma_matters(self.cpu, flags) => None,
@@ -113,8 +110,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_slow(self, request: &Request) -> Result<Pfn, AllocError> {
-        if self.is_futile_request(request) {
-            return self.fail_again(request.order);
+        if self.fails_again(request) {
+            return Err(AllocError::NoMemory { order: request.order });
         }
         let result = self.alloc_checked(request);
         match result {
@@ -130,13 +127,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             fh.handed_out(pfn, request.order);
         }
         result
-    }
-
-    /// Nothing has come since such a request came to nothing. Leaves the CPU.
-    #[cold]
-    fn fail_again(self, order: Order) -> Result<Pfn, AllocError> {
-        self.cpu.counters.failed.add(1);
-        Err(AllocError::NoMemory { order })
     }
 
     pub(crate) fn alloc_checked(&self, request: &Request) -> Result<Pfn, AllocError> {

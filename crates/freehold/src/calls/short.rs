@@ -37,7 +37,7 @@ use crate::block::layout::Index;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::cpu::by::By;
-use crate::cpu::lease::{Leases, Purpose};
+use crate::cpu::lease::{Leases, Purpose, SLOTS};
 use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU32, Count, Plain};
 use crate::zone::mode;
@@ -81,6 +81,28 @@ impl CpuState<'_> {
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
     }
 
+    /// A run of order 1 to 5 from the word that a run was freed into since the last time.
+    #[inline(always)]
+    pub(crate) fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+        let slot = self.leases.freed();
+        if slot == SLOTS { None } else { self.run_freed_into(slot, migratetype, order) }
+    }
+
+    #[inline(never)]
+    fn run_freed_into(&self, slot: usize, migratetype: usize, order: u32) -> Option<Pfn> {
+        self.leases.set_freed(SLOTS);
+        let lease = self.leases.slot(slot);
+        let mask = lease.mask();
+        let starts = bits::runs(mask & !lease.word(), order);
+        if starts == 0 || !lease.serves(Purpose::Runs, migratetype) {
+            return None;
+        }
+        let start = bits::best_start(starts, order, lease.breakable())?;
+        lease.set_mask(mask & !bits::mask(start, 1 << order));
+        self.counters.allocs[migratetype % 4][order as usize].add(1);
+        Some(Pfn::new(lease.key() * 64 + u64::from(start)))
+    }
+
     /// Either, by the order.
     #[inline(always)]
     pub(crate) fn chunk_in_hand(&self, order: Order, migratetype: usize) -> Option<Pfn> {
@@ -107,7 +129,7 @@ impl CpuState<'_> {
         {
             return InHand::No;
         }
-        lease.add(frames);
+        lease.add_to(mask, frames);
         self.counters.local_frees.add(1);
         InHand::Yes
     }

@@ -27,7 +27,7 @@ impl<P: Platform> Inside<'_, '_, P> {
             }
         }
         self.fh.fold_counts(self.cpu, true);
-        self.cpu.holds_nothing(self.fh);
+        self.fh.holds_nothing(self.cpu);
     }
 
     /// Whole blocks in hand are anybody's.
