@@ -58,7 +58,8 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
                 6 => self.fh.words_freed_lately::<1>(state, kind),
                 7 => self.fh.words_freed_lately::<2>(state, kind),
                 8 => self.fh.words_freed_lately::<4>(state, kind),
-                _ => state.run_freed_in_hand(kind, order),
+                1 | 2 => state.run_freed_in_hand(kind, order),
+                _ => None,
             },
             _ => self.fh.block_in_hand(state, kind),
         };
@@ -118,7 +119,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let in_hand =
             if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
         if in_hand == InHand::Yes {
-            if order != Order::ZERO {
+            if let 1 | 2 = order.get() {
                 state.leases.set_freed(Leases::slot_of(pfn.get() / 64));
             }
             self.door.get_out(self.fh, state);

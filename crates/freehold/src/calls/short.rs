@@ -81,7 +81,8 @@ impl CpuState<'_> {
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
     }
 
-    /// A run of order 1 to 5 from the word that a run was freed into since the last time.
+    /// A run of order 1 or 2 from the word that one was freed into since the last time. Of larger
+    /// ones a word has few, and that one mostly no other: looking there costs more than it finds.
     #[inline(always)]
     pub(crate) fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let slot = self.leases.freed();
@@ -98,6 +99,7 @@ impl CpuState<'_> {
             return None;
         }
         let start = bits::best_start(starts, order, lease.breakable())?;
+        self.leases.set_current(Purpose::Runs, migratetype, slot);
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
