@@ -148,8 +148,8 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         ""
     };
     let legend = format!(
-        "Waits are shares of all CPUs' time: for the zone lock, for CPUs' and groups' own locks, and for lines on their \
-         way to others. Bound: what most of all CPUs' time goes into, or the lock that is full; frames/s of rows bound by \
+        "Waits are shares of all CPUs' time: for the zone lock, for CPUs' own locks, and for lines on their way to \
+         others. Bound: what most of all CPUs' time goes into, or the lock that is full; frames/s of rows bound by \
          think are the think time's. p99.9 is of single calls{bystanders}. Simulated by the constants of: {}",
         model.machine
     );
@@ -172,7 +172,6 @@ fn group_table(rows: &[Row], style: Style) -> String {
         ("bound", Room::GivesWay(0)),
         ("zone holds", Room::GivesWay(3)),
         ("PCP holds", Room::GivesWay(6)),
-        ("group holds", Room::GivesWay(6)),
         ("longest", Room::GivesWay(5)),
         ("p99.9", Room::GivesWay(2)),
         ("fell back", Room::GivesWay(4)),
@@ -188,12 +187,11 @@ fn group_table(rows: &[Row], style: Style) -> String {
         let numbers = [
             format!("{}{}", rate(row.frames_per_second), if row.is_off() { " *" } else { "" }),
             percent(row.zone_lock_wait_share),
-            percent(row.pcp_lock_wait_share + row.group_lock_wait_share),
+            percent(row.pcp_lock_wait_share),
             percent(row.line_wait_share),
             row.bound.text().to_owned(),
             thousands(row.zone_lock_acquisitions),
             thousands(row.pcp_lock_acquisitions),
-            thousands(row.group_lock_acquisitions),
             time(row.longest_hold_ns),
             time(p999),
             thousands(row.fallbacks),

@@ -16,7 +16,6 @@ fn bench() -> Command {
 
 const ZONE: [&str; 4] = [
     "zone_lock_acquisitions_per_1000_frames",
-    "group_lock_acquisitions_per_1000_frames",
     "zone_lock_work_per_1000_frames",
     "shared_writes_per_1000_frames",
 ];

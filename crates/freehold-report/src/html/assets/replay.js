@@ -58,7 +58,7 @@ function perThousand(total, engine) {
   return events ? (total * 1000) / events : 0;
 }
 
-/** A change against the baseline, with its direction in words for who sees no colours. */
+/** A change against the baseline, with its direction in words for readers who see no colours. */
 function changeBadge(base, value, better) {
   const text = change(base, value);
   if (text === null) return el("span", { class: "change" });
@@ -107,7 +107,7 @@ function replayVerdict(document) {
   if (whole.length < 2 || first.whole === false) return null;
   const winner = (of, better) => whole.reduce((best, engine) => (better === "less" ? of(engine) < of(best) : of(engine) > of(best)) ? engine : best);
   const parts = [
-    ["takes locks that CPUs share (the zone's, groups') least often", (e) => e.zone_lock_acquisitions + (e.group_lock_acquisitions ?? 0), "less"],
+    ["takes locks that CPUs share least often", (e) => e.zone_lock_acquisitions, "less"],
     ["does the least work under the zone's lock", (e) => e.zone_lock_work, "less"],
     ["leaves the most pageblocks wholly free", (e) => e.free_blocks_end, "more"],
   ].filter(([, of]) => whole.every((engine) => typeof of(engine) === "number") && whole.some((engine) => of(engine) !== of(first))).map(([what, of, better]) => {
