@@ -14,7 +14,7 @@ fn bench() -> Command {
     command
 }
 
-const ZONE: [&str; 4] = [
+const ZONE: [&str; 3] = [
     "zone_lock_acquisitions_per_1000_frames",
     "zone_lock_work_per_1000_frames",
     "shared_writes_per_1000_frames",
