@@ -10,6 +10,7 @@
 
 use crate::block::FRAMES;
 use crate::block::layout::Index;
+use crate::block::words::CLASS_WHOLE;
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::zone::bitmap::Search;
@@ -88,6 +89,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 zone.bitmap.insert_range(first, first + len);
             }
             zone.unclaim_wholes(len);
+            self.watch.came(CLASS_WHOLE);
             // Somebody was faster, or is setting up a section of it.
             at = first + len;
         }

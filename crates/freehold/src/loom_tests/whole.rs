@@ -165,3 +165,39 @@ fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {
         settled(fh, got.iter().sum());
     });
 }
+
+/// A CPU whose request came to nothing before asks again, and has been told of a free: it finds the
+/// frame, however far the other CPU has got with it.
+#[test]
+fn who_failed_before_finds_what_was_freed() {
+    for order in [0, 6] {
+        model_within(2, move || {
+            let fh = small(false);
+            let blocks = [0, 0].map(|c| take(fh, c, 9));
+            fh.on(cpu(0)).free(blocks[0], Order::ZERO).unwrap();
+            take(fh, 0, 0);
+            for _ in 0..2 {
+                fh.on(cpu(0)).alloc(request(order)).unwrap_err();
+            }
+            let freed = loom::sync::Arc::new(loom::sync::atomic::AtomicBool::new(false));
+            let told = freed.clone();
+            let chunk = Order::new(order).unwrap();
+            let got = together::<bool>(roles![
+                move || {
+                    fh.on(cpu(1)).free(blocks[0], chunk).unwrap();
+                    freed.store(true, loom::sync::atomic::Ordering::Release);
+                    false
+                },
+                move || {
+                    let told = told.load(loom::sync::atomic::Ordering::Acquire);
+                    let got = fh.on(cpu(0)).alloc(request(order)).is_ok();
+                    assert!(got || !told, "what was freed is not found");
+                    got
+                }
+            ]);
+            let got = got.into_iter().any(|got| got);
+            assert!(got || fh.on(cpu(0)).alloc(request(order)).is_ok(), "nor afterwards");
+            settled(fh, 1024);
+        });
+    }
+}

@@ -30,7 +30,9 @@ use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
+use crate::cpu::lease::Purpose;
 use crate::primitive::Ordering;
+use crate::transfer::watch::ANY;
 use crate::zone::Zone;
 use crate::zone::board::row_of;
 use crate::{Freehold, Migratetype, Pfn, Platform};
@@ -45,9 +47,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// The same without a word to the board. What the word is now.
     pub(crate) fn put_in_word(&self, by: By<'_>, index: Index, w: usize, bits: u64) -> u64 {
-        let (now, strays) = self.map.line(index).put_back(w, bits);
         let tag = self.map.head(index).tag.get();
-        self.count_free(by, tag, index, u64::from((bits & !strays).count_ones()));
+        // Before they can be seen: see `watch`.
+        self.count_free(by, tag, index, u64::from(bits.count_ones()));
+        let (now, strays) = self.map.line(index).put_back(w, bits);
+        if strays != 0 {
+            self.count_free(by, tag, index, u64::from(strays.count_ones()).wrapping_neg());
+        }
         self.report_late(index, w, strays);
         now
     }
@@ -57,6 +63,42 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64, bits: u64) {
         if now != 0 && self.map.head(index).completes(now, bits) {
             self.raise_for(by, index, now);
+        }
+        self.watch.came(ANY);
+    }
+
+    /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only where
+    /// they complete a run that the board does not know of.
+    #[inline(always)]
+    pub(crate) fn raise_by_words(
+        &self,
+        by: By<'_>,
+        index: Index,
+        tag: Tag,
+        mut first: usize,
+        mut len: usize,
+    ) {
+        let (line, known) = (self.map.line(index), self.map.head(index).class());
+        // It has no larger class, and stays split: see `is_in_use`.
+        if known == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC {
+            if let Some(cpu) = by.0 {
+                let cursors = self.cursors_of(cpu, tag.zone());
+                if cursors.get(Purpose::Runs, tag.migratetype()) == index.get() {
+                    self.watch.came(ANY);
+                    return;
+                }
+            }
+        }
+        // SeqCst, both: of two that put the two halves of a run one sees it.
+        let full =
+            |first: usize, len: usize| (first..first + len).all(|w| line.word_after_class(w) == !0);
+        while len < WORDS && full(first ^ len, len) {
+            first &= !len;
+            len *= 2;
+        }
+        self.watch.came(ANY);
+        if len == WORDS || known < 7 + len.ilog2() as u8 {
+            self.raise(by, index);
         }
     }
 
@@ -71,6 +113,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
         let mut known = head.class();
         while known != CLASS_BUSY && known < class {
+            self.watch.came(class);
             if head.change_class(known, class) {
                 return self.list(by, index, class, 1);
             }
@@ -79,6 +122,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Brings a block's class up to what its words have; one that is wholly free becomes whole.
+    #[inline(never)]
     pub(crate) fn raise(&self, by: By<'_>, index: Index) {
         let head = self.map.head(index);
         loop {
@@ -91,6 +135,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let tag = head.tag.get();
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
                 if tag.is_open() && !self.is_in_use(by, tag, index) {
+                    self.watch.came(CLASS_WHOLE);
                     if head.change_class(known, CLASS_BUSY) && self.retire(by, index) {
                         return;
                     }
@@ -101,6 +146,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if class <= known {
                 return;
             }
+            self.watch.came(class);
             if head.change_class(known, class) {
                 return self.list(by, index, class, 1);
             }
@@ -135,6 +181,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let zone = &self.zones[tag.zone() % self.zones.len()];
         let row = row_of(tag.migratetype(), class);
         let listed = zone.board.set(self.map.rows(index), row, head.number);
+        self.watch.came(class);
         self.wrote(by, zone, writes + listed);
     }
 
@@ -226,6 +273,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let head = self.map.head(index);
         let zone = &self.zones[head.tag.get().zone()];
         let writes = zone.insert_whole(head.number);
+        self.watch.came(CLASS_WHOLE);
         self.wrote(by, zone, writes);
         zone.update_mode();
     }
@@ -334,6 +382,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             zone.split_free[migratetype].fetch_add(frames, Ordering::Relaxed);
             self.note_type(index, from, migratetype);
             self.publish(by, index);
+            self.watch.came(ANY);
             self.wrote(by, zone, 3);
         }
         changed

@@ -54,6 +54,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
             return None;
         }
+        fh.holds(self.cpu);
         if !head.change_lease(w, lease, me) {
             return None;
         }

@@ -31,4 +31,5 @@ pub(crate) mod lease;
 pub(crate) mod populate;
 pub(crate) mod recall;
 pub(crate) mod refill;
+pub(crate) mod watch;
 pub(crate) mod whole;

@@ -38,14 +38,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         acquire_fence();
         self.recall_where(but, |cpu| {
             // Who is inside may have taken frames that are in no slot yet.
-            let moving = cpu.door.is_occupied();
-            let keeps = cpu.kept.iter().any(|kept| kept.get() != NONE);
-            moving
-                || keeps
-                || cpu.leases.held() != 0 && self.has_in_hand(cpu, order)
-                || order.is_none_or(|order| order >= Order::PAGEBLOCK)
-                    && self.uses_a_free_block(cpu)
+            cpu.door.is_occupied() || self.has_for(cpu, order)
         })
+    }
+
+    /// Whether a CPU has something that a request of that order would ask it for, by a glance.
+    pub(crate) fn has_for(&self, cpu: &CpuState<'m>, order: Option<Order>) -> bool {
+        cpu.kept.iter().any(|kept| kept.get() != NONE)
+            || cpu.leases.held() != 0 && self.has_in_hand(cpu, order)
+            || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block(cpu)
     }
 
     /// Whether a CPU takes its next words from a block that may be wholly free, and stays split until

@@ -137,6 +137,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if before == block {
             return;
         }
+        self.fh.holds(self.cpu);
         cursors.set(purpose, migratetype, block);
         if let Some(before) = self.fh.map.index(before) {
             self.leave_block(before);

@@ -141,6 +141,15 @@ impl<'m> Board<'m> {
         (class..=CLASSES).find(|&class| self.summary(row_of(migratetype, class)).has_any())
     }
 
+    /// Whether no row may have a block of that class or above, by a glance: none of the ordinary
+    /// types, nor HIGHATOMIC ones of any class, nor CMA ones if `cma`.
+    pub(crate) fn is_empty_from(&self, class: u8, cma: bool) -> bool {
+        let reserved = |own| self.summary(row_of(own, 1)).has_any();
+        (0..HIGH_ATOMIC).all(|migratetype| self.smallest(migratetype, class).is_none())
+            && !reserved(HIGH_ATOMIC)
+            && !(cma && reserved(CMA))
+    }
+
     /// Whether a block of that number is in a row, and the summaries show it.
     pub(crate) fn shows(&self, rows: &Rows, row: usize, number: u32) -> bool {
         let section = (u64::from(number) >> SECTION_BLOCKS_LOG) - self.first_section;
