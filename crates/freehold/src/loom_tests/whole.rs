@@ -118,6 +118,40 @@ fn a_block_becomes_whole_while_a_word_of_it_is_taken() {
     });
 }
 
+/// The last word of a block comes back outside every door. Its seven other words are free all the
+/// while, and are handed out to whoever asks, whether or not the block is becoming whole.
+#[test]
+fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let block = take(fh, 0, 9).get();
+        (1..8).for_each(|w| {
+            fh.on(cpu(0)).free(Pfn::new(block + w * 64), Order::new(6).unwrap()).unwrap()
+        });
+        let got = together::<bool>(roles![
+            move || fh.free_word(None, block / 64, !0, 1).is_ok(),
+            move || fh.on(cpu(1)).alloc(request(6)).is_ok()
+        ]);
+        assert_eq!(got, [true, true], "a request failed beside seven free words");
+        settled_of(fh, 512, 64);
+    });
+}
+
+/// A request that may not wait splits the only block for one frame, past a CPU's state; another one
+/// asks for a frame meanwhile.
+#[test]
+fn a_block_that_is_split_outside_every_door_hides_nothing() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let got = together::<bool>(roles![
+            move || fh.alloc_unseen(cpu(0), &request(0)).is_ok(),
+            move || fh.on(cpu(1)).alloc(request(0)).is_ok()
+        ]);
+        assert!(got[1], "a request failed beside 511 free frames");
+        settled_of(fh, 512, 1 + u64::from(got[0]));
+    });
+}
+
 /// Two want whole blocks, of which there is one.
 #[test]
 fn a_whole_block_goes_to_one_of_two() {

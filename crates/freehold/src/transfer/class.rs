@@ -21,9 +21,9 @@
 //! became whole may raise the class of the whole block. That is a look in vain, which the tag ends;
 //! whoever makes a split block of one says its class on the board again.
 //!
-//! While a block is BUSY nobody sees its frames. Nobody waits for that either: where they are the last
-//! ones, and the free that makes the block whole was in no CPU's state at which a request would ask, the
-//! request fails as if they were still in use.
+//! While a block is BUSY nobody sees its frames. A request that is about to fail beside them knows it:
+//! by the door of the CPU whose state the free is in, or by the mark of one that is in none
+//! ([`moving`](crate::transfer::moving)). It looks again then.
 
 use crate::block::layout::Index;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
@@ -81,6 +81,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Brings a block's class up to what its words have; one that is wholly free becomes whole.
     pub(crate) fn raise(&self, by: By<'_>, index: Index) {
         let head = self.map.head(index);
+        let mut moving = None;
         loop {
             let known = head.class();
             if known == CLASS_BUSY {
@@ -91,6 +92,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let tag = head.tag.get();
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
                 if tag.is_open() && !self.is_in_use(by, tag, index) {
+                    // Until its frames are in the bitmap, or on the board again.
+                    let zone = &self.zones[tag.zone()];
+                    moving = moving.or_else(|| zone.moving(by, index.get() as usize));
                     if head.change_class(known, CLASS_BUSY) && self.retire(by, index) {
                         return;
                     }

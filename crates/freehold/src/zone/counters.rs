@@ -17,13 +17,15 @@ impl ZoneCounters {
     }
 }
 
-/// Counts of frees by whoever was in no CPU's state, on several lines, so that not all such frees
+/// What whoever is in no CPU's state counts and marks, on several lines, so that not all such calls
 /// write one.
 #[repr(C, align(128))]
 pub(crate) struct Outside {
     /// Frames that came into words, or went out of them where the number wraps, by migratetype.
     pub(crate) free: [AtomicU64; 8],
     pub(crate) frees: AtomicU64,
+    /// Calls that have frames on the way; see [`moving`](crate::transfer::moving).
+    pub(crate) moving: AtomicU64,
 }
 
 /// Lines of them that a zone has.
@@ -31,6 +33,7 @@ pub(crate) const OUTSIDE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
 
 impl Outside {
     pub(crate) fn new() -> Self {
-        Self { free: core::array::from_fn(|_| AtomicU64::new(0)), frees: AtomicU64::new(0) }
+        let zero = || AtomicU64::new(0);
+        Self { free: core::array::from_fn(|_| zero()), frees: zero(), moving: zero() }
     }
 }
