@@ -122,7 +122,7 @@ fn a_block_becomes_whole_while_a_word_of_it_is_taken() {
 /// while, and are handed out to whoever asks, whether or not the block is becoming whole.
 #[test]
 fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
-    model_within(2, || {
+    model_within(1, || {
         let fh = machine(false, 512);
         let block = take(fh, 0, 9).get();
         (1..8).for_each(|w| {
@@ -141,7 +141,7 @@ fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
 /// asks for a frame meanwhile.
 #[test]
 fn a_block_that_is_split_outside_every_door_hides_nothing() {
-    model_within(2, || {
+    model_within(1, || {
         let fh = machine(false, 512);
         let got = together::<bool>(roles![
             move || fh.alloc_unseen(cpu(0), &request(0)).is_ok(),

@@ -30,9 +30,9 @@ use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
-use crate::primitive::Ordering;
+use crate::primitive::{Ordering, Plain};
 use crate::zone::Zone;
-use crate::zone::board::row_of;
+use crate::zone::board::{loose_row, row_of};
 use crate::{Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -55,8 +55,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A word is `now`, after `bits` of it became takeable: raises the block's class if it says less.
     #[inline(always)]
     pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64, bits: u64) {
-        if now != 0 && self.map.head(index).completes(now, bits) {
+        let head = self.map.head(index);
+        if now != 0 && head.completes(now, bits) {
             self.raise_for(by, index, now);
+        }
+        if !head.loose.get() && bits::loose(now) != 0 {
+            self.list_loose(by, index);
         }
     }
 
@@ -142,11 +146,48 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.wrote(by, zone, writes + listed);
     }
 
-    /// Says the class that a block has on the board, after its tag has changed.
+    /// Says on the board that a block has loose frames.
+    #[cold]
+    #[inline(never)]
+    fn list_loose(&self, by: By<'_>, index: Index) {
+        let head = self.map.head(index);
+        head.loose.set(true);
+        let tag = head.tag.get();
+        if tag.migratetype() < HIGH_ATOMIC {
+            let zone = &self.zones[tag.zone() % self.zones.len()];
+            let row = loose_row(tag.migratetype());
+            let writes = zone.board.set(self.map.rows(index), row, head.number);
+            self.wrote(by, zone, writes);
+        }
+    }
+
+    /// Clears the bit of a block that has no loose frames, or is not of that type.
+    pub(crate) fn unlist_loose(
+        &self,
+        by: By<'_>,
+        index: Index,
+        zone: &Zone<'m>,
+        migratetype: usize,
+    ) {
+        let head = self.map.head(index);
+        let is_right = |tag: Tag| tag.is_open() && tag.migratetype() == migratetype;
+        if is_right(head.tag.get()) {
+            head.loose.set(false);
+        }
+        let belongs = || head.loose.get() && is_right(head.tag.get());
+        let (rows, row) = (self.map.rows(index), loose_row(migratetype));
+        let writes = zone.board.clear(rows, row, head.number, belongs);
+        self.wrote(by, zone, writes);
+    }
+
+    /// Says what a block has on the board, after its tag has changed.
     pub(crate) fn publish(&self, by: By<'_>, index: Index) {
         let class = self.map.head(index).class();
         if class != CLASS_NONE && class != CLASS_BUSY {
             self.list(by, index, class, 0);
+        }
+        if self.map.head(index).loose.get() {
+            self.list_loose(by, index);
         }
     }
 

@@ -171,7 +171,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (size, slot, run) = slots.filter_map(run).min()?;
         let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
         let smaller = || zone.board.smallest(migratetype, order as u8 + 1);
-        if ask && !zone.is_roomy() && smaller().is_some_and(|class| u32::from(class) <= size) {
+        let loose = || order == 0 && size >= bits::KEPT_ORDER && zone.board.has_loose(migratetype);
+        let has_better = || smaller().is_some_and(|class| u32::from(class) <= size) || loose();
+        if ask && !zone.is_roomy() && has_better() {
             // Nor is it of use in hand, where it keeps its block from becoming whole.
             self.end_lease(slot);
             return None;
@@ -265,6 +267,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             if !lanes.has_full(word) || head.is_leased(w) {
                 continue;
+            }
+            // Nothing fits better than loose frames, whatever runs lie beside them.
+            if want.order == 0 && bits::loose(word) != 0 {
+                best = Some((0, w));
+                break;
             }
             // Only whether it is smaller than the best so far matters.
             let largest = match best {
