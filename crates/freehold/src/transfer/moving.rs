@@ -104,3 +104,81 @@ impl<P: Platform> Freehold<'_, P> {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use core::sync::atomic::{AtomicU32, Ordering};
+    use std::boxed::Box;
+    use std::sync::Mutex;
+    use std::vec::Vec;
+
+    use super::LOOKS;
+    use crate::cpu::by::OUTSIDE;
+    use crate::testing::machine_on;
+    use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Platform, Request};
+
+    /// Does something in the turn of a wait that has that number.
+    #[derive(Default)]
+    struct Turns {
+        turns: AtomicU32,
+        then: Mutex<Option<(u32, Box<dyn FnOnce() + Send>)>>,
+    }
+
+    impl Platform for Turns {
+        fn relax(&self) {
+            let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
+            let then = self.then.lock().unwrap().take_if(|(at, _)| *at == turn);
+            if let Some((_, then)) = then {
+                then();
+            }
+        }
+    }
+
+    /// What a request on CPU 0 comes to while somebody outside every CPU's state has all memory, three
+    /// blocks, on the way, until turn `at`; and how many turns it waited.
+    fn beside_a_mover(request: Request, at: u32) -> (Result<Pfn, AllocError>, u32) {
+        let fh = &*Box::leak(Box::new(machine_on(Turns::default(), 1, 1536)));
+        let zone = &fh.zones[0];
+        let movable = Migratetype::Movable as usize;
+        let take = || fh.take_whole(OUTSIDE, zone, movable, AllocFlags::empty(), false).unwrap();
+        let mark = zone.moving(OUTSIDE, 0);
+        let blocks: Vec<_> = [take(), take(), take()].into();
+        let arrive = move || {
+            blocks.into_iter().for_each(|index| fh.insert_whole(OUTSIDE, index));
+            drop(mark);
+        };
+        *fh.platform.then.lock().unwrap() = Some((at, Box::new(arrive)));
+        let result = fh.on(CpuId::new(0)).alloc(request);
+        (result, fh.platform.turns.load(Ordering::Relaxed))
+    }
+
+    /// One of each way in which a request may fail.
+    fn requests() -> [Request; 5] {
+        let request = |order| Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+        [request(0), request(6), request(9), request(10), request(0).below(Pfn::new(1 << 20))]
+    }
+
+    #[test]
+    fn a_request_does_not_fail_beside_frames_on_the_way() {
+        for request in requests() {
+            let (result, turns) = beside_a_mover(request, 3);
+            assert!(result.is_ok(), "{request:?}: {result:?}");
+            assert_eq!(turns, 3);
+        }
+    }
+
+    /// Whoever is stopped on the way holds nobody up for longer than that; and who may not wait does
+    /// not wait.
+    #[test]
+    fn nobody_waits_for_frames_on_the_way_for_ever() {
+        for request in requests() {
+            let (result, turns) = beside_a_mover(request, u32::MAX);
+            assert_eq!(result, Err(AllocError::NoMemory { order: request.order }));
+            assert!((1..=2 * LOOKS).contains(&turns), "{turns} turns");
+            let (result, turns) = beside_a_mover(request.flags(AllocFlags::NO_LOCK), 1);
+            assert_eq!((result, turns), (Err(AllocError::WouldBlock), 0));
+        }
+    }
+}
