@@ -121,7 +121,7 @@ fn who_may_not_wait_asks_nobody_for_what_they_have_in_hand() {
         let host = Barriers::default();
         let fh = two_blocks(&host);
         let (user, other) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
-        let unit = request.order.min(order(9));
+        let unit = request.order().min(order(9));
         let held: Vec<Pfn> =
             std::iter::from_fn(|| other.alloc(Request::new(unit, Migratetype::Movable)).ok())
                 .collect();
@@ -133,7 +133,7 @@ fn who_may_not_wait_asks_nobody_for_what_they_have_in_hand() {
         assert_eq!(host.count(), before, "another CPU was interrupted: {request:?}");
         let pfn = user.alloc(request).unwrap();
         assert_ne!(host.count(), before, "it was in no hand: {request:?}");
-        user.free(pfn, request.order).unwrap();
+        user.free(pfn, request.order()).unwrap();
         held[2..].iter().for_each(|&pfn| other.free(pfn, unit).unwrap());
         drop((user, other));
         assert_all_free(&fh);
