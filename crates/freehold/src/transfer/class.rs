@@ -32,7 +32,7 @@ use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::primitive::{Ordering, Plain};
 use crate::zone::Zone;
-use crate::zone::board::{loose_row, row_of};
+use crate::zone::board::{LOOSE, row_of};
 use crate::{Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -153,30 +153,25 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let head = self.map.head(index);
         head.loose.set(true);
         let tag = head.tag.get();
-        if tag.migratetype() < HIGH_ATOMIC {
+        if tag.migratetype() == Migratetype::Movable as usize {
             let zone = &self.zones[tag.zone() % self.zones.len()];
-            let row = loose_row(tag.migratetype());
-            let writes = zone.board.set(self.map.rows(index), row, head.number);
+            let writes = zone.board.set(self.map.rows(index), LOOSE, head.number);
             self.wrote(by, zone, writes);
         }
     }
 
-    /// Clears the bit of a block that has no loose frames, or is not of that type.
-    pub(crate) fn unlist_loose(
-        &self,
-        by: By<'_>,
-        index: Index,
-        zone: &Zone<'m>,
-        migratetype: usize,
-    ) {
+    /// Clears the bit of a block that has no loose frames, or is no movable one.
+    pub(crate) fn unlist_loose(&self, by: By<'_>, index: Index, zone: &Zone<'m>) {
         let head = self.map.head(index);
-        let is_right = |tag: Tag| tag.is_open() && tag.migratetype() == migratetype;
-        if is_right(head.tag.get()) {
+        let is_right = || {
+            let tag = head.tag.get();
+            tag.is_open() && tag.migratetype() == Migratetype::Movable as usize
+        };
+        if is_right() {
             head.loose.set(false);
         }
-        let belongs = || head.loose.get() && is_right(head.tag.get());
-        let (rows, row) = (self.map.rows(index), loose_row(migratetype));
-        let writes = zone.board.clear(rows, row, head.number, belongs);
+        let belongs = || head.loose.get() && is_right();
+        let writes = zone.board.clear(self.map.rows(index), LOOSE, head.number, belongs);
         self.wrote(by, zone, writes);
     }
 

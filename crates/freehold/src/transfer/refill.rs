@@ -19,7 +19,7 @@ use crate::cpu::lease::Purpose;
 use crate::primitive::{Count, Ordering, Plain, SharedCount};
 use crate::types::section::SECTION_BLOCKS_LOG;
 use crate::zone::Zone;
-use crate::zone::board::{CLASSES, loose_row, row_of};
+use crate::zone::board::{CLASSES, LOOSE, row_of};
 use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform};
 
 /// Single frames and runs of order 1 may come from a block in use whose largest run is of order 2:
@@ -63,6 +63,12 @@ impl Want {
     #[inline(always)]
     pub(crate) fn purpose(self) -> Purpose {
         if self.order == 0 { Purpose::Frames } else { Purpose::Runs }
+    }
+
+    /// Whether it takes loose frames before it breaks up a run of eight.
+    #[inline(always)]
+    pub(crate) fn is_for_loose(self) -> bool {
+        self.order == 0 && self.migratetype == Migratetype::Movable as usize
     }
 
     /// The smallest class that will do.
@@ -187,7 +193,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut shared = None;
         let mut passed_over = 0;
         for class in want.class()..=classes {
-            if class == SMALL_CLASS + 1 && want.order == 0 && want.migratetype < HIGH_ATOMIC {
+            if class == SMALL_CLASS + 1 && want.is_for_loose() {
                 // Rather than that a run of eight is broken up.
                 if let Some(index) = self.pick_loose(by, zone, want.migratetype) {
                     return Some(index);
@@ -246,10 +252,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         right
     }
 
-    /// A block of that type with loose frames beside a large run: in the lowest section that has one
+    /// A movable block with loose frames beside a large run: in the lowest section that has one
     /// that of the smallest class, so that the others may become whole.
     fn pick_loose(&self, by: By<'_>, zone: &'m Zone<'m>, migratetype: usize) -> Option<Index> {
-        self.each_section_in_row(by, zone, loose_row(migratetype), |first, word| {
+        self.each_section_in_row(by, zone, LOOSE, |first, word| {
             let rows = self.map.rows(self.map.locate_block(first)?);
             let mut left = word;
             let classes = SMALL_CLASS + 1..=CLASSES;
@@ -265,7 +271,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     && tag.migratetype() == migratetype
                     && self.open_words(index).into_iter().any(|word| bits::loose(word) != 0);
                 if !right {
-                    self.unlist_loose(by, index, zone, migratetype);
+                    self.unlist_loose(by, index, zone);
                 }
                 right
             });
@@ -274,7 +280,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // All that those have is loose, and their classes say so.
                 bits::each(left)
                     .filter_map(block)
-                    .for_each(|index| self.unlist_loose(by, index, zone, migratetype));
+                    .for_each(|index| self.unlist_loose(by, index, zone));
             }
             found
         })

@@ -1,8 +1,8 @@
 //! The scoreboard: which block of each type has a free run of which size, as far as is known.
 //!
 //! ```text
-//! rows      rows[type, class]: bit b = block b of the section has a run of that class, as far as is known    256 bytes / 128 MiB
-//!           rows[type, loose]: bit b = block b has frames that lie in no run of eight
+//! rows      rows[type, class]: bit b = block b of the section has a run of that class, as far as is known    240 bytes / 128 MiB
+//!           rows[loose]: bit b = block b is a movable one, and has frames that lie in no run of eight
 //! summary   for each row of the zone which sections have such a block, in two levels                          see [`summary`](super::summary)
 //! ```
 //!
@@ -34,7 +34,7 @@ use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 /// above these, and is in the row of the last one.
 pub(crate) const CLASSES: u8 = BLOCK_ORDER as u8;
 /// Rows of a section.
-pub(crate) const ROWS: usize = HIGH_ATOMIC * CLASSES as usize + 2 + HIGH_ATOMIC;
+pub(crate) const ROWS: usize = HIGH_ATOMIC * CLASSES as usize + 3;
 
 /// The row of blocks of that type and class, which is not 0.
 #[inline(always)]
@@ -46,12 +46,8 @@ pub(crate) fn row_of(migratetype: usize, class: u8) -> usize {
     }
 }
 
-/// The row of blocks of that type, an ordinary one, that have loose frames.
-#[inline(always)]
-pub(crate) const fn loose_row(migratetype: usize) -> usize {
-    debug_assert!(migratetype < HIGH_ATOMIC);
-    ROWS - HIGH_ATOMIC + migratetype
-}
+/// The row of movable blocks that have loose frames.
+pub(crate) const LOOSE: usize = ROWS - 1;
 
 /// The rows of one section.
 pub(crate) struct Rows([AtomicU64; ROWS]);
@@ -155,10 +151,10 @@ impl<'m> Board<'m> {
         (class..=CLASSES).find(|&class| self.summary(row_of(migratetype, class)).has_any())
     }
 
-    /// Whether some block of that type may have loose frames, by a glance.
+    /// Whether some block has a bit in a row, by a glance.
     #[inline]
-    pub(crate) fn has_loose(&self, migratetype: usize) -> bool {
-        self.summary(loose_row(migratetype)).has_any()
+    pub(crate) fn has_any(&self, row: usize) -> bool {
+        self.summary(row).has_any()
     }
 
     /// Whether a block of that number is in a row, and the summaries show it.
