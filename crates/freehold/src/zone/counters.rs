@@ -37,3 +37,36 @@ impl Outside {
         Self { free: core::array::from_fn(|_| zero()), frees: zero(), moving: zero() }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use super::OUTSIDE;
+    use crate::primitive::Plain;
+    use crate::testing::machine;
+    use crate::{CpuId, Migratetype, Order, Request};
+    use std::vec::Vec;
+
+    /// Frees outside every door write as many lines as there are, by their blocks; those by a door
+    /// that is free write their CPU's own.
+    #[test]
+    fn frees_of_different_blocks_write_different_lines() {
+        let fh = machine(1, 512 * 4 * OUTSIDE as u64);
+        let cpu = fh.on(CpuId::new(0));
+        let block = Request::new(Order::PAGEBLOCK, Migratetype::Movable);
+        let blocks: Vec<_> = (0..OUTSIDE).map(|_| cpu.alloc(block).unwrap()).collect();
+        let lines = || fh.zones[0].outside.each_ref().map(|line| line.frees.get());
+        for pfn in &blocks {
+            cpu.free(*pfn, Order::ZERO).unwrap();
+        }
+        assert_eq!(lines(), [0; OUTSIDE]);
+        assert_eq!(fh.totals().unattributed_frees, 0);
+        for pfn in &blocks {
+            fh.free_word(None, pfn.get() / 64, 1 << 1, 1).unwrap();
+        }
+        assert_eq!(lines(), [1; OUTSIDE]);
+        assert_eq!(fh.totals().unattributed_frees, OUTSIDE as u64);
+        fh.validate().unwrap();
+    }
+}
