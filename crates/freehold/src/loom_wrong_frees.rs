@@ -48,6 +48,26 @@ fn a_frame_freed_by_two_is_handed_out_once() {
     });
 }
 
+/// Two frees of one block at the same moment, into a hand and past it: one is refused, and it is free
+/// once.
+#[test]
+fn a_block_freed_by_two_is_free_once() {
+    for as_range in [false, true] {
+        model_within(2, move || {
+            let fh = small(false);
+            let block = take(fh, 0, 9);
+            let free = move |c: u16| {
+                let on = fh.on(cpu(c));
+                let range = FrameRange::new(block, 512).unwrap();
+                if as_range { on.free_range(range) } else { on.free(block, Order::PAGEBLOCK) }
+            };
+            let done = together::<bool>(roles![move || free(0).is_ok(), move || free(1).is_ok()]);
+            assert!(done[0] != done[1], "{done:?}");
+            settled(fh, 0);
+        });
+    }
+}
+
 /// A frame of a block that is free as a whole is freed while that is split: there is no moment at
 /// which that is accepted.
 #[test]
