@@ -393,7 +393,7 @@ fn memory_too_small_for_what_is_in_use_already_is_said() {
             // 16 MiB are 4,096 frames.
             assert!(failed >= injected - 4096 && failed < injected, "{failed} of {injected}");
         }
-        assert_eq!(said.matches("allocations put in before the trace").count(), 2, "{said}");
+        assert_eq!(said.matches("allocations made before the recording").count(), 2, "{said}");
     }
     let done = freehold()
         .args(["replay", "--warm", "-e", "freehold", "--json"])

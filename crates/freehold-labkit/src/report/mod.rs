@@ -1,7 +1,9 @@
 //! Presenting what a replay found out: tables for people, JSON for programs.
 
 pub mod against_kernel;
+pub mod answer;
 mod grid;
+mod metrics;
 pub mod number;
 pub mod paths;
 pub mod table;
