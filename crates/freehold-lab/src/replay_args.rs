@@ -140,8 +140,8 @@ pub(super) struct Common {
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     pub(super) engines: Vec<EngineSpec>,
 
-    /// CPUs of the machine; CPUs of the trace beyond are folded onto these. Default: as the trace
-    /// has them.
+    /// CPUs of the machine, 1 to 4096 (on threads 1 to 256); CPUs of the trace beyond are folded onto
+    /// these. Default: as the trace has them.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CPUS_MAX)))]
     pub(super) cpus: Option<u16>,
 

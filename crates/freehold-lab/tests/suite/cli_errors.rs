@@ -248,7 +248,7 @@ fn a_switch_needs_a_sign() {
 fn bad_amounts_of_memory() {
     for (amount, why) in [
         ("much", "no amount of memory"),
-        ("8", "does not say of what"),
+        ("8", "has no unit"),
         ("8X", "no unit"),
         ("1M", "too little"),
         ("99T", "too much"),

@@ -44,6 +44,8 @@ pub enum Columns<'a> {
 pub enum Color {
     Green,
     Red,
+    /// One of xterm's 256.
+    Of(u8),
 }
 
 /// A piece of text in a table.
@@ -76,6 +78,9 @@ impl Cell {
         let text = match (style.color, self.color) {
             (true, Some(Color::Green)) => format!("\x1b[32m{text}\x1b[0m"),
             (true, Some(Color::Red)) => format!("\x1b[31m{text}\x1b[0m"),
+            (true, Some(Color::Of(number))) if !text.is_empty() => {
+                format!("\x1b[1;38;5;{number}m{text}\x1b[0m")
+            }
             (true, None) if self.bold && !text.is_empty() => format!("\x1b[1m{text}\x1b[0m"),
             _ => text.to_owned(),
         };

@@ -6,6 +6,7 @@ mod grid;
 mod metrics;
 pub mod number;
 pub mod paths;
+pub mod series;
 pub mod table;
 pub mod threads;
 pub mod verdict;

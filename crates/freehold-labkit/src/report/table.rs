@@ -18,6 +18,7 @@ pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wra
 
 use super::metrics::{CMA, GROUPS, Metric, Value};
 use super::number::{duration, memory_of, percent, thousands};
+use super::series;
 use crate::replay::fill::Layout;
 use crate::replay::{Origin, Replay, TraceFacts};
 
@@ -53,7 +54,7 @@ enum Percent {
 
 /// The table of the rows in which engines differ, and the others in words.
 fn metrics_table<'a>(replay: &Replay, percent: Percent, style: Style<'a>) -> (Table, Vec<String>) {
-    let names = replay.engines.iter().map(|engine| right(&engine.engine).bold());
+    let names = engine_names(replay).into_iter().skip(1);
     let header: Vec<Cell> = [Cell::new(""), Cell::new("better")].into_iter().chain(names).collect();
     let groups = GROUPS.into_iter().chain(replay.engines[0].cma.map(|_| CMA));
     let (mut rows, mut equal) = (Vec::new(), Vec::new());
@@ -79,10 +80,17 @@ fn metrics_table<'a>(replay: &Replay, percent: Percent, style: Style<'a>) -> (Ta
     (grouped(header, 2, rows), equal)
 }
 
-/// The header: a column for each engine behind that of the rows' names.
+/// The header: a column for each engine, with its mark, behind that of the rows' names.
 pub(super) fn engine_names(replay: &Replay) -> Vec<Cell> {
-    let names = replay.engines.iter().map(|engine| right(&engine.engine).bold());
-    std::iter::once(Cell::new("")).chain(names).collect()
+    let names: Vec<&str> = replay.engines.iter().map(|engine| engine.engine.as_str()).collect();
+    let cells = names.iter().zip(series::places(&names)).map(|(name, place)| marked(name, place));
+    std::iter::once(Cell::new("")).chain(cells).collect()
+}
+
+/// An engine's name with its mark, in its colour.
+pub(super) fn marked(name: &str, place: usize) -> Cell {
+    let look = &series::LOOKS[place];
+    right(format!("{} {name}", look.glyph)).bold().fg(Color::Of(look.ansi))
 }
 
 /// A table of these rows as text. Cells go on in further lines where there is little room.
