@@ -3,7 +3,7 @@
 use assert_cmd::Command;
 use predicates::function::function;
 use predicates::prelude::PredicateBooleanExt;
-use predicates::str::contains;
+use predicates::str::{contains, ends_with};
 use serde_json::Value;
 
 fn soak(args: &[&str]) -> Command {

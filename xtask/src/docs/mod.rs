@@ -7,6 +7,7 @@
 //!  {..., "part": true}                       the block has some of the lines, in their order
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
 //!  {..., "rows": [...], "first": 12}         the same of the first so many items
+//!  {..., "rows": [...], "best": ["", "less"]}   the best number of a column is bold
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
 //!  {"file", "says", "command", "callgrind"}  the instructions in the holes are those counted, within 2 % (see `callgrind`)
@@ -80,6 +81,9 @@ struct Entry {
     rows: Vec<String>,
     /// Of how many items there are rows; of all, where it does not say.
     first: Option<usize>,
+    /// Of each column of the rows whether `less` or `more` is better; the best is bold.
+    #[serde(default)]
+    best: Vec<String>,
     #[serde(default)]
     numbers: bool,
     /// What counts the figures that the document says.
@@ -251,7 +255,9 @@ fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
     }
     let document = json(output)?;
     let block = block::table(text, &entry.after)?;
-    Ok(block::replaced(text, block, &render::rows(&document, &entry.rows, entry.first)?))
+    let rows = render::rows(&document, &entry.rows, entry.first)?;
+    let rows = if entry.best.is_empty() { rows } else { render::bold(&rows, &entry.best) };
+    Ok(block::replaced(text, block, &rows))
 }
 
 fn json(output: &str) -> Result<serde_json::Value, String> {
