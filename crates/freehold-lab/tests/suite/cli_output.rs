@@ -57,10 +57,8 @@ fn json_has_every_promised_name() {
             "zone_lock_work_mean",
             "zone_lock_work_p99",
             "zone_lock_work_max",
-            "group_lock_acquisitions",
             "shared_writes",
             "zone_locks_per_1000",
-            "group_locks_per_1000",
             "shared_writes_per_1000",
             "merges_zone",
             "merges_pcp",
@@ -88,20 +86,12 @@ fn json_has_every_promised_name() {
             if engine["engine"] == "freehold" { runs == lists } else { runs < lists },
             "{runs} {lists}"
         );
-        // No design has groups of CPUs that share a lock.
-        let groups = engine["group_lock_acquisitions"].as_u64().expect("a count");
-        assert_eq!(groups, 0, "of {}", engine["engine"]);
-        assert_eq!(
-            engine["timeline"]["group_lock_acquisitions"].as_array().and_then(|all| all.last()),
-            Some(&groups.into())
-        );
         assert_eq!(engine["allocs"], document["trace"]["allocs"]);
         // What is counted for each 1,000 events is what is counted.
         let of = |name: &str| engine[name].as_f64().expect("a figure");
         let events = of("allocs") + of("frees");
         for (total, rate) in [
             ("zone_lock_acquisitions", "zone_locks_per_1000"),
-            ("group_lock_acquisitions", "group_locks_per_1000"),
             ("shared_writes", "shared_writes_per_1000"),
         ] {
             assert!((of(rate) * events / 1000.0 - of(total)).abs() < 1e-6, "{rate} of {engine}");

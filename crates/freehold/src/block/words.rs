@@ -106,6 +106,12 @@ impl Head {
         self.class.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
+    /// Whether somebody takes all of the words, to make the block whole.
+    #[inline(always)]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.class() == CLASS_BUSY
+    }
+
     /// Ends [`CLASS_BUSY`].
     pub(crate) fn end_busy(&self) {
         // SeqCst: the words are read next.

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | between the compare-exchange and the swap | nobody else takes the word; puts go on |
 //! | after the swap | the frames are in nobody's sight until the slot is open: a wrong free in between is told late |
-//! | after the look at the tag | the block is split, of the type it was chosen for, and cannot become whole |
+//! | after the look at class and tag | the block is split, of the type it was chosen for, and cannot become whole: who makes it whole had not looked at this lease, or was done |
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
 use crate::block::layout::Index;
@@ -58,10 +58,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         let got = line.take_word(w);
-        if head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
-            // Whole, of another type or isolated by now; or nothing there; or what is freed was
-            // free. The frames before the lease, as in `end_lease`: nobody takes any of them until
-            // all are back.
+        // The class before the tag: who makes a block whole writes them in the other order.
+        if head.is_busy() || head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
+            // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
+            // is freed was free. The frames before the lease, as in `end_lease`: nobody takes any
+            // of them until all are back.
             let (_, strays) = line.put_back(w, got);
             fh.report_late(index, w, strays);
             head.set_lease(w, 0);

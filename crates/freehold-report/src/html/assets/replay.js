@@ -58,7 +58,7 @@ function perThousand(total, engine) {
   return events ? (total * 1000) / events : 0;
 }
 
-/** A change against the baseline, with its direction in words for who sees no colours. */
+/** A change against the baseline, with its direction in words for readers who see no colours. */
 function changeBadge(base, value, better) {
   const text = change(base, value);
   if (text === null) return el("span", { class: "change" });
