@@ -83,7 +83,7 @@ pub(super) struct FragmentationArgs {
           conflicts_with = "memory_per_cpu")]
     memory: Vec<Memory>,
 
-    /// Percentages of memory in use, for workloads that are given one. Default: the workload's own.
+    /// Percentages of memory in use, for workloads that take one. Default: the workload's own.
     #[arg(long, value_name = "P[,P]...", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=95))]
     used: Vec<u8>,
 

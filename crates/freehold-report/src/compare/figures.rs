@@ -24,7 +24,7 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by {}", self.what, self.engine)
+        write!(f, "engine {} on {}", self.engine, self.what)
     }
 }
 
