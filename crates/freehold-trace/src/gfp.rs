@@ -316,6 +316,39 @@ impl Translation {
         (!same).then_some(Self { bits, unless: None })
     }
 
+    /// The translation by a kernel's own table of names, and names of single bits that are not known
+    /// here. Bits without a name are those of `era`, and nothing where that is not known either.
+    pub(super) fn from_table<'a>(
+        table: &'a [(String, u64)],
+        era: Option<GfpEra>,
+    ) -> (Self, Vec<&'a str>) {
+        let mut translation = era.map_or(Self { bits: [0; 32], unless: None }, bits_of);
+        let usual: Vec<&str> = era.into_iter().flat_map(names_of).collect();
+        let mut unknown = Vec::new();
+        for (name, there) in table {
+            let Some(bit) = u32::try_from(*there).ok().filter(|there| there.is_power_of_two())
+            else {
+                continue;
+            };
+            // Kernels before 4.6 leave the underscores of single bits away; of others these are
+            // combinations of bits, one of them perhaps.
+            let own = match name.strip_prefix("__GFP_") {
+                Some(own) => own,
+                None if NAMES.iter().chain(ELSEWHERE).any(|(known, _)| known == name) => continue,
+                None => name.strip_prefix("GFP_").unwrap_or(name),
+            };
+            let bit = bit.trailing_zeros() as usize;
+            if usual.get(bit) == Some(&own) {
+                continue;
+            }
+            translation.bits[bit] = named(own).unwrap_or_else(|| {
+                unknown.push(name.as_str());
+                0
+            });
+        }
+        (translation, unknown)
+    }
+
     /// What a number of the other kernel is here.
     #[must_use]
     pub fn apply(&self, gfp: u32) -> u32 {

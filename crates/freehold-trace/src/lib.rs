@@ -23,6 +23,7 @@ mod clock;
 mod error;
 mod event;
 pub mod gfp;
+mod gfp_names;
 mod info;
 mod input;
 mod integrity;

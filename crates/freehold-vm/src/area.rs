@@ -47,6 +47,21 @@ impl Layout {
     }
 }
 
+/// How often a [`Vmalloc`] changes the numbers of its pages ([`VmallocStats::frames`] and
+/// [`VmallocStats::frames_freed`]). Each change is an atomic addition, as each of a kernel's is one
+/// to its CPU's share of the node's counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+pub enum Accounting {
+    /// Once for each call and each run of frames: what is built here.
+    #[default]
+    Runs,
+    /// Once for each page that is freed, as Linux 7.3.
+    PagesFreed,
+    /// Once for each page that is allocated and each that is freed, as Linux 7.1.
+    Pages,
+}
+
 /// Why a call of [`Vmalloc`] did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -154,4 +169,8 @@ pub struct VmallocStats {
     pub flushes: u64,
     /// Purges of areas that were freed lazily ([`Vmalloc::set_lazy_max`]).
     pub purges: u64,
+    /// Areas that [`Vmalloc::vfree_atomic`] left and [`Vmalloc::vfree_deferred`] has freed.
+    pub deferred: u64,
+    /// Changes of `frames` and `frames_freed`: see [`Accounting`].
+    pub accounting: u64,
 }

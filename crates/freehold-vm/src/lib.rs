@@ -118,6 +118,7 @@ extern crate std;
 
 mod access;
 mod area;
+mod deferred;
 mod entry;
 mod error;
 mod folio;
@@ -148,7 +149,8 @@ mod write_fault;
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-pub use area::{Layout, VmallocError, VmallocStats};
+pub use area::{Accounting, Layout, VmallocError, VmallocStats};
+pub use deferred::DeferredSlot;
 pub use entry::Entry;
 pub use error::VmError;
 pub use folio::Frame;

@@ -162,11 +162,15 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub(crate) fn purge_for_want(&self, frames: &impl Frames) -> bool {
         // What others are purging at this moment helps, too.
         let waiting = self.lazy_max.get() > 0 || self.lazy_pages() > 0 || self.purging.get();
+        let deferred = self.is_deferred();
         // Frames that cannot be freed have been freed by somebody else: nothing that this caller
         // could do.
-        waiting && {
-            let _ = self.purge(frames);
-            true
+        if deferred {
+            let _ = self.vfree_deferred(frames);
         }
+        if waiting {
+            let _ = self.purge(frames);
+        }
+        waiting || deferred
     }
 }

@@ -14,9 +14,8 @@ fn bench() -> Command {
     command
 }
 
-const ZONE: [&str; 4] = [
+const ZONE: [&str; 3] = [
     "zone_lock_acquisitions_per_1000_frames",
-    "group_lock_acquisitions_per_1000_frames",
     "zone_lock_work_per_1000_frames",
     "shared_writes_per_1000_frames",
 ];

@@ -64,7 +64,7 @@ fn zone(text: &mut String, look: &Look, zone: &LookZone) {
         ABOVE[usize::from(zone.above.min(3))],
         zone.cpus,
         memory(zone.held),
-        memory(zone.cma),
+        zone.cma.map_or_else(|| "not known".to_owned(), memory),
     );
     if let (Some(blocks), Some(whole)) = (zone.blocks, zone.whole_free_blocks) {
         let mixed = zone.mixed_blocks.map_or("not known".to_owned(), thousands);

@@ -96,7 +96,7 @@ pub(crate) mod tests {
             (zone.blocks, zone.whole_free_blocks, zone.mixed_blocks),
             (Some(32), Some(6), None)
         );
-        assert_eq!((zone.cma, zone.cma_free, zone.held), (2048, Some(512), 90));
+        assert_eq!((zone.cma, zone.cma_free, zone.held), (Some(2048), Some(512), 90));
         let index: Vec<f64> = zone.orders.iter().map(|order| order.unusable_index).collect();
         assert_eq!((index[0], index[1], index[9], index[10]), (0.0, 0.25, 0.25, 0.5));
     }

@@ -85,9 +85,11 @@ fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
 fn cma(look: &Look, zone: &LookZone) -> String {
     let memory = |pages| memory_of(pages, look.page_size);
     match (zone.cma, zone.cma_free) {
-        (0, _) => "; no CMA".to_owned(),
-        (cma, Some(free)) => format!("; CMA {}, {} of it free", memory(cma), memory(free)),
-        (cma, None) => format!("; CMA {}", memory(cma)),
+        (Some(0), _) => "; no CMA".to_owned(),
+        (Some(cma), Some(free)) => format!("; CMA {}, {} of it free", memory(cma), memory(free)),
+        (Some(cma), None) => format!("; CMA {}", memory(cma)),
+        (None, Some(free)) => format!("; CMA not known, {} of it free", memory(free)),
+        (None, None) => "; CMA not known".to_owned(),
     }
 }
 
@@ -148,7 +150,9 @@ pub(crate) fn compare(one: &Named, other: &Named, style: Style) -> String {
         row("managed", &|look, zone| memory(look, zone.managed));
         row("free", &|look, zone| memory(look, zone.free));
         row("on the CPUs' lists", &|look, zone| memory(look, zone.held));
-        row("CMA", &|look, zone| memory(look, zone.cma));
+        row("CMA", &|look, zone| {
+            zone.cma.map_or_else(|| "not known".to_owned(), |cma| memory(look, cma))
+        });
         row("watermarks", &|_, zone| ABOVE[usize::from(zone.above.min(3))].to_owned());
         row("blocks", &|_, zone| count(zone.blocks));
         row("wholly free blocks", &|_, zone| count(zone.whole_free_blocks));

@@ -22,7 +22,7 @@ pub(crate) fn render(named: &Named) -> String {
         ("free_bytes", "Free in the zone.", &|z| Some(bytes(z.free))),
         ("pcp_bytes", "Free on the CPUs' lists.", &|z| Some(bytes(z.held))),
         ("pcp_high_bytes", "What the CPUs' lists may hold.", &|z| Some(bytes(z.held_high))),
-        ("cma_bytes", "In CMA pageblocks.", &|z| Some(bytes(z.cma))),
+        ("cma_bytes", "In CMA pageblocks.", &|z| z.cma.map(bytes)),
         ("cma_free_bytes", "Free in CMA pageblocks.", &|z| z.cma_free.map(bytes)),
         ("watermarks_above", "Watermarks that free memory is above, 0 to 3.", &|z| {
             Some(z.above.into())

@@ -42,8 +42,8 @@ pub struct LookTotal {
     pub free: u64,
     /// Free on the CPUs' lists.
     pub held: u64,
-    /// In CMA pageblocks.
-    pub cma: u64,
+    /// In CMA pageblocks; null where no file says of one of the zones.
+    pub cma: Option<u64>,
     /// By order.
     pub orders: Vec<OrderFigures>,
 }
@@ -71,8 +71,8 @@ pub struct LookZone {
     pub held: u64,
     /// The limits of all lists together.
     pub held_high: u64,
-    /// In CMA pageblocks.
-    pub cma: u64,
+    /// In CMA pageblocks; null where no file says, as without a pagetypeinfo before 5.12.
+    pub cma: Option<u64>,
     /// Of these, free; null where no file says.
     pub cma_free: Option<u64>,
     /// Pageblocks; null without a pagetypeinfo.
@@ -135,7 +135,7 @@ impl Look {
             managed: sum(|zone| zone.managed),
             free: sum(|zone| zone.free),
             held: sum(|zone| zone.held),
-            cma: sum(|zone| zone.cma),
+            cma: zones.iter().map(|zone| zone.cma).sum(),
             orders: orders(&chunks),
         };
         Self {
@@ -173,11 +173,11 @@ fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
         cpus: info.pagesets.len() as u64,
         held: zone.held(),
         held_high: info.pagesets.iter().fold(0, |all, set| all.saturating_add(set.high)),
-        cma: info.cma,
+        cma: zone.cma(),
         cma_free: types
             .then(|| zone.free_of(freehold::Migratetype::Cma))
             .or(info.free_cma)
-            .filter(|_| info.cma > 0),
+            .filter(|_| zone.cma() != Some(0)),
         blocks: types.then(|| sum(|of| of.blocks)),
         whole_free_blocks: (!zone.chunks.is_empty()).then_some(whole),
         mixed_blocks: mixed.filter(|_| types).map(|mixed| mixed.iter().sum()),

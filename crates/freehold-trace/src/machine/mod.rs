@@ -92,6 +92,13 @@ impl ZoneState {
         self.of(wanted).map_or(0, |of| frames(&of.chunks))
     }
 
+    /// Frames of CMA; `None` where no file says: zoneinfo does not before 5.12, and there is no
+    /// pagetypeinfo.
+    #[must_use]
+    pub fn cma(&self) -> Option<u64> {
+        (self.info.says_cma || !self.types.is_empty()).then_some(self.info.cma)
+    }
+
     /// Frames on the CPUs' lists.
     #[must_use]
     pub fn held(&self) -> u64 {
@@ -112,7 +119,7 @@ impl Machine {
     ///
     /// [`StateError::Contradiction`] where two files cannot be of one machine at one time: zones
     /// that only one of them has, orders that differ, free memory that differs by more than 1 % of
-    /// the zone, pageblocks that are less or more than the zone.
+    /// the zone, pageblocks that are less or more than the zone, or larger than the largest chunk.
     pub fn new(
         zones: Vec<Zone>,
         buddies: Option<&[ZoneFree]>,
@@ -125,6 +132,13 @@ impl Machine {
             Some(bytes) => PageSize { bytes, told: Told::Given },
             None => PageSize::of(max_order, told),
         };
+        if let Some((block, largest)) = told.zip(max_order).filter(|(block, most)| block > most) {
+            return Err(contradiction(format!(
+                "pageblocks are of order {}, and free chunks are counted up to order {}",
+                block.get(),
+                largest.get()
+            )));
+        }
         let max_order = max_order.unwrap_or(Order::LINUX_MAX);
         let pageblock_order =
             told.unwrap_or_else(|| page_size.usual_pageblock_order().min(max_order));

@@ -266,3 +266,79 @@ fn what_is_not_read_names_the_command_that_helps() {
         assert!(error.contains(what) && error.contains(command), "{error}");
     }
 }
+
+/// The format of an event of a kernel that has bits of its own.
+fn format_of_event(flags: &str) -> String {
+    format!(
+        "name: mm_page_alloc\nID: 653\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+         \tfield:unsigned long gfp_flags;\toffset:24;\tsize:8;\tsigned:0;\n\n\
+         print fmt: \"page=%p gfp_flags=%s\", REC->pfn, (REC->gfp_flags) ? __print_flags(REC->gfp_flags, \"|\", {flags}, \
+         {{ 0, ((void *)0) }} ) : \"none\"\n"
+    )
+}
+
+/// Numbers are read by the names that the recording kernel gives them, whatever its version says.
+#[test]
+fn a_kernels_own_names_of_its_flags_are_believed_more_than_its_version() {
+    // As 6.18, but zeroing is bit 13 and not warning is bit 8.
+    let format = format_of_event(
+        "{( unsigned long)((( gfp_t)((((1UL))) << (10))) | (( gfp_t)((((1UL))) << (3)))), \"GFP_OF_OURS\"}, \
+         {( unsigned long)(( gfp_t)((((1UL))) << (3))), \"__GFP_MOVABLE\"}, \
+         {( unsigned long)(( gfp_t)((((1UL))) << (8))), \"__GFP_NOWARN\"}, \
+         {( unsigned long)(( gfp_t)((((1UL))) << (13))), \"__GFP_ZERO\"}",
+    );
+    let text = |header: &str| {
+        let request = alloc(1, "order=0 migratetype=1 gfp_flags=0x102cca");
+        format!("{header}{request}")
+    };
+    let version = "# Linux version 6.18.0 (x)\n";
+    let (events, reader) = read(text(version), OpenOptions::default());
+    let zeroed = MOVABLE | gfp::GFP_ZERO;
+    assert_eq!(requests(&events), [(1, MOVABLE | 1 << 13)], "by its version");
+    assert_eq!(reader.info().notes, [""; 0]);
+    for (header, options) in [
+        (format!("{version}{format}"), OpenOptions::default()),
+        (format.clone(), of("6.18")),
+        (format!("{format}{version}"), of("6.18")),
+    ] {
+        let (events, reader) = read(text(&header), options);
+        assert_eq!(requests(&events), [(1, zeroed)], "{header}");
+        assert_eq!((&reader.info().notes[..], reader.ignored()), (&[][..], 0), "{header}");
+    }
+    // Without any version, bits that have no name mean nothing.
+    let (events, _) = read(text(&format), OpenOptions::default());
+    assert_eq!(requests(&events), [(1, gfp::GFP_MOVABLE | gfp::GFP_ZERO)]);
+    // Names of kernels before 4.6; waiting wakes kswapd there unless a request says otherwise.
+    let old = format_of_event(
+        "{(unsigned long)(((gfp_t)0x20u)), \"GFP_ATOMIC\"}, {(unsigned long)((gfp_t)0x10u), \"GFP_WAIT\"}, \
+         {(unsigned long)((gfp_t)0x20u), \"GFP_HIGH\"}, {(unsigned long)((gfp_t)0x100u), \"GFP_ZERO\"}",
+    );
+    let request = alloc(1, "order=0 migratetype=2 gfp_flags=0x138");
+    let (events, _) = read(format!("{old}{request}"), of("3.10"));
+    let expected = gfp::GFP_MOVABLE
+        | gfp::GFP_HIGH
+        | gfp::GFP_ZERO
+        | gfp::GFP_DIRECT_RECLAIM
+        | gfp::GFP_KSWAPD_RECLAIM;
+    assert_eq!(requests(&events), [(1, expected)]);
+}
+
+#[test]
+fn names_of_flags_that_are_not_read_or_not_known_are_said() {
+    let request = alloc(1, "order=0 migratetype=1 gfp_flags=0x100cca");
+    let odd = format_of_event("{(weird_t)1, \"__GFP_IO\"}");
+    let (events, reader) = read(format!("{odd}{request}"), of("6.18"));
+    assert_eq!(requests(&events), [(1, MOVABLE)], "by its version");
+    assert!(reader.info().notes[0].contains("cannot be read"), "{:?}", reader.info().notes);
+    // Nor are they used where no version helps.
+    assert!(
+        refused(format!("{odd}{request}"), OpenOptions::default()).contains("--kernel VERSION")
+    );
+    let unknown = format_of_event("{(unsigned long)(1UL << 27), \"__GFP_OF_A_VENDOR\"}");
+    let (events, reader) = read(format!("{unknown}{request}"), of("6.18"));
+    assert_eq!(requests(&events), [(1, MOVABLE)]);
+    assert!(reader.info().notes[0].ends_with("left out: __GFP_OF_A_VENDOR"));
+    // Tasks may be called like lines of that file.
+    let task = "ID: 7-77    [002] ....     5.000001: mm_page_free: pfn=16 order=0\n";
+    assert_eq!(read(task, OpenOptions::default()).0.len(), 1);
+}

@@ -3,7 +3,7 @@
 use freehold::{FrameRange, FreeError, Order, Pfn};
 
 use super::{Kind, POP, Vmalloc};
-use crate::area::VmallocError;
+use crate::area::{Accounting, VmallocError};
 use crate::frames::free_what_can_be;
 use crate::primitive::Plain;
 use crate::runs::{NoNode, Runs};
@@ -31,7 +31,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         mut runs: Runs,
         mut area: Option<Vpn>,
     ) -> Result<(), FreeError> {
-        let contig = self.contig_free.get();
+        let (contig, accounting) = (self.contig_free.get(), self.accounting());
         let mut in_order = !contig;
         let mut result = Ok(());
         loop {
@@ -52,7 +52,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 n
             });
             for run in &some[..n] {
-                count(&self.counters.frames_freed, run.len());
+                self.account(
+                    &self.counters.frames_freed,
+                    run.len(),
+                    accounting != Accounting::Runs,
+                );
                 // By branches, not by `Result::and`: to copy the result after every frame took four
                 // times as long as the free itself.
                 if contig && run.len() > 1 {
@@ -125,45 +129,54 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     ///
     /// The first, as of [`Vmalloc::vfree`]; all other areas have been freed nevertheless.
     pub fn vfree_many(&self, frames: &impl Frames, starts: &[Vpn]) -> Result<(), VmallocError> {
-        let mut result = Ok(());
-        for starts in starts.chunks(crate::BATCH) {
-            let mut batch = FlushBatch::new();
-            let mut claimed = [(VpnRange::default(), Runs::EMPTY); crate::BATCH];
-            let mut n = 0;
-            for start in starts {
-                match self.claim(*start, Kind::Owned) {
-                    Ok((range, runs)) => {
-                        self.unmap(range);
-                        // As many ranges as areas fit.
-                        let _ = batch.add(Flush {
-                            space: self.space,
-                            range,
-                            kind: FlushKind::Unmapped,
-                        });
-                        claimed[n] = (range, runs);
-                        n += 1;
-                    }
-                    Err(error) => result = result.and(Err(error)),
+        let batches = starts.chunks(crate::BATCH);
+        batches
+            .fold(Ok(()), |result, starts| result.and(self.vfree_batch(frames, starts, |_| {}).1))
+    }
+
+    /// Frees at most [`BATCH`](crate::BATCH) areas with one flush; returns how many. `refused` is told
+    /// of each whose pages the host could not take away, and which is as it was.
+    pub(crate) fn vfree_batch(
+        &self,
+        frames: &impl Frames,
+        starts: &[Vpn],
+        mut refused: impl FnMut(Vpn),
+    ) -> (u64, Result<(), VmallocError>) {
+        let (mut freed, mut result) = (0, Ok(()));
+        let mut batch = FlushBatch::new();
+        let mut claimed = [(VpnRange::default(), Runs::EMPTY); crate::BATCH];
+        let mut n = 0;
+        for start in starts {
+            match self.claim(*start, Kind::Owned) {
+                Ok((range, runs)) => {
+                    self.unmap(range);
+                    // As many ranges as areas fit.
+                    let _ =
+                        batch.add(Flush { space: self.space, range, kind: FlushKind::Unmapped });
+                    claimed[n] = (range, runs);
+                    n += 1;
                 }
-            }
-            count(&self.counters.flushes, u64::from(!batch.is_empty()));
-            let flushed = batch.try_flush(&self.mmu).is_ok();
-            for (range, runs) in &claimed[..n] {
-                if !flushed {
-                    // Not all of them. One by one, so that it shows which.
-                    if let Err(error) = self.flush_one(*range) {
-                        self.publish(range.start, Kind::Owned, *runs);
-                        result = result.and(Err(error));
-                        continue;
-                    }
-                }
-                count(&self.counters.areas_freed, 1);
-                result = result.and(
-                    self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free),
-                );
+                Err(error) => result = result.and(Err(error)),
             }
         }
-        result
+        count(&self.counters.flushes, u64::from(!batch.is_empty()));
+        let flushed = batch.try_flush(&self.mmu).is_ok();
+        for (range, runs) in &claimed[..n] {
+            if !flushed {
+                // Not all of them. One by one, so that it shows which.
+                if let Err(error) = self.flush_one(*range) {
+                    self.publish(range.start, Kind::Owned, *runs);
+                    refused(range.start);
+                    result = result.and(Err(error));
+                    continue;
+                }
+            }
+            count(&self.counters.areas_freed, 1);
+            freed += 1;
+            result = result
+                .and(self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free));
+        }
+        (freed, result)
     }
 
     /// Unmaps some of an area's pages and frees their frames. Pages that are unmapped already are

@@ -4,6 +4,7 @@
 
 mod common;
 
+mod deferred;
 mod hardware;
 mod lazyfree;
 mod middle;

@@ -199,7 +199,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 // It went offline meanwhile: it may not lease anything.
                 return Err(AllocError::CpuOffline { cpu: self.id });
             }
-            if let Some(pfn) = self.try_stages(request, &all) {
+            if let Some(pfn) = self.fh.look_beside_movers(|| self.try_stages(request, &all)) {
                 return Ok(pfn);
             }
             if asked == 0 {
@@ -416,6 +416,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
         let zones = || self.zonelist(cpu.index(), request.node).map(|z| &self.zones[z]);
+        // Of a block that it splits all but what it hands out is on the way.
+        let _moving = self.zones[0].moving(OUTSIDE, cpu.index());
         let stages: [UnseenStage<'m, Self>; 4] = [
             Self::reserved_unseen,
             Self::fallback_unseen,

@@ -25,9 +25,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn alloc_run_of_blocks(&self, request: &Request) -> Result<Pfn, AllocError> {
         let zones = || self.fh.zonelist(self.id.index(), request.node);
         for round in 0..2 {
-            if let Some(pfn) =
+            let look = || {
                 zones().find_map(|z| self.fh.take_run_of_blocks(self.by(), z, request, 0, u64::MAX))
-            {
+            };
+            let found = if round == 0 { look() } else { self.fh.look_beside_movers(look) };
+            if let Some(pfn) = found {
                 return Ok(pfn);
             }
             if request.flags.contains(AllocFlags::NO_LOCK) {

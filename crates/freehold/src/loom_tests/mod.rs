@@ -31,8 +31,7 @@ use std::vec::Vec;
 
 use loom::thread;
 
-use crate::primitive::Ordering;
-use crate::primitive::under_loom::{Strict, fence, set_alone, set_strict};
+use crate::primitive::under_loom::{Strict, set_alone, set_strict};
 use crate::{
     Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks,
     ZoneConfig,
@@ -94,10 +93,9 @@ impl Platform for Host {
     fn has_heavy_barrier(&self) -> bool {
         self.barrier
     }
-    fn heavy_barrier(&self) {
-        // See `light_barrier`.
-        fence(Ordering::SeqCst);
-    }
+    /// What it makes other CPUs do, `light_barrier` does here. For the caller it orders nothing, as the
+    /// platform's need not: the allocator's own fences do.
+    fn heavy_barrier(&self) {}
     fn relax(&self) {
         thread::yield_now();
     }

@@ -7,7 +7,9 @@ use std::boxed::Box;
 use super::{
     cpu, machine, model, model_within, request, roles, settled, settled_of, small, take, together,
 };
-use crate::{Order, Pfn};
+use crate::cpu::by::OUTSIDE;
+use crate::transfer::refill::Want;
+use crate::{Migratetype, Order, Pfn};
 
 /// Right frees of a block that was taken whole: both CPUs make a split one of it.
 #[test]
@@ -115,6 +117,45 @@ fn a_block_becomes_whole_while_a_word_of_it_is_taken() {
         ]);
         assert_eq!(got[1], 64, "a request failed beside seven free words");
         settled_of(fh, 512, 64);
+    });
+}
+
+/// The last word of a block comes back outside every door. Its seven other words are free all the
+/// while, and whoever is about to fail finds them, whether or not the block is becoming whole.
+#[test]
+fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let block = take(fh, 0, 9).get();
+        let free = |w: u64| fh.free_word(None, block / 64 + w, !0, 1).unwrap();
+        (1..8).for_each(free);
+        let got = together::<bool>(roles![
+            move || fh.free_word(None, block / 64, !0, 1).is_ok(),
+            move || {
+                let want = Want::plain(6, Migratetype::Movable as usize);
+                fh.look_beside_movers(|| fh.take_reserved(OUTSIDE, &fh.zones[0], want)).is_some()
+            }
+        ]);
+        assert_eq!(got, [true, true], "a request failed beside seven free words");
+        settled_of(fh, 512, 64);
+    });
+}
+
+/// A request that may not wait splits the only block for one frame, past a CPU's state; another one
+/// looks for a frame meanwhile.
+#[test]
+fn a_block_that_is_split_outside_every_door_hides_nothing() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let got = together::<bool>(roles![
+            move || fh.alloc_unseen(cpu(0), &request(0)).is_ok(),
+            move || {
+                let want = Want::plain(0, Migratetype::Movable as usize);
+                fh.look_beside_movers(|| fh.take_reserved(OUTSIDE, &fh.zones[0], want)).is_some()
+            }
+        ]);
+        assert!(got[1], "a request failed beside 511 free frames");
+        settled_of(fh, 512, 1 + u64::from(got[0]));
     });
 }
 

@@ -11,16 +11,19 @@ use crate::{Freehold, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
     /// Whether frames just taken out of a word may be handed out; otherwise they are put back. They
-    /// may where the block is a split one and nobody leases the word. Who looked before taking them
-    /// may have been away for long: the hand of a lease that ends shows its frames for some steps
-    /// after they are in the word again, and a free of them would be refused.
+    /// may where the block is a split one, nobody is making it whole, and nobody leases the word. Who
+    /// looked before taking them may have been away for long: the hand of a lease that ends shows its
+    /// frames for some steps after they are in the word again, and a free of them would be refused.
+    /// What is in the words of a block that somebody makes whole was freed twice.
     #[inline(always)]
     pub(crate) fn still_open(&self, by: By<'_>, index: Index, w: usize, frames: u64) -> bool {
         let head = self.map.head(index);
+        // Before the tag, as in `lease`.
+        let busy = head.is_busy();
         let tag = head.tag.get();
         // Before they are put back, which counts them again.
         self.count_free(by, tag, index, u64::from(frames.count_ones()).wrapping_neg());
-        let open = tag.is_open() && !head.is_leased(w);
+        let open = !busy && tag.is_open() && !head.is_leased(w);
         if !open {
             self.put_back_after_all(by, index, w, frames);
         }

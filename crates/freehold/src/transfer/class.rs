@@ -21,9 +21,9 @@
 //! became whole may raise the class of the whole block. That is a look in vain, which the tag ends;
 //! whoever makes a split block of one says its class on the board again.
 //!
-//! While a block is BUSY nobody sees its frames. Nobody waits for that either: where they are the last
-//! ones, and the free that makes the block whole was in no CPU's state at which a request would ask, the
-//! request fails as if they were still in use.
+//! While a block is BUSY nobody sees its frames. A request that is about to fail beside them knows it:
+//! by the door of the CPU whose state the free is in, or by the mark of one that is in none
+//! ([`moving`](crate::transfer::moving)). It looks again then.
 
 use crate::block::layout::Index;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
@@ -31,10 +31,10 @@ use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::lease::Purpose;
-use crate::primitive::Ordering;
+use crate::primitive::{Ordering, Plain};
 use crate::transfer::watch::ANY;
 use crate::zone::Zone;
-use crate::zone::board::row_of;
+use crate::zone::board::{LOOSE, row_of};
 use crate::{Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -61,8 +61,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A word is `now`, after `bits` of it became takeable: raises the block's class if it says less.
     #[inline(always)]
     pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64, bits: u64) {
-        if now != 0 && self.map.head(index).completes(now, bits) {
+        let head = self.map.head(index);
+        if now != 0 && head.completes(now, bits) {
             self.raise_for(by, index, now);
+        }
+        if !head.loose.get() && bits::loose(now) != 0 {
+            self.list_loose(by, index);
         }
         self.watch.came(ANY);
     }
@@ -125,6 +129,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(never)]
     pub(crate) fn raise(&self, by: By<'_>, index: Index) {
         let head = self.map.head(index);
+        let mut moving = None;
         loop {
             let known = head.class();
             if known == CLASS_BUSY {
@@ -136,6 +141,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
                 if tag.is_open() && !self.is_in_use(by, tag, index) {
                     self.watch.came(CLASS_WHOLE);
+                    // Until its frames are in the bitmap, or on the board again.
+                    let zone = &self.zones[tag.zone()];
+                    moving = moving.or_else(|| zone.moving(by, index.get() as usize));
                     if head.change_class(known, CLASS_BUSY) && self.retire(by, index) {
                         return;
                     }
@@ -185,11 +193,43 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.wrote(by, zone, writes + listed);
     }
 
-    /// Says the class that a block has on the board, after its tag has changed.
+    /// Says on the board that a block has loose frames.
+    #[cold]
+    #[inline(never)]
+    fn list_loose(&self, by: By<'_>, index: Index) {
+        let head = self.map.head(index);
+        head.loose.set(true);
+        let tag = head.tag.get();
+        if tag.migratetype() == Migratetype::Movable as usize {
+            let zone = &self.zones[tag.zone() % self.zones.len()];
+            let writes = zone.board.set(self.map.rows(index), LOOSE, head.number);
+            self.wrote(by, zone, writes);
+        }
+    }
+
+    /// Clears the bit of a block that has no loose frames, or is no movable one.
+    pub(crate) fn unlist_loose(&self, by: By<'_>, index: Index, zone: &Zone<'m>) {
+        let head = self.map.head(index);
+        let is_right = || {
+            let tag = head.tag.get();
+            tag.is_open() && tag.migratetype() == Migratetype::Movable as usize
+        };
+        if is_right() {
+            head.loose.set(false);
+        }
+        let belongs = || head.loose.get() && is_right();
+        let writes = zone.board.clear(self.map.rows(index), LOOSE, head.number, belongs);
+        self.wrote(by, zone, writes);
+    }
+
+    /// Says what a block has on the board, after its tag has changed.
     pub(crate) fn publish(&self, by: By<'_>, index: Index) {
         let class = self.map.head(index).class();
         if class != CLASS_NONE && class != CLASS_BUSY {
             self.list(by, index, class, 0);
+        }
+        if self.map.head(index).loose.get() {
+            self.list_loose(by, index);
         }
     }
 

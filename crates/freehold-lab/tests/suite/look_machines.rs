@@ -1,0 +1,481 @@
+//! `freehold look` on the files of every kind of machine: each figure stands beside the text that it
+//! is read from, and every way of showing it has it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::machine_files::{
+    Files, Folder, NONE, Types, buddyinfo, pagetypeinfo, run, with_mixed, zone,
+};
+
+/// A machine and the right figures of its last zone, in pages.
+struct Kind {
+    name: &'static str,
+    files: Files,
+    page_size: u64,
+    pageblock_order: u64,
+    max_order: u64,
+    managed: u64,
+    free: u64,
+    /// `None`: no file says.
+    cma: Option<u64>,
+    cma_free: Option<u64>,
+    blocks: Option<u64>,
+    whole: u64,
+    mixed: Option<u64>,
+    /// An order, and the pages in smaller chunks.
+    smaller: (usize, u64),
+    /// A type, its blocks and its free pages.
+    of_type: Option<(&'static str, u64, u64)>,
+}
+
+/// 64 MiB of pages of 4 KiB with blocks of order 9, nothing of it known by type.
+fn plain(name: &'static str) -> Kind {
+    let free = [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 3];
+    Kind {
+        name,
+        files: Files {
+            zoneinfo: zone(0, "Normal", 3330, 16384, 65536, "        cma      0\n"),
+            buddyinfo: buddyinfo(&[(0, "Normal", &free)]),
+            pagetypeinfo: None,
+            trace: String::new(),
+        },
+        page_size: 4096,
+        pageblock_order: 9,
+        max_order: 10,
+        managed: 16384,
+        free: 3330,
+        cma: Some(0),
+        cma_free: None,
+        blocks: None,
+        whole: 6,
+        mixed: None,
+        smaller: (9, 258),
+        of_type: None,
+    }
+}
+
+/// One zone with all that is free among the movable, in so many blocks.
+fn typed(order: u8, blocks: [u64; 2], chunks: &[u64]) -> Option<String> {
+    let none = vec![0; chunks.len()];
+    let types: Types<'_> =
+        &[("Unmovable", blocks[0], &none), ("Movable", blocks[1], chunks), ("Isolate", 0, &none)];
+    pagetypeinfo(order, &[(0, "Normal", types)])
+}
+
+fn of_other_pages() -> Vec<Kind> {
+    let chunks = [9, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3];
+    let files = |free: u64, pages: u64, chunks: &[u64], pagetypeinfo: Option<String>| Files {
+        zoneinfo: zone(0, "Normal", free, pages, 65536, "        cma      0\n"),
+        buddyinfo: buddyinfo(&[(0, "Normal", chunks)]),
+        pagetypeinfo,
+        trace: String::new(),
+    };
+    let large = |name, pagetypeinfo| Kind {
+        files: files(28_721, 65536, &chunks, pagetypeinfo),
+        page_size: 65536,
+        pageblock_order: 13,
+        max_order: 13,
+        managed: 65536,
+        free: 28_721,
+        whole: 3,
+        smaller: (13, 4145),
+        ..plain(name)
+    };
+    let middle = [7, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    let power = [3, 0, 0, 0, 2, 0, 0, 0, 4];
+    vec![
+        large("64 KiB, arm64, without a pagetypeinfo", None),
+        Kind {
+            blocks: Some(8),
+            of_type: Some(("Movable", 6, 28_721)),
+            ..large("64 KiB, arm64", typed(13, [2, 6], &chunks))
+        },
+        Kind {
+            files: files(4105, 16384, &middle, typed(11, [1, 7], &middle)),
+            page_size: 16384,
+            pageblock_order: 11,
+            max_order: 11,
+            free: 4105,
+            blocks: Some(8),
+            whole: 2,
+            smaller: (11, 9),
+            of_type: Some(("Unmovable", 1, 0)),
+            ..plain("16 KiB")
+        },
+        Kind {
+            files: files(1059, 16384, &power, typed(8, [10, 54], &power)),
+            page_size: 65536,
+            pageblock_order: 8,
+            max_order: 8,
+            free: 1059,
+            blocks: Some(64),
+            whole: 4,
+            smaller: (8, 35),
+            of_type: Some(("Movable", 54, 1059)),
+            ..plain("64 KiB, ppc64, hash")
+        },
+        Kind {
+            files: files(1059, 16384, &power, typed(5, [80, 432], &power)),
+            page_size: 65536,
+            pageblock_order: 5,
+            max_order: 8,
+            free: 1059,
+            blocks: Some(512),
+            whole: 32,
+            smaller: (5, 35),
+            of_type: Some(("Unmovable", 80, 0)),
+            ..plain("64 KiB, ppc64, radix")
+        },
+    ]
+}
+
+fn of_other_blocks() -> Vec<Kind> {
+    let kind = |name, order: u8, blocks: [u64; 2], whole, smaller| Kind {
+        files: Files {
+            pagetypeinfo: typed(order, blocks, &[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 3]),
+            ..plain(name).files
+        },
+        pageblock_order: order.into(),
+        blocks: Some(blocks[0] + blocks[1]),
+        whole,
+        smaller,
+        of_type: Some(("Movable", blocks[1], 3330)),
+        ..plain(name)
+    };
+    vec![
+        kind("blocks of order 10", 10, [4, 12], 3, (10, 258)),
+        kind("blocks of order 5", 5, [112, 400], 3 * 32 + 8, (5, 2)),
+        kind("blocks of order 9", 9, [8, 24], 6, (9, 258)),
+    ]
+}
+
+fn of_other_kernels() -> Vec<Kind> {
+    let (movable, cma) = ([3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    let all = [4, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2];
+    let types: Types<'_> = &[
+        ("Unmovable", 4, &NONE),
+        ("Movable", 24, &movable),
+        ("Reclaimable", 0, &NONE),
+        ("CMA", 4, &cma),
+        ("HighAtomic", 0, &NONE),
+    ];
+    let files = |zoneinfo: String, pagetypeinfo| Files {
+        zoneinfo,
+        buddyinfo: buddyinfo(&[(0, "Normal", &all)]),
+        pagetypeinfo,
+        trace: String::new(),
+    };
+    let old = zone(0, "Normal", 2564, 16384, 65536, "      nr_free_cma  513\n");
+    let with_cma = |name, files| Kind {
+        files,
+        free: 2564,
+        cma: Some(2048),
+        cma_free: Some(513),
+        blocks: Some(32),
+        whole: 5,
+        smaller: (10, 516),
+        of_type: Some(("CMA", 4, 513)),
+        ..plain(name)
+    };
+    let typed = pagetypeinfo(9, &[(0, "Normal", types)]);
+    let mixed = with_mixed(&typed, &[(0, "Normal", &[3, 5, 0, 1, 0])]);
+    let untyped = files(old.clone(), None);
+    let reserve = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+    let before_4_4: Types<'_> = &[
+        ("Unmovable", 6, &NONE),
+        ("Reclaimable", 4, &NONE),
+        ("Movable", 20, &movable),
+        ("Reserve", 2, &reserve),
+        ("Isolate", 0, &NONE),
+    ];
+    vec![
+        with_cma("CMA before 5.12, Android's order of types", files(old, typed)),
+        Kind {
+            mixed: Some(9),
+            ..with_cma(
+                "mixed blocks, as page_owner counts them",
+                files(zone(0, "Normal", 2564, 16384, 65536, "        cma      2048\n"), mixed),
+            )
+        },
+        Kind {
+            cma: None,
+            blocks: None,
+            of_type: None,
+            ..with_cma("CMA before 5.12 without a pagetypeinfo", untyped)
+        },
+        Kind {
+            files: Files {
+                zoneinfo: zone(0, "Normal", 2059, 16384, 65536, ""),
+                buddyinfo: buddyinfo(&[(0, "Normal", &[3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2])]),
+                pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", before_4_4)]),
+                trace: String::new(),
+            },
+            free: 2059,
+            blocks: Some(32),
+            whole: 4,
+            smaller: (10, 11),
+            of_type: Some(("Reserve", 2, 8)),
+            ..plain("before 4.4, with Reserve")
+        },
+    ]
+}
+
+fn of_other_zones() -> Vec<Kind> {
+    let device = "Node 1, zone   Device\n  pages free     0\n        min      0\n        low      0\n        high     0\n        \
+                  spanned  0\n        present  0\n        managed  0\n        protection: (0, 0)\n";
+    let no_cma = "        cma      0\n";
+    ["Normal", "HighMem", "Movable"]
+        .into_iter()
+        .map(|name| Kind {
+            files: Files {
+                zoneinfo: zone(0, "DMA32", 4, 16384, 65536, no_cma)
+                    + device
+                    + &zone(300, name, 1029, 16384, 1 << 20, no_cma),
+                buddyinfo: buddyinfo(&[
+                    (0, "DMA32", &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+                    (300, name, &[5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+                ]),
+                pagetypeinfo: None,
+                trace: String::new(),
+            },
+            free: 1029,
+            whole: 2,
+            smaller: (10, 5),
+            ..plain(name)
+        })
+        .collect()
+}
+
+fn kinds() -> Vec<Kind> {
+    let all = [
+        vec![plain("4 KiB")],
+        of_other_pages(),
+        of_other_blocks(),
+        of_other_kernels(),
+        of_other_zones(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+impl Kind {
+    /// Pages as the command prints an amount of memory.
+    fn memory(&self, pages: u64) -> String {
+        let kib = pages * self.page_size / 1024;
+        match kib {
+            0..1024 => format!("{kib} KiB"),
+            1024..1_048_576 => format!("{:.1} MiB", kib as f64 / 1024.0),
+            _ => format!("{:.2} GiB", kib as f64 / 1_048_576.0),
+        }
+    }
+
+    /// The share of free memory in chunks below the order of `smaller`, as JSON has it.
+    fn unusable(&self) -> f64 {
+        (self.smaller.1 as f64 / self.free as f64 * 1e6).round() / 1e6
+    }
+
+    fn check_json(&self, document: &Value) {
+        let name = self.name;
+        let of = |key: &str| document[key].as_u64();
+        let told = (of("page_size"), of("pageblock_order"), of("max_order"));
+        let expected = (Some(self.page_size), Some(self.pageblock_order), Some(self.max_order));
+        assert_eq!(told, expected, "{name}");
+        let zone = document["zones"].as_array().unwrap().last().unwrap();
+        let of = |key: &str| zone[key].as_u64();
+        for (key, expected) in [
+            ("managed", Some(self.managed)),
+            ("free", Some(self.free)),
+            ("held", Some(9)),
+            ("cma", self.cma),
+            ("cma_free", self.cma_free),
+            ("blocks", self.blocks),
+            ("whole_free_blocks", Some(self.whole)),
+            ("mixed_blocks", self.mixed),
+        ] {
+            assert_eq!(of(key), expected, "{name}: {key}");
+        }
+        let orders = zone["orders"].as_array().unwrap();
+        assert_eq!(orders.len() as u64, self.max_order + 1, "{name}");
+        assert_eq!(orders[self.smaller.0]["unusable_index"], self.unusable(), "{name}");
+        let pages: u64 = orders.iter().map(|order| order["pages"].as_u64().unwrap()).sum();
+        assert_eq!(pages, self.free, "{name}");
+        let types = zone["types"].as_array().unwrap();
+        match self.of_type {
+            None => assert!(types.is_empty(), "{name}"),
+            Some((wanted, blocks, free)) => {
+                let found = types.iter().find(|of| of["type"] == wanted).expect(name);
+                let (is, pages) = (found["blocks"].as_u64(), found["free"].as_u64());
+                assert_eq!((is, pages), (Some(blocks), Some(free)), "{name}");
+            }
+        }
+    }
+
+    /// What people read: the terminal's page and that of HTML.
+    fn check_pages(&self, page: &str, html: &str) {
+        let memory = |pages| self.memory(pages);
+        let (managed, free) =
+            (memory(self.managed), self.free as f64 / self.managed as f64 * 100.0);
+        let mut both = vec![
+            format!("{free:.1}% of {managed} free"),
+            format!("pages of {} KiB", self.page_size / 1024).to_lowercase(),
+            format!("orders 0 to {}", self.max_order),
+            format!("pageblocks of order {}", self.pageblock_order),
+            format!("{:.3}", self.smaller.1 as f64 / self.free as f64),
+        ];
+        both.extend(self.of_type.map(|(name, ..)| name.to_owned()));
+        for part in both {
+            let html = html.replace("Pages", "pages");
+            assert!(page.contains(&part) && html.contains(&part), "{}: {part}\n{page}", self.name);
+        }
+        let cma = match (self.cma, self.cma_free) {
+            (Some(0), _) => "; no CMA".to_owned(),
+            (Some(cma), Some(free)) => {
+                format!("; CMA {}, {} of it free", memory(cma), memory(free))
+            }
+            (None, Some(free)) => format!("; CMA not known, {} of it free", memory(free)),
+            (of, free) => panic!("{of:?}, {free:?}"),
+        };
+        assert!(page.contains(&cma), "{}: {cma}\n{page}", self.name);
+        let Some(blocks) = self.blocks else {
+            assert!(page.contains("types are not known"), "{}\n{page}", self.name);
+            return;
+        };
+        let size = memory(1 << self.pageblock_order);
+        let blocks_of = format!("{blocks} blocks of {size}: {} wholly free", self.whole);
+        let mixed = self.mixed.map_or("mixed not known".to_owned(), |n| format!("{n} mixed"));
+        assert!(page.contains(&format!("{blocks_of}, {mixed}")), "{}: {page}", self.name);
+        let blocks_of = format!("{blocks} pageblocks: {} wholly free", self.whole);
+        assert!(html.contains(&blocks_of), "{}: {blocks_of}", self.name);
+    }
+
+    /// What monitoring reads, in bytes.
+    fn check_metrics(&self, text: &str, document: &Value) {
+        let zone = document["zones"].as_array().unwrap().last().unwrap();
+        let (node, name) = (zone["node"].as_u64().unwrap(), zone["zone"].as_str().unwrap());
+        let place = format!("{{node=\"{node}\",zone=\"{name}\"");
+        let value = |series: &str| -> Option<f64> {
+            let found = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+            found.map(|value| value.parse().unwrap())
+        };
+        let of = |metric: &str| value(&format!("freehold_{metric}{place}}}"));
+        let bytes = |pages: u64| (pages * self.page_size) as f64;
+        assert_eq!(value("freehold_page_size_bytes"), Some(self.page_size as f64), "{}", self.name);
+        assert_eq!(value("freehold_pageblock_order"), Some(self.pageblock_order as f64));
+        for (metric, expected) in [
+            ("managed_bytes", Some(bytes(self.managed))),
+            ("free_bytes", Some(bytes(self.free))),
+            ("pcp_bytes", Some(bytes(9))),
+            ("cma_bytes", self.cma.map(bytes)),
+            ("cma_free_bytes", self.cma_free.map(bytes)),
+            ("pageblocks", self.blocks.map(|n| n as f64)),
+            ("whole_free_pageblocks", Some(self.whole as f64)),
+            ("mixed_pageblocks", self.mixed.map(|n| n as f64)),
+        ] {
+            assert_eq!(of(metric), expected, "{}: {metric}\n{text}", self.name);
+        }
+        let order = self.smaller.0;
+        let index = value(&format!("freehold_unusable_index{place},order=\"{order}\"}}"));
+        assert_eq!(index, Some(self.unusable()), "{}", self.name);
+        if let Some((name, blocks, _)) = self.of_type {
+            let of_type = value(&format!("freehold_type_pageblocks{place},type=\"{name}\"}}"));
+            assert_eq!(of_type, Some(blocks as f64), "{}", self.name);
+        }
+    }
+}
+
+/// The output of a run that must succeed.
+fn printed(arguments: &[&str]) -> String {
+    let output = run(&[&["look"], arguments].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn every_kind_of_machine_in_every_form() {
+    for kind in kinds() {
+        let folder = Folder::new();
+        folder.write(&kind.files);
+        let from = folder.path().to_str().unwrap();
+        let found = document(&printed(&["--json", "--from", from]));
+        kind.check_json(&found);
+        let (html, metrics) = (folder.path().join("a.html"), folder.path().join("a.prom"));
+        let shown = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+        let page = printed(&[
+            "--wide",
+            "--from",
+            from,
+            "--html",
+            &shown(&html),
+            "--prometheus",
+            &shown(&metrics),
+        ]);
+        kind.check_pages(&page, &fs::read_to_string(html).unwrap());
+        kind.check_metrics(&fs::read_to_string(metrics).unwrap(), &found);
+    }
+}
+
+#[test]
+fn every_kind_watched_is_what_it_is_once() {
+    for kind in kinds() {
+        let folder = Folder::new();
+        folder.write(&kind.files);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))
+            .args(["look", "--json", "--watch", "60", "--from"])
+            .arg(folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kind.check_json(&document(&line));
+    }
+}
+
+#[test]
+fn any_two_kinds_beside_each_other() {
+    let kinds = kinds();
+    for pair in kinds.windows(2) {
+        let folders = [Folder::new(), Folder::new()];
+        folders.iter().zip(pair).for_each(|(folder, kind)| drop(folder.write(&kind.files)));
+        let [one, other] = [&folders[0], &folders[1]].map(|of| of.path().to_str().unwrap());
+        let both = document(&printed(&["--json", one, other]));
+        pair.iter()
+            .zip(0..)
+            .for_each(|(kind, at): (_, usize)| kind.check_json(&both["machines"][at]));
+        let page = printed(&["--wide", "--from", one, "--from", other]);
+        let place = |at: usize| {
+            let zone = both["machines"][at]["zones"].as_array().unwrap().last().unwrap();
+            format!("NODE {} ZONE {}", zone["node"], zone["zone"].as_str().unwrap())
+        };
+        if place(0) != place(1) {
+            assert!(page.contains(&format!("{}: only in A", place(0))), "{page}");
+            assert!(page.contains(&format!("{}: only in B", place(1))), "{page}");
+            continue;
+        }
+        let of_zone = page.split(&place(0)).nth(1).unwrap();
+        let row = |what: &str| {
+            let line = of_zone.lines().find(|line| line.trim_start().starts_with(what));
+            let line = line.unwrap_or_else(|| panic!("{what}\n{page}")).trim();
+            line[what.len()..].split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let [a, b] = [&pair[0], &pair[1]];
+        let amounts = |of: fn(&Kind) -> u64| format!("{} {}", a.memory(of(a)), b.memory(of(b)));
+        assert_eq!(row("managed"), amounts(|kind| kind.managed));
+        assert_eq!(row("free"), amounts(|kind| kind.free));
+        assert_eq!(row("wholly free blocks"), format!("{} {}", a.whole, b.whole));
+        let cma = |kind: &Kind| kind.cma.map_or("not known".to_owned(), |n| kind.memory(n));
+        assert_eq!(row("CMA"), format!("{} {}", cma(a), cma(b)));
+        let mixed = |kind: &Kind| kind.mixed.map_or("not known".to_owned(), |n| n.to_string());
+        assert_eq!(row("mixed blocks"), format!("{} {}", mixed(a), mixed(b)));
+    }
+}

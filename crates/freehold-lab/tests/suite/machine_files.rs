@@ -1,0 +1,169 @@
+//! Machines as their files describe them, written for tests: zoneinfo, buddyinfo and pagetypeinfo of
+//! any shape, a trace, and runs of the command on them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// The three files of a machine and a trace of it.
+#[derive(Clone, Default)]
+pub(crate) struct Files {
+    pub(crate) zoneinfo: String,
+    pub(crate) buddyinfo: Option<String>,
+    pub(crate) pagetypeinfo: Option<String>,
+    pub(crate) trace: String,
+}
+
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Writes a machine's files; where its trace is.
+    pub(crate) fn write(&self, files: &Files) -> PathBuf {
+        let write = |kind: &str, text: &Option<String>| {
+            let path = self.path().join(format!("m.{kind}.before.txt"));
+            match text {
+                Some(text) => fs::write(path, text).unwrap(),
+                None => drop(fs::remove_file(path)),
+            }
+        };
+        write("zoneinfo", &Some(files.zoneinfo.clone()));
+        write("buddyinfo", &files.buddyinfo);
+        write("pagetypeinfo", &files.pagetypeinfo);
+        let trace = self.path().join("m.trace");
+        fs::write(&trace, &files.trace).unwrap();
+        trace
+    }
+}
+
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output().unwrap()
+}
+
+pub(crate) fn replay(trace: &Path, more: &[&str]) -> Output {
+    let trace = trace.to_str().unwrap();
+    run(&[&["replay", "--json", "--no-progress", "-e", "vanilla", trace], more].concat())
+}
+
+pub(crate) fn replayed(files: &Files, more: &[&str]) -> Value {
+    let folder = Folder::new();
+    let output = replay(&folder.write(files), more);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+pub(crate) fn refused(files: &Files, more: &[&str]) -> String {
+    let folder = Folder::new();
+    let output = replay(&folder.write(files), more);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// One zone as zoneinfo prints it.
+pub(crate) fn zone(node: u32, name: &str, free: u64, pages: u64, start: u64, more: &str) -> String {
+    format!(
+        "Node {node}, zone {name:>8}\n  pages free     {free}\n        min      20\n        low      25\n        \
+         high     30\n        spanned  {pages}\n        present  {pages}\n        managed  {pages}\n{more}        \
+         protection: (0, 0)\n  pagesets\n    cpu: 0\n              count: 9\n              high:  186\n              \
+         batch: 31\n  start_pfn:           {start}\n"
+    )
+}
+
+pub(crate) fn words(numbers: &[u64]) -> String {
+    numbers.iter().map(|n| format!("{n:>6} ")).collect()
+}
+
+pub(crate) fn buddyinfo(zones: &[(u32, &str, &[u64])]) -> Option<String> {
+    let line = |(node, name, chunks): &(u32, &str, &[u64])| {
+        format!("Node {node}, zone {name:>8} {}\n", words(chunks))
+    };
+    Some(zones.iter().map(line).collect())
+}
+
+/// A zone's types: name, blocks, free chunks.
+pub(crate) type Types<'a> = &'a [(&'a str, u64, &'a [u64])];
+
+pub(crate) fn pagetypeinfo(order: u8, zones: &[(u32, &str, Types<'_>)]) -> Option<String> {
+    let mut text = format!("Page block order: {order}\nPages per block:  {}\n\n", 1u64 << order);
+    text += "Free pages count per migrate type at order\n";
+    for (node, name, types) in zones {
+        for (of, _, chunks) in *types {
+            text += &format!("Node {node:>4}, zone {name:>8}, type {of:>12} {}\n", words(chunks));
+        }
+    }
+    let names: String = zones[0].2.iter().map(|(of, ..)| format!("{of:>12} ")).collect();
+    text += &format!("\nNumber of blocks type {names}\n");
+    for (node, name, types) in zones {
+        let blocks: Vec<u64> = types.iter().map(|(_, blocks, _)| *blocks).collect();
+        text += &format!("Node {node}, zone {name:>8} {}\n", words(&blocks));
+    }
+    Some(text)
+}
+
+/// A pagetypeinfo with what `page_owner` adds: the blocks of each zone's types in which something of
+/// another type is allocated.
+pub(crate) fn with_mixed(text: &Option<String>, zones: &[(u32, &str, &[u64])]) -> Option<String> {
+    let mut text = text.clone()?;
+    let names =
+        text.lines().find_map(|line| line.strip_prefix("Number of blocks type"))?.to_owned();
+    text += &format!("\nNumber of mixed blocks {names}\n");
+    for (node, name, mixed) in zones {
+        text += &format!("Node {node}, zone {name:>8} {}\n", words(mixed));
+    }
+    Some(text)
+}
+
+/// Allocations and frees of one order in a zone that starts there.
+pub(crate) fn trace_of(start: u64, order: u8, migratetype: u8, flags: &str) -> String {
+    let mut text = "# tracer: nop\n#\n".to_owned();
+    let pfn = |n: u64| start + (n << order);
+    for n in 0..6 {
+        text += &format!(
+            "           cat-400     [000] .....    70.0001{n}1: mm_page_alloc: page=x pfn={:#x} order={order} \
+             migratetype={migratetype} gfp_flags={flags}\n",
+            pfn(n)
+        );
+    }
+    for n in 0..6 {
+        text += &format!(
+            "           cat-400     [000] d..1.    70.0002{n}1: mm_page_free: page=x pfn={:#x} order={order}\n",
+            pfn(n)
+        );
+    }
+    text
+}
+
+pub(crate) const FLAGS: &str = "GFP_HIGHUSER_MOVABLE";
+pub(crate) const NONE: [u64; 11] = [0; 11];
+
+/// 64 MiB of pages of 4 KiB: 256 + 3 * 1024 + 2 free.
+pub(crate) fn plain() -> Files {
+    let movable = [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 3];
+    let all = [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 3];
+    let unmovable = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let types: Types<'_> = &[
+        ("Unmovable", 6, &unmovable),
+        ("Movable", 24, &movable),
+        ("Reclaimable", 2, &NONE),
+        ("HighAtomic", 0, &NONE),
+        ("Isolate", 0, &NONE),
+    ];
+    Files {
+        zoneinfo: zone(0, "Normal", 3330, 16384, 65536, ""),
+        buddyinfo: buddyinfo(&[(0, "Normal", &all)]),
+        pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", types)]),
+        trace: trace_of(65536, 0, 1, FLAGS),
+    }
+}
