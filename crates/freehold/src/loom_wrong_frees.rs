@@ -33,7 +33,8 @@ fn a_frame_freed_by_two_is_free_once() {
     });
 }
 
-/// The same; whoever allocates then does not get it twice, from the hand and from the word.
+/// Whoever allocates after two CPUs have freed a frame does not get it twice, from the hand and from
+/// the word.
 #[test]
 fn a_frame_freed_by_two_is_handed_out_once() {
     model(|| {
@@ -227,7 +228,7 @@ fn what_two_free_is_in_the_hand_or_in_the_whole_block() {
     });
 }
 
-/// The same of a word that a request for a run of two words has taken, and puts back since it
+/// A wrong free of a word that a request for a run of two words has taken, and puts back since it
 /// cannot have the next one.
 #[test]
 fn a_free_frame_is_freed_while_its_word_is_taken_in_vain() {

@@ -163,7 +163,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.has_room_at(self.map.base(index), request)
     }
 
-    /// The same of the block that starts at `base`.
+    /// [`has_room`](Self::has_room) of the block that starts at `base`.
     fn has_room_at(&self, base: u64, request: &Request) -> bool {
         let (low, high, align) = Self::window(base, request);
         let starts = align < FRAMES || Pfn::new(base).is_aligned(request.align);

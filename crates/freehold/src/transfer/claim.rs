@@ -66,7 +66,7 @@ impl<P: Platform> Freehold<'_, P> {
         None
     }
 
-    /// The same for `LEN` whole words: 1, 2, 4 or 8 of them.
+    /// [`claim`](Self::claim) of `LEN` whole words: 1, 2, 4 or 8 of them.
     #[inline(always)]
     pub(crate) fn claim_words<const LEN: usize>(&self, by: By<'_>, index: Index) -> Option<usize> {
         let (head, line) = (self.map.head(index), self.map.line(index));
@@ -115,7 +115,7 @@ impl<P: Platform> Freehold<'_, P> {
         words.for_each(|w| self.put_back(by, index, w, !0));
     }
 
-    /// The same for a run that starts at a multiple of `align` and whose frames lie in `low..high`
+    /// [`claim`](Self::claim) of a run that starts at a multiple of `align` and whose frames lie in `low..high`
     /// of the block.
     pub(crate) fn claim_within(
         &self,

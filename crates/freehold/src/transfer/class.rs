@@ -45,7 +45,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.raise_by(by, index, now, now);
     }
 
-    /// The same without a word to the board. What the word is now.
+    /// [`put_back`](Self::put_back) without a word to the board. Returns what the word is now.
     pub(crate) fn put_in_word(&self, by: By<'_>, index: Index, w: usize, bits: u64) -> u64 {
         let tag = self.map.head(index).tag.get();
         // Before they can be seen: see `watch`.

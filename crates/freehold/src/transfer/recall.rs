@@ -70,7 +70,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         })
     }
 
-    /// The same for the CPUs that `wanted` picks.
+    /// [`recall`](Self::recall) of the CPUs that `wanted` picks.
     pub(crate) fn recall_where(
         &self,
         but: Option<CpuId>,
@@ -81,7 +81,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.recall_these(others.filter(|&number| wanted(&self.cpus[number])))
     }
 
-    /// The same for these CPUs, whose numbers rise: so two of us cannot wait for each other.
+    /// [`recall`](Self::recall) of these CPUs, whose numbers rise: so two of us cannot wait for each other.
     pub(crate) fn recall_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
         let (mut first, mut last, mut owned) = (NOBODY, None::<&CpuState<'m>>, false);
         for number in numbers {

@@ -73,7 +73,7 @@ fn a_chunk_may_start_where_nothing_larger_is_free() {
     assert_all_free(&fh);
 }
 
-/// The same for runs of whole blocks.
+/// Runs of whole blocks may start there, too.
 #[test]
 fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
     let memory = [range(512, 4 * 512), range(8 * 512, 2 * 512)];
