@@ -23,7 +23,7 @@
 
 use crate::block::map::LOOKS;
 use crate::cpu::by::By;
-use crate::primitive::{AtomicU64, Ordering, acquire_fence};
+use crate::primitive::{AtomicU64, Ordering, acquire_fence, release_fence};
 use crate::zone::Zone;
 use crate::{Freehold, Platform};
 
@@ -53,8 +53,9 @@ impl<'m> Zone<'m> {
     pub(crate) fn moving(&'m self, by: By<'_>, n: usize) -> Option<Moving<'m>> {
         let mark = &self.outside[n % self.outside.len()].moving;
         by.0.is_none().then(|| {
-            // Relaxed: the frames are taken by exchanges that release this, too.
+            // Relaxed: the fence has whoever sees by what the frames are taken see this, too.
             mark.fetch_add(ONE, Ordering::Relaxed);
+            release_fence();
             Moving(mark)
         })
     }
