@@ -69,8 +69,9 @@ impl Classic {
     /// theirs from the first one on.
     ///
     /// With `defrag-mode` requests avoid mixing blocks until draining has not helped; those that may
-    /// not wait never come that far. Source: Linux 6.19, where `gfp_to_alloc_flags` sets the flag and
-    /// `__alloc_pages_slowpath` drops it behind reclaim.
+    /// not wait mix them as soon as nothing else is left, as in 7.2 (before, they failed). Source: Linux
+    /// 6.19 and 7.2, where `gfp_to_alloc_flags` sets the flag and `__alloc_pages_slowpath` drops it
+    /// behind reclaim.
     fn alloc_checked(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
         let defrag = self.on.has(Switch::DefragMode);
         let avoided = if defrag { AllocFlags::NO_FRAGMENT } else { AllocFlags::empty() };
@@ -96,7 +97,7 @@ impl Classic {
             return Some(pfn);
         }
         if request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::NO_LOCK) {
-            return None;
+            return if defrag { self.alloc_above(cpu, last, Mark::Min) } else { None };
         }
         if self.on.has(Switch::PeerBlocks) {
             if let Some(pfn) = self.alloc_from_peer(cpu, request) {

@@ -56,11 +56,12 @@ fn one_cpu_gives_what_is_lacking_and_the_others_keep_theirs() {
 #[test]
 fn who_asks_in_vain_goes_on_until_all_are_drained() {
     let classic = three_that_hold("6.18,+least-drain");
-    // More than two of them have together: the third is asked, too.
+    // More than one of them has: the next is asked, too.
+    let before = held(&classic);
     let stats = classic.counted(|| {
         assert!(classic.try_with(10, Movable, AllocFlags::empty()).is_some());
     });
-    assert_eq!((stats.drain_all, stats.cpus_asked, held(&classic)), (0, 3, [0; 3]));
+    assert_eq!((stats.drain_all, stats.cpus_asked, held(&classic)), (0, 2, [0, 0, before[2]]));
     // With everything in use nobody has anything to give.
     classic.exhaust(0, Movable, AllocFlags::empty());
     let stats = classic.counted(|| {
@@ -93,13 +94,12 @@ fn in_defrag_mode_a_block_is_mixed_only_after_draining() {
             assert!(classic.try_with(0, Unmovable, AllocFlags::empty()).is_some(), "{engine}");
         });
         assert_eq!((stats.zone.steals, stats.drain_all, stats.failed), (1, drains, 0), "{engine}");
-        // Who may not wait never comes that far.
+        // Nobody is drained for who may not wait.
         let classic = partly_free(engine);
         let stats = classic.counted(|| {
-            let got = classic.try_with(0, Unmovable, AllocFlags::NON_BLOCK);
-            assert_eq!(got.is_some(), drains == 0, "{engine}");
+            assert!(classic.try_with(0, Unmovable, AllocFlags::NON_BLOCK).is_some(), "{engine}");
         });
-        assert_eq!((stats.zone.steals, stats.drain_all), (1 - drains, 0), "{engine}");
+        assert_eq!((stats.zone.steals, stats.drain_all), (1, 0), "{engine}");
     }
 }
 
@@ -117,9 +117,11 @@ fn in_defrag_mode_whole_blocks_of_other_types_are_taken_at_once() {
         });
         assert_eq!((stats.zone.claims, stats.zone.steals, stats.drain_all), (1, 0, 0), "{engine}");
     }
-    // In bulk, too: what is there of whole blocks, and nothing of others.
-    let classic = partly_free("7.2,+defrag-mode");
-    let mut slots = [None; 4];
-    let got = classic.alloc_bulk(CPU0, Unmovable, AllocFlags::NON_BLOCK, &mut slots).unwrap();
-    assert_eq!(got, 0);
+    // In bulk, too, where a single frame is what is left to try.
+    for (engine, most) in [("7.2", 4), ("7.2,+defrag-mode", 1)] {
+        let classic = partly_free(engine);
+        let mut slots = [None; 4];
+        let got = classic.alloc_bulk(CPU0, Unmovable, AllocFlags::NON_BLOCK, &mut slots);
+        assert_eq!(got, Ok(most), "{engine}");
+    }
 }
