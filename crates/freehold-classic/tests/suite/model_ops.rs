@@ -76,6 +76,8 @@ presets_hold! {
     linux_7_3 = "7.3",
     pcp_buddy = "pcp-buddy",
     pcp_buddy_fixed = "pcp-buddy-fixed",
+    linux_6_18_sparing = "6.18,+least-drain,+defrag-mode",
+    pcp_buddy_fixed_sparing = "pcp-buddy-fixed,+least-drain,+defrag-mode",
     single_frames_merged = "7.2,-high-order-pcp,+merge-unowned",
     pcp_buddy_questions = "pcp-buddy,+peer-blocks,+merge-unowned,+targeted-drain",
     pcp_buddy_fixed_questions = "pcp-buddy-fixed,+peer-blocks,+merge-unowned,+targeted-drain",
