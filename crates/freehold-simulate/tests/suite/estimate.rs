@@ -44,7 +44,8 @@ fn the_wait_of_many_cpus_is_near_that_of_the_simulation() {
     assert!((held - seen).abs() < seen / 10.0, "held {held}, simulated {seen}");
     let mut before = 0.0;
     for cpus in [16, 64, 256] {
-        let (said, seen) = (used.waiting_share(&model, cpus), row(cpus, &model).zone_lock_wait_share);
+        let (said, seen) =
+            (used.waiting_share(&model, cpus), row(cpus, &model).zone_lock_wait_share);
         println!("{cpus} CPUs: said {said:.4}, simulated {seen:.4}");
         // In tenths of the CPUs' time; it is no better than that.
         assert!((said - seen).abs() < 0.2, "{cpus} CPUs: said {said}, simulated {seen}");
