@@ -278,7 +278,7 @@ fn two_who_free_into_one_line_queue_for_it() {
             .collect();
         // Five records of 12 bytes share a line with the first of 16 frames.
         let first =
-            *frames.iter().find(|pfn| pfn.get() % 16 == 0).expect("64 frames have such a one");
+            *frames.iter().find(|pfn| pfn.get() % 16 == 0).expect("64 frames begin a line");
         let second =
             *frames.iter().find(|pfn| pfn.get() == first.get() + 1).expect("and its neighbour");
         let far = *frames
