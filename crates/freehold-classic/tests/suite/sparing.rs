@@ -94,7 +94,7 @@ fn in_defrag_mode_a_block_is_mixed_only_after_draining() {
             assert!(classic.try_with(0, Unmovable, AllocFlags::empty()).is_some(), "{engine}");
         });
         assert_eq!((stats.zone.steals, stats.drain_all, stats.failed), (1, drains, 0), "{engine}");
-        // Nobody is drained for who may not wait.
+        // No CPU is drained for a request that may not wait.
         let classic = partly_free(engine);
         let stats = classic.counted(|| {
             assert!(classic.try_with(0, Unmovable, AllocFlags::NON_BLOCK).is_some(), "{engine}");
