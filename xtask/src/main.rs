@@ -9,6 +9,8 @@ mod msrv;
 mod ostd;
 mod qemu;
 mod run;
+#[cfg(test)]
+mod words;
 
 use std::process::ExitCode;
 

@@ -56,19 +56,13 @@ pub trait Machine: Sync {
     }
 
     /// What has happened under the locks that CPUs share since it was made, exact while nobody uses
-    /// it: how often the zone's was taken, how often those of groups of CPUs, the steps of work under
-    /// the zone's, and writes to lines that all CPUs share
+    /// it: how often the zone's was taken, the steps of work under it, and writes to lines that all CPUs share
     /// ([`shared_writes`](freehold_labkit::engine::Counters::shared_writes)). Steps are what each
     /// engine counts: list entries linked and unlinked, buddies looked at, lists searched, bitmap
     /// words. `None` where it has no such locks or does not count.
-    fn shared_locks(&self) -> Option<[u64; 4]> {
+    fn shared_locks(&self) -> Option<[u64; 3]> {
         let counters = self.engine()?.counters();
-        Some([
-            counters.zone_lock_acquisitions,
-            counters.group_lock_acquisitions,
-            counters.zone_lock_work,
-            counters.shared_writes,
-        ])
+        Some([counters.zone_lock_acquisitions, counters.zone_lock_work, counters.shared_writes])
     }
 
     /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise

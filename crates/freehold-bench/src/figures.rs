@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::calls::Machine;
-use super::metric::{GROUP_LOCKS, Metric, SHARED_WRITES, ZONE_LOCKS, ZONE_WORK};
+use super::metric::{Metric, SHARED_WRITES, ZONE_LOCKS, ZONE_WORK};
 use super::sampler::{Sampled, Samples};
 use freehold_labkit::engine::Count;
 
@@ -63,7 +63,7 @@ impl Figures {
     #[must_use]
     pub fn with_zone_lock(mut self, meter: &Meter) -> Self {
         let known = meter.sum.filter(|_| meter.frames > 0);
-        let names = [ZONE_LOCKS, GROUP_LOCKS, ZONE_WORK, SHARED_WRITES];
+        let names = [ZONE_LOCKS, ZONE_WORK, SHARED_WRITES];
         let each =
             known.into_iter().flatten().map(|count| count as f64 * 1000.0 / meter.frames as f64);
         self.values.extend(names.into_iter().zip(each));
@@ -84,7 +84,7 @@ pub(super) fn latencies() -> Histogram<u64> {
 /// between them (preparations, drains) is not counted.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
-    sum: Option<[u64; 4]>,
+    sum: Option<[u64; 3]>,
     frames: u64,
 }
 

@@ -61,7 +61,8 @@ pub fn catalogue(kinds: &[Kind], style: Style) -> String {
 pub fn engines(style: Style) -> String {
     let ours = (
         FREEHOLD,
-        "this project's: groups of CPUs hold pageblocks, CPUs lease words of them".to_owned(),
+        "this project's: CPUs lease words of 64 frames, and frees go home without a lock"
+            .to_owned(),
     );
     let peers = Peer::ALL.map(|peer| {
         let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");

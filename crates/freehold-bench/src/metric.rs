@@ -42,17 +42,10 @@ impl Metric {
         }
     }
 
-    /// Whether tables show it. Group locks are in the JSON alone: what all CPUs write, by a lock or
-    /// without, stands in their place.
-    pub fn in_tables(&self) -> bool {
-        self.name != GROUP_LOCKS
-    }
-
     /// Its name in tables, which have less room.
     pub fn label(&self) -> &'static str {
         match self.name {
             ZONE_LOCKS => "zone locks / 1,000 frames",
-            GROUP_LOCKS => "group locks / 1,000 frames",
             ZONE_WORK => "zone steps / 1,000 frames",
             SHARED_WRITES => "shared writes / 1,000 frames",
             name => name,
@@ -69,21 +62,15 @@ pub(super) const fn metric(name: &'static str, unit: &'static str, what: &'stati
 }
 
 pub const ZONE_LOCKS: &str = "zone_lock_acquisitions_per_1000_frames";
-pub const GROUP_LOCKS: &str = "group_lock_acquisitions_per_1000_frames";
 pub const ZONE_WORK: &str = "zone_lock_work_per_1000_frames";
 
 pub const SHARED_WRITES: &str = "shared_writes_per_1000_frames";
 
-pub(super) const OF_LOCKS: [Metric; 4] = [
+pub(super) const OF_LOCKS: [Metric; 3] = [
     metric(
         ZONE_LOCKS,
         "acquisitions",
         "zone-lock acquisitions for each 1,000 frames; engines that count them",
-    ),
-    metric(
-        GROUP_LOCKS,
-        "acquisitions",
-        "group-lock acquisitions for each 1,000 frames; a group is up to 16 CPUs, and only freehold has any",
     ),
     metric(
         ZONE_WORK,
@@ -105,7 +92,6 @@ macro_rules! with_locks {
             $crate::metric::OF_LOCKS[0],
             $crate::metric::OF_LOCKS[1],
             $crate::metric::OF_LOCKS[2],
-            $crate::metric::OF_LOCKS[3],
             $($more,)*
         ]
     };

@@ -73,7 +73,7 @@ impl<'a> Part<'a> {
                 continue;
             }
             lines.push(Line { label: kind.name().to_uppercase(), rows: Vec::new() });
-            for metric in kind.about().metrics.iter().filter(|metric| metric.in_tables()) {
+            for metric in kind.about().metrics {
                 let row = |engine: &&str| report.row(kind.name(), metric.name, engine);
                 let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();
                 // Not every machine has the threads for every metric.

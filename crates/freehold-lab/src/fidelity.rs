@@ -61,7 +61,7 @@ pub(super) fn run(
         }
     }
     let (replay, comparison) = done.ok_or_else(|| CliError::new("no engine to compare"))?;
-    Ok(Done { replay, comparison: Some(comparison) })
+    Ok(Done { replay, comparison: Some(comparison), answer: None })
 }
 
 /// What is the same for every engine and every assumption about the lists.

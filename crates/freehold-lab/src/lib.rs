@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard
-//! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine ended not
-//! whole; 2 wrong usage or input that cannot be read; 130 stopped by the user.
+//! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine lost frames
+//! or failed its checks; 2 wrong usage or input that cannot be read; 130 stopped by the user.
 
 #![deny(unsafe_code)]
 
@@ -55,7 +55,7 @@ A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-Exit codes: 0 fine; 1 an engine ended not whole, compare --worse found something worse, or a soak something wrong; 2 wrong \
+Exit codes: 0 fine; 1 an engine lost frames or failed its checks, compare --worse found something worse, or a soak something wrong; 2 wrong \
 usage or unreadable input; 130 stopped by Ctrl-C.";
 
 /// Replays real traces of a kernel's page allocator through several designs and compares what each

@@ -33,8 +33,8 @@ pub(super) fn of_engines(name: &str, replay: &Replay) {
         if engine.set_up_failed > 0 {
             let (engine, failed) = (&engine.engine, thousands(engine.set_up_failed));
             complain(&format!(
-                "warning: {name}: engine {engine} had no memory for {failed} of the allocations put in before the trace: what \
-                 follows is of a machine too small for it"
+                "warning: {name}: engine {engine} had no memory for {failed} of the allocations made before the recording \
+                 began: what follows is of a machine too small for it"
             ));
         }
     }

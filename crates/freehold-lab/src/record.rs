@@ -47,11 +47,11 @@ pub(super) struct RecordArgs {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// How long: a number with ms, s or m.
+    /// How long: a number with ms, s or m, up to a day.
     #[arg(short, long, value_name = "TIME", value_parser = parse_time, required_unless_present = "command")]
     duration: Option<Duration>,
 
-    /// Ring buffer for each CPU: a number with K, M or G.
+    /// Ring buffer for each CPU: a number with K, M or G, 16K to 16G.
     #[arg(short, long, value_name = "SIZE", default_value = "64M", value_parser = parse_buffer)]
     buffer: u64,
 
@@ -328,7 +328,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         "ms" => number / 1000.0,
         "s" => number,
         "m" => number * 60.0,
-        "" => return Err(format!("'{text}' does not say of what; {FORM}")),
+        "" => return Err(format!("'{text}' has no unit; {FORM}")),
         _ => return Err(format!("'{unit}' is no unit of time; {FORM}")),
     };
     let valid = seconds > 0.0 && seconds <= 86_400.0;

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::input::TraceFile;
-use freehold_labkit::cli::{Outcome, given, output};
+use freehold_labkit::cli::{Outcome, given, model_file, output};
 use freehold_labkit::engine::Paths;
 use freehold_labkit::engines::{self, EngineSpec};
+use freehold_labkit::model::Model;
 use freehold_labkit::replay::Replay;
 use freehold_labkit::replay::against_kernel::AgainstKernel;
+use freehold_labkit::report::answer::{self, Answer};
 use freehold_labkit::report::{against_kernel, paths, table, threads};
 use serde::Serialize;
 
@@ -20,6 +22,8 @@ use super::{fidelity, machine, notes, sample};
 pub(super) struct Done {
     pub(super) replay: Replay,
     pub(super) comparison: Option<AgainstKernel>,
+    /// Of a serial replay.
+    pub(super) answer: Option<Answer>,
 }
 
 impl ReplayArgs {
@@ -40,11 +44,7 @@ impl ReplayArgs {
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let common = args.of_mode();
-    let default: &[&str] = match args.mode {
-        Some(Mode::Fidelity(_)) => &[engines::RECORDING_KERNEL],
-        _ => &engines::DEFAULT,
-    };
-    let specs = given::engines(&common.engines, default)?;
+    let model = model_file::read(args.model.as_deref())?;
     let mut results: Vec<Result<Done, (String, CliError)>> = Vec::new();
     let mut outcome = Outcome::Fine;
     let arguments: Vec<Option<&PathBuf>> = if common.traces.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     };
     let mut printed = false;
     for argument in &arguments {
-        let (name, done) = one(args, &specs, *argument);
+        let (name, done) = one(args, &model, *argument);
         match &done {
             Ok(done) => {
                 notes::of_engines(&name, &done.replay);
@@ -97,6 +97,8 @@ enum Document<'a> {
         replay: &'a Replay,
         #[serde(skip_serializing_if = "Option::is_none")]
         against_kernel: Option<&'a AgainstKernel>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        answer: Option<&'a Answer>,
     },
     Unreadable {
         trace: Named<'a>,
@@ -118,9 +120,11 @@ struct Documents<'a> {
 impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
     fn from(result: &'a Result<Done, (String, CliError)>) -> Self {
         match result {
-            Ok(done) => {
-                Self::Replayed { replay: &done.replay, against_kernel: done.comparison.as_ref() }
-            }
+            Ok(done) => Self::Replayed {
+                replay: &done.replay,
+                against_kernel: done.comparison.as_ref(),
+                answer: done.answer.as_ref(),
+            },
             Err((name, error)) => {
                 Self::Unreadable { trace: Named { name }, error: error.message() }
             }
@@ -131,7 +135,7 @@ impl<'a> From<&'a Result<Done, (String, CliError)>> for Document<'a> {
 /// Replays one trace; its name comes with whatever came of it.
 fn one(
     args: &ReplayArgs,
-    specs: &[EngineSpec],
+    model: &Model,
     argument: Option<&PathBuf>,
 ) -> (String, Result<Done, CliError>) {
     let trace = match argument {
@@ -143,21 +147,50 @@ fn one(
             }
         }
     };
-    let done = match &args.mode {
+    let done = replayed(args, model, &trace);
+    (trace.shown().to_owned(), done)
+}
+
+fn replayed(args: &ReplayArgs, model: &Model, trace: &TraceFile) -> Result<Done, CliError> {
+    let specs = &engines_of(args, trace)?;
+    match &args.mode {
         None => {
             let how = How::Serial {
                 jobs: given::jobs(args.jobs),
                 memory_maps: args.memory_map.unwrap_or(0),
             };
-            on_machine(&args.common, &args.machine, specs, &trace, how)
+            let done = on_machine(&args.common, &args.machine, specs, trace, how)?;
+            Ok(Done { answer: Some(answer::of(&done.replay, model)), ..done })
         }
         Some(Mode::Threads(args)) => {
             let how = How::Threads { interrupts: args.interrupts };
-            on_machine(&args.common, &args.machine, specs, &trace, how)
+            on_machine(&args.common, &args.machine, specs, trace, how)
         }
-        Some(Mode::Fidelity(args)) => fidelity::run(args, specs, &trace),
+        Some(Mode::Fidelity(args)) => fidelity::run(args, specs, trace),
+    }
+}
+
+/// The engines that were asked for; else the kernel that recorded the trace, the baseline, and what
+/// a replay compares it with.
+fn engines_of(args: &ReplayArgs, trace: &TraceFile) -> Result<Vec<EngineSpec>, CliError> {
+    let common = args.of_mode();
+    if !common.engines.is_empty() {
+        return given::engines(&common.engines, &[]);
+    }
+    let own = match trace.kernel() {
+        None => Err(format!("{}: which kernel recorded it is not said", trace.shown())),
+        Some(kernel) => engines::of_kernel(kernel.major, kernel.minor)
+            .map_err(|error| format!("{}: recorded by another kernel: {error}", trace.shown())),
     };
-    (trace.shown().to_owned(), done)
+    let own = own.map(|spec| spec.name().to_owned()).unwrap_or_else(|why| {
+        let newest = engines::NEWEST;
+        output::complain(&format!("{why}: {newest} is compared with (--kernel names it)"));
+        newest.to_owned()
+    });
+    let compared =
+        if matches!(args.mode, Some(Mode::Fidelity(_))) { &[][..] } else { &engines::COMPARED };
+    let all: Vec<&str> = std::iter::once(own.as_str()).chain(compared.iter().copied()).collect();
+    given::engines(&[], &all)
 }
 
 /// Replays a trace on the machine that the arguments and what lies beside it say.
@@ -175,7 +208,7 @@ fn on_machine(
     let survey = survey(common, warm, trace)?;
     let machine = choice.machine(common, wanted, trace, &survey)?;
     let replay = drive(common, specs, trace, &survey, warm, machine, how)?;
-    Ok(Done { replay, comparison: None })
+    Ok(Done { replay, comparison: None, answer: None })
 }
 
 fn print_table(args: &ReplayArgs, done: &Done, first: bool) -> Result<(), CliError> {
@@ -185,6 +218,9 @@ fn print_table(args: &ReplayArgs, done: &Done, first: bool) -> Result<(), CliErr
         None if replay.threads.is_some() => threads::render(replay, style),
         None => table::render(replay, style),
     };
+    if let Some(answer) = &done.answer {
+        text = format!("{text}\n{}", answer::render(answer, style));
+    }
     if args.paths {
         // The ways of the engines that say them.
         let of = |engine: &freehold_labkit::replay::EngineOutcome| {

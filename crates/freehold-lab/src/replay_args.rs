@@ -27,10 +27,10 @@ Examples:
                                                 how often each of freehold's ways is taken, CPUs owned and not
   freehold replay threads --interrupts 0.05 trace.parquet
                                                 a thread for each CPU; 5 % of single frees arrive inside another call
-  freehold replay fidelity trace.parquet        how near 6.18 comes to what the kernel itself counted
+  freehold replay fidelity trace.parquet        how near the recording kernel's model comes to what it counted itself
 
 --json prints {\"trace\": what the file holds, \"machine\": {\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
-[{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}]}, and \
+[{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}], \"answer\": {\"warnings\", \"sentences\", \"zone_lock\"}}, and \
 {\"traces\": [...]} of such documents for several traces.";
 
 const THREADS: &str = "\
@@ -79,6 +79,11 @@ pub(super) struct ReplayArgs {
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) jobs: Option<u16>,
+
+    /// Constants that 'freehold calibrate --output' wrote, for what the zone lock costs. Default:
+    /// those checked in, of a machine that the answer names.
+    #[arg(long, value_name = "FILE")]
+    pub(super) model: Option<PathBuf>,
 }
 
 /// The other ways to replay.
@@ -86,8 +91,8 @@ pub(super) struct ReplayArgs {
 pub(super) enum Mode {
     /// Replay each CPU's calls on a thread of its own, all against the engine's real locks.
     Threads(ThreadsArgs),
-    /// Compare refills and drains of engine 6.18 (or those given) with what the recording kernel
-    /// itself counted in the trace.
+    /// Compare refills and drains of the recording kernel's engine (or those given) with what that
+    /// kernel itself counted in the trace.
     Fidelity(FidelityArgs),
 }
 
@@ -129,13 +134,14 @@ pub(super) struct Common {
     pub(super) traces: Vec<PathBuf>,
 
     /// An engine to compare: a preset, and after commas changes to switch on (+) or off (-). May be
-    /// given several times; the first is the baseline. Default: 5.17, vanilla, pcp-buddy,
-    /// pcp-buddy-fixed and freehold; 6.18 in a comparison with the recording kernel.
+    /// given several times; the first is the baseline. Default: the kernel that recorded the trace
+    /// (where it is not known, vanilla), vanilla, pcp-buddy, pcp-buddy-fixed and freehold; in a
+    /// comparison with the recording kernel that one alone.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     pub(super) engines: Vec<EngineSpec>,
 
-    /// CPUs of the machine; CPUs of the trace beyond are folded onto these. Default: as the trace
-    /// has them.
+    /// CPUs of the machine, 1 to 4096 (on threads 1 to 256); CPUs of the trace beyond are folded onto
+    /// these. Default: as the trace has them.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CPUS_MAX)))]
     pub(super) cpus: Option<u16>,
 

@@ -17,6 +17,15 @@ pub enum Better {
 }
 
 impl Better {
+    /// Which way is better, in a word; empty where neither is.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::More => "more",
+            Self::Less => "less",
+            Self::Neither => "",
+        }
+    }
+
     /// Of a figure that is less, or more, than what it is compared with: green is better, red
     /// worse.
     pub fn color(self, less: bool) -> Option<Color> {

@@ -169,9 +169,6 @@ pub struct Counters {
     pub zone_lock_work_max: u64,
     /// 99 % of holds did at most this many steps (upper bound of the histogram's bucket).
     pub zone_lock_work_p99: u64,
-    /// Times a lock was taken that a group of CPUs shares: 0, since no design has groups now. Kept so
-    /// that results can be compared with older ones.
-    pub group_lock_acquisitions: u64,
     /// Writes to cache lines that all CPUs share: what costs the more the more CPUs there are, with
     /// a lock or without.
     ///
@@ -213,7 +210,7 @@ pub struct Counters {
 
 count! { Counters:
     allocs frees failed pcp_hits zone_lock_acquisitions zone_lock_work zone_lock_work_max zone_lock_work_p99
-    group_lock_acquisitions shared_writes pcp_lock_acquisitions pcp_lock_work merges_zone merges_pcp splits_zone splits_pcp refills refills_by_phase refilled_frames
+    shared_writes pcp_lock_acquisitions pcp_lock_work merges_zone merges_pcp splits_zone splits_pcp refills refills_by_phase refilled_frames
     drains drained_frames remote_frees lists_looked_at fallbacks
 }
 

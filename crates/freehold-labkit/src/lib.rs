@@ -4,7 +4,7 @@
 //! ```text
 //!  freehold (replay, record, engines)   freehold-bench   freehold-simulate   freehold-report   freehold-soak
 //!                      \                      |                  |                 |              /
-//!  freehold-labkit      cli  report  replay  engines  engine  significance  random  pool
+//!  freehold-labkit      cli  report  replay  engines  engine  model  zone_lock  significance  random  pool
 //!                                              |
 //!  freehold-trace      freehold-classic      freehold
 //! ```
@@ -31,6 +31,8 @@ pub mod engines;
 #[doc(hidden)]
 pub mod kinds;
 #[doc(hidden)]
+pub mod model;
+#[doc(hidden)]
 pub mod nearest;
 #[doc(hidden)]
 pub mod one_line;
@@ -44,6 +46,8 @@ pub mod replay;
 pub mod report;
 #[doc(hidden)]
 pub mod significance;
+#[doc(hidden)]
+pub mod zone_lock;
 
 /// The page that package registries show, here so that its example is compiled and run.
 #[cfg(doctest)]

@@ -40,8 +40,6 @@ pub mod lines;
 pub mod lock;
 pub mod machine;
 pub mod many;
-pub mod model;
-pub mod model_file;
 pub mod output;
 pub mod plot;
 pub mod queue;
@@ -54,6 +52,8 @@ pub mod validation;
 pub mod workloads;
 
 pub use cli::{command, main};
+pub use freehold_labkit::cli::model_file;
+pub use freehold_labkit::model;
 pub use model::Model;
 pub use row::{Bound, Row};
 pub use run::{Scenario, SimulateError, simulate};

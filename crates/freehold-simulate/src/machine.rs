@@ -66,8 +66,6 @@ pub struct Machine<'a> {
     zones: Vec<Lock>,
     /// By zone and CPU.
     pcps: Vec<Lock>,
-    /// By zone and the group's first CPU (freehold).
-    groups: Vec<Lock>,
     /// By zone: what had been done before a call, and what it did.
     before: Vec<Marks>,
     done: Vec<Marks>,
@@ -131,7 +129,6 @@ impl<'a> Machine<'a> {
             borders: zones[1..].iter().map(|zone| zone.range.start.get()).collect(),
             zones: vec![Lock::default(); zones.len()],
             pcps: vec![Lock::default(); locks],
-            groups: vec![Lock::default(); locks],
             before: vec![Marks::default(); zones.len()],
             done: vec![Marks::default(); zones.len()],
             now: Time::ZERO,
@@ -141,13 +138,13 @@ impl<'a> Machine<'a> {
             foreign: vec![0; cpus],
             watched: vec![false; cpus],
             cma: CmaBook::new(&config.cma(), 0),
-            tally: Tally::new(zones.len(), locks, Time::ZERO),
+            tally: Tally::new(zones.len(), Time::ZERO),
         }
     }
 
     /// Forgets what was counted, not where lines are: the measured stretch begins.
     pub fn begin_measuring(&mut self, now: Time) {
-        self.tally = Tally::new(self.zones.len(), self.pcps.len(), now);
+        self.tally = Tally::new(self.zones.len(), now);
     }
 
     pub fn watch(&mut self, cpu: u16) {
@@ -217,9 +214,7 @@ impl<'a> Machine<'a> {
         if lock && !busy {
             at += self.lock_line(cpu, own);
         }
-        let group = |pfn: Pfn| Some(self.place(self.zone_of(pfn), self.engine.group(pfn)?.get()));
-        let group = got.as_ref().ok().and_then(|&pfn| group(pfn));
-        at = self.pcp_work(cpu, at, done, group);
+        at = self.pcp_work(at, done);
         // Chunks are taken off the zone's lists under its lock: whoever freed them has their
         // records' lines.
         let foreign = if self.family == Family::Lists { self.foreign[usize::from(cpu)] } else { 0 };
@@ -309,7 +304,7 @@ impl<'a> Machine<'a> {
         if self.family == Family::Owners {
             at += self.lock_line(cpu, place);
         }
-        at = self.pcp_work(cpu, at, done, None);
+        at = self.pcp_work(at, done);
         let step = self.costs.drain_step;
         at = self.zone_work(cpu, at, step, 0);
         if self.family == Family::Owners {
@@ -326,7 +321,7 @@ impl<'a> Machine<'a> {
         self.engine.tick(id);
         let done = self.marked(id);
         self.tally.ticks += 1;
-        let at = self.pcp_work(cpu, now, done, None);
+        let at = self.pcp_work(now, done);
         self.zone_work(cpu, at, self.costs.drain_step, 0)
     }
 
@@ -344,35 +339,15 @@ impl<'a> Machine<'a> {
 
     /// What was done under the CPU's own lock, or, of freehold, by looks for the next block, and by
     /// heavy barriers; when that is over.
-    fn pcp_work(&mut self, cpu: u16, from: Time, done: Marks, group: Option<usize>) -> Time {
+    fn pcp_work(&self, from: Time, done: Marks) -> Time {
         // All others are interrupted; what that costs them is not charged.
         let from = from + self.costs.barrier * done.barriers;
         let work = self.costs.pcp_step * done.changes + self.costs.merge_step * done.merge_steps;
         if self.family != Family::Freehold || done.changes == 0 {
             return from + work;
         }
-        let at = match group {
-            Some(group) => self.group_work(cpu, from, work, group),
-            // The whole block is in the CPU's hand.
-            None => from + work,
-        };
         // The row of the board, which others write.
-        at + self.costs.transfer
-    }
-
-    /// A look for the next block, under the lock of the group that has it; when it is over.
-    fn group_work(&mut self, cpu: u16, from: Time, work: Time, group: usize) -> Time {
-        self.groups[group].forget_before(self.now);
-        let mut hold = self.costs.hold + work;
-        if let Some(last) = self.groups[group].last_other(cpu) {
-            self.tally.transfers += 1;
-            hold += self.far(cpu, last, self.costs.bounce);
-        }
-        let grant = self.groups[group].acquire(cpu, from, hold);
-        self.tally.group_wait += grant.waited;
-        self.tally.group_holds += 1;
-        self.tally.groups_held[group] += hold;
-        grant.end
+        from + work + self.costs.transfer
     }
 
     /// The holds of zone locks of one call, one after the other, those of the CPU's own node first;

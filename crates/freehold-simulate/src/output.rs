@@ -88,30 +88,88 @@ fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(move |a, b| group(a) == group(b))
 }
 
-/// Which engine allocates most, with the most CPUs of each workload, memory and seed: one sentence.
-/// `None` for one engine. By how much is not said where its row is bound by think time: that would
-/// be a figure of the think time.
+/// So many workloads and machines have a sentence each; more are counted.
+const TOLD: usize = 4;
+
+/// Which engine allocates most with the most CPUs: a sentence for each workload and machine, or, of
+/// many, one that counts them. `None` for one engine.
 pub fn verdict(rows: &[Row]) -> Option<String> {
+    let engines = unique(rows.iter().map(|row| row.engine.as_str()));
+    if engines.len() < 2 {
+        return None;
+    }
+    let groups: Vec<&[Row]> = groups(rows).collect();
+    if groups.len() > TOLD {
+        return counted(&engines, &groups);
+    }
+    let several = |of: fn(&Row) -> String| unique(rows.iter().map(of)).len() > 1;
+    let (workloads, machines) =
+        (several(|row| row.workload.clone()), several(|row| row.memory_bytes.to_string()));
+    let said = groups.iter().filter_map(|group| {
+        let first = &group[0];
+        let named = [
+            workloads.then(|| first.workload.clone()),
+            machines.then(|| memory(first.memory_bytes)),
+        ];
+        let named: Vec<String> = named.into_iter().flatten().collect();
+        let named =
+            if named.is_empty() { String::new() } else { format!("{}: ", named.join(", ")) };
+        Some(format!("{named}{}", of_group(&engines, group)?))
+    });
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| said.join(" "))
+}
+
+/// The rows of a group with its most CPUs, in the order of the engines.
+fn with_most_cpus<'r>(engines: &[&str], group: &'r [Row]) -> Vec<Option<&'r Row>> {
+    let most = group.iter().map(|row| row.cpus).max();
+    let of =
+        |engine: &&str| group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine);
+    engines.iter().map(of).collect()
+}
+
+/// Of one workload on one machine: who allocates most, what limits it, and the first beside it.
+fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
+    const EQUAL: f64 = 0.01;
+    let rows: Vec<&Row> = with_most_cpus(engines, group).into_iter().flatten().collect();
+    let most = |a: &&&Row, b: &&&Row| a.frames_per_second.total_cmp(&b.frames_per_second);
+    // Of equal ones the first.
+    let best = rows.iter().rev().max_by(most)?;
+    let least = rows.iter().map(|row| row.frames_per_second).fold(f64::INFINITY, f64::min);
+    let cpus = best.cpus;
+    if rows.len() < 2 || least >= best.frames_per_second * (1.0 - EQUAL) {
+        return Some(format!("At {cpus} CPUs the engines do not differ."));
+    }
+    let limit = if best.bound == Bound::Think {
+        ", and the workload, not the allocator, is the limit"
+    } else {
+        ""
+    };
+    let wait = |row: &Row| {
+        format!("{} of CPU time waiting for the zone lock", percent(row.zone_lock_wait_share))
+    };
+    let first = rows[0];
+    let beside = if first.engine == best.engine {
+        format!("{}.", wait(first))
+    } else {
+        format!("{} {}, {}.", first.engine, rate(first.frames_per_second), wait(first))
+    };
+    let rate = rate(best.frames_per_second);
+    Some(format!("At {cpus} CPUs {} allocates most: {rate} frames/s{limit}; {beside}", best.engine))
+}
+
+/// How often each engine allocates most. By how much is not said where its row is bound by think
+/// time: that would be a figure of the think time.
+fn counted(engines: &[&str], groups: &[&[Row]]) -> Option<String> {
     const MOST: Question<'_> =
         Question { best: "Most frames/s with the most CPUs", better: Better::More };
-    let engines = unique(rows.iter().map(|row| row.engine.as_str()));
-    let case = |group: &[Row]| {
-        let most = group.iter().map(|row| row.cpus).max();
-        let of = |engine: &&str| {
-            group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine)
-        };
-        engines
-            .iter()
-            .map(|engine| of(engine).map(|row| (row.frames_per_second, row.bound)))
-            .collect::<Vec<_>>()
-    };
-    let found: Vec<_> = groups(rows).map(case).collect();
-    let figures = |of: &Vec<Option<(f64, Bound)>>| {
-        (MOST, of.iter().map(|row| row.map(|(figure, _)| figure)).collect())
+    let found: Vec<_> = groups.iter().map(|group| with_most_cpus(engines, group)).collect();
+    let figures = |of: &Vec<Option<&Row>>| {
+        (MOST, of.iter().map(|row| row.map(|row| row.frames_per_second)).collect())
     };
     let cases: Vec<_> = found.iter().map(figures).collect();
-    sentence_but(&engines, &cases, MOST.best, |case, engine| {
-        found[case][engine].is_some_and(|(_, bound)| bound == Bound::Think)
+    sentence_but(engines, &cases, |case, engine| {
+        found[case][engine].is_some_and(|row| row.bound == Bound::Think)
     })
 }
 
@@ -143,14 +201,14 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         }
     }
     let bystanders = if rows.iter().any(|row| row.bystander_p999_ns.is_some()) {
-        "; with bystanders, of their calls"
+        ", of the bystanders' calls where there are any"
     } else {
         ""
     };
     let legend = format!(
-        "Waits are shares of all CPUs' time: for the zone lock, for CPUs' and groups' own locks, and for lines on their \
-         way to others. Bound: what most of all CPUs' time goes into, or the lock that is full; frames/s of rows bound by \
-         think are the think time's. p99.9 is of single calls{bystanders}. Simulated by the constants of: {}",
+        "Wait columns: share of CPU time spent waiting for the zone lock, for CPUs' own locks, and for cache lines. Bound: \
+         what limits the row; 'think' means that the workload itself does, so frames/s says nothing about the allocator. \
+         p99.9: of single calls{bystanders}. Simulated by the constants of: {}",
         model.machine
     );
     let _ = writeln!(text, "{}", wrap(&legend, style, ""));
@@ -172,7 +230,6 @@ fn group_table(rows: &[Row], style: Style) -> String {
         ("bound", Room::GivesWay(0)),
         ("zone holds", Room::GivesWay(3)),
         ("PCP holds", Room::GivesWay(6)),
-        ("group holds", Room::GivesWay(6)),
         ("longest", Room::GivesWay(5)),
         ("p99.9", Room::GivesWay(2)),
         ("fell back", Room::GivesWay(4)),
@@ -188,12 +245,11 @@ fn group_table(rows: &[Row], style: Style) -> String {
         let numbers = [
             format!("{}{}", rate(row.frames_per_second), if row.is_off() { " *" } else { "" }),
             percent(row.zone_lock_wait_share),
-            percent(row.pcp_lock_wait_share + row.group_lock_wait_share),
+            percent(row.pcp_lock_wait_share),
             percent(row.line_wait_share),
             row.bound.text().to_owned(),
             thousands(row.zone_lock_acquisitions),
             thousands(row.pcp_lock_acquisitions),
-            thousands(row.group_lock_acquisitions),
             time(row.longest_hold_ns),
             time(p999),
             thousands(row.fallbacks),

@@ -1,5 +1,5 @@
 //! Pictures of rows: throughput, waiting for locks and fragmentation against CPUs, a line an
-//! engine.
+//! engine in its colour and with its mark.
 //!
 //! ```text
 //!  frames per second          time waiting for locks       unusable-free-space index
@@ -14,15 +14,15 @@
 use plotters::coord::Shift;
 use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::{
-    ChartBuilder, Circle, Color, DrawingArea, IntoDrawingArea, IntoFont, LineSeries, RGBColor,
-    SVGBackend, ShapeStyle, TextStyle,
+    ChartBuilder, Color, DrawingArea, EmptyElement, IntoDrawingArea, IntoFont, LineSeries, Polygon,
+    RGBColor, SVGBackend, ShapeStyle, TextStyle,
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::model::Model;
 use super::output::{memory, validation_note};
 use super::row::Row;
-use freehold_labkit::report::unique;
+use freehold_labkit::report::{series, unique};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the picture: {0}")]
@@ -39,29 +39,51 @@ const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
 const QUIET: RGBColor = RGBColor(0x59, 0x63, 0x6e);
 const RULE: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
 
-/// In the order of the engines: the colours of Okabe and Ito (2008), which people with any of the
-/// usual kinds of colour blindness can tell apart; their yellow, too pale on white, is grey here.
-const PALETTE: [RGBColor; 8] = [
-    RGBColor(0x00, 0x00, 0x00),
-    RGBColor(0xe6, 0x9f, 0x00),
-    RGBColor(0x56, 0xb4, 0xe9),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0xcc, 0x79, 0xa7),
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0x99, 0x99, 0x99),
-];
-
-fn color(index: usize) -> RGBColor {
-    PALETTE[index % PALETTE.len()]
+/// The colour of a place in [`series::LOOKS`].
+fn color(place: usize) -> RGBColor {
+    let number = u32::from_str_radix(&series::LOOKS[place].light[1..], 16).unwrap_or_default();
+    let [_, red, green, blue] = number.to_be_bytes();
+    RGBColor(red, green, blue)
 }
 
-const WIDTH: u32 = 1080;
-const ROW: u32 = 270;
+/// The outline of the mark of a place, in pixels around 0, 0.
+const OUTLINES: [&[(i32, i32)]; 8] = [
+    &[(-5, -2), (-2, -5), (2, -5), (5, -2), (5, 2), (2, 5), (-2, 5), (-5, 2)],
+    &[(-4, -4), (4, -4), (4, 4), (-4, 4)],
+    &[(0, -6), (5, 4), (-5, 4)],
+    &[(0, -6), (6, 0), (0, 6), (-6, 0)],
+    &[(-6, -4), (6, -4), (0, 6)],
+    &[
+        (-2, -6),
+        (2, -6),
+        (2, -2),
+        (6, -2),
+        (6, 2),
+        (2, 2),
+        (2, 6),
+        (-2, 6),
+        (-2, 2),
+        (-6, 2),
+        (-6, -2),
+        (-2, -2),
+    ],
+    &[(-6, -5), (0, 0), (6, -5), (6, 5), (0, 0), (-6, 5)],
+    &[(0, -6), (6, -1), (4, 6), (-4, 6), (-6, -1)],
+];
+
+fn outline(place: usize, at: (i32, i32)) -> Vec<(i32, i32)> {
+    OUTLINES[place].iter().map(|(x, y)| (at.0 + x, at.1 + y)).collect()
+}
+
+/// The least size of text: 11 pixels where the picture is 830 wide, as on a page of a repository. The
+/// library takes sizes 1.24 times as large as it writes them.
+const SMALL: i32 = 15;
+const WIDTH: u32 = 900;
+const ROW: u32 = 280;
 const HEAD: u32 = 44;
 const FOOT: u32 = 30;
 /// A line more at the foot.
-const LINE: u32 = 16;
+const LINE: u32 = 18;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 struct Chart {
@@ -139,7 +161,7 @@ pub fn render(rows: &[Row], model: &Model) -> Result<String, PictureError> {
         let (_, below) = area.split_vertically(HEAD);
         let (charts, _) = below.split_vertically(ROW * groups.len() as u32);
         for ((name, rows), strip) in groups.iter().zip(charts.split_evenly((groups.len(), 1))) {
-            let text = TextStyle::from(("sans-serif", 16).into_font()).color(&INK);
+            let text = TextStyle::from(("sans-serif", 17).into_font()).color(&INK);
             strip.draw_text(name, &text, (12, 4)).map_err(PictureError::of)?;
             let (_, strip) = strip.split_vertically(24);
             for (chart, cell) in CHARTS.iter().zip(strip.split_evenly((1, CHARTS.len()))) {
@@ -147,7 +169,7 @@ pub fn render(rows: &[Row], model: &Model) -> Result<String, PictureError> {
             }
         }
         let foot = format!("simulated by the constants of: {}", model.machine);
-        let text = TextStyle::from(("sans-serif", 12).into_font()).color(&QUIET);
+        let text = TextStyle::from(("sans-serif", SMALL).into_font()).color(&QUIET);
         area.draw_text(&foot, &text, (12, height as i32 - 20)).map_err(PictureError::of)?;
         if !off.is_empty() {
             let above = (12, height as i32 - 20 - LINE as i32);
@@ -161,13 +183,14 @@ pub fn render(rows: &[Row], model: &Model) -> Result<String, PictureError> {
 
 fn legend(area: &Area<'_>, engines: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
     let mut x = 12;
-    for (index, engine) in engines.iter().enumerate() {
-        let color = color(index);
+    for (engine, place) in engines.iter().zip(series::places(engines)) {
+        let color = color(place);
         area.draw(&plotters::prelude::Rectangle::new(
-            [(x, 18), (x + 22, 22)],
+            [(x, 19), (x + 22, 21)],
             ShapeStyle::from(color).filled(),
         ))?;
-        let text = TextStyle::from(("sans-serif", 15).into_font())
+        area.draw(&Polygon::new(outline(place, (x + 11, 20)), ShapeStyle::from(color).filled()))?;
+        let text = TextStyle::from(("sans-serif", 16).into_font())
             .color(&INK)
             .pos(Pos::new(HPos::Left, VPos::Center));
         area.draw_text(engine, &text, (x + 28, 20))?;
@@ -216,16 +239,17 @@ fn draw(
     // By doublings: CPUs and sizes of memory are powers of two as a rule.
     let doublings = (range.end / range.start).log2().round().max(1.0) as usize;
     // Sizes of memory are longer than numbers of CPUs.
-    let x_labels = if by_memory { doublings.min(11) / 2 + 1 } else { doublings.min(11) + 1 };
+    let every_other = by_memory || doublings > 6;
+    let x_labels = if every_other { doublings.min(11) / 2 + 1 } else { doublings.min(11) + 1 };
     let x_range = range.log_scale().base(2.0);
     let mut builder = ChartBuilder::on(cell);
     builder
         .margin(8)
         .margin_right(22)
-        .set_label_area_size(plotters::prelude::LabelAreaPosition::Left, 58);
-    builder.set_label_area_size(plotters::prelude::LabelAreaPosition::Bottom, 36);
-    builder.caption(chart.title, TextStyle::from(("sans-serif", 14).into_font()).color(&INK));
-    let small = TextStyle::from(("sans-serif", 12).into_font()).color(&QUIET);
+        .set_label_area_size(plotters::prelude::LabelAreaPosition::Left, 62);
+    builder.set_label_area_size(plotters::prelude::LabelAreaPosition::Bottom, 44);
+    builder.caption(chart.title, TextStyle::from(("sans-serif", 16).into_font()).color(&INK));
+    let small = TextStyle::from(("sans-serif", SMALL).into_font()).color(&QUIET);
     let x_desc = if by_memory { "memory" } else { "CPUs" };
     macro_rules! finish {
         ($context:expr, $y_labels:expr) => {{
@@ -242,19 +266,18 @@ fn draw(
                 .light_line_style(RULE.mix(0.0))
                 .x_desc(x_desc)
                 .draw()?;
-            for (index, engine) in engines.iter().enumerate() {
-                let color = color(index);
+            for (engine, place) in engines.iter().zip(series::places(engines)) {
+                let color = color(place);
                 let of_it = rows.iter().filter(|row| row.engine == **engine);
                 let points = means(of_it.map(|row| (at(row), (chart.value)(row))));
                 context.draw_series(LineSeries::new(
                     points.iter().copied(),
                     ShapeStyle::from(color).stroke_width(2),
                 ))?;
-                context.draw_series(
-                    points
-                        .iter()
-                        .map(|&point| Circle::new(point, 3, ShapeStyle::from(color).filled())),
-                )?;
+                context.draw_series(points.iter().map(|&point| {
+                    let mark = outline(place, (0, 0));
+                    EmptyElement::at(point) + Polygon::new(mark, ShapeStyle::from(color).filled())
+                }))?;
             }
         }};
     }

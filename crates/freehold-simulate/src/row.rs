@@ -31,9 +31,6 @@ pub struct Row {
     pub zone_lock_wait_share: f64,
     /// Share of all CPUs' time that went into waiting for CPUs' locks.
     pub pcp_lock_wait_share: f64,
-    /// Share of all CPUs' time that went into waiting for groups' locks: 0, since no design has
-    /// groups now.
-    pub group_lock_wait_share: f64,
     /// Share of all CPUs' time that went into waiting for lines on their way to another CPU.
     pub line_wait_share: f64,
     /// Share of all CPUs' time that went into other work than calls: the think time, and what the
@@ -46,12 +43,6 @@ pub struct Row {
     /// were run, in per cent of what was measured: with the most CPUs that there were. `None`: not
     /// compared.
     pub validation_difference_percent: Option<f64>,
-    /// Share of the time that the busiest group's lock was held: 0.
-    pub group_lock_busy_share: f64,
-    /// Times that groups' locks were taken, as the engine counts them: 0.
-    pub group_lock_acquisitions: u64,
-    /// Of these, those that were charged: a look for the next block each.
-    pub group_lock_charged: u64,
     /// Share of the time that the busiest zone's lock was held.
     pub zone_lock_busy_share: f64,
     /// Holds of zone locks.
@@ -105,8 +96,8 @@ pub struct Row {
     /// Pageblocks in which frames of more than one migratetype are in use at the end, as far as the
     /// engine can tell.
     pub mixed_blocks: u64,
-    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: 1 =
-    /// not a block is begun in vain.
+    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: with 1
+    /// every block in use is full.
     pub used_block_density: f64,
     /// The unusable-free-space index for order 9 at the end.
     pub unusable_index: f64,
@@ -135,7 +126,6 @@ pub enum Bound {
     /// The zone's lock.
     ZoneLock,
     CpuLocks,
-    GroupLocks,
     /// Cache lines that go from CPU to CPU.
     Lines,
     /// Waiting for what another CPU has to do first.
@@ -149,7 +139,6 @@ impl Bound {
             Self::Calls => "calls",
             Self::ZoneLock => "zone lock",
             Self::CpuLocks => "CPU locks",
-            Self::GroupLocks => "group locks",
             Self::Lines => "lines",
             Self::OtherCpus => "others",
         }
@@ -165,13 +154,9 @@ impl Row {
         if self.zone_lock_busy_share >= FULL {
             return Bound::ZoneLock;
         }
-        if self.group_lock_busy_share >= FULL {
-            return Bound::GroupLocks;
-        }
         let waits = [
             (Bound::ZoneLock, self.zone_lock_wait_share),
             (Bound::CpuLocks, self.pcp_lock_wait_share),
-            (Bound::GroupLocks, self.group_lock_wait_share),
             (Bound::Lines, self.line_wait_share),
         ];
         let calls = in_calls - waits.iter().map(|(_, share)| share).sum::<f64>();

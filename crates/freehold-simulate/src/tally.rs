@@ -28,11 +28,6 @@ pub struct Tally {
     pub pcp_wait: Time,
     /// Calls that did.
     pub pcp_waits: u64,
-    /// Waiting for groups' locks, all CPUs together.
-    pub group_wait: Time,
-    pub group_holds: u64,
-    /// How long each group's lock was held, by zone and the group's first CPU.
-    pub groups_held: Vec<Time>,
     /// Waiting for lines that were on their way to somebody else, all CPUs together.
     pub line_wait: Time,
     /// In calls, waits included, all CPUs together.
@@ -59,9 +54,8 @@ pub struct Tally {
 
 impl Tally {
     /// Of a stretch that begins at `begun`.
-    pub(super) fn new(zones: usize, groups: usize, begun: Time) -> Self {
+    pub(super) fn new(zones: usize, begun: Time) -> Self {
         Self {
-            groups_held: vec![Time::ZERO; groups],
             zones_held: vec![Time::ZERO; zones],
             allocations: Windows::new(begun),
             ..Self::default()

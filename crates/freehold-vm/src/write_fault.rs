@@ -50,8 +50,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// folio of one frame, which `copy` fills (from, to). The entry comes out young, dirty and
     /// soft-dirty.
     ///
-    /// `copy` is called with the old frame's folio locked, so it must not call back, nor wait for
-    /// who does. A copy takes one mapping record, which must be there before the old one's is given
+    /// `copy` is called with the old frame's folio locked, so it must neither call back nor wait
+    /// for a caller that does. A copy takes one mapping record, which must be there before the old one's is given
     /// back.
     ///
     /// # Errors

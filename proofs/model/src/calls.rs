@@ -14,7 +14,7 @@ use crate::machine::{
 pub enum Call {
     /// A frame, from the hand, by leasing a word, of a block of another type, or after a recall.
     Frame,
-    /// The same for the other type.
+    /// A frame of the other migratetype.
     Unmovable,
     /// A frame past the leases.
     Straight,

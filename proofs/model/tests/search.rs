@@ -74,7 +74,7 @@ fn the_mark_is_kept() {
 
 /// Two rules that nothing depends on where words are taken lowest first, each only if it is full:
 /// the second of two CPUs that complete a block finds a word that is not, and looks once more; a
-/// word that is just being leased is empty for who leases it.
+/// word that is just being leased is empty for the CPU that leases it.
 #[test]
 fn what_is_not_needed_for_safety() {
     for bug in [Bug::TwoMayRetire, Bug::RetireIgnoresLeases] {

@@ -16,7 +16,7 @@ use freehold_labkit::cli::{Outcome, exit_code, output, progress, stop};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
-Threads allocate and free in every way there is, through CPUs that they own or share, near the end of memory, while CPUs, memory and ranges come and go and threads are stopped in mid-call by signals. Beside the allocator a book says who has each frame; now and then everybody pauses and every invariant is checked. At the end everything is freed and must be where it was.
+Threads allocate and free in every way there is, through CPUs that they own or share, near the end of memory, while CPUs, memory and ranges come and go and threads are stopped in mid-call by signals. A separate ledger records the owner of every frame; from time to time all threads pause and every invariant is checked. At the end everything is freed and must be where it was.
 
 For each kind of call: how long it took, and the most heavy barriers, turns of waits and, while one thread runs alone, writes to what all CPUs of a zone write in one call, beside the most that there may be (docs/bounds.md). Going beyond is a failure. So is a call that takes 20 s: what each thread was doing is printed then. Times are of this machine with all that runs on it; a call in which its thread was stopped is not among them.
 
@@ -57,15 +57,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
 struct SoakArgs {
-    /// How long. Default: a minute.
+    /// How long, 1 to 100,000. Default: a minute.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: Option<u64>,
 
-    /// How long, in seconds.
+    /// How long, in seconds, 1 to 6,000,000.
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u64).range(1..=6_000_000))]
     seconds: Option<u64>,
 
-    /// Threads. Default: three for each core, 8 at least.
+    /// Threads, 2 to 1,024. Default: three for each core, 8 at least.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     threads: Option<u32>,
 
@@ -126,8 +126,9 @@ fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
     bar.finish_and_clear();
     let report =
         report.map_err(|error| CliError::new(format!("there is no such machine: {error}")))?;
-    output::result(&args.shown.printed, &report, |style| table(&report, style))?;
+    // Before the table, whose last line is the verdict: it is what stays on the screen.
     report.troubles.iter().chain(&report.stuck).for_each(|what| output::complain(what));
+    output::result(&args.shown.printed, &report, |style| table(&report, style))?;
     // Relaxed: a flag that carries nothing.
     Ok(match report.ok {
         false => Outcome::NotWhole,

@@ -94,8 +94,12 @@ fn summary(report: &Report) -> String {
         "barriers, waits, writes to what all CPUs share: the most in one call, of the most that there may be \
          (docs/bounds.md)\n",
     );
-    if report.ok {
-        text.push_str("nothing was wrong\n");
-    }
+    let wrong = report.troubles.len() + report.stuck.len();
+    let verdict = if report.ok {
+        "verdict: nothing was wrong\n".to_owned()
+    } else {
+        format!("verdict: WRONG, {wrong} findings, said above the table\n")
+    };
+    text.push_str(&verdict);
     text
 }

@@ -3,7 +3,7 @@
 use assert_cmd::Command;
 use predicates::function::function;
 use predicates::prelude::PredicateBooleanExt;
-use predicates::str::contains;
+use predicates::str::{contains, ends_with};
 use serde_json::Value;
 
 fn soak(args: &[&str]) -> Command {
@@ -81,7 +81,7 @@ fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
         .stdout(contains("alloc_contig_free"))
         .stdout(contains("HIGHATOMIC blocks at most"))
         .stdout(contains("one thread alone"))
-        .stdout(contains("nothing was wrong"));
+        .stdout(ends_with("verdict: nothing was wrong\n"));
 }
 
 #[test]
@@ -98,7 +98,9 @@ fn each_planted_fault_is_noticed() {
         soak(&["--seconds", "3", "--memory", "64M", "--plant", fault])
             .assert()
             .code(1)
-            .stderr(contains(said));
+            .stderr(contains(said))
+            // The verdict comes last.
+            .stdout(contains("said above the table\n").and(ends_with("table\n")));
     }
 }
 

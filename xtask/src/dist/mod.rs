@@ -8,6 +8,7 @@
 //!  TARGET/NAME                                static programs, for each target that can be had
 //!  sbom.cdx.json                              what is in them: sbom.rs
 //!  SHA256SUMS                                 of all of it: sha256sum --check SHA256SUMS
+//!  freehold-X.Y.Z-TARGET.tar.gz, NOTES.md     of a release: release.rs
 //! ```
 //!
 //! Completions and pages need the laboratory as a library, which nothing else here does: feature
@@ -15,6 +16,7 @@
 
 #[cfg(feature = "dist")]
 mod pages;
+mod release;
 mod sbom;
 #[cfg(feature = "dist")]
 mod sums;
@@ -39,19 +41,32 @@ pub(crate) struct Arguments {
     /// Without programs: completions, manual pages and the list of what is in them, in a minute.
     #[arg(long)]
     no_programs: bool,
+
+    /// For a release of this tag: an archive for each target, none of which may be missing, and the
+    /// changelog's section. The tag is v and the workspace's version.
+    #[arg(long, value_name = "TAG", conflicts_with = "no_programs")]
+    release: Option<String>,
 }
 
 /// Makes all of it.
 ///
 /// # Errors
 ///
-/// What could not be built or written. A target that cannot be had is a loud skip.
+/// What could not be built or written. A target that cannot be had is a loud skip, unless a release
+/// is made.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let folder = target().join("dist");
+    let tag = arguments.release.as_deref();
+    let version = tag.map(release::version_of).transpose()?;
+    let changelog = root().join("CHANGELOG.md");
+    let changelog = std::fs::read_to_string(&changelog)
+        .map_err(|error| format!("{}: {error}", changelog.display()))?;
+    let notes = version.map(|version| release::notes(&changelog, version)).transpose()?;
     if cfg!(not(feature = "dist")) {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(root()).args(["run", "--quiet", "-p", "xtask", "--features", "dist"]);
         cargo.args(["--", "dist"]).args(arguments.no_programs.then_some("--no-programs"));
+        cargo.args(tag.map(|tag| ["--release", tag]).into_iter().flatten());
         let status = cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?;
         return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
@@ -67,8 +82,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         if !arguments.no_programs {
             programs(target, &folder.join(target))?;
         }
+        if version.is_some() && !folder.join(target).exists() {
+            return Err(format!("a release needs the programs for {target}"));
+        }
     }
     sbom::write(&folder.join("sbom.cdx.json"), &PROGRAMS)?;
+    if let Some((version, notes)) = version.zip(notes) {
+        for target in TARGETS {
+            release::pack(&root(), &folder, target, version)?;
+        }
+        let path = folder.join("NOTES.md");
+        std::fs::write(&path, notes).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     #[cfg(feature = "dist")]
     sums::write(&folder)?;
     println!("{}", folder.display());

@@ -1,14 +1,15 @@
 //! Drawing a table: rows under each other, panels beside each other, a mark for each column of a
 //! panel.
 //!
-//! Each series has a colour of Okabe and Ito and a shape, so that neither alone has to be told
-//! apart. Text and lines take the reader's light or dark colours, on a ground of its own, so that
+//! Each engine has its colour and its mark (`series`, the laboratory's own table), so that neither
+//! alone has to be told apart. Text and lines take the reader's light or dark colours, on a ground of its own, so that
 //! the picture is legible wherever it is shown.
 
 use std::fmt::Write;
 
 use super::picture::Scale;
 use super::render::thousands;
+use super::series;
 
 /// What is drawn.
 pub(super) struct Chart<'c> {
@@ -38,13 +39,27 @@ const ROW: f64 = 30.0;
 /// Below the last row: the axis.
 const FOOT: f64 = 34.0;
 
-const STYLE: &str = "<style>
-.ground{fill:#ffffff}.text{fill:#1f2328}.soft{fill:#59636e}.line{stroke:#d8dee4}
-.s0{fill:#1f2328}.s1{fill:#e69f00}.s2{fill:#56b4e9}.s3{fill:#009e73}.s4{fill:#cc79a7}
-@media (prefers-color-scheme:dark){.ground{fill:#0d1117}.text{fill:#f0f6fc}.soft{fill:#9198a1}.line{stroke:#3d444d}.s0{fill:#f0f6fc}}
-text{font-family:sans-serif;font-size:12px}
+/// Text is 11 pixels high at least where the picture is 830 wide, as on a page of a repository.
+const TEXT: f64 = 13.0;
+
+/// Colours of the ground and the text; the series' are those of [`series::LOOKS`].
+fn style() -> String {
+    let of = |colour: fn(&series::Look) -> &'static str| -> String {
+        let looks = series::LOOKS.iter().enumerate();
+        looks.map(|(place, look)| format!(".s{place}{{fill:{}}}", colour(look))).collect()
+    };
+    format!(
+        "<style>
+.ground{{fill:#ffffff}}.text{{fill:#1f2328}}.soft{{fill:#59636e}}.line{{stroke:#d8dee4}}
+{}
+@media (prefers-color-scheme:dark){{.ground{{fill:#0d1117}}.text{{fill:#f0f6fc}}.soft{{fill:#9198a1}}.line{{stroke:#3d444d}}{}}}
+text{{font-family:sans-serif;font-size:{TEXT}px}}
 </style>
-";
+",
+        of(|look| look.light),
+        of(|look| look.dark)
+    )
+}
 
 /// The picture.
 pub(super) fn svg(chart: &Chart) -> String {
@@ -52,19 +67,27 @@ pub(super) fn svg(chart: &Chart) -> String {
     let height = bottom + FOOT;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n\
-         <title>{0}</title>\n{STYLE}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\"/>\n",
-        escaped(chart.title)
+         <title>{0}</title>\n{1}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\"/>\n",
+        escaped(chart.title),
+        style()
     );
     text(&mut svg, MARGIN, 26.0, "text\" font-weight=\"bold", chart.title);
     let mut x = MARGIN;
-    for (series, name) in chart.names.iter().enumerate() {
-        mark(&mut svg, series, x + 6.0, 48.0, name);
+    for (name, place) in chart.names.iter().zip(places(chart.names)) {
+        mark(&mut svg, place, x + 6.0, 48.0, name);
         text(&mut svg, x + 18.0, 52.0, "text", name);
-        // Wide letters have some 7.5 pixels.
-        x += 44.0 + 7.5 * name.chars().count() as f64;
+        // Wide letters have some 8 pixels.
+        x += 44.0 + 8.0 * name.chars().count() as f64;
     }
+    // Where a panel has one column, a row is an engine.
+    let engines = chart.names.is_empty().then(|| places(&chart.rows));
     for (row, name) in chart.rows.iter().enumerate() {
-        text(&mut svg, MARGIN, middle(row) + 4.0, "text", name);
+        let mut left = MARGIN;
+        if let Some(places) = &engines {
+            mark(&mut svg, places[row], MARGIN + 6.0, middle(row), name);
+            left += 20.0;
+        }
+        text(&mut svg, left, middle(row) + 4.0, "text", name);
     }
     let all = WIDTH - 2.0 * MARGIN - LABELS;
     let wide = (all - GAP * (chart.panels.len() as f64 - 1.0)) / chart.panels.len() as f64;
@@ -76,12 +99,18 @@ pub(super) fn svg(chart: &Chart) -> String {
     svg
 }
 
+fn places(names: &[String]) -> Vec<usize> {
+    series::places(&names.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 fn middle(row: usize) -> f64 {
     HEAD + ROW * (row as f64 + 0.5)
 }
 
 fn panel(svg: &mut String, chart: &Chart, panel: &Panel, axis: Axis, bottom: f64) {
-    text(svg, axis.left, HEAD - 14.0, "text", panel.title);
+    let logarithmic = if panel.scale == Scale::Log { ", powers of ten" } else { "" };
+    text(svg, axis.left, HEAD - 14.0, "text", &format!("{}{logarithmic}", panel.title));
+    let rows = chart.names.is_empty().then(|| places(&chart.rows));
     for (value, label) in axis.ticks() {
         let x = axis.x(value);
         line(svg, (x, HEAD - 6.0), (x, bottom));
@@ -92,14 +121,15 @@ fn panel(svg: &mut String, chart: &Chart, panel: &Panel, axis: Axis, bottom: f64
         if let [value] = values[..] {
             let x = axis.x(value);
             let (left, top, wide) = (axis.left, y - 8.0, x - axis.left);
+            let place = rows.as_ref().map_or(0, |places| places[row]);
             let _ = writeln!(
                 svg,
-                "<rect class=\"s2\" x=\"{left:.1}\" y=\"{top}\" width=\"{wide:.1}\" height=\"16\"/>"
+                "<rect class=\"s{place}\" x=\"{left:.1}\" y=\"{top}\" width=\"{wide:.1}\" height=\"16\"/>"
             );
-            // A long bar has its number inside, on a colour that is the same in light and dark.
+            // A long bar has its number inside, in the colour of the ground.
             let inside = x > axis.left + 0.6 * axis.wide;
             let (at, how) = if inside {
-                (x - 6.0, "end\" fill=\"#1f2328")
+                (x - 6.0, "end\" class=\"ground")
             } else {
                 (x + 6.0, "start\" class=\"text")
             };
@@ -115,12 +145,13 @@ fn panel(svg: &mut String, chart: &Chart, panel: &Panel, axis: Axis, bottom: f64
             values.iter().map(|&value| axis.x(value)).fold(from, to)
         };
         line(svg, (ends(f64::min, f64::INFINITY), y), (ends(f64::max, 0.0), y));
+        let places = places(chart.names);
         for (series, &value) in values.iter().enumerate() {
             let told =
                 format!("{}: {}", chart.names.get(series).map_or("", String::as_str), exact(value));
             // One under the other a little, so that equal ones are all seen.
             let shift = (series as f64 - (values.len() as f64 - 1.0) / 2.0) * 4.5;
-            mark(svg, series, axis.x(value), y + shift, &told);
+            mark(svg, places[series], axis.x(value), y + shift, &told);
         }
     }
 }
@@ -201,19 +232,12 @@ fn exact(value: f64) -> String {
     if fraction.is_empty() { whole } else { format!("{whole}.{fraction}") }
 }
 
-/// The mark of a series; `told` is shown to who points at it.
-fn mark(svg: &mut String, series: usize, x: f64, y: f64, told: &str) {
-    let path = match series {
-        0 => "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
-        1 => "M-4.5-4.5h9v9h-9z",
-        2 => "M0-6l5.5 10h-11z",
-        3 => "M0-6l6 6l-6 6l-6-6z",
-        _ => "M-6-4h12l-6 10z",
-    };
+/// The mark of a place among the series; `told` is shown to who points at it.
+fn mark(svg: &mut String, place: usize, x: f64, y: f64, told: &str) {
+    let path = series::LOOKS[place].path;
     let _ = writeln!(
         svg,
-        "<path class=\"s{}\" transform=\"translate({x:.1} {y:.1})\" d=\"{path}\"><title>{}</title></path>",
-        series.min(4),
+        "<path class=\"s{place}\" transform=\"translate({x:.1} {y:.1})\" d=\"{path}\"><title>{}</title></path>",
         escaped(told)
     );
 }
@@ -234,4 +258,33 @@ fn text(svg: &mut String, x: f64, y: f64, class: &str, said: &str) {
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_large_enough_and_engines_have_their_own_marks() {
+        // As wide as a page of a repository shows it.
+        assert!(TEXT * 830.0 / WIDTH >= 11.0);
+        let panel =
+            Panel { title: "locks", scale: Scale::Log, values: vec![vec![1.0], vec![100.0]] };
+        let rows = ["freehold", "vanilla"].map(str::to_owned).into();
+        let bars = svg(&Chart { title: "t", names: &[], rows, panels: vec![panel] });
+        let place = |bar: &str, text: &str| {
+            let (_, rest) = text.split_once(bar).expect("it is drawn");
+            rest.split('"').next().map(str::to_owned)
+        };
+        assert_eq!(place("<rect class=\"s", &bars).as_deref(), Some("4"), "freehold's colour");
+        assert!(bars.contains("locks, powers of ten") && bars.contains(series::LOOKS[4].path));
+        let names = ["6.18", "freehold"].map(str::to_owned);
+        let values = vec![vec![1.0, 2.0]];
+        let panel = Panel { title: "locks", scale: Scale::Linear, values };
+        let marks =
+            svg(&Chart { title: "t", names: &names, rows: vec!["a".into()], panels: vec![panel] });
+        for place in [1, 4] {
+            assert_eq!(marks.matches(series::LOOKS[place].path).count(), 2, "legend and row");
+        }
+    }
 }

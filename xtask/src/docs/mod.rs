@@ -7,11 +7,13 @@
 //!  {..., "part": true}                       the block has some of the lines, in their order
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
 //!  {..., "rows": [...], "first": 12}         the same of the first so many items
+//!  {..., "rows": [...], "best": ["", "less"]}   the best number of a column is bold
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
 //!  {"file", "says", "command", "callgrind"}  the instructions in the holes are those counted, within 2 % (see `callgrind`)
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "pictures": [...]}                  pictures of the table as it stands there (see `picture`)
+//!  {"command": "... --picture FILE"}         the picture in FILE is the one that the command draws
 //! ```
 //!
 //! Only counts are checked: what depends on the machine or the moment cannot be. Commands that need
@@ -24,6 +26,10 @@ mod draw;
 mod names;
 mod picture;
 mod render;
+// The laboratory's, without the laboratory: this program is built before it.
+#[path = "../../../crates/freehold-labkit/src/report/series.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod series;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -75,6 +81,9 @@ struct Entry {
     rows: Vec<String>,
     /// Of how many items there are rows; of all, where it does not say.
     first: Option<usize>,
+    /// Of each column of the rows whether `less` or `more` is better; the best is bold.
+    #[serde(default)]
+    best: Vec<String>,
     #[serde(default)]
     numbers: bool,
     /// What counts the figures that the document says.
@@ -148,9 +157,7 @@ fn one(
         tally.skipped += 1;
         return Ok(());
     };
-    if !arguments.write {
-        without_picture(&mut command);
-    }
+    let drawing = Drawing::of(&mut command, root)?;
     let path = root.join(&entry.file);
     let text = read(&path)?;
     if entry.callgrind.is_some() && !callgrind::Callgrind::is_there() {
@@ -159,6 +166,9 @@ fn one(
         return Ok(());
     }
     let output = runner.output(&command)?;
+    if let Some(drawing) = drawing {
+        drawing.compare(arguments.write, tally)?;
+    }
     if let Some(says) = &entry.says {
         let different = match &entry.callgrind {
             Some(callgrind) => callgrind.differences(&runner.target, &text, says),
@@ -245,7 +255,9 @@ fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
     }
     let document = json(output)?;
     let block = block::table(text, &entry.after)?;
-    Ok(block::replaced(text, block, &render::rows(&document, &entry.rows, entry.first)?))
+    let rows = render::rows(&document, &entry.rows, entry.first)?;
+    let rows = if entry.best.is_empty() { rows } else { render::bold(&rows, &entry.best) };
+    Ok(block::replaced(text, block, &rows))
 }
 
 fn json(output: &str) -> Result<serde_json::Value, String> {
@@ -256,10 +268,41 @@ fn table(entry: &Entry, text: &str, name: &str) -> Result<std::ops::Range<usize>
     block::table(text, &entry.after).map_err(|error| format!("{name}: {error}"))
 }
 
-/// A check leaves the pictures that simulations draw alone.
-fn without_picture(words: &mut Vec<String>) {
-    if let Some(at) = words.iter().position(|word| word == "--picture") {
-        words.drain(at..(at + 2).min(words.len()));
+/// A picture that a command draws (`--picture`): it draws into a file of its own, which is then
+/// compared with the one of the documents.
+struct Drawing {
+    of_document: PathBuf,
+    drawn: PathBuf,
+}
+
+impl Drawing {
+    /// The picture of a command, which is changed to draw elsewhere; `None` where it draws none.
+    fn of(words: &mut [String], root: &Path) -> Result<Option<Self>, String> {
+        let Some(at) = words.iter().position(|word| word == "--picture") else { return Ok(None) };
+        let word = words.get_mut(at + 1).ok_or("--picture without a file")?;
+        let of_document = root.join(&*word);
+        let name = of_document.file_name().ok_or("--picture without a file")?.to_string_lossy();
+        // The name is always the same, so that one run of the command does for several blocks.
+        let drawn = std::env::temp_dir().join(format!("freehold-docs-{name}"));
+        *word = drawn.display().to_string();
+        Ok(Some(Self { of_document, drawn }))
+    }
+
+    fn compare(&self, write: bool, tally: &mut Tally) -> Result<(), String> {
+        let new = read(&self.drawn)?;
+        let shown = self.of_document.display();
+        if fs::read_to_string(&self.of_document).is_ok_and(|old| old == new) {
+            tally.right += 1;
+            return Ok(());
+        }
+        tally.different += 1;
+        if write {
+            fs::write(&self.of_document, &new).map_err(|error| format!("{shown}: {error}"))?;
+            println!("drawn: {shown}");
+        } else {
+            println!("different: {shown} is not what its command draws");
+        }
+        Ok(())
     }
 }
 
@@ -367,4 +410,44 @@ fn shortened(words: &[String]) -> String {
         word.rsplit_once('/').map_or_else(|| word.clone(), |(_, name)| name.to_owned())
     };
     words.iter().map(short).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_is_compared_with_what_its_command_draws() {
+        let folder = std::env::temp_dir().join(format!("freehold-drawing-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let of = |words: &mut [String]| Drawing::of(words, &folder).unwrap();
+        let mut words: Vec<String> = ["simulate", "--picture", "a.svg"].map(str::to_owned).into();
+        let drawing = of(&mut words).expect("a picture");
+        assert_eq!(words[2], drawing.drawn.display().to_string());
+        assert_ne!(drawing.drawn, drawing.of_document);
+        fs::write(&drawing.drawn, "<svg>new</svg>").unwrap();
+        fs::write(&drawing.of_document, "<svg>old</svg>").unwrap();
+        let mut tally = Tally::default();
+        drawing.compare(false, &mut tally).unwrap();
+        assert_eq!((tally.right, tally.different), (0, 1), "an older core's");
+        drawing.compare(true, &mut tally).unwrap();
+        drawing.compare(false, &mut tally).unwrap();
+        assert_eq!((tally.right, tally.different), (1, 2));
+        let found = fs::read_to_string(&drawing.of_document).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_file(&drawing.drawn).unwrap();
+        assert_eq!(found, "<svg>new</svg>");
+        assert!(of(&mut ["simulate".to_owned()]).is_none());
+    }
+
+    #[test]
+    fn every_picture_has_a_command() {
+        let root = root();
+        let checked = read(&root.join("docs/checked.json")).unwrap();
+        for entry in fs::read_dir(root.join("docs/pictures")).unwrap().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_svg = entry.path().extension().is_some_and(|ending| ending == "svg");
+            assert!(!is_svg || checked.contains(&format!("docs/pictures/{name}")), "{name}");
+        }
+    }
 }

@@ -69,7 +69,7 @@ fn cells(line: &str) -> Vec<&str> {
 /// What a row is called: its first cell, without a number behind a colon and without marks of code.
 fn name<'r>(row: &[&'r str]) -> &'r str {
     let name = row.first().copied().unwrap_or_default();
-    name.split(':').next().unwrap_or(name).trim_matches('`')
+    name.split(':').next().unwrap_or(name).trim_matches(['`', '*'])
 }
 
 fn numbers<'p>(
@@ -110,9 +110,10 @@ fn numbers<'p>(
     Ok(draw::Panel { title: &panel.title, scale: panel.scale, values })
 }
 
-/// `1,234` or `1.84`.
+/// `1,234` or `1.84`, bold or not, with or without a sign of per cent.
 fn number(text: &str) -> Result<f64, String> {
-    text.trim().replace(',', "").parse().map_err(|_| format!("'{text}' is no number"))
+    let plain = text.trim().trim_matches('*').trim_start_matches('<').trim_end_matches('%');
+    plain.trim().replace(',', "").parse().map_err(|_| format!("'{text}' is no number"))
 }
 
 #[cfg(test)]

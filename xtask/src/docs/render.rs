@@ -10,6 +10,7 @@
 //!  {trace/name}                         a value of the item
 //!  {vanilla/zone_lock_acquisitions}     of the engine of that name
 //!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (replay fidelity)
+//!  {vanilla/wait/256}                   of its CPUs' time, what 256 wait for the zone lock (a replay's answer)
 //!  {A ÷ B}  how often B goes into A; in what a document says, from the least to the greatest of all items
 //!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0       {...:0.3}, {...:0.2}  with it   {...:+}  a signed per cent   {...:+.3}  signed, without the 0
 //!  {...:M}  in millions
@@ -60,6 +61,50 @@ fn short(figure: f64) -> String {
     if small { format!("{figure:.1}") } else { thousands(figure.round() as u64) }
 }
 
+/// Rows in which the best number of each column is bold: `less`, `more`, or neither. Numbers that
+/// are written alike are equally good.
+pub(super) fn bold(rows: &str, best: &[String]) -> String {
+    let mut cells: Vec<Vec<String>> = rows
+        .lines()
+        .map(|row| {
+            row.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+        })
+        .collect();
+    let number = |cell: &String| {
+        let digits = cell.trim_start_matches('<').trim_end_matches('%').trim().replace(',', "");
+        digits.parse::<f64>().ok()
+    };
+    for (column, better) in best.iter().enumerate() {
+        let numbers = cells.iter().filter_map(|row| number(row.get(column)?));
+        let best = match better.as_str() {
+            "less" => numbers.reduce(f64::min),
+            "more" => numbers.reduce(f64::max),
+            _ => None,
+        };
+        let is_best = |cell: &&mut String| best.is_some() && number(cell) == best;
+        for cell in cells.iter_mut().filter_map(|row| row.get_mut(column)).filter(is_best) {
+            *cell = format!("**{cell}**");
+        }
+    }
+    cells.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect()
+}
+
+/// A replay whose engines say what CPUs wait for the zone lock, by their number, as its answer has it.
+fn with_waits(mut document: Value) -> Value {
+    let lock = document["answer"]["zone_lock"].take();
+    let cpus: Vec<String> =
+        lock["cpus"].as_array().into_iter().flatten().map(ToString::to_string).collect();
+    for engine in document["engines"].as_array_mut().into_iter().flatten() {
+        let all = lock["engines"].as_array().into_iter().flatten();
+        let Some(wait) = all.into_iter().find(|one| one["engine"] == engine["engine"]) else {
+            continue;
+        };
+        let shares = wait["waiting_shares"].as_array().into_iter().flatten().cloned();
+        engine["wait"] = Value::Object(cpus.iter().cloned().zip(shares).collect());
+    }
+    document
+}
+
 /// What a template is filled for.
 fn items(document: &Value) -> Vec<Value> {
     if let Some(traces) = document["traces"].as_array() {
@@ -71,7 +116,9 @@ fn items(document: &Value) -> Vec<Value> {
     if let Some(cells) = document["cells"].as_array() {
         return machines(cells);
     }
-    let Some(rows) = document["rows"].as_array() else { return vec![document.clone()] };
+    let Some(rows) = document["rows"].as_array() else {
+        return vec![with_waits(document.clone())];
+    };
     if rows.iter().any(|row| row["metric"].is_string()) {
         return benchmarks(rows);
     }
@@ -247,6 +294,15 @@ fn shown(value: &Value, format: &str) -> String {
         (Value::Number(number), "%") => {
             format!("{:.1} %", number.as_f64().unwrap_or_default() * 100.0)
         }
+        (Value::Number(number), "0.01%") => {
+            let percent = number.as_f64().unwrap_or_default() * 100.0;
+            if percent > 0.0 && percent < 0.01 {
+                "<0.01 %".to_owned()
+            } else {
+                format!("{percent:.2} %")
+            }
+        }
+        (Value::Number(number), "0.1") => format!("{:.1}", number.as_f64().unwrap_or_default()),
         (Value::Number(number), "+") => format!("{:+.1} %", number.as_f64().unwrap_or_default()),
         (Value::Number(number), "M") => {
             format!("{:.1} M", number.as_f64().unwrap_or_default() / 1e6)
@@ -289,6 +345,30 @@ pub(super) fn thousands(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_best_number_of_a_column_is_bold() {
+        let rows = "| a | 1,200 | 5.0 % | 3 |\n| b | 900 | <0.01 % | 3 |\n";
+        let best = ["", "less", "less", "more"].map(str::to_owned);
+        assert_eq!(
+            bold(rows, &best),
+            "| a | 1,200 | 5.0 % | **3** |\n| b | **900** | **<0.01 %** | **3** |\n"
+        );
+        assert_eq!(bold(rows, &[]), rows);
+    }
+
+    #[test]
+    fn engines_say_how_long_many_cpus_wait() {
+        let document = json!({
+            "engines": [{"engine": "6.18"}, {"engine": "freehold"}],
+            "answer": {"zone_lock": {"cpus": [2, 256], "engines": [
+                {"engine": "freehold", "waiting_shares": [0.0, 0.00001]},
+                {"engine": "6.18", "waiting_shares": [0.001, 0.25]}
+            ]}}
+        });
+        let line = "{6.18/wait/2:0.01%} {6.18/wait/256:0.01%} {freehold/wait/256:0.01%}";
+        assert_eq!(rows(&document, &[line.to_owned()], None).unwrap(), "0.10 % 25.00 % <0.01 %\n");
+    }
 
     #[test]
     fn a_row_for_each_trace_and_for_each_number_of_cpus() {

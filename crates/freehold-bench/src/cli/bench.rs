@@ -82,9 +82,8 @@ pub(super) struct BenchArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: Option<u16>,
 
-    /// A minute for all benchmarks, or for each that is named its share of one: less of everything
-    /// that repeats itself, and runs until the share is spent, 7 at most. With --runs as many runs
-    /// as it says, however long they take.
+    /// Take about a minute in all: fewer repetitions, and each benchmark runs, 7 times at most, until
+    /// its share of the minute is spent. With --runs: that many runs, however long they take.
     #[arg(long)]
     quick: bool,
 

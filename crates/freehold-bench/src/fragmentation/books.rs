@@ -200,17 +200,14 @@ impl<'e> Books<'e> {
         let (before, barriers, allocated) = &self.begun;
         let (now, frames) = (self.engine.counters(), self.allocated - allocated);
         let zone_locks = now.zone_lock_acquisitions - before.zone_lock_acquisitions;
-        let group_locks = now.group_lock_acquisitions - before.group_lock_acquisitions;
         let shared_writes = now.shared_writes - before.shared_writes;
         let per_1000 = |count: u64| (frames > 0).then(|| count as f64 * 1000.0 / frames as f64);
         Figures {
             unusable: Some(ByOrder::by(|order| memory.unusable_index(order))),
             unusable_lists: Some(ByOrder::by(|order| memory.unusable_index_of_lists(order))),
             zone_lock_acquisitions: Some(zone_locks),
-            group_lock_acquisitions: Some(group_locks),
             shared_writes: Some(shared_writes),
             zone_locks_per_1000: per_1000(zone_locks),
-            group_locks_per_1000: per_1000(group_locks),
             shared_writes_per_1000: per_1000(shared_writes),
             order9_share: Some(1.0 - memory.unusable_index(Order::PAGEBLOCK)),
             order9_failures: Some(self.failed[Order::PAGEBLOCK.index()]),

@@ -72,15 +72,11 @@ pub struct Figures {
     pub unusable_lists: Option<ByOrder>,
     /// Times the zone lock was taken.
     pub zone_lock_acquisitions: Option<u64>,
-    /// Times a lock was taken that a group of CPUs shares: 0, since no design has groups now.
-    pub group_lock_acquisitions: Option<u64>,
     /// Writes to lines that all CPUs share: see
     /// [`Counters::shared_writes`](freehold_labkit::engine::Counters::shared_writes).
     pub shared_writes: Option<u64>,
     /// Times the zone lock was taken for each 1,000 frames allocated.
     pub zone_locks_per_1000: Option<f64>,
-    /// That count for each 1,000 frames allocated.
-    pub group_locks_per_1000: Option<f64>,
     /// Writes to lines that all CPUs share, for each 1,000 frames allocated.
     pub shared_writes_per_1000: Option<f64>,
     /// The share of free memory that can serve requests of order 9, at the end.

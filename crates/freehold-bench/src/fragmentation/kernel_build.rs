@@ -24,7 +24,8 @@ pub(super) const ABOUT: About = About {
     best: "Least free memory unusable at order 9",
 };
 
-/// Rounds in vain after which memory counts as full for good; the longest exit takes fewer.
+/// After so many rounds in which no CPU got anything memory counts as full for good; the longest
+/// exit takes fewer.
 const PATIENCE: u32 = 10_000;
 
 /// What a program sees: one CPU's turn.
@@ -77,14 +78,14 @@ pub(super) fn run(books: &mut Books<'_>, seed: u64) -> Figures {
             books.begin();
         }
         let end = books.allocated + allocations;
-        // Rounds in which nobody got anything.
-        let mut in_vain = 0;
-        while books.allocated < end && in_vain < PATIENCE {
+        // Rounds in which no CPU got anything.
+        let mut idle = 0;
+        while books.allocated < end && idle < PATIENCE {
             let before = books.allocated;
             for (cpu, program) in programs.iter_mut().enumerate() {
                 program.step(&mut Turn { cpu: cpu as u16, books, boxes: &mut boxes });
             }
-            in_vain = if books.allocated > before { 0 } else { in_vain + 1 };
+            idle = if books.allocated > before { 0 } else { idle + 1 };
         }
     }
     books.figures()

@@ -51,8 +51,8 @@ fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Which engine does best, by the first figure of each workload, on each machine at each level: one
-/// sentence, the mean of the seeds. `None` for one engine.
+/// Which engine does best, by the first figure of each workload, on each machine at each level: a
+/// sentence a workload, the mean of the seeds. `None` for one engine.
 pub fn verdict(cells: &[Cell]) -> Option<String> {
     let engines = engines(cells);
     let cases: Vec<_> = cells
@@ -70,7 +70,7 @@ pub fn verdict(cells: &[Cell]) -> Option<String> {
             Some((Question { best, better: figure.better }, engines.iter().map(of).collect()))
         })
         .collect();
-    sentence(&engines, &cases, "Best by the first figure of each workload")
+    sentence(&engines, &cases)
 }
 
 /// The verdict, and a table for each workload; the mean of the seeds.

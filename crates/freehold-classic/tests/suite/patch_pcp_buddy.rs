@@ -90,7 +90,7 @@ fn owner_routing_leaves_freers_with_no_zone_lock_traffic() {
         "{unrouted:?} {vanilla:?}"
     );
     assert_eq!((unrouted.pcp.remote_frees, vanilla.pcp.remote_frees), (0, 0));
-    // Likewise with the lock-free list that Rik van Riel's series has.
+    // Nor does anything change with the lock-free list that Rik van Riel's series has.
     let fixed = purger("pcp-buddy-fixed");
     assert_eq!((fixed.zone_lock.holds(), fixed.pcp.remote_frees), (0, 60_000));
 }

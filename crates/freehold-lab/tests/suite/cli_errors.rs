@@ -248,7 +248,7 @@ fn a_switch_needs_a_sign() {
 fn bad_amounts_of_memory() {
     for (amount, why) in [
         ("much", "no amount of memory"),
-        ("8", "does not say of what"),
+        ("8", "has no unit"),
         ("8X", "no unit"),
         ("1M", "too little"),
         ("99T", "too much"),
@@ -393,7 +393,7 @@ fn memory_too_small_for_what_is_in_use_already_is_said() {
             // 16 MiB are 4,096 frames.
             assert!(failed >= injected - 4096 && failed < injected, "{failed} of {injected}");
         }
-        assert_eq!(said.matches("allocations put in before the trace").count(), 2, "{said}");
+        assert_eq!(said.matches("allocations made before the recording").count(), 2, "{said}");
     }
     let done = freehold()
         .args(["replay", "--warm", "-e", "freehold", "--json"])

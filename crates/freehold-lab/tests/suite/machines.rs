@@ -198,7 +198,7 @@ fn numbers_of_another_kernel_are_read_with_kernel_or_refused() {
         (&document["trace"]["kernel"], &document["trace"]["ignored"]),
         (&"Linux 4.18".into(), &0.into())
     );
-    // The same requests by name, on a machine too small for all of them.
+    // Requests by name are read as those by number are, on a machine too small for all of them.
     let named =
         Files { trace: trace_of(65536, 0, 1, "GFP_HIGHUSER_MOVABLE|__GFP_ZERO"), ..plain() };
     let engines = |files: &Files, more: &[&str]| {

@@ -50,7 +50,7 @@ fn every_engine_begins_with_the_same_free_chunks_and_ends_whole() {
     let machine = MachineConfig::new(1 << 18, 2);
     let layout = Layout::new(&contents(), machine.memory_frames);
     assert_eq!(layout.left_out(), 0);
-    for name in engines::DEFAULT.into_iter().chain([engines::RECORDING_KERNEL]) {
+    for name in engines::COMPARED.into_iter().chain(["5.17", "6.18"]) {
         let engine = engines::build(&name.parse().unwrap(), &machine).unwrap();
         let mut in_use =
             layout.apply(&*engine, 2).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -106,7 +106,7 @@ fn cma_begins_as_full_as_the_rest_for_every_engine() {
     );
     // Whole regions, and chunks of each order, cannot be shared out to the frame.
     assert!(cma_free.abs_diff(expected) < expected / 25, "{cma_free} of {expected}");
-    for name in engines::DEFAULT.into_iter().chain(["pcp-buddy,+cma-phases"]) {
+    for name in engines::COMPARED.into_iter().chain(["5.17", "pcp-buddy,+cma-phases"]) {
         let engine = engines::build(&name.parse().unwrap(), &machine).unwrap();
         let mut in_use =
             layout.apply(&*engine, 2).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -72,6 +72,13 @@ impl TraceFile {
         TraceReader::open(&self.source, self.options).ok()?.info().page_size
     }
 
+    /// The kernel that recorded it, where `--kernel`, a copy of `/proc/version` beside it or its own
+    /// header says that.
+    pub fn kernel(&self) -> Option<Kernel> {
+        let header = || TraceReader::open(&self.source, self.options).ok()?.info().kernel.clone();
+        self.options.kernel.or_else(|| Kernel::parse(&header()?))
+    }
+
     /// What the user called it.
     pub fn shown(&self) -> &str {
         &self.shown

@@ -7,6 +7,7 @@
 pub mod error;
 pub mod given;
 pub mod input;
+pub mod model_file;
 pub mod moved;
 pub mod output;
 pub mod progress;
@@ -23,7 +24,7 @@ use error::CliError;
 pub enum Outcome {
     /// All is well.
     Fine,
-    /// An engine ended not whole, or a soak found something wrong.
+    /// An engine lost frames or failed its checks, or a soak found something wrong.
     NotWhole,
     /// A result is worse than another by more than what is tolerated.
     Worse,
@@ -33,9 +34,9 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// The exit code of a command, its error said: 0 fine; 1 an engine ended not whole, `compare
-/// --worse` found something worse, or a soak something wrong; 2 wrong usage or input that cannot be
-/// read; 130 stopped by the user.
+/// The exit code of a command, its error said: 0 fine; 1 an engine lost frames or failed its checks,
+/// `compare --worse` found something worse, or a soak something wrong; 2 wrong usage or input that
+/// cannot be read; 130 stopped by the user.
 pub fn exit_code(done: Result<Outcome, CliError>) -> ExitCode {
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,

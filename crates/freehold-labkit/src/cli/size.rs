@@ -36,7 +36,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let lower = suffix.to_ascii_lowercase();
     let unit = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
     let shift = match unit {
-        "" if suffix.is_empty() => return Err(format!("'{text}' does not say of what; {FORM}")),
+        "" if suffix.is_empty() => return Err(format!("'{text}' has no unit; {FORM}")),
         "k" => 10,
         "m" => 20,
         "g" => 30,

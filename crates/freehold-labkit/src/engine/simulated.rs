@@ -79,12 +79,6 @@ pub trait Simulated: Engine {
     /// As [`Engine::alloc`].
     fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;
 
-    /// The group whose lock a CPU took to come by this frame, by its first CPU; `None` for designs
-    /// without groups, and where no group has the block.
-    fn group(&self, _: Pfn) -> Option<CpuId> {
-        None
-    }
-
     /// Times that all CPUs were made to pass a full memory barrier because somebody reached into a
     /// CPU's state; 0 for designs without such barriers.
     fn heavy_barriers(&self) -> u64 {

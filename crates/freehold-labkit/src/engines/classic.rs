@@ -191,7 +191,6 @@ impl Engine for ClassicEngine {
             zone_lock_work_max: stats.zone_lock.max(),
             zone_lock_work_p99: stats.zone_lock.quantile(0.99),
             // Its CPUs share no lock but the zone's.
-            group_lock_acquisitions: 0,
             shared_writes: stats.zone_lock.holds() + stats.zone_lock.total(),
             pcp_lock_acquisitions: pcp.lock_holds,
             pcp_lock_work: pcp.lock_steps,

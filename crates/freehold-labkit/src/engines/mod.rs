@@ -23,11 +23,20 @@ use serde::Serialize;
 use crate::engine::{Engine, Simulated};
 use crate::nearest::{did_you_mean, nearest};
 
-/// The engines that a replay compares unless told otherwise. The first is the baseline.
-pub const DEFAULT: [&str; 5] = ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"];
+/// The baseline of a replay whose recording kernel is not known, or is no engine.
+pub const NEWEST: &str = "vanilla";
 
-/// The preset that stands for the kernel that recorded the traces.
-pub const RECORDING_KERNEL: &str = "6.18";
+/// The engines that a replay compares with the kernel that recorded the trace, unless told otherwise.
+pub const COMPARED: [&str; 4] = [NEWEST, "pcp-buddy", "pcp-buddy-fixed", "freehold"];
+
+/// The engine of a kernel by its numbers: 6.18.
+///
+/// # Errors
+///
+/// In words, where it is older or newer than every engine.
+pub fn of_kernel(major: u16, minor: u16) -> Result<EngineSpec, EngineError> {
+    format!("{major}.{minor}").parse()
+}
 
 /// A design that can be named, or a change that can be switched on or off in one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -13,7 +13,7 @@ pub struct TraceFacts {
     /// Allocations that failed when the trace was recorded; never replayed.
     pub failed_allocs: u64,
     pub frees: u64,
-    /// Of these, frees on another CPU than the one that allocated: affinity violations.
+    /// Of these, frees on another CPU than the one that allocated.
     pub remote_frees: u64,
     /// Of these, frees of frames whose allocation is in the trace.
     #[serde(skip)]

@@ -39,7 +39,7 @@ pub struct Met {
 type Column = (&'static str, fn(&Sample) -> u64);
 
 /// The counts of a sample.
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 10] = [
     ("ts_ns", |s| s.point.ts_ns),
     ("live_frames", |s| s.point.live_frames),
     ("free_frames", |s| s.memory.free_frames),
@@ -48,7 +48,6 @@ const COLUMNS: [Column; 11] = [
     ("mixed_blocks", |s| s.memory.mixed_blocks),
     ("zone_lock_acquisitions", |s| s.counters.zone_lock_acquisitions),
     ("zone_lock_work", |s| s.counters.zone_lock_work),
-    ("group_lock_acquisitions", |s| s.counters.group_lock_acquisitions),
     ("shared_writes", |s| s.counters.shared_writes),
     ("fallbacks", |s| s.counters.fallbacks),
 ];
@@ -79,8 +78,6 @@ pub struct EngineOutcome {
     /// [`Counters::zone_lock_acquisitions`] for each 1,000 events, an event being an allocation or
     /// a free that was carried out.
     pub zone_locks_per_1000: f64,
-    /// [`Counters::group_lock_acquisitions`] for each 1,000 events.
-    pub group_locks_per_1000: f64,
     /// [`Counters::shared_writes`] for each 1,000 events.
     pub shared_writes_per_1000: f64,
     /// Allocations that failed before the trace began: of those put in for memory in use by then.
@@ -155,7 +152,6 @@ impl EngineOutcome {
             zone_lock_work_mean: share(counters.zone_lock_work, counters.zone_lock_acquisitions),
             pcp_hit_rate: share(counters.pcp_hits, counters.allocs),
             zone_locks_per_1000: counters.per_1000_events(counters.zone_lock_acquisitions),
-            group_locks_per_1000: counters.per_1000_events(counters.group_lock_acquisitions),
             shared_writes_per_1000: counters.per_1000_events(counters.shared_writes),
             counters: Counters { failed: made.failed, ..counters },
             managed_frames: end.managed_frames,

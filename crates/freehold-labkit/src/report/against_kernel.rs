@@ -64,7 +64,8 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
             let counts = [types.kernel, types.engine].map(|count| right(thousands(count)));
             table.row([name[0], name[1], &what].map(Cell::new).into_iter().chain(counts));
         }
-        let verdict = if engine.within { "as the kernel did" } else { "not as the kernel did" };
+        let verdict =
+            if engine.within { "verdict: within the goal" } else { "verdict: outside the goal" };
         table.row([name[0], name[1], verdict]);
     }
     format!("{}\n{}\n", wrap_lines(&text, style), table.render(style))

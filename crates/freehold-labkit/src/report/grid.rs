@@ -44,6 +44,8 @@ pub enum Columns<'a> {
 pub enum Color {
     Green,
     Red,
+    /// One of xterm's 256.
+    Of(u8),
 }
 
 /// A piece of text in a table.
@@ -76,6 +78,9 @@ impl Cell {
         let text = match (style.color, self.color) {
             (true, Some(Color::Green)) => format!("\x1b[32m{text}\x1b[0m"),
             (true, Some(Color::Red)) => format!("\x1b[31m{text}\x1b[0m"),
+            (true, Some(Color::Of(number))) if !text.is_empty() => {
+                format!("\x1b[1;38;5;{number}m{text}\x1b[0m")
+            }
             (true, None) if self.bold && !text.is_empty() => format!("\x1b[1m{text}\x1b[0m"),
             _ => text.to_owned(),
         };
@@ -177,6 +182,12 @@ impl Table {
         blocks.iter().all(|block| self.least(block) <= usize::from(style.width))
     }
 
+    /// Whether all of it fits the terminal, side by side and with no line broken.
+    pub fn is_in_one_piece(&self, style: Style) -> bool {
+        let needed: usize = (0..self.header.len()).map(|column| self.widths(column).1 + GAP).sum();
+        style.columns == Columns::All || needed < usize::from(style.width) + GAP
+    }
+
     /// The columns that are shown.
     fn chosen(&self, style: Style) -> Vec<usize> {
         let all: Vec<usize> = (0..self.header.len()).collect();
@@ -238,7 +249,7 @@ impl Table {
     fn widths(&self, column: usize) -> (usize, usize) {
         let longest_word = |text: &str| text.split_whitespace().map(wide).max().unwrap_or(0);
         let name = &self.header[column].text;
-        let whole = self.cells(column).map(wide).max().unwrap_or(0);
+        let whole = self.cells(column).flat_map(str::lines).map(wide).max().unwrap_or(0);
         let least = match self.room[column] {
             Room::Wraps => self.cells(column).map(longest_word).max().unwrap_or(0),
             _ => whole,
@@ -314,8 +325,11 @@ fn lines(cells: &[Cell], widths: &[usize], style: Style, text: &mut String) {
     }
 }
 
-/// The lines of a cell: broken between words, and never within one.
+/// The lines of a cell: its own, broken between words, and never within one.
 fn broken(text: &str, width: usize) -> Vec<String> {
+    if let Some((first, more)) = text.split_once('\n') {
+        return [broken(first, width), broken(more, width)].concat();
+    }
     if wide(text) <= width {
         return vec![text.to_owned()];
     }
@@ -423,5 +437,6 @@ mod tests {
         assert_eq!(broken("one two three", 7), ["one two", "three"]);
         assert_eq!(broken("unbreakable", 3), ["unbreakable"]);
         assert_eq!(broken("  indented", 12), ["  indented"]);
+        assert_eq!(broken("1,234\n(+5.0%)", 20), ["1,234", "(+5.0%)"], "its own lines");
     }
 }

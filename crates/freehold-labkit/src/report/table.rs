@@ -1,5 +1,14 @@
 //! The table: metrics as rows, engines as columns, the first engine the baseline of the percentages
-//! beside the others.
+//! beside the others; which way is better stands in a column of its own. Rows that are equal for all
+//! engines are one line below the table.
+//!
+//! ```text
+//!                              better    6.18         freehold
+//!   ZONE LOCK
+//!     zone locks / 1,000 events  less    38.7  0.000 (-100.0%)
+//!     ...
+//!   Equal in all: allocations 70,302, failures 0.
+//! ```
 
 use std::fmt::Write as _;
 
@@ -7,184 +16,81 @@ use freehold_trace::Checksums;
 
 pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wrap, wrap_lines};
 
-use super::number::{decimal, duration, memory_of, percent, thousands};
-use crate::better::Better;
-use crate::engine::CmaCounts;
+use super::metrics::{CMA, GROUPS, Metric, Value};
+use super::number::{duration, memory_of, percent, thousands};
+use super::series;
 use crate::replay::fill::Layout;
-use crate::replay::{EngineOutcome, Origin, Replay, TraceFacts};
-
-enum Value {
-    Count(u64),
-    Real(f64),
-    Share(f64),
-    /// An order, or none.
-    Order(Option<u8>),
-}
-
-impl Value {
-    fn number(&self) -> Option<f64> {
-        match *self {
-            Self::Count(n) => Some(n as f64),
-            Self::Real(x) | Self::Share(x) => Some(x),
-            Self::Order(_) => None,
-        }
-    }
-
-    fn text(&self) -> String {
-        match *self {
-            Self::Count(n) => thousands(n),
-            Self::Real(x) => decimal(x),
-            Self::Share(x) => format!("{:.2}%", x * 100.0),
-            Self::Order(Some(order)) => order.to_string(),
-            Self::Order(None) => "none".to_owned(),
-        }
-    }
-}
-
-struct Metric {
-    name: &'static str,
-    better: Better,
-    value: fn(&Replay, &EngineOutcome) -> Value,
-}
-
-const fn metric(
-    name: &'static str,
-    better: Better,
-    value: fn(&Replay, &EngineOutcome) -> Value,
-) -> Metric {
-    Metric { name, better, value }
-}
-
-/// The rows, in groups.
-const GROUPS: [(&str, &[Metric]); 5] = [
-    (
-        "replayed",
-        &[
-            metric("allocations", Better::Neither, |_, e| Value::Count(e.counters.allocs)),
-            metric("frees", Better::Neither, |_, e| Value::Count(e.counters.frees)),
-            metric("failures", Better::Less, |_, e| Value::Count(e.counters.failed)),
-            metric("affinity violations in the trace", Better::Neither, |r, _| {
-                Value::Count(r.survey.facts.remote_frees)
-            }),
-        ],
-    ),
-    (
-        "zone lock",
-        &[
-            metric("zone locks / 1,000 events", Better::Less, |_, e| {
-                Value::Real(e.zone_locks_per_1000)
-            }),
-            metric("shared writes / 1,000 events", Better::Less, |_, e| {
-                Value::Real(e.shared_writes_per_1000)
-            }),
-            metric("zone steps / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.zone_lock_work))
-            }),
-            metric("steps per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
-            metric("steps per hold, p99", Better::Less, |_, e| {
-                Value::Count(e.counters.zone_lock_work_p99)
-            }),
-            metric("steps per hold, max", Better::Less, |_, e| {
-                Value::Count(e.counters.zone_lock_work_max)
-            }),
-            metric("merges under the zone lock", Better::Less, |_, e| {
-                Value::Count(e.counters.merges_zone)
-            }),
-            metric("merges under a PCP lock", Better::Neither, |_, e| {
-                Value::Count(e.counters.merges_pcp)
-            }),
-        ],
-    ),
-    (
-        "per-CPU lists",
-        &[
-            metric("PCP locks / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.pcp_lock_acquisitions))
-            }),
-            metric("PCP steps / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.pcp_lock_work))
-            }),
-            metric("PCP hit rate", Better::More, |_, e| Value::Share(e.pcp_hit_rate)),
-            metric("refills", Better::Less, |_, e| Value::Count(e.counters.refills)),
-            metric("drains", Better::Less, |_, e| Value::Count(e.counters.drains)),
-            metric("remote frees", Better::Neither, |_, e| Value::Count(e.counters.remote_frees)),
-        ],
-    ),
-    (
-        "fragmentation",
-        &[
-            metric("fallbacks", Better::Less, |_, e| Value::Count(e.counters.fallbacks)),
-            metric("mixed blocks at the end", Better::Less, |_, e| Value::Count(e.mixed_blocks)),
-            metric("wholly free blocks at the end", Better::More, |_, e| {
-                Value::Count(e.free_blocks_end)
-            }),
-            metric("largest free order at the end", Better::Neither, |_, e| {
-                Value::Order(e.largest_free_order_end)
-            }),
-            metric("unusable index, order 9, min", Better::Less, |_, e| {
-                Value::Real(e.unusable_index_min)
-            }),
-            metric("unusable index, order 9, mean", Better::Less, |_, e| {
-                Value::Real(e.unusable_index_mean)
-            }),
-            metric("lost frames", Better::Less, |_, e| Value::Count(e.lost_frames)),
-        ],
-    ),
-    ("cost", &[metric(NS_PER_EVENT, Better::Less, |_, e| Value::Real(e.ns_per_event))]),
-];
-
-/// The group of machines with CMA. Free frames are frames, whoever holds them.
-const CMA: (&str, &[Metric]) = (
-    "CMA",
-    &[
-        metric("movable requests served by it", Better::Neither, |_, e| {
-            Value::Share(cma(e).share())
-        }),
-        metric("free frames, lowest", Better::Neither, |_, e| Value::Count(cma(e).free_lowest)),
-        metric("free frames at the end", Better::Neither, |_, e| Value::Count(cma(e).free_end)),
-        metric("failures while it was free", Better::Less, |_, e| {
-            Value::Count(cma(e).failed_while_free)
-        }),
-        metric("of these, movable requests", Better::Less, |_, e| {
-            Value::Count(cma(e).failed_movable)
-        }),
-    ],
-);
-
-pub(super) fn cma(engine: &EngineOutcome) -> CmaCounts {
-    engine.cma.unwrap_or_default()
-}
-
-/// The row that differs from run to run.
-pub const NS_PER_EVENT: &str = "ns per event (noisy)";
-
-/// A total for each 1,000 events.
-pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
-    engine.counters.per_1000_events(total)
-}
+use crate::replay::{Origin, Replay, TraceFacts};
 
 /// The header and the table of one trace.
 pub fn render(replay: &Replay, style: Style) -> String {
     let header = wrap_lines(&header_lines(replay), style);
-    let Some(baseline) = replay.engines.first() else { return header };
-    let row = |metric: &Metric| {
-        let base = (metric.value)(replay, baseline);
-        let mut row = vec![Cell::new(format!("  {}", metric.name))];
-        for (i, engine) in replay.engines.iter().enumerate() {
-            row.push(cell(metric, &base, (metric.value)(replay, engine), i > 0, style));
-        }
-        row
+    if replay.engines.is_empty() {
+        return header;
+    }
+    let (table, equal) = metrics_table(replay, Percent::Beside, style);
+    // Where not all fit beside each other, more do with percentages below.
+    let table = if table.is_in_one_piece(style) {
+        table
+    } else {
+        metrics_table(replay, Percent::Below, style).0
     };
-    let groups = GROUPS.into_iter().chain(baseline.cma.map(|_| CMA));
-    let groups =
-        groups.map(|(name, metrics)| (name.to_uppercase(), metrics.iter().map(row).collect()));
-    format!("{header}\n{}\n", grouped(engine_names(replay), groups, style))
+    let mut text = format!("{header}\n{}\n", table.render(style));
+    if !equal.is_empty() {
+        let equal = format!("Equal in all: {}.", equal.join("; "));
+        let _ = writeln!(text, "{}", wrap(&equal, style, "  "));
+    }
+    text
 }
 
-/// The header: a column for each engine behind that of the rows' names.
+/// Where the change beside the first engine stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Percent {
+    /// In the figure's line.
+    Beside,
+    /// In a line of its own.
+    Below,
+}
+
+/// The table of the rows in which engines differ, and the others in words.
+fn metrics_table<'a>(replay: &Replay, percent: Percent, style: Style<'a>) -> (Table, Vec<String>) {
+    let names = engine_names(replay).into_iter().skip(1);
+    let header: Vec<Cell> = [Cell::new(""), Cell::new("better")].into_iter().chain(names).collect();
+    let groups = GROUPS.into_iter().chain(replay.engines[0].cma.map(|_| CMA));
+    let (mut rows, mut equal) = (Vec::new(), Vec::new());
+    for (name, metrics) in groups {
+        let mut own = Vec::new();
+        for metric in metrics {
+            let values: Vec<Value> =
+                replay.engines.iter().map(|engine| (metric.value)(replay, engine)).collect();
+            if values.len() > 1 && values.iter().all(|value| *value == values[0]) {
+                equal.push(format!("{} {}", metric.name, values[0].text()));
+                continue;
+            }
+            let names = [format!("  {}", metric.name), metric.better.word().to_owned()];
+            let cells = values.iter().enumerate().map(|(i, value)| {
+                cell(metric, (i > 0).then_some(&values[0]), value, percent, style)
+            });
+            own.push(names.into_iter().map(Cell::new).chain(cells).collect());
+        }
+        if !own.is_empty() {
+            rows.push((name.to_uppercase(), own));
+        }
+    }
+    (grouped(header, 2, rows), equal)
+}
+
+/// The header: a column for each engine, with its mark, behind that of the rows' names.
 pub(super) fn engine_names(replay: &Replay) -> Vec<Cell> {
-    let names = replay.engines.iter().map(|engine| right(&engine.engine).bold());
-    std::iter::once(Cell::new("")).chain(names).collect()
+    let names: Vec<&str> = replay.engines.iter().map(|engine| engine.engine.as_str()).collect();
+    let cells = names.iter().zip(series::places(&names)).map(|(name, place)| marked(name, place));
+    std::iter::once(Cell::new("")).chain(cells).collect()
+}
+
+/// An engine's name with its mark, in its colour.
+pub(super) fn marked(name: &str, place: usize) -> Cell {
+    let look = &series::LOOKS[place];
+    right(format!("{} {name}", look.glyph)).bold().fg(Color::Of(look.ansi))
 }
 
 /// A table of these rows as text. Cells go on in further lines where there is little room.
@@ -198,28 +104,37 @@ pub fn rendered<H: Into<Cell>, C: Into<Cell>>(
     table.render(style)
 }
 
-/// A table with engines as columns, and rows in groups, each below its name. The first engine is
-/// the one that the others are compared with: it stands in every table where there are several.
+/// A table with engines as columns behind so many that name a row, and rows in groups, each below
+/// its name. The first engine is the one that the others are compared with: it stands in every table
+/// where there are several.
 pub(super) fn grouped(
     header: Vec<Cell>,
-    groups: impl Iterator<Item = (String, Vec<Vec<Cell>>)>,
-    style: Style,
-) -> String {
-    let room = |at: usize| if at == 0 { Room::Always } else { Room::Wraps };
+    naming: usize,
+    groups: impl IntoIterator<Item = (String, Vec<Vec<Cell>>)>,
+) -> Table {
+    let room = |at: usize| if at < naming { Room::Always } else { Room::Wraps };
     let columns = header.into_iter().enumerate().map(|(at, name)| (name, room(at)));
-    let mut table = Table::new(columns).in_blocks(2);
+    let mut table = Table::new(columns).in_blocks(naming + 1);
     for (name, rows) in groups {
         table.row([name]);
         rows.into_iter().for_each(|row| table.row(row));
     }
-    table.render(style)
+    table
 }
 
-fn cell(metric: &Metric, base: &Value, value: Value, compare: bool, style: Style) -> Cell {
-    let change = base.number().zip(value.number()).filter(|_| compare);
+/// A figure, and how much more it is than that of the first engine.
+fn cell(
+    metric: &Metric,
+    base: Option<&Value>,
+    value: &Value,
+    place: Percent,
+    style: Style,
+) -> Cell {
+    let change = base.and_then(Value::number).zip(value.number());
     let mut text = value.text();
     if let Some(percent) = change.and_then(|(base, value)| percent(base, value)) {
-        let _ = write!(text, " ({percent})");
+        let gap = if place == Percent::Below { '\n' } else { ' ' };
+        let _ = write!(text, "{gap}({percent})");
     }
     let cell = right(text);
     let Some((base, value)) =
@@ -275,6 +190,21 @@ fn scaled_line(replay: &Replay) -> String {
     format!(
         "\n  recorded with pages of {kib} KiB, orders 0 to {order} and pageblocks of order {block}; {own}"
     )
+}
+
+/// What was in use before the recording began, as far as the trace shows it by freeing it.
+fn earlier_line(replay: &Replay) -> String {
+    let frees = thousands(replay.survey.facts.unknown_frees);
+    match (replay.survey.facts.unknown_frees, replay.injected) {
+        (0, 0) => String::new(),
+        (_, 0) => format!(
+            "\n  {frees} frees are of frames allocated before the recording began: left out (--warm replays them)"
+        ),
+        (_, earlier) => format!(
+            "\n  {} allocations were made before the recording began, as its frees show; the replay makes them first",
+            thousands(earlier)
+        ),
+    }
 }
 
 fn machine_line(replay: &Replay) -> String {
@@ -336,11 +266,11 @@ pub fn header_lines(replay: &Replay) -> String {
     let memory = |pages| memory_of(pages, replay.machine.page_size);
     let _ = write!(
         text,
-        "\n  peak {} live; {} frees of frames not allocated in the trace; replayed on {} CPUs with {}",
+        "\n  peak {} live; replayed on {} CPUs with {}{}",
         memory(facts.peak_live_frames),
-        thousands(facts.unknown_frees),
         replay.machine.cpus,
         memory(replay.machine.memory_frames),
+        earlier_line(replay),
     );
     text.push_str(&machine_line(replay));
     if replay.machine.cma_frames > 0 {
@@ -352,7 +282,6 @@ pub fn header_lines(replay: &Replay) -> String {
         (survey.oddities.skipped, "malformed rows skipped"),
         (survey.oddities.long_gaps, "gaps of more than an hour"),
         (facts.failed_allocs, "failed allocations not replayed"),
-        (replay.injected, "allocations put in"),
         (facts.split_frees, "frees inside larger allocations"),
         (facts.wide_frees, "frees over smaller allocations"),
         (facts.lost_frees, "frees missing in the trace"),

@@ -1,9 +1,8 @@
 //! The table of a replay on threads: first what is the same in every run, then what is not.
 
+use super::metrics::{cma, rate};
 use super::number::{decimal, thousands};
-use super::table::{
-    Cell, Style, cma, engine_names, grouped, header_lines, rate, right, wrap_lines,
-};
+use super::table::{Cell, Style, engine_names, grouped, header_lines, right, wrap_lines};
 use crate::replay::outcome::Met;
 use crate::replay::{EngineOutcome, Replay};
 
@@ -85,7 +84,7 @@ pub fn render(replay: &Replay, style: Style) -> String {
     let has_cma = replay.engines.iter().any(|engine| engine.cma.is_some());
     let groups = GROUPS.into_iter().chain(has_cma.then_some(CMA));
     let groups = groups.map(|(name, rows)| (name.to_owned(), rows.iter().map(row).collect()));
-    let table = grouped(engine_names(replay), groups, style);
+    let table = grouped(engine_names(replay), 1, groups).render(style);
     let header = format!("{}{}", header_lines(replay), threads_line(replay));
     format!("{}\n{table}\n", wrap_lines(&header, style))
 }

@@ -1,7 +1,8 @@
-//! One sentence on top of a table of many machines: which engine does best, how often, and by how
-//! much beside the first.
+//! Sentences on top of a table of many machines: which engine does best, how often, and by how much
+//! beside the first. Each question has its own: a range over one figure of which less is better and
+//! another of which more is would say nothing.
 
-use super::percent;
+use super::{percent, unique};
 use crate::better::Better;
 
 /// Figures nearer to each other than this share are called equal.
@@ -54,35 +55,49 @@ fn range(won: &Won, baseline: &str) -> String {
     match (told, won.by_think) {
         (None, 0) => String::new(),
         (Some(told), 0) => format!(" ({told})"),
-        (None, n) if n == won.cases => " (bound by think time)".to_owned(),
-        (None, n) => format!(" (bound by think time in {n})"),
-        (Some(told), n) => format!(" ({told}; bound by think time in {n})"),
+        (None, n) if n == won.cases => " (limited by the workload)".to_owned(),
+        (None, n) => format!(" (limited by the workload in {n})"),
+        (Some(told), n) => format!(" ({told}; limited by the workload in {n})"),
     }
 }
 
-/// The sentence, or `None` where there is nothing to compare. Where cases ask different questions,
-/// `all` stands for them.
-pub fn sentence(engines: &[&str], cases: &[Case], all: &str) -> Option<String> {
-    sentence_but(engines, cases, all, |_, _| false)
+/// A sentence for each question that is asked, or `None` where there is nothing to compare.
+pub fn sentence(engines: &[&str], cases: &[Case]) -> Option<String> {
+    sentence_but(engines, cases, |_, _| false)
 }
 
-/// The sentence where `by_think` says of a case and an engine that the figure is the think time's:
+/// The sentences where `by_think` says of a case and an engine that the figure is the think time's:
 /// no change is told then.
 pub fn sentence_but(
     engines: &[&str],
     cases: &[Case],
-    all: &str,
     by_think: impl Fn(usize, usize) -> bool,
 ) -> Option<String> {
-    let compared: Vec<(usize, &Case)> = cases
-        .iter()
-        .enumerate()
-        .filter(|(_, (_, figures))| figures.iter().flatten().count() > 1)
+    let compared = |case: &&(usize, &Case)| case.1.1.iter().flatten().count() > 1;
+    let all: Vec<(usize, &Case)> =
+        cases.iter().enumerate().filter(|case| compared(&case)).collect();
+    let questions = unique(all.iter().map(|(_, (question, _))| question.best));
+    let said: Vec<String> = questions
+        .into_iter()
+        .map(|asked| {
+            let own: Vec<_> =
+                all.iter().copied().filter(|(_, (question, _))| question.best == asked).collect();
+            of_question(engines, asked, &own, &by_think)
+        })
         .collect();
-    let (_, (question, _)) = compared.first()?;
-    let baseline = engines.first()?;
+    (!said.is_empty()).then(|| said.join(" "))
+}
+
+/// The sentence of the cases that ask one question, each with its place among all.
+fn of_question(
+    engines: &[&str],
+    asked: &str,
+    cases: &[(usize, &Case)],
+    by_think: impl Fn(usize, usize) -> bool,
+) -> String {
+    let baseline = engines.first().copied().unwrap_or_default();
     let mut won = vec![Won::default(); engines.len()];
-    for (n, case) in &compared {
+    for (n, case) in cases {
         let Some(at) = best(case) else { continue };
         won[at].cases += 1;
         if by_think(*n, at) {
@@ -91,14 +106,12 @@ pub fn sentence_but(
             won[at].changes.push((base, value));
         }
     }
-    let is_one = compared.iter().all(|(_, (other, _))| other.best == question.best);
-    let what = if is_one { question.best } else { all };
     let mut order: Vec<usize> = (0..engines.len()).filter(|&at| won[at].cases > 0).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(won[at].cases));
     if order.is_empty() {
-        return Some(format!("{what}: the engines do not differ."));
+        return format!("{asked}: the engines do not differ.");
     }
-    let total = compared.len();
+    let total = cases.len();
     let parts = order.iter().enumerate().map(|(n, &at)| {
         let often = match (total, n) {
             (1, _) => String::new(),
@@ -112,7 +125,7 @@ pub fn sentence_but(
     if equal > 0 {
         parts.push(format!("no difference in {equal}"));
     }
-    Some(format!("{what}: {}.", parts.join(", ")))
+    format!("{asked}: {}.", parts.join(", "))
 }
 
 #[cfg(test)]
@@ -129,10 +142,10 @@ mod tests {
     #[test]
     fn one_case_has_its_change() {
         let cases = [case(MOST, &[100.0, 150.0, 120.0])];
-        let said = sentence(&["vanilla", "freehold", "6.18"], &cases, "");
+        let said = sentence(&["vanilla", "freehold", "6.18"], &cases);
         assert_eq!(said.as_deref(), Some("Most frames/s: freehold (+50.0% beside vanilla)."));
         let cases = [case(LEAST, &[0.2, 0.4])];
-        assert_eq!(sentence(&["a", "b"], &cases, "").as_deref(), Some("Least unusable: a."));
+        assert_eq!(sentence(&["a", "b"], &cases).as_deref(), Some("Least unusable: a."));
     }
 
     #[test]
@@ -140,15 +153,19 @@ mod tests {
         let cases = [&[10.0, 20.0], &[10.0, 15.0], &[30.0, 20.0], &[10.0, 10.05]]
             .map(|figures| case(MOST, figures));
         assert_eq!(
-            sentence(&["vanilla", "freehold"], &cases, "").as_deref(),
+            sentence(&["vanilla", "freehold"], &cases).as_deref(),
             Some(
                 "Most frames/s: freehold in 2 of 4 cases (+50.0% to +100.0% beside vanilla), vanilla in 1, no difference in 1."
             )
         );
-        let mixed = [cases[0].clone(), case(LEAST, &[0.0, 0.5])];
+        // Less and more are never one range.
+        let mixed = [cases[0].clone(), case(LEAST, &[0.2, 0.1]), case(LEAST, &[0.2, 0.15])];
         assert_eq!(
-            sentence(&["vanilla", "freehold"], &mixed, "Best").as_deref(),
-            Some("Best: vanilla in 1 of 2 cases, freehold in 1 (+100.0% beside vanilla).")
+            sentence(&["vanilla", "freehold"], &mixed).as_deref(),
+            Some(
+                "Most frames/s: freehold (+100.0% beside vanilla). \
+                 Least unusable: freehold in 2 of 2 cases (-50.0% to -25.0% beside vanilla)."
+            )
         );
     }
 
@@ -156,26 +173,24 @@ mod tests {
     fn a_figure_of_the_think_time_has_no_change() {
         let cases = [&[10.0, 20.0], &[10.0, 15.0]].map(|figures| case(MOST, figures));
         let said = |bound: &'static [usize]| {
-            sentence_but(&["a", "b"], &cases, "", |case, engine| {
-                engine == 1 && bound.contains(&case)
-            })
-            .unwrap()
+            sentence_but(&["a", "b"], &cases, |case, engine| engine == 1 && bound.contains(&case))
+                .unwrap()
         };
-        assert_eq!(said(&[0, 1]), "Most frames/s: b in 2 of 2 cases (bound by think time).");
+        assert_eq!(said(&[0, 1]), "Most frames/s: b in 2 of 2 cases (limited by the workload).");
         assert_eq!(
             said(&[1]),
-            "Most frames/s: b in 2 of 2 cases (+100.0% beside a; bound by think time in 1)."
+            "Most frames/s: b in 2 of 2 cases (+100.0% beside a; limited by the workload in 1)."
         );
         // Whose baseline alone is bound has a change: it is no less than that.
-        let first = sentence_but(&["a", "b"], &cases[..1], "", |_, engine| engine == 0).unwrap();
+        let first = sentence_but(&["a", "b"], &cases[..1], |_, engine| engine == 0).unwrap();
         assert_eq!(first, "Most frames/s: b (+100.0% beside a).");
     }
 
     #[test]
     fn nothing_to_compare_and_nothing_that_differs() {
-        assert_eq!(sentence(&["freehold"], &[case(MOST, &[1.0])], ""), None);
-        assert_eq!(sentence(&["a", "b"], &[(MOST, vec![Some(1.0), None])], ""), None);
-        let said = sentence(&["a", "b"], &[case(LEAST, &[0.0, 0.0])], "");
+        assert_eq!(sentence(&["freehold"], &[case(MOST, &[1.0])]), None);
+        assert_eq!(sentence(&["a", "b"], &[(MOST, vec![Some(1.0), None])]), None);
+        let said = sentence(&["a", "b"], &[case(LEAST, &[0.0, 0.0])]);
         assert_eq!(said.as_deref(), Some("Least unusable: the engines do not differ."));
     }
 }

@@ -24,7 +24,7 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by {}", self.what, self.engine)
+        write!(f, "engine {} on {}", self.engine, self.what)
     }
 }
 
@@ -56,14 +56,13 @@ pub(super) struct Found {
 /// A field of the JSON, and what more of it means.
 type Field = (&'static str, Better);
 
-const REPLAY: [Field; 22] = [
+const REPLAY: [Field; 21] = [
     ("failed", Better::Less),
     ("zone_lock_acquisitions", Better::Less),
     ("zone_lock_work", Better::Less),
     ("zone_lock_work_mean", Better::Less),
     ("zone_lock_work_p99", Better::Less),
     ("zone_lock_work_max", Better::Less),
-    ("group_lock_acquisitions", Better::Less),
     ("shared_writes", Better::Less),
     ("pcp_lock_acquisitions", Better::Less),
     ("pcp_lock_work", Better::Less),
@@ -83,14 +82,12 @@ const REPLAY: [Field; 22] = [
     ("allocs", Better::Neither),
 ];
 
-const SIMULATE: [Field; 17] = [
+const SIMULATE: [Field; 15] = [
     ("frames_per_second", Better::More),
     ("zone_lock_wait_share", Better::Less),
     ("pcp_lock_wait_share", Better::Less),
-    ("group_lock_wait_share", Better::Less),
     ("line_wait_share", Better::Less),
     ("zone_lock_acquisitions", Better::Less),
-    ("group_lock_acquisitions", Better::Less),
     ("longest_hold_ns", Better::Less),
     ("latency_p50_ns", Better::Less),
     ("latency_p999_ns", Better::Less),
@@ -103,12 +100,11 @@ const SIMULATE: [Field; 17] = [
     ("unusable_index", Better::Less),
 ];
 
-const FRAGMENTATION: [Field; 14] = [
+const FRAGMENTATION: [Field; 13] = [
     ("unusable.3", Better::Less),
     ("unusable.4", Better::Less),
     ("unusable.9", Better::Less),
     ("zone_locks_per_1000", Better::Less),
-    ("group_locks_per_1000", Better::Less),
     ("shared_writes_per_1000", Better::Less),
     ("order9_share", Better::More),
     ("order9_failures", Better::Less),

@@ -1,5 +1,7 @@
 //! The page: a frame of HTML with the style, the scripts and the data put in.
 
+use freehold_labkit::report::series;
+
 use super::embed;
 
 const FRAME: &str = include_str!("assets/page.html");
@@ -37,7 +39,7 @@ const SCRIPTS: [&str; 21] = [
 /// Puts a page together. `data` can stand in a script element as it is.
 pub(super) fn assemble(title: &str, data: &str) -> String {
     let title = embed::text(title);
-    let scripts = SCRIPTS.concat();
+    let scripts = engines_script() + &SCRIPTS.concat();
     let parts = [
         ("{{title}}", title.as_str()),
         ("{{style}}", STYLE),
@@ -57,9 +59,30 @@ pub(super) fn assemble(title: &str, data: &str) -> String {
     html
 }
 
+/// Which engine has which place among the series: what the terminal and the pictures go by.
+fn engines_script() -> String {
+    let own: Vec<String> =
+        series::OWN.iter().map(|(name, place)| format!("{name:?}: {place}")).collect();
+    format!(
+        "const OWN_SERIES = {{ {} }};\nconst KERNEL_SERIES = {};\n",
+        own.join(", "),
+        series::KERNEL
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_are_those_of_the_terminal_and_the_pictures() {
+        let (light, dark) = STYLE.split_once("prefers-color-scheme: dark").expect("a dark page");
+        for (place, look) in series::LOOKS.iter().enumerate() {
+            for (style, colour) in [(light, look.light), (dark, look.dark)] {
+                assert!(style.contains(&format!("--series-{place}: {colour};")), "{place}");
+            }
+        }
+    }
 
     #[test]
     fn every_marker_is_replaced_and_what_is_put_in_is_left_alone() {

@@ -131,14 +131,15 @@ fn the_verdict_is_that_of_the_rows() {
     let most: Vec<&Value> = rows.iter().filter(|row| row["cpus"] == 64).collect();
     let [vanilla, freehold] = [rate(most[0]), rate(most[1])];
     let expected = match freehold / vanilla {
-        more if more > 1.0 / 0.99 => "Most frames/s with the most CPUs: freehold (",
-        less if less < 0.99 => "Most frames/s with the most CPUs: vanilla.",
-        _ => "Most frames/s with the most CPUs: the engines do not differ.",
+        more if more > 1.0 / 0.99 => "At 64 CPUs freehold allocates most: ",
+        less if less < 0.99 => "At 64 CPUs vanilla allocates most: ",
+        _ => "At 64 CPUs the engines do not differ.",
     };
     let said = document["verdict"].as_str().unwrap();
     assert!(said.starts_with(expected), "{said}: {vanilla} {freehold}");
     let done = simulate(&args).assert().success();
-    assert_eq!(String::from_utf8_lossy(&done.get_output().stdout).lines().next(), Some(said));
+    let text = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+    assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(said), "{text}");
     assert!(
         json(&["-w", "pair", "--cpus", "1", "-e", "freehold"]).get("verdict").is_none(),
         "nobody to compare with"

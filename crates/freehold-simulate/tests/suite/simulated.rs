@@ -352,10 +352,7 @@ fn a_row_says_what_bounds_it() {
     assert!(alone.bound == Bound::Calls || alone.bound == Bound::Think, "{alone:?}");
     // (With 64 CPUs the stretch is so short that calls which end behind it are a good part of it.)
     for row in [&idle, &alone] {
-        let waits = row.zone_lock_wait_share
-            + row.pcp_lock_wait_share
-            + row.line_wait_share
-            + row.group_lock_wait_share;
+        let waits = row.zone_lock_wait_share + row.pcp_lock_wait_share + row.line_wait_share;
         assert!((0.0..=1.001).contains(&(waits + row.think_share)), "{row:?}");
     }
 }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | between the compare-exchange and the swap | nobody else takes the word; puts go on |
 //! | after the swap | the frames are in nobody's sight until the slot is open: a wrong free in between is told late |
-//! | after the look at the tag | the block is split, of the type it was chosen for, and cannot become whole |
+//! | after the look at class and tag | the block is split, of the type it was chosen for, and cannot become whole: who makes it whole had not looked at this lease, or was done |
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
 use crate::block::layout::Index;
@@ -21,6 +21,7 @@ use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, NO_KEY, Purpose};
 use crate::primitive::Plain;
 use crate::transfer::refill::Want;
+use crate::zone::board::LOOSE;
 use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
@@ -54,14 +55,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
             return None;
         }
+        fh.holds(self.cpu);
         if !head.change_lease(w, lease, me) {
             return None;
         }
         let got = line.take_word(w);
-        if head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
-            // Whole, of another type or isolated by now; or nothing there; or what is freed was
-            // free. The frames before the lease, as in `end_lease`: nobody takes any of them until
-            // all are back.
+        // The class before the tag: who makes a block whole writes them in the other order.
+        if head.is_busy() || head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
+            // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
+            // is freed was free. The frames before the lease, as in `end_lease`: nobody takes any
+            // of them until all are back.
             let (_, strays) = line.put_back(w, got);
             fh.report_late(index, w, strays);
             head.set_lease(w, 0);
@@ -171,7 +174,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (size, slot, run) = slots.filter_map(run).min()?;
         let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
         let smaller = || zone.board.smallest(migratetype, order as u8 + 1);
-        if ask && !zone.is_roomy() && smaller().is_some_and(|class| u32::from(class) <= size) {
+        let is_loose = Want::plain(order, migratetype).is_for_loose() && size >= bits::KEPT_ORDER;
+        let loose = || is_loose && zone.board.has_any(LOOSE);
+        let has_better = || smaller().is_some_and(|class| u32::from(class) <= size) || loose();
+        if ask && !zone.is_roomy() && has_better() {
             // Nor is it of use in hand, where it keeps its block from becoming whole.
             self.end_lease(slot);
             return None;
@@ -265,6 +271,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             if !lanes.has_full(word) || head.is_leased(w) {
                 continue;
+            }
+            // Nothing fits better than loose frames, whatever runs lie beside them.
+            if want.is_for_loose() && bits::loose(word) != 0 {
+                best = Some((0, w));
+                break;
             }
             // Only whether it is smaller than the best so far matters.
             let largest = match best {

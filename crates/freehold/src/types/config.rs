@@ -117,10 +117,19 @@ impl fmt::Display for ConfigError {
                 write!(f, "{cpus} CPUs: there must be 1 to 32766, and at most as many online")
             }
             Self::Zones { zones } => write!(f, "{zones} zones: there must be 1 to 64"),
-            Self::Span { range } => {
-                write!(f, "{range} must be pageblock-aligned, not empty and below PFN 2^40")
+            Self::Span { range } | Self::OutsideZone { range } if range.end < range.start => {
+                write!(f, "{range} ends before it starts")
             }
-            Self::OutsideZone { range } => write!(f, "{range} is empty or outside its zone's span"),
+            Self::Span { range } | Self::OutsideZone { range } if range.is_empty() => {
+                write!(f, "{range} is empty")
+            }
+            Self::Span { range } if range.end.get() > 1 << 40 => {
+                write!(f, "{range} ends above PFN 2^40")
+            }
+            Self::Span { range } => {
+                write!(f, "{range} does not start and end at a pageblock, a multiple of 512 frames")
+            }
+            Self::OutsideZone { range } => write!(f, "{range} is outside its zone's span"),
             Self::Overlap { pfn } => write!(f, "two pieces of memory or two zones share {pfn}"),
             Self::TooSmall { given, needed } => {
                 write!(
@@ -194,6 +203,10 @@ impl<'c> Config<'c> {
                 && range.end.get() <= 1 << 40
         };
         for (i, zone) in self.zones.iter().enumerate() {
+            // Before the span, which may have been computed from it: a range is named as written.
+            if let Some(range) = zone.memory.iter().find(|range| range.end < range.start) {
+                return Err(ConfigError::OutsideZone { range: *range });
+            }
             if !aligned(&zone.span) {
                 return Err(ConfigError::Span { range: zone.span });
             }

@@ -289,6 +289,16 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
         F::metadata_size(&Config::new(1, &[outside])),
         Err(ConfigError::OutsideZone { .. })
     ));
+    // A range is named as it was written.
+    let reversed = FrameRange { start: Pfn::new(0x800), end: Pfn::new(0x100) };
+    let error = F::metadata_size(&Config::new(1, &[ZoneConfig::new(&[reversed])])).unwrap_err();
+    assert_eq!(error.to_string(), "pfn 0x800..0x100 ends before it starts");
+    let empty = ConfigError::OutsideZone { range: range(8, 0) };
+    assert_eq!(empty.to_string(), "pfn 0x8..0x8 is empty");
+    let high = ConfigError::Span { range: range(1 << 40, 512) };
+    assert!(high.to_string().ends_with("ends above PFN 2^40"), "{high}");
+    let odd = ConfigError::Span { range: range(5, 512) };
+    assert!(odd.to_string().contains("start and end at a pageblock"), "{odd}");
     let small = [std::mem::MaybeUninit::uninit(); 100];
     let result = Freehold::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), &SingleCpu);
     assert!(matches!(result.err(), Some(ConfigError::TooSmall { .. })));

@@ -10,7 +10,7 @@ function linearScale(from, to, start, end, room, binary) {
   return { at: (value) => start + ((value - from) / (top - from)) * (end - start), ticks, from, to: top };
 }
 
-/** The same, ending where the data ends: for time. */
+/** A scale that ends where the data ends, not at the next round number: for time. */
 function exactScale(from, to, start, end, room) {
   if (from === to) to = from + 1;
   const step = niceStep((to - from) / Math.max(room, 2));

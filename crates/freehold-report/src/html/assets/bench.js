@@ -67,7 +67,7 @@ function benchBars(rows, engines, rmw, log) {
       title: words(metric), note: [found[0].unit, runs.length === 1 && [", ", figure(runs[0]), ` run${runs[0] === 1 ? "" : "s"}`]], log,
       columns: ["median", timed && "in RMWs", spread && "least to greatest", tested && "p", runs.length > 1 && "runs"].filter(Boolean),
       rows: found.map((row) => ({
-        name: row.engine, index: engines.indexOf(row.engine), value: row.median, low: row.min, high: row.max,
+        name: row.engine, index: engineSeries(engines)[engines.indexOf(row.engine)], value: row.median, low: row.min, high: row.max,
         cells: [
           { class: "number", content: figure(row.median, number(row.median)) },
           timed && { class: "number quiet", content: `${decimal(row.median / rmw)}` },
@@ -87,7 +87,7 @@ function benchTimings(rows, engines) {
   return unique(timed.map((row) => row.metric)).map((metric) => distribution({
     title: words(metric), what: "operations", unit: "ns", format: (ns) => duration(ns),
     series: timed.filter((row) => row.metric === metric)
-      .map((row) => ({ name: row.engine, index: engines.indexOf(row.engine), buckets: row.histogram.map(([ns, count]) => [ns, ns, count]) })),
+      .map((row) => ({ name: row.engine, index: engineSeries(engines)[engines.indexOf(row.engine)], buckets: row.histogram.map(([ns, count]) => [ns, ns, count]) })),
   }));
 }
 

@@ -180,7 +180,7 @@ function lineChart({ title, note, x, y, series, area, moved, height }) {
   return { node, moveTo: (at) => move(nearest((i) => Math.abs(xs[i] - at)), false) };
 }
 
-/** The same figures for who does not see the chart. */
+/** A chart's figures as a table, for readers who do not see the chart. */
 function chartTable(title, x, y, series) {
   const xs = [...new Set(series.flatMap((one) => one.points.map((point) => point[0])))].sort((a, b) => a - b);
   const maps = series.map((one) => new Map(one.points.map((point) => [point[0], point[1]])));

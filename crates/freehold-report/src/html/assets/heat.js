@@ -124,7 +124,7 @@ function heatGrid({ title, note, columns, rows, across, down, engines, format, b
     details("As a table", () => heatTable({ title, columns, rows, across, down, engines, format })));
 }
 
-/** The same figures for who does not see the picture. */
+/** A picture's figures as a table, for readers who do not see the picture. */
 function heatTable({ title, columns, rows, across, down, engines, format }) {
   const lines = columns.flatMap((column) => rows.map((row) => [column, row]));
   const valueOf = (engine, [column, row]) => engine.values.get(`${column.key} ${row.key}`);

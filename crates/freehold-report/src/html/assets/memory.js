@@ -151,7 +151,7 @@ function memoryView(engines, start, cpus, clock) {
     ? `Each cell stands for ${perCell} neighbouring pageblocks (${bytes(perCell * PAGEBLOCK_FRAMES * FRAME_BYTES)}): its holder and type are those that most of them have, its fullness is that of all.`
     : "Each cell is a pageblock of 2 MiB.";
   return el("div", {},
-    el("p", { class: "quiet" }, `${stands} Addresses rise from left to right and from top to bottom. Coloured by holder or migratetype, a cell is filled from below as far as it is in use; where cells are too small for that, its colour is the stronger the more of it is in use. Of freehold, the holder is a group of CPUs that share a cache, named by the first of them.`),
+    el("p", { class: "quiet" }, `${stands} Addresses rise from left to right and from top to bottom. Coloured by holder or migratetype, a cell is filled from below as far as it is in use; where cells are too small for that, its colour is the stronger the more of it is in use. Of freehold, the holder is the first CPU that leases words of the block.`),
     el("div", { class: "controls" },
       radios("Colour by", kinds, kind, (now) => {
         kind = now;

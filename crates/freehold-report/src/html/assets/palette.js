@@ -3,6 +3,20 @@
 
 const SERIES_COLOURS = 8;
 
+/** The place of each engine among the series: an engine's own, a kernel's by its version, or the next that is free. */
+function engineSeries(names) {
+  const taken = new Set();
+  const own = names.map((name) => {
+    const place = /^\d+\.\d+$/.test(name) ? KERNEL_SERIES : OWN_SERIES[name];
+    if (place === undefined || taken.has(place)) return undefined;
+    taken.add(place);
+    return place;
+  });
+  const free = [5, 6, 7, 0, 1, 2, 3, 4].filter((place) => !taken.has(place));
+  // Beyond the eighth colours come again, with dashes.
+  return own.map((place, at) => place ?? free.shift() ?? at + SERIES_COLOURS);
+}
+
 /** The colour of series number `index`, for a style. */
 function seriesColour(index) {
   return `var(--series-${index % SERIES_COLOURS})`;

@@ -6,7 +6,7 @@ const REPLAY_ROWS = [
     ["allocations", (e) => e.allocs],
     ["frees", (e) => e.frees],
     ["failures", (e) => e.failed, number, "less"],
-    ["affinity violations in the trace", (_, d) => d.trace.remote_frees],
+    ["freed on another CPU, in the trace", (_, d) => d.trace.remote_frees],
   ]],
   ["Zone lock", [
     ["acquisitions per 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, e), decimal, "less"],
@@ -58,7 +58,7 @@ function perThousand(total, engine) {
   return events ? (total * 1000) / events : 0;
 }
 
-/** A change against the baseline, with its direction in words for who sees no colours. */
+/** A change against the baseline, with its direction in words for readers who see no colours. */
 function changeBadge(base, value, better) {
   const text = change(base, value);
   if (text === null) return el("span", { class: "change" });
@@ -69,26 +69,37 @@ function changeBadge(base, value, better) {
 }
 
 function replayTable(document) {
-  const rows = REPLAY_ROWS.flatMap(([group, metrics]) => [{ group }, ...metrics.map(([name, of, format, better]) => {
-    const values = document.engines.map((engine) => of(engine, document));
-    const same = values.every((value) => value === values[0]);
-    return {
-      head: [name, better && el("span", { class: "hint" }, better === "less" ? "less is better" : "more is better")],
-      cells: values.map((value, i) => {
-        if (typeof value !== "number") return value === null ? "none" : "–";
-        const badge = i > 0 && typeof values[0] === "number" && !same ? changeBadge(values[0], value, better) : i > 0 ? el("span", { class: "change" }) : null;
-        return { class: "number", content: [figure(value, (format || number)(value)), badge] };
-      }),
-    };
-  })]);
-  return table("Each engine on this trace; percentages are against the first", ["", ...document.engines.map((engine) => engine.engine)], rows, { class: "comparison" });
+  const equal = [];
+  const rows = REPLAY_ROWS.flatMap(([group, metrics]) => {
+    const own = metrics.flatMap(([name, of, format, better]) => {
+      const values = document.engines.map((engine) => of(engine, document));
+      const same = values.every((value) => value === values[0]);
+      if (same && values.length > 1) {
+        if (typeof values[0] === "number") equal.push(`${name} ${(format || number)(values[0])}`);
+        return [];
+      }
+      return [{
+        head: [name, better && el("span", { class: "hint" }, better === "less" ? "less is better" : "more is better")],
+        cells: values.map((value, i) => {
+          if (typeof value !== "number") return value === null ? "none" : "–";
+          const badge = i > 0 && typeof values[0] === "number" ? changeBadge(values[0], value, better) : null;
+          return { class: "number", content: [figure(value, (format || number)(value)), badge] };
+        }),
+      }];
+    });
+    return own.length > 0 ? [{ group }, ...own] : [];
+  });
+  return [
+    table("Each engine on this trace; percentages are against the first", ["", ...document.engines.map((engine) => engine.engine)], rows, { class: "comparison" }),
+    equal.length > 0 && el("p", { class: "quiet" }, `Equal in all: ${equal.join("; ")}.`),
+  ];
 }
 
 function replayFacts(document) {
   const { trace, machine } = document;
   const facts = [
     ["Events", figure(trace.events)],
-    document.replayed_events !== undefined && ["Events replayed", figure(document.replayed_events)],
+    document.replayed_events !== undefined && ["Replayed events", figure(document.replayed_events)],
     ["CPUs in the trace", figure(trace.cpus)],
     ["Time", figure(trace.span_ns, duration(trace.span_ns))],
     ["Peak live memory", figure(trace.peak_live_frames, bytes(trace.peak_live_frames * FRAME_BYTES))],
@@ -100,29 +111,25 @@ function replayFacts(document) {
   return el("dl", { class: "facts" }, facts.filter((fact) => fact && fact[1]).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
-/** Who does best in what matters most, beside the first engine: one sentence. */
-function replayVerdict(document) {
-  const whole = document.engines.filter((engine) => engine.whole !== false);
-  const first = document.engines[0];
-  if (whole.length < 2 || first.whole === false) return null;
-  const winner = (of, better) => whole.reduce((best, engine) => (better === "less" ? of(engine) < of(best) : of(engine) > of(best)) ? engine : best);
-  const parts = [
-    ["takes locks that CPUs share (the zone's, groups') least often", (e) => e.zone_lock_acquisitions + (e.group_lock_acquisitions ?? 0), "less"],
-    ["does the least work under the zone's lock", (e) => e.zone_lock_work, "less"],
-    ["leaves the most pageblocks wholly free", (e) => e.free_blocks_end, "more"],
-  ].filter(([, of]) => whole.every((engine) => typeof of(engine) === "number") && whole.some((engine) => of(engine) !== of(first))).map(([what, of, better]) => {
-    const best = winner(of, better);
-    const by = best === first ? null : change(of(first), of(best));
-    return { engine: best.engine, text: by ? `${what} (${by})` : what };
-  });
-  if (parts.length === 0) return el("p", { class: "verdict" }, "In what matters most these engines do not differ on this trace.");
-  const texts = parts.map((part, i) => (i > 0 && parts[i - 1].engine === part.engine ? part.text : `${part.engine} ${part.text}`));
-  const list = texts.length > 1 ? `${texts.slice(0, -1).join(", ")} and ${texts[texts.length - 1]}` : texts[0];
-  return el("p", { class: "verdict" }, `On this trace ${list}${parts.some((part) => part.engine !== first.engine) ? `, beside ${first.engine}` : ""}.`);
+/** What the replay itself answered: warnings first, who is best at what, and whether the zone lock is a problem. */
+function replayAnswer({ answer }) {
+  if (!answer) return null;
+  const lock = answer.zone_lock;
+  const share = (part) => (part > 0 && part < 0.0001 ? "<0.01 %" : `${(part * 100).toFixed(part > 0 && part < 0.01 ? 2 : 1)} %`);
+  return el("div", { class: "verdict" },
+    answer.warnings.map((said) => el("p", { class: "note" }, el("b", {}, "Warning: "), said)),
+    answer.sentences.length > 0 && el("ul", {}, answer.sentences.map((said) => el("li", {}, said))),
+    lock && [
+      el("p", {}, lock.sentences.join(" ")),
+      table("Share of the CPUs’ time spent waiting for the zone lock, if each did what one did here; and the share of the recorded time that it was held",
+        ["", "held here", ...lock.cpus.map((cpus) => `${cpus} CPUs`)],
+        lock.engines.map((one) => ({ head: one.engine, cells: [one.held_share, ...one.waiting_shares].map((part) => ({ class: "number", content: figure(part, share(part)) })) })), { class: "comparison" }),
+      el("p", { class: "quiet" }, `By the constants of: ${lock.model}.`),
+    ]);
 }
 
 /** What the counts of events count. */
-const EVENTS = "Events are all that the kernel recorded here: allocations, frees, and what it said of its own refills, drains and fallbacks. Events replayed are the allocations and frees that each engine was asked for, allocations put in for what the trace does not show among them; “per 1,000 events” means those that it carried out.";
+const EVENTS = "Events are all that the kernel recorded here: allocations, frees, and what it said of its own refills, drains and fallbacks. Replayed events: the allocations and frees that each engine was asked for, including allocations of frames that were in use before recording began; “per 1,000 events” means those that it carried out.";
 
 /** Where a reader looks for latency over time. */
 const NO_LATENCY = "How long an allocation took is not known of a replay: its calls come one after the other, so that none finds a lock held. Replayed on threads (freehold replay threads) the waits for locks are counted, and freehold bench tails times every allocation by itself. freehold simulate --trace has the latency over time by the model’s constants.";
@@ -167,9 +174,10 @@ function replayBars(document) {
   ];
   return el("div", { class: "panels" }, panels.map(([title, note, of, format]) => {
     const base = of(document.engines[0]);
-    return bars({ title, note, columns: ["", "vs first"], rows: document.engines.map((engine, index) => ({
-      name: engine.engine, index, value: of(engine),
-      cells: [{ class: "number", content: figure(of(engine), format(of(engine))) }, { class: "number", content: index > 0 ? changeBadge(base, of(engine), "less") : "" }],
+    const places = engineSeries(document.engines.map((engine) => engine.engine));
+    return bars({ title, note, columns: ["", "vs first"], rows: document.engines.map((engine, i) => ({
+      name: engine.engine, index: places[i], value: of(engine),
+      cells: [{ class: "number", content: figure(of(engine), format(of(engine))) }, { class: "number", content: i > 0 ? changeBadge(base, of(engine), "less") : "" }],
     })) });
   }));
 }
@@ -231,7 +239,8 @@ function replayDocument(document) {
   const { trace } = document;
   const heading = el("h2", {}, trace.name || "a trace");
   if (!document.engines) return [heading, el("p", { class: "note" }, `This trace could not be read: ${document.error}`)];
-  const engines = document.engines.map((engine, index) => ({ ...engine, index }));
+  const places = engineSeries(document.engines.map((engine) => engine.engine));
+  const engines = document.engines.map((engine, i) => ({ ...engine, index: places[i] }));
   const broken = engines.filter((engine) => engine.whole === false);
   const timed = engines.filter((engine) => engine.timeline?.ts_ns?.length > 1);
   const held = engines.filter((engine) => engine.zone_lock_work_histogram?.length > 0);
@@ -241,8 +250,8 @@ function replayDocument(document) {
   return [
     heading,
     el("p", { class: "quiet" }, [trace.format, trace.kernel && trace.kernel.split(/\s+/).slice(0, 2).join(" ")].filter(Boolean).join(", ")),
-    broken.map((engine) => el("p", { class: "note" }, el("b", {}, `Engine ${engine.engine} did not end whole: `), (engine.errors || []).join("; "))),
-    replayVerdict(document),
+    broken.map((engine) => el("p", { class: "note" }, el("b", {}, `Engine ${engine.engine} lost frames or failed its checks: `), (engine.errors || []).join("; "))),
+    replayAnswer(document),
     replayFacts(document),
     el("p", { class: "quiet" }, EVENTS),
     el("h3", { id: "zone-lock" }, "The zone lock"),

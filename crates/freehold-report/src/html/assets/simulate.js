@@ -41,7 +41,8 @@ function simulateChart(rows, fields, names, foot, result, scale) {
   const values = unique(rows.map((row) => row[foot])).filter(Number.isFinite).sort((a, b) => a - b);
   const format = fieldFormat(result);
   const footFormat = fieldFormat(foot);
-  const series = names.map((name, index) => {
+  const places = engineSeries(names);
+  const series = names.map((name, i) => {
     const own = rows.filter((row) => row.engine === name && Number.isFinite(row[result]));
     const points = values.map((at) => [at, own.filter((row) => row[foot] === at)])
       .filter(([, found]) => found.length > 0)
@@ -49,7 +50,7 @@ function simulateChart(rows, fields, names, foot, result, scale) {
         const results = found.map((row) => row[result]);
         return [at, median(results), Math.min(...results), Math.max(...results), boundOf(found)];
       });
-    return { name, index, points, marks: true, hollow: (point) => point[4] === "think" };
+    return { name, index: places[i], points, marks: true, hollow: (point) => point[4] === "think" };
   }).filter((one) => one.points.length > 0);
   const log = values.length > 2 && values[0] > 0 && values[values.length - 1] / values[0] >= 8;
   return lineChart({
@@ -131,7 +132,9 @@ function simulateLatency(rows) {
   const box = el("div", {});
 
   function draw() {
-    const shown = timed.filter((row) => caseOf(row) === chosen.of).map((row, index) => ({ name: row.engine, index, latency: row.allocation_latency }));
+    const own = timed.filter((row) => caseOf(row) === chosen.of);
+    const places = engineSeries(own.map((row) => row.engine));
+    const shown = own.map((row, i) => ({ name: row.engine, index: places[i], latency: row.allocation_latency }));
     const name = LATENCIES.find(([field]) => field === chosen.what)[1];
     box.replaceChildren(
       lineChart({

@@ -33,6 +33,7 @@ use serde_json::json;
 use support::*;
 
 #[test]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 fn every_number_is_in_the_page() {
     let Some(mut page) = open("every_number_is_in_the_page") else { return };
     let report = Report::all();
@@ -376,25 +377,18 @@ fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
         page.open(&report.file(), "view=replay");
         let said = page.eval("document.querySelector('#panel-replay .verdict').innerText");
         let said = said.as_str().unwrap();
-        // Found again from the JSON: who takes shared locks least often, and who leaves the most
-        // blocks free.
-        let engines = replay()["engines"].as_array().unwrap();
-        let least = engines.iter().min_by_key(|engine| {
-            let count = |name: &str| engine[name].as_u64().expect("a count");
-            count("zone_lock_acquisitions") + count("group_lock_acquisitions")
-        });
-        let least = least.unwrap();
-        let expected = format!(
-            "On this trace {} takes locks that CPUs share",
-            least["engine"].as_str().unwrap()
-        );
-        assert!(said.starts_with(&expected) && said.ends_with("beside 5.17."), "{said}");
-        let above = page.eval(
-            "document.querySelector('#panel-replay .verdict').getBoundingClientRect().bottom",
-        );
+        // What the command itself printed, word for word.
+        let answer = &replay()["answer"];
+        let sentences = [&answer["sentences"], &answer["zone_lock"]["sentences"]];
+        for sentence in sentences.into_iter().flat_map(|all| all.as_array().unwrap()) {
+            let sentence = sentence.as_str().unwrap();
+            assert!(said.contains(sentence), "{sentence}: {said}");
+        }
+        let above = page
+            .eval("document.querySelector('#panel-replay .verdict').getBoundingClientRect().top");
         assert!(above.as_f64().unwrap() < 844.0, "the verdict is seen without scrolling: {above}");
         let panel = page.eval("document.querySelector('#panel-replay').innerText");
-        assert!(panel.as_str().unwrap().contains("Events replayed are the allocations and frees"));
+        assert!(panel.as_str().unwrap().contains("Replayed events: the allocations and frees"));
 
         for (view, document) in
             [("simulate", simulate()), ("fragmentation", fragmentation().clone())]

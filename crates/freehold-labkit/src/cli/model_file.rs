@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use freehold_labkit::cli::error::CliError;
+use super::error::CliError;
 
-use super::model::Model;
+use crate::model::Model;
 
 /// Reads it; without a file, the model that is checked in.
 pub fn read(path: Option<&Path>) -> Result<Model, CliError> {

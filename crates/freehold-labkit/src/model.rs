@@ -7,7 +7,7 @@
 //! ```text
 //!   call = local cost                              alloc_ns, free_ns, batch_free_ns, remote_free_ns
 //!        + changes under the CPU's own lock        pcp_step_ns, merge_step_ns
-//!        + waiting for a lock                      the queue (super::lock)
+//!        + waiting for a lock                      the queue: of the simulation, or by its mean (crate::zone_lock)
 //!        + each hold of the zone lock              hold_ns + steps x refill_step_ns or drain_step_ns
 //!              the first after another CPU's       + bounce_ns: the lock's line and what it protects
 //!        + each heavy barrier                        barrier_ns x the other CPUs
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use freehold_labkit::engine::Family;
+use crate::engine::Family;
 
 /// What one family of engines costs by itself, on one CPU, its lines at hand. Nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

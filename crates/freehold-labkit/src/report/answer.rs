@@ -1,0 +1,475 @@
+//! What a replay answers, in words: which engine is best at what, what it is worst at, and whether
+//! the zone lock is a problem on the machine that was recorded. One function for the terminal, the
+//! JSON and the report.
+//!
+//! ```text
+//!  1. over 1 % of allocations failed: a warning, and nobody is best
+//!  2. who is best in each of QUESTIONS; within 1 %, or one apart in a count, is a tie and no win
+//!  3. the row of the table in which the one with the most wins is furthest behind
+//!  4. the share of the recorded time that the zone lock was held, and the wait for it with more CPUs
+//! ```
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::metrics::{GROUPS, Metric, NS_PER_EVENT, Value};
+use super::number::{duration, percent, thousands};
+use super::series;
+use super::table::{Cell, Color, Room, Style, Table, right, wrap};
+use super::unique;
+use crate::better::Better;
+use crate::model::Model;
+use crate::replay::{EngineOutcome, Replay};
+use crate::zone_lock::LockUse;
+
+/// Rows of the table in which an engine can be best, as the question is put.
+const QUESTIONS: [&str; 5] = [
+    "zone locks / 1,000 events",
+    "shared writes / 1,000 events",
+    "steps per hold, max",
+    "wholly free blocks at the end",
+    "unusable index, order 9, mean",
+];
+
+/// A larger share of failed allocations makes figures of different work.
+const FAILED_MOST: f64 = 0.01;
+/// Figures nearer to each other than this share are equal.
+const EQUAL: f64 = 0.01;
+/// Waiting for a lock is a problem from this share of the CPUs' time on.
+const PROBLEM: f64 = 0.01;
+/// Machines that the wait is computed for.
+pub const CPUS: [u16; 4] = [2, 16, 64, 256];
+
+/// The answer. The names of the fields are those of `--json` and stay.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Answer {
+    /// What makes the figures worth less; to be read first.
+    pub warnings: Vec<String>,
+    /// Who is best at what, the best one's worst row last.
+    pub sentences: Vec<String>,
+    /// Whether the zone lock is a problem; `None` where that cannot be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone_lock: Option<ZoneLock>,
+}
+
+/// Whether the zone lock is a problem.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ZoneLock {
+    pub sentences: Vec<String>,
+    /// The machine that the model's constants are of.
+    pub model: String,
+    /// CPUs of the machines that the wait was computed for.
+    pub cpus: [u16; 4],
+    pub engines: Vec<Wait>,
+}
+
+/// What the zone lock costs with one engine.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Wait {
+    pub engine: String,
+    /// Share of the recorded time that the lock was held.
+    pub held_share: f64,
+    /// Share of their time that CPUs wait for it, on each of the machines.
+    pub waiting_shares: [f64; 4],
+}
+
+/// What a replay answers, by the constants of `model`.
+///
+/// # Panics
+///
+/// Where the model lacks the kernel's family, which [`Model::parse`] refuses.
+pub fn of(replay: &Replay, model: &Model) -> Answer {
+    let warnings = failures(replay);
+    if !warnings.is_empty() {
+        return Answer { warnings, ..Answer::default() };
+    }
+    let sentences = if replay.engines.len() > 1 { best(replay) } else { Vec::new() };
+    Answer { warnings, sentences, zone_lock: zone_lock(replay, model) }
+}
+
+/// Engines whose allocations failed too often for their figures to be compared.
+fn failures(replay: &Replay) -> Vec<String> {
+    let wanted = |engine: &EngineOutcome| engine.counters.allocs + engine.counters.failed;
+    let failed: Vec<String> = replay
+        .engines
+        .iter()
+        .filter(|one| one.counters.failed as f64 > FAILED_MOST * wanted(one) as f64)
+        .map(|one| {
+            let (failed, wanted) = (thousands(one.counters.failed), thousands(wanted(one)));
+            format!("{} failed {failed} of {wanted}", one.engine)
+        })
+        .collect();
+    if failed.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "Over 1 % of allocations failed: {}. The machine is too small for this trace, and who fails more has less to do: \
+         no engine is called best.",
+        failed.join(", ")
+    )]
+}
+
+/// A row of the table, and the engines' figures in it.
+struct Row {
+    metric: Metric,
+    values: Vec<(f64, Value)>,
+}
+
+impl Row {
+    fn new(replay: &Replay, metric: &Metric) -> Option<Self> {
+        let of = |engine| (metric.value)(replay, engine);
+        let values = replay.engines.iter().map(of);
+        let values = values.map(|value| Some((value.number()?, value))).collect::<Option<_>>()?;
+        (metric.better != Better::Neither).then_some(Self { metric: *metric, values })
+    }
+
+    /// The place of the best figure, the first of equals.
+    fn best(&self) -> usize {
+        let sign = if self.metric.better == Better::More { -1.0 } else { 1.0 };
+        let by = |a: &usize, b: &usize| {
+            (sign * self.values[*a].0).total_cmp(&(sign * self.values[*b].0))
+        };
+        (0..self.values.len()).min_by(by).unwrap_or(0)
+    }
+
+    fn is_tie(&self, a: usize, b: usize) -> bool {
+        let ((a, kind), (b, _)) = (self.values[a], self.values[b]);
+        let nearly = (a - b).abs() <= EQUAL * a.abs().max(b.abs());
+        nearly || matches!(kind, Value::Count(_)) && (a - b).abs() <= 1.0
+    }
+
+    /// How many times as good the best is as `engine`. What is counted singly is nothing beside
+    /// what is counted in thousands, so each has a little added.
+    fn behind(&self, engine: usize) -> f64 {
+        let little = if matches!(self.values[0].1, Value::Count(_)) { 1.0 } else { 0.001 };
+        let (own, best) = (self.values[engine].0 + little, self.values[self.best()].0 + little);
+        if self.metric.better == Better::More { best / own } else { own / best }
+    }
+}
+
+/// Every row in which one engine can be better than another, but for the noisy one.
+fn rows(replay: &Replay) -> impl Iterator<Item = Row> {
+    let all = GROUPS.iter().flat_map(|(_, metrics)| metrics.iter());
+    all.filter(|metric| metric.name != NS_PER_EVENT).filter_map(|metric| Row::new(replay, metric))
+}
+
+/// Who is best at what, and what the one with the most wins is worst at.
+fn best(replay: &Replay) -> Vec<String> {
+    let names: Vec<&str> = replay.engines.iter().map(|one| one.engine.as_str()).collect();
+    let (mut said, mut wins) = (Vec::new(), vec![0; names.len()]);
+    for row in rows(replay).filter(|row| QUESTIONS.contains(&row.metric.name)) {
+        let best = row.best();
+        let winners: Vec<usize> = (0..names.len()).filter(|&at| row.is_tie(at, best)).collect();
+        if winners.len() == names.len() {
+            continue;
+        }
+        winners.iter().for_each(|&at| wins[at] += 1);
+        let who: Vec<&str> = winners.iter().map(|&at| names[at]).collect();
+        let most = if row.metric.better == Better::More { "Most" } else { "Least" };
+        let mut text = format!(
+            "{most} {}: {}, {}",
+            row.metric.name,
+            who.join(" and "),
+            row.values[best].1.text()
+        );
+        if !winners.contains(&0) {
+            let (base, value) = (row.values[0], row.values[best]);
+            let _ = write!(text, ", where {} has {}", names[0], base.1.text());
+            let change = percent(base.0, value.0);
+            let _ = change.map_or(Ok(()), |change| write!(text, " ({change})"));
+        }
+        said.push(text + ".");
+    }
+    let Some(&most) = wins.iter().max().filter(|most| **most > 0) else {
+        return vec!["In what matters most these engines do not differ on this trace.".to_owned()];
+    };
+    let leaders: Vec<usize> = (0..names.len()).filter(|&at| wins[at] == most).collect();
+    said.extend(leaders.into_iter().map(|leader| worst(replay, &names, leader, most)));
+    said
+}
+
+/// The row in which an engine is furthest behind the best one.
+fn worst(replay: &Replay, names: &[&str], engine: usize, wins: usize) -> String {
+    let (name, questions) = (names[engine], QUESTIONS.len());
+    let often = format!("{name} is among the best in {wins} of {questions}");
+    let behind = rows(replay).filter(|row| !row.is_tie(engine, row.best()));
+    match behind.max_by(|a, b| a.behind(engine).total_cmp(&b.behind(engine))) {
+        None => format!("{often}, and behind in no row of the table."),
+        Some(row) => format!(
+            "{often}; its worst row is {}: {}, where {} has {}.",
+            row.metric.name,
+            row.values[engine].1.text(),
+            names[row.best()],
+            row.values[row.best()].1.text()
+        ),
+    }
+}
+
+/// A share in per cent, with decimals where they say something.
+fn share(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".to_owned(),
+        small if small < 0.01 => "<0.01 %".to_owned(),
+        small if small < 1.0 => format!("{small:.2} %"),
+        percent => format!("{percent:.1} %"),
+    }
+}
+
+fn zone_lock(replay: &Replay, model: &Model) -> Option<ZoneLock> {
+    let facts = &replay.survey.facts;
+    let cpus =
+        u16::try_from(facts.cpus_seen).unwrap_or(u16::MAX).clamp(1, replay.machine.cpus.max(1));
+    let used = |one: &EngineOutcome| LockUse {
+        holds: one.counters.zone_lock_acquisitions,
+        steps: one.counters.zone_lock_work,
+        cpus,
+        span_ns: facts.span_ns(),
+    };
+    let first = replay.engines.first().map(used)?;
+    // An engine without the lock does not say what the lock costs here.
+    if first.holds == 0 || facts.span_ns() == 0 {
+        return None;
+    }
+    let wait = |one: &EngineOutcome| Wait {
+        engine: one.engine.clone(),
+        held_share: used(one).held_share(model),
+        waiting_shares: CPUS.map(|cpus| used(one).waiting_share(model, cpus)),
+    };
+    let engines: Vec<Wait> = replay.engines.iter().map(wait).collect();
+    let now = first.waiting_share(model, cpus);
+    let sentences = [
+        now_sentence(&engines[0], now, &duration(facts.span_ns()), cpus),
+        more_sentence(&engines[0]),
+        help_sentence(&engines),
+    ];
+    let sentences = sentences.into_iter().filter(|sentence| !sentence.is_empty()).collect();
+    Some(ZoneLock { sentences, model: model.machine.clone(), cpus: CPUS, engines })
+}
+
+/// Whether it is a problem as recorded.
+fn now_sentence(first: &Wait, waiting: f64, span: &str, cpus: u16) -> String {
+    let is = if waiting < PROBLEM { "no" } else { "yes" };
+    format!(
+        "Is the zone lock a problem on this machine? On its {cpus} CPUs {is}: with {} it was held {} of the {span} recorded.",
+        first.engine,
+        share(first.held_share)
+    )
+}
+
+/// What it would be with more CPUs.
+fn more_sentence(first: &Wait) -> String {
+    let shares: Vec<String> = CPUS
+        .iter()
+        .zip(first.waiting_shares)
+        .map(|(cpus, waiting)| format!("{} at {cpus}", share(waiting)))
+        .collect();
+    let from = CPUS.iter().zip(first.waiting_shares).find(|(_, waiting)| *waiting >= PROBLEM);
+    let from = from.map_or("a problem at none of these".to_owned(), |(cpus, _)| {
+        format!("a problem from {cpus} on")
+    });
+    format!(
+        "If more CPUs each did what one did here, they would wait for it {} of their time: {from}.",
+        shares.join(", ")
+    )
+}
+
+/// Which change would help where it is a problem: the others by what is left of the wait on the
+/// largest machine.
+fn help_sentence(engines: &[Wait]) -> String {
+    let last = CPUS.len() - 1;
+    let (first, others) = engines.split_first().expect("the one that was asked about");
+    if others.is_empty() {
+        return String::new();
+    }
+    if first.waiting_shares[last] < PROBLEM {
+        return "The lock alone asks for no change.".to_owned();
+    }
+    let helps = |wait: &&Wait| wait.waiting_shares[last] < first.waiting_shares[last] / 2.0;
+    let mut help: Vec<&Wait> = others.iter().filter(helps).collect();
+    help.sort_by(|a, b| a.waiting_shares[last].total_cmp(&b.waiting_shares[last]));
+    if help.is_empty() {
+        return format!("At {} none of the others halves that.", CPUS[last]);
+    }
+    let text = |wait: &&Wait| match wait.held_share {
+        0.0 => format!("{} (takes no zone lock)", wait.engine),
+        _ => format!("{} ({})", wait.engine, share(wait.waiting_shares[last])),
+    };
+    let help = unique(help.iter().map(text));
+    format!("What would help at {} CPUs: {}.", CPUS[last], help.join(", "))
+}
+
+/// The answer as text for people: warnings, sentences, and the wait for the zone lock as a table.
+pub fn render(answer: &Answer, style: Style) -> String {
+    let mut text = String::new();
+    let mut say = |sentence: &String| {
+        let _ = writeln!(text, "  {}", wrap(sentence, style, "  "));
+    };
+    for warning in &answer.warnings {
+        say(&format!("WARNING: {warning}"));
+    }
+    answer.sentences.iter().for_each(&mut say);
+    let Some(lock) = &answer.zone_lock else { return text };
+    lock.sentences.iter().for_each(&mut say);
+    let columns = lock.cpus.map(|cpus| (right(format!("at {cpus} CPUs")), Room::Always));
+    let named = [
+        (Cell::new("waiting for the zone lock"), Room::Always),
+        (right("held here"), Room::Always),
+    ];
+    let mut table = Table::new(named.into_iter().chain(columns));
+    let names: Vec<&str> = lock.engines.iter().map(|wait| wait.engine.as_str()).collect();
+    for (wait, place) in lock.engines.iter().zip(series::places(&names)) {
+        let shares = std::iter::once(wait.held_share).chain(wait.waiting_shares);
+        let look = &series::LOOKS[place];
+        let name = Cell::new(format!("  {} {}", look.glyph, wait.engine)).fg(Color::Of(look.ansi));
+        table.row(std::iter::once(name).chain(shares.map(|part| right(share(part)))));
+    }
+    let legend = format!(
+        "Shares of the CPUs' time, by the constants of: {} (--model takes those of another).",
+        lock.model
+    );
+    let _ = writeln!(text, "\n{}\n  {}", table.render(style), wrap(&legend, style, "  "));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::{Beginning, Machine, Origin, Survey};
+
+    /// An engine of a replay of 1,000 allocations: locks a 1,000 events, writes a 1,000 events, free
+    /// blocks at the end.
+    fn engine(name: &str, locks: f64, writes: f64, free_blocks_end: u64) -> EngineOutcome {
+        let mut one = EngineOutcome {
+            engine: name.to_owned(),
+            zone_locks_per_1000: locks,
+            shared_writes_per_1000: writes,
+            free_blocks_end,
+            ..EngineOutcome::default()
+        };
+        (one.counters.allocs, one.counters.frees) = (1000, 1000);
+        one.counters.zone_lock_acquisitions = (locks * 2.0) as u64;
+        one
+    }
+
+    fn replay(engines: Vec<EngineOutcome>) -> Replay {
+        let mut survey = Survey::default();
+        (survey.facts.cpus_seen, survey.facts.last_ts_ns) = (2, 1_000_000);
+        Replay {
+            survey,
+            machine: Machine {
+                memory_frames: 1 << 18,
+                cpus: 2,
+                origin: Origin::Assumed,
+                page_size: 4096,
+                pageblock_order: 9,
+                free_frames_recorded: None,
+                free_frames_begin: 1 << 18,
+                free_frames_left_out: 0,
+                cma_frames: 0,
+            },
+            replayed: 2000,
+            injected: 0,
+            threads: None,
+            beginning: Beginning::default(),
+            engines,
+        }
+    }
+
+    fn answer(engines: Vec<EngineOutcome>) -> Answer {
+        of(&replay(engines), &Model::standard())
+    }
+
+    #[test]
+    fn failures_come_first_and_nobody_is_best_then() {
+        let mut pressed = engine("6.18", 40.0, 900.0, 10);
+        (pressed.counters.allocs, pressed.counters.failed) = (17_219, 61_092);
+        let other = engine("pcp-buddy", 3.0, 20.0, 20);
+        let said = answer(vec![pressed, other.clone()]);
+        assert_eq!((said.sentences, said.zone_lock), (Vec::new(), None));
+        assert!(said.warnings[0].contains("6.18 failed 61,092 of 78,311"), "{:?}", said.warnings);
+        assert!(!said.warnings[0].contains("pcp-buddy failed"));
+        // One in a hundred is not over 1 %.
+        let mut few = engine("6.18", 40.0, 900.0, 10);
+        (few.counters.allocs, few.counters.failed) = (990, 10);
+        assert_eq!(answer(vec![few, other]).warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn ties_are_no_wins() {
+        // One block of 1,671 and less than 1 % of writes; the locks differ.
+        let engines = |locks| vec![engine("a", locks, 100.0, 1671), engine("b", 1.0, 100.9, 1670)];
+        let said = answer(engines(2.0)).sentences;
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert_eq!(
+            said[0],
+            "Least zone locks / 1,000 events: b, 1.000, where a has 2.000 (-50.0%)."
+        );
+        let said = answer(engines(1.0)).sentences;
+        assert_eq!(said, ["In what matters most these engines do not differ on this trace."]);
+        // Two that are as good are both named.
+        let mut three = engines(2.0);
+        three.push(engine("c", 1.005, 100.0, 1671));
+        assert!(answer(three).sentences[0].contains("b and c, 1.000"));
+    }
+
+    #[test]
+    fn each_question_says_its_direction_and_the_winner_its_worst_row() {
+        let said = answer(vec![engine("6.18", 40.0, 900.0, 100), engine("b", 0.0, 200.0, 150)]);
+        let said = said.sentences;
+        assert_eq!(
+            said[0],
+            "Least zone locks / 1,000 events: b, 0.000, where 6.18 has 40.0 (-100.0%)."
+        );
+        assert_eq!(
+            said[2],
+            "Most wholly free blocks at the end: b, 150, where 6.18 has 100 (+50.0%)."
+        );
+        let last = said.last().expect("who leads");
+        assert_eq!(last, "b is among the best in 3 of 5, and behind in no row of the table.");
+        let mut loses = engine("b", 0.0, 200.0, 150);
+        (loses.counters.fallbacks, loses.counters.refills) = (9, 1);
+        let said = answer(vec![engine("6.18", 40.0, 900.0, 100), loses]).sentences;
+        let worst = "its worst row is fallbacks: 9, where 6.18 has 0.";
+        assert!(said.last().expect("who leads").ends_with(worst), "{said:?}");
+    }
+
+    #[test]
+    fn the_lock_is_answered_for_here_and_for_more_cpus() {
+        let lock = |engines| answer(engines).zone_lock;
+        let none = engine("freehold", 0.0, 200.0, 150);
+        assert_eq!(lock(vec![none.clone()]), None, "it has no lock to ask about");
+        // 80 holds of some 155 ns in a millisecond: 1.2 % of it.
+        let first = lock(vec![engine("6.18", 40.0, 900.0, 100), none.clone()]).expect("it is said");
+        assert!((first.engines[0].held_share - 0.0124).abs() < 0.0005, "{first:?}");
+        assert!(first.engines[0].waiting_shares.is_sorted());
+        assert_eq!(first.engines[1].waiting_shares, [0.0; 4]);
+        let [here, more, help] = &first.sentences[..] else { panic!("{first:?}") };
+        assert!(
+            here.contains("On its 2 CPUs no: with 6.18 it was held 1.2 % of the 1.0 ms"),
+            "{here}"
+        );
+        assert!(more.ends_with("a problem from 64 on."), "{more}");
+        assert_eq!(help, "What would help at 256 CPUs: freehold (takes no zone lock).");
+        // Hardly used: nothing has to change.
+        let rare = lock(vec![engine("6.18", 0.5, 900.0, 100), none]).expect("it is said");
+        assert!(rare.sentences[1].ends_with("a problem at none of these."), "{rare:?}");
+        assert_eq!(rare.sentences[2], "The lock alone asks for no change.");
+    }
+
+    #[test]
+    fn the_text_has_everything_and_fits() {
+        let engines = vec![engine("6.18", 40.0, 900.0, 100), engine("freehold", 0.0, 200.0, 150)];
+        let said = answer(engines);
+        for width in [80, 100, 120, 160] {
+            let text = render(&said, Style::plain(width));
+            let longest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(longest <= usize::from(width), "{width}: {text}");
+            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let lock = said.zone_lock.as_ref().expect("it is said");
+            for sentence in said.sentences.iter().chain(&lock.sentences) {
+                assert!(flat.contains(sentence.as_str()), "{sentence}: {text}");
+            }
+        }
+    }
+}
