@@ -54,7 +54,7 @@ fn one_cpu_gives_what_is_lacking_and_the_others_keep_theirs() {
 }
 
 #[test]
-fn who_asks_in_vain_goes_on_until_all_are_drained() {
+fn who_is_not_helped_goes_on_until_all_are_drained() {
     let classic = three_that_hold("6.18,+least-drain");
     // More than one of them has: the next is asked, too.
     let before = held(&classic);
