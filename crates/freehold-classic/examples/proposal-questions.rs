@@ -321,6 +321,11 @@ fn main() -> Outcome<()> {
             vmalloc(kernel, pages)?;
         }
     }
+    pcp_buddy()
+}
+
+/// The questions of the pcp-buddy proposal.
+fn pcp_buddy() -> Outcome<()> {
     println!("\nMovable requests take half of the memory: frames of CMA among theirs\n");
     println!("{:<28} {:>8} {:>6} {:>6} {:>6}", "engine", "CMA: 25 %", "50 %", "75 %", "90 %");
     for fragmented in [false, true] {

@@ -247,6 +247,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             zone.low.set(low);
             zone.high.set(high);
         }
+        // They may be lower than before.
+        self.watch.came(ANY);
     }
 
     /// Sets a zone's watermarks, in frames.

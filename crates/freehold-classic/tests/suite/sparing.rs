@@ -54,7 +54,7 @@ fn one_cpu_gives_what_is_lacking_and_the_others_keep_theirs() {
 }
 
 #[test]
-fn who_asks_in_vain_goes_on_until_all_are_drained() {
+fn who_is_not_helped_goes_on_until_all_are_drained() {
     let classic = three_that_hold("6.18,+least-drain");
     // More than one of them has: the next is asked, too.
     let before = held(&classic);
@@ -94,7 +94,7 @@ fn in_defrag_mode_a_block_is_mixed_only_after_draining() {
             assert!(classic.try_with(0, Unmovable, AllocFlags::empty()).is_some(), "{engine}");
         });
         assert_eq!((stats.zone.steals, stats.drain_all, stats.failed), (1, drains, 0), "{engine}");
-        // Nobody is drained for who may not wait.
+        // No CPU is drained for a request that may not wait.
         let classic = partly_free(engine);
         let stats = classic.counted(|| {
             assert!(classic.try_with(0, Unmovable, AllocFlags::NON_BLOCK).is_some(), "{engine}");

@@ -182,7 +182,7 @@ fn of_other_kernels() -> Vec<Kind> {
         ..plain(name)
     };
     let typed = pagetypeinfo(9, &[(0, "Normal", types)]);
-    let mixed = with_mixed(&typed, &[(0, "Normal", &[3, 5, 0, 1, 0])]);
+    let mixed = with_mixed(typed.as_deref(), &[(0, "Normal", &[3, 5, 0, 1, 0])]);
     let untyped = files(old.clone(), None);
     let reserve = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
     let before_4_4: Types<'_> = &[

@@ -120,11 +120,13 @@ mod tests {
     use crate::testing::machine_on;
     use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Platform, Request};
 
+    type Then = Box<dyn FnOnce() + Send>;
+
     /// Does something in the turn of a wait that has that number.
     #[derive(Default)]
     struct Turns {
         turns: AtomicU32,
-        then: Mutex<Option<(u32, Box<dyn FnOnce() + Send>)>>,
+        then: Mutex<Option<(u32, Then)>>,
     }
 
     impl Platform for Turns {
