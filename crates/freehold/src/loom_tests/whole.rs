@@ -124,7 +124,7 @@ fn a_block_becomes_whole_while_a_word_of_it_is_taken() {
 /// while, and whoever is about to fail finds them, whether or not the block is becoming whole.
 #[test]
 fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
-    model_within(2, || {
+    model_within(1, || {
         let fh = machine(false, 512);
         let block = take(fh, 0, 9).get();
         let free = |w: u64| fh.free_word(None, block / 64 + w, !0, 1).unwrap();

@@ -198,6 +198,18 @@ fn metadata_that_cannot_be_addressed_is_refused() {
     }
 }
 
+/// Memory in 2,000 pieces, each of which ends within a block: set up in steps that grow with the square
+/// of the pieces. With their cube or more, as before, this test would take minutes.
+#[test]
+fn memory_in_thousands_of_pieces_is_set_up() {
+    let pieces = if cfg!(miri) { 10 } else { 2_000 };
+    let memory: Vec<FrameRange> = (0..pieces).map(|n| range(n * 1024, 600)).collect();
+    let fh = build(&Config::new(1, &[plain(&memory)]), &SingleCpu);
+    assert_eq!(fh.zone_stats(0).unwrap().managed, pieces * 600);
+    let pfn = fh.here().alloc(movable(0)).unwrap();
+    fh.here().free(pfn, Order::ZERO).unwrap();
+}
+
 /// As docs/kernels.md has it: 100 bytes a block, 6 KiB a CPU.
 #[test]
 fn metadata_takes_what_the_page_for_kernels_says() {

@@ -55,7 +55,7 @@ fn single_frames_take_loose_ones_before_a_run_is_broken_up() {
     let (large, small) = (512 * 4, 512 * 9);
     // Freed by another CPU, so that the one that allocates has no hint to them.
     let free = |start: u64, len: u64| fh.on(cpu(1)).free_range(range(start, len)).unwrap();
-    free(large + 256, 256);
+    free(large + 256, 128);
     free(small + 8, 8);
     [5, 70, 71, 200].into_iter().for_each(|n| free(large + n, 1));
     fh.drain_all();
@@ -67,7 +67,27 @@ fn single_frames_take_loose_ones_before_a_run_is_broken_up() {
         let pfn = next();
         assert!((small + 8..small + 16).contains(&pfn), "{pfn} is in the larger run");
     }
-    assert!((large + 256..large + 512).contains(&next()));
+    assert!((large + 256..large + 384).contains(&next()));
+    fh.validate().unwrap();
+}
+
+/// A block over half of which is free may become whole: its single frames are left alone, and a run of
+/// eight elsewhere is broken up.
+#[test]
+fn single_frames_leave_loose_ones_of_a_block_that_is_mostly_free() {
+    let fh = zone_of(2, 64);
+    let frames = fill(&fh);
+    assert_eq!(frames.len() as u64, 64 * MIB);
+    let (large, small) = (512 * 4, 512 * 9);
+    let free = |start: u64, len: u64| fh.on(cpu(1)).free_range(range(start, len)).unwrap();
+    free(large + 256, 256);
+    free(large + 5, 1);
+    free(small + 8, 8);
+    fh.drain_all();
+    for _ in 0..8 {
+        let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
+        assert!((small + 8..small + 16).contains(&pfn), "{pfn} is in a block that is mostly free");
+    }
     fh.validate().unwrap();
 }
 
