@@ -267,7 +267,7 @@ mod tests {
         for min in [0, 100] {
             let (fh, _) = exhausted(min);
             // A larger one would not come to more.
-            [0, 1, 5, 8, 0].map(|order| fails_at_once(&fh, order));
+            [0, 1, 5, 8, 0].into_iter().for_each(|order| fails_at_once(&fh, order));
             assert_eq!(fh.totals().cpus.failed, 2 + 5);
         }
     }
@@ -286,7 +286,7 @@ mod tests {
             let (fh, frames) = exhausted(min);
             let word = FrameRange::new(Pfn::new(frames[0].get() & !63), 64).unwrap();
             fh.on(CpuId::new(1)).free_range(word).unwrap();
-            [6, 5, 0].map(|order| is_found(&fh, order));
+            [6, 5, 0].into_iter().for_each(|order| is_found(&fh, order));
             let (fh, frames) = exhausted(min);
             fh.on(CpuId::new(0)).free(frames[0], Order::ZERO).unwrap();
             is_found(&fh, 0);
