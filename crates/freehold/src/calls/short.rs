@@ -411,7 +411,7 @@ impl<P: Platform> Freehold<'_, P> {
         Some(pfn)
     }
 
-    /// [`block_in_hand`](Self::block_in_hand) for who counts by itself.
+    /// [`block_in_hand`](Self::block_in_hand), not counted as an allocation.
     #[inline(always)]
     pub(crate) fn kept_block(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
         let kept = cpu.kept.iter().find(|kept| kept.get() != NONE)?;

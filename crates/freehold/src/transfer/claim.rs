@@ -82,8 +82,8 @@ impl<P: Platform> Freehold<'_, P> {
         None
     }
 
-    /// Takes `LEN` whole words from word `first` on; all or none. For who has reason to think that all
-    /// of them are there.
+    /// Takes `LEN` whole words from word `first` on; all or none. For callers that have reason to
+    /// think that all of them are there.
     #[inline(always)]
     pub(crate) fn claim_words_at<const LEN: usize>(
         &self,
@@ -105,7 +105,7 @@ impl<P: Platform> Freehold<'_, P> {
         false
     }
 
-    /// Words that were taken in vain, and are not counted as gone yet, go back.
+    /// Words that nobody may have, taken but not counted as gone yet, go back.
     #[cold]
     #[inline(never)]
     fn put_words_back(&self, by: By<'_>, index: Index, words: core::ops::Range<usize>) {

@@ -38,7 +38,7 @@ use crate::zone::board::{LOOSE, row_of};
 use crate::{Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Puts frames that were in somebody's hand, or were taken in vain, back into their word.
+    /// Puts frames that were in somebody's hand, or that nobody may have, back into their word.
     pub(crate) fn put_back(&self, by: By<'_>, index: Index, w: usize, bits: u64) {
         let now = self.put_in_word(by, index, w, bits);
         // What was in the word already did not count while the word was leased.

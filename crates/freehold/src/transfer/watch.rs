@@ -167,9 +167,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             && places.all(|place| place.get() == NONE)
     }
 
-    /// A CPU that has nothing in hand any more says so.
+    /// A CPU has nothing in hand any more, and says so.
     pub(crate) fn holds_nothing(&self, cpu: &CpuState<'_>) {
-        if cpu.holds.get() && self.is_empty(cpu) {
+        if cpu.holds.get() {
             cpu.holds.set(false);
             // SeqCst: what it had is told of by now.
             self.holding.0.fetch_sub(1, Ordering::SeqCst);
@@ -195,7 +195,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// it has nothing for it: others may have been faster each time that this one had found some.
     pub(crate) fn remember(&self, request: &Request, for_mark: bool, generation: u64) {
         let fh = self.fh;
-        fh.holds_nothing(self.cpu);
+        if fh.is_empty(self.cpu) {
+            fh.holds_nothing(self.cpu);
+        }
         let mut zones = fh.zonelist(self.id.index(), None).map(|z| &fh.zones[z]);
         let hopeless = |zone: &Zone<'m>| {
             zone.is_empty_from(request.order.get() + 1, request.cma())
