@@ -4,7 +4,7 @@
 //! ```text
 //!  counts of a replay ── holds, steps ─┐
 //!  the model ── hold_ns, step_ns ──────┼─> a hold takes S(n) with n CPUs
-//!               bounce_ns, sockets ────┘
+//!     bounce_ns, chain_ns, sockets ────┘
 //!  the recording ── its time and CPUs ──> a CPU asks once every Z + S(recorded CPUs)
 //!
 //!      n CPUs, each:  [====== Z: else ======][ wait ][ S(n) ]   one lock, first come first served
@@ -13,8 +13,10 @@
 //! Each of the n CPUs is taken to do what one of the recorded did, in its time. A lock that n
 //! customers come back to is a closed queue; how long they wait is computed by mean value analysis
 //! (M. Reiser and S. S. Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks",
-//! JACM 27(2), 1980), which takes times to be exponential. The simulation (`freehold simulate`)
-//! plays a queue call by call instead; a test of its crate holds the two beside each other.
+//! JACM 27(2), 1980), with what is left of the hold that an arriving CPU finds (its mean square over
+//! twice its mean) for holds of unequal length. **It is a floor**: the CPUs' requests are taken to
+//! come evenly, and in a real machine, as in the simulation (`freehold simulate`), they come in
+//! bursts. A test of the simulation's crate holds the two beside each other.
 
 use crate::engine::Family;
 use crate::model::Model;
@@ -25,6 +27,10 @@ pub struct LockUse {
     pub holds: u64,
     /// Steps of work in all of them.
     pub steps: u64,
+    /// The mean of the squares of a hold's steps.
+    pub square_steps: f64,
+    /// Frames that came off the zone's lists in them.
+    pub refilled: u64,
     /// CPUs that took part; at least 1.
     pub cpus: u16,
     /// The time in which they did it, nanoseconds.
@@ -32,18 +38,37 @@ pub struct LockUse {
 }
 
 impl LockUse {
-    /// How long a hold takes, nanoseconds, where any of `cpus` CPUs is as likely to have had the
-    /// lock before: with its own line and those it protects to fetch from that one, which may be on
-    /// another socket.
+    /// What a hold takes by itself and for each step, nanoseconds, where any of `cpus` CPUs is as
+    /// likely to have had the lock, and to have freed a frame, before.
     ///
-    /// A step costs what it does in the kernel's designs, the mean of a refill's and a drain's.
-    pub fn hold_ns(&self, model: &Model, cpus: u16) -> f64 {
+    /// A step costs what it does in the kernel's designs, the mean of a refill's and a drain's, and
+    /// a share of the lines of frames that others freed: a line for each frame that came off a list,
+    /// and no more than steps, since what comes in larger chunks is one step. The lock's own line and those that it
+    /// protects come from whoever held it, who may be on another socket.
+    fn costs(&self, model: &Model, cpus: u16) -> (f64, f64) {
         let costs = &model.engines[&Family::Lists];
         let step_ns = f64::midpoint(costs.refill_step_ns, costs.drain_step_ns);
-        let steps = self.steps as f64 / self.holds.max(1) as f64;
         let (all, near) = (f64::from(cpus), f64::from(cpus.min(model.cores_per_socket)));
         let bounces = ((near - 1.0) + (all - near) * model.socket_factor) / all;
-        model.hold_ns + steps * step_ns + bounces * model.bounce_ns
+        let refilled = self.refilled.min(self.steps);
+        let lines = refilled as f64 / self.steps.max(1) as f64 * (all - 1.0) / all;
+        (model.hold_ns + bounces * model.bounce_ns, step_ns + lines * model.chain_ns)
+    }
+
+    /// How long a hold takes on average with so many CPUs, nanoseconds.
+    pub fn hold_ns(&self, model: &Model, cpus: u16) -> f64 {
+        let (alone, step) = self.costs(model, cpus);
+        alone + step * self.steps as f64 / self.holds.max(1) as f64
+    }
+
+    /// What is left on average of a hold that is found under way: its mean square over twice its
+    /// mean.
+    fn left_ns(&self, model: &Model, cpus: u16) -> f64 {
+        let (alone, step) = self.costs(model, cpus);
+        let steps = self.steps as f64 / self.holds.max(1) as f64;
+        let square = self.square_steps.max(steps * steps);
+        let all = alone * alone + 2.0 * alone * step * steps + step * step * square;
+        all / (2.0 * self.hold_ns(model, cpus))
     }
 
     /// The share of the time that the lock was held.
@@ -51,28 +76,31 @@ impl LockUse {
         self.hold_ns(model, self.cpus) * self.holds as f64 / self.span_ns.max(1) as f64
     }
 
-    /// The share of their time that `cpus` CPUs would spend waiting for the lock, each doing what
-    /// one of the recorded did. Time in proportion to `cpus`.
+    /// The share of their time that `cpus` CPUs would spend waiting for the lock at least, each
+    /// doing what one of the recorded did. Time in proportion to `cpus`.
     pub fn waiting_share(&self, model: &Model, cpus: u16) -> f64 {
         if self.holds == 0 {
             return 0.0;
         }
         let between = self.span_ns as f64 * f64::from(self.cpus) / self.holds as f64;
         let think = (between - self.hold_ns(model, self.cpus)).max(0.0);
-        waiting(think, self.hold_ns(model, cpus), cpus)
+        waiting(think, self.hold_ns(model, cpus), self.left_ns(model, cpus), cpus)
     }
 }
 
 /// The share of its time that each of `customers` waits at one server, where it does something else
-/// for `think` after each service of `service`.
-fn waiting(think: f64, service: f64, customers: u16) -> f64 {
-    // Customers at the server on average, itself not counted among those it finds there.
-    let (mut queue, mut share) = (0.0, 0.0);
+/// for `think` after each service of `service`, of which `left` is left when it is found under way.
+fn waiting(think: f64, service: f64, left: f64, customers: u16) -> f64 {
+    // With one customer fewer: those at the server, the one that is served among them, and how much
+    // of the time it serves.
+    let (mut queue, mut busy, mut share) = (0.0, 0.0, 0.0);
     for n in 1..=customers {
-        let stay = service * (1.0 + queue);
-        let round = think + stay;
-        queue = f64::from(n) * stay / round;
-        share = (stay - service) / round;
+        let wait = (queue - busy) * service + busy * left;
+        let round = think + wait + service;
+        let rate = f64::from(n) / round;
+        queue = rate * (wait + service);
+        busy = f64::min(rate * service, 1.0);
+        share = wait / round;
     }
     share
 }
@@ -81,18 +109,27 @@ fn waiting(think: f64, service: f64, customers: u16) -> f64 {
 mod tests {
     use super::*;
 
-    const USE: LockUse = LockUse { holds: 1000, steps: 20_000, cpus: 2, span_ns: 100_000_000 };
+    const USE: LockUse = LockUse {
+        holds: 1000,
+        steps: 20_000,
+        square_steps: 400.0,
+        refilled: 0,
+        cpus: 2,
+        span_ns: 100_000_000,
+    };
 
     #[test]
     fn a_queue_of_one_waits_for_nobody_and_a_full_lock_serves_one_at_a_time() {
-        assert_eq!(waiting(10.0, 5.0, 1), 0.0);
+        assert_eq!(waiting(10.0, 5.0, 5.0, 1), 0.0);
         // Two: one finds the other there for the share of time that the other is.
-        let two = waiting(10.0, 5.0, 2);
+        let two = waiting(10.0, 5.0, 5.0, 2);
         let stay = 5.0 * (1.0 + 5.0 / 15.0);
         assert!((two - (stay - 5.0) / (10.0 + stay)).abs() < 1e-12, "{two}");
         // Full: each gets a 256th of the lock's time, so a round takes 256 services.
-        let full = waiting(10.0, 5.0, 256);
+        let full = waiting(10.0, 5.0, 5.0, 256);
         assert!((full - (256.0 * 5.0 - 15.0) / (256.0 * 5.0)).abs() < 1e-6, "{full}");
+        // Holds of unequal length are found when they are long.
+        assert!(waiting(10.0, 5.0, 9.0, 2) > two && two > waiting(10.0, 5.0, 2.5, 2));
     }
 
     #[test]
@@ -106,6 +143,13 @@ mod tests {
         // Two sockets: of 128 CPUs 63 others are near, 64 far.
         let both = (63.0 + 64.0 * model.socket_factor) / 128.0 * model.bounce_ns;
         assert_eq!(model.cores_per_socket, 64);
+        // Frames that one of the other CPUs freed bring their lines.
+        let refilled = LockUse { refilled: 10_000, ..USE };
+        let lines = refilled.hold_ns(&model, 4) - USE.hold_ns(&model, 4);
+        assert!((lines - 10.0 * 0.75 * model.chain_ns).abs() < 1e-9, "{lines}");
+        let blocks = LockUse { refilled: 1_000_000, ..USE };
+        let lines = blocks.hold_ns(&model, 4) - USE.hold_ns(&model, 4);
+        assert!((lines - 20.0 * 0.75 * model.chain_ns).abs() < 1e-9, "a line a step: {lines}");
         assert!((USE.hold_ns(&model, 128) - alone - both).abs() < 1e-9);
     }
 

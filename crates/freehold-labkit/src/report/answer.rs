@@ -216,6 +216,16 @@ fn share(share: f64) -> String {
     }
 }
 
+/// The mean square of a hold's steps.
+fn square_steps(histogram: &[[u64; 3]]) -> f64 {
+    let holds: u64 = histogram.iter().map(|[_, _, holds]| holds).sum();
+    let square = |&[from, to, holds]: &[u64; 3]| {
+        let steps = f64::midpoint(from as f64, to as f64);
+        steps * steps * holds as f64
+    };
+    histogram.iter().map(square).fold(0.0, |sum, square| sum + square) / holds.max(1) as f64
+}
+
 fn zone_lock(replay: &Replay, model: &Model) -> Option<ZoneLock> {
     let facts = &replay.survey.facts;
     let cpus =
@@ -223,6 +233,8 @@ fn zone_lock(replay: &Replay, model: &Model) -> Option<ZoneLock> {
     let used = |one: &EngineOutcome| LockUse {
         holds: one.counters.zone_lock_acquisitions,
         steps: one.counters.zone_lock_work,
+        square_steps: square_steps(&one.zone_lock_work_histogram),
+        refilled: one.counters.refilled_frames,
         cpus,
         span_ns: facts.span_ns(),
     };
@@ -269,7 +281,7 @@ fn more_sentence(first: &Wait) -> String {
         format!("a problem from {cpus} on")
     });
     format!(
-        "If more CPUs each did what one did here, they would wait for it {} of their time: {from}.",
+        "Bursts not counted, CPUs that each did what one did here would wait for it this share of their time: {}. That is {from}.",
         shares.join(", ")
     )
 }

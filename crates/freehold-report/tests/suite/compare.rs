@@ -228,6 +228,23 @@ fn the_table_says_it_in_words() {
 }
 
 #[test]
+fn what_only_one_result_has_is_named_by_its_engine() {
+    let both = |one: &str, two: &str| {
+        let (mut first, second) = (bench(one, &[1.0]), bench(two, &[1.0]));
+        first["rows"].as_array_mut().unwrap().push(second["rows"][0].clone());
+        first
+    };
+    let folder = Folder::new();
+    let before = folder.json("a.json", &both("freehold", "vanilla"));
+    let after = folder.json("b.json", &both("freehold", "pcp-buddy"));
+    let done = freehold().arg("compare").args([before, after]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("engine vanilla on pair."), "{said}");
+    assert!(flat.contains("engine pcp-buddy on pair."), "{said}");
+}
+
+#[test]
 fn what_cannot_be_compared_is_said_with_what_to_do() {
     let folder = Folder::new();
     let pair = folder.json("pair.json", &bench("x", &[1.0, 2.0]));
