@@ -15,7 +15,8 @@ use serde::Serialize;
 
 use super::metrics::{GROUPS, Metric, NS_PER_EVENT, Value};
 use super::number::{duration, percent, thousands};
-use super::table::{Cell, Room, Style, Table, right, wrap};
+use super::series;
+use super::table::{Cell, Color, Room, Style, Table, right, wrap};
 use super::unique;
 use crate::better::Better;
 use crate::model::Model;
@@ -316,9 +317,11 @@ pub fn render(answer: &Answer, style: Style) -> String {
         (right("held here"), Room::Always),
     ];
     let mut table = Table::new(named.into_iter().chain(columns));
-    for wait in &lock.engines {
+    let names: Vec<&str> = lock.engines.iter().map(|wait| wait.engine.as_str()).collect();
+    for (wait, place) in lock.engines.iter().zip(series::places(&names)) {
         let shares = std::iter::once(wait.held_share).chain(wait.waiting_shares);
-        let name = Cell::new(format!("  {}", wait.engine));
+        let look = &series::LOOKS[place];
+        let name = Cell::new(format!("  {} {}", look.glyph, wait.engine)).fg(Color::Of(look.ansi));
         table.row(std::iter::once(name).chain(shares.map(|part| right(share(part)))));
     }
     let legend = format!(

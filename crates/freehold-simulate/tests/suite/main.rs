@@ -1,4 +1,5 @@
 //! Tests of `freehold simulate` and of what is behind it.
 
 mod command;
+mod estimate;
 mod simulated;

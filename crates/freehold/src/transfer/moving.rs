@@ -23,7 +23,7 @@
 
 use crate::block::map::LOOKS;
 use crate::cpu::by::By;
-use crate::primitive::{AtomicU64, Ordering, acquire_fence};
+use crate::primitive::{AtomicU64, Ordering, acquire_fence, release_fence};
 use crate::zone::Zone;
 use crate::{Freehold, Platform};
 
@@ -53,8 +53,9 @@ impl<'m> Zone<'m> {
     pub(crate) fn moving(&'m self, by: By<'_>, n: usize) -> Option<Moving<'m>> {
         let mark = &self.outside[n % self.outside.len()].moving;
         by.0.is_none().then(|| {
-            // Relaxed: the frames are taken by exchanges that release this, too.
+            // Relaxed: the fence has whoever sees by what the frames are taken see this, too.
             mark.fetch_add(ONE, Ordering::Relaxed);
+            release_fence();
             Moving(mark)
         })
     }
@@ -119,11 +120,13 @@ mod tests {
     use crate::testing::machine_on;
     use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Platform, Request};
 
+    type Then = Box<dyn FnOnce() + Send>;
+
     /// Does something in the turn of a wait that has that number.
     #[derive(Default)]
     struct Turns {
         turns: AtomicU32,
-        then: Mutex<Option<(u32, Box<dyn FnOnce() + Send>)>>,
+        then: Mutex<Option<(u32, Then)>>,
     }
 
     impl Platform for Turns {

@@ -1,0 +1,55 @@
+//! What a replay's answer says of more CPUs, beside the simulation of them: the one is a queue's mean,
+//! the other plays the queue call by call.
+
+use freehold_labkit::defaults::TICK_MS;
+use freehold_labkit::engine::Family;
+use freehold_labkit::zone_lock::LockUse;
+use freehold_simulate::{Kind, Model, Row, Scenario, simulate};
+
+/// Many CPUs of vanilla, each as busy as a CPU of a kernel build.
+fn row(cpus: u16, model: &Model) -> Row {
+    let scenario = Scenario {
+        engine: "vanilla".parse().unwrap(),
+        workload: Kind::KernelBuildLike,
+        cpus,
+        frames: 1 << 20,
+        nodes: 1,
+        cma: 0.0,
+        seed: 1,
+        think_ns: None,
+        measured: Some(100_000),
+        tick_ms: TICK_MS,
+        trace: None,
+    };
+    simulate(&scenario, model).unwrap()
+}
+
+/// What was done under the lock, with so many steps that a hold takes as long as it did.
+fn used(row: &Row, model: &Model) -> LockUse {
+    let (holds, span_ns) = (row.zone_lock_acquisitions, row.simulated_ns);
+    let bare = LockUse { holds, steps: 0, cpus: row.cpus, span_ns };
+    let costs = &model.engines[&Family::Lists];
+    let step_ns = f64::midpoint(costs.refill_step_ns, costs.drain_step_ns);
+    let held_ns = row.zone_lock_busy_share * span_ns as f64;
+    let steps = (held_ns - bare.hold_ns(model, row.cpus) * holds as f64) / step_ns;
+    LockUse { steps: steps.max(0.0) as u64, ..bare }
+}
+
+#[test]
+fn the_wait_of_many_cpus_is_near_that_of_the_simulation() {
+    let model = Model::standard();
+    let few = row(2, &model);
+    let used = used(&few, &model);
+    let (held, seen) = (used.held_share(&model), few.zone_lock_busy_share);
+    assert!((held - seen).abs() < seen / 10.0, "held {held}, simulated {seen}");
+    let mut before = 0.0;
+    for cpus in [16, 64, 256] {
+        let (said, seen) =
+            (used.waiting_share(&model, cpus), row(cpus, &model).zone_lock_wait_share);
+        println!("{cpus} CPUs: said {said:.4}, simulated {seen:.4}");
+        // In tenths of the CPUs' time; it is no better than that.
+        assert!((said - seen).abs() < 0.2, "{cpus} CPUs: said {said}, simulated {seen}");
+        assert!(said > before, "the more CPUs, the longer");
+        before = said;
+    }
+}
