@@ -11,8 +11,8 @@ use crate::build;
 
 /// Folders of which nothing is ours, or nothing is a source.
 const PASSED_OVER: [&str; 5] = ["target", ".git", "node_modules", "corpus", "pictures"];
-/// Sources that are rewritten for language on their own, and are not held to this yet.
-const NOT_YET: [&str; 1] = ["crates/freehold/"];
+/// Sources that are not held to [`CHAINS`] yet: the core says "for who" in two dozen places.
+const NOT_YET: &str = "crates/freehold/";
 /// The ends of the names of sources, and of pages.
 const SOURCES: [&str; 8] = ["rs", "c", "h", "cpp", "js", "css", "py", "bt"];
 /// How no comment begins.
@@ -62,6 +62,11 @@ fn complaint(text: &str) -> Option<&'static str> {
     beginning.or_else(|| CHAINS.iter().find(|words| has(text, words))).copied()
 }
 
+/// Whether it counts in a file of that name.
+fn counts(name: &str, words: &str) -> bool {
+    !name.starts_with(NOT_YET) || BEGINNINGS.contains(&words)
+}
+
 fn files(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -101,16 +106,15 @@ fn no_comment_and_no_page_has_words_that_we_do_not_write() {
         let name = path.strip_prefix(&root).expect("below the root").display().to_string();
         let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
         let is_source = SOURCES.contains(&end);
-        let passed = name.ends_with("xtask/src/words.rs")
-            || NOT_YET.iter().any(|folder| name.starts_with(folder));
-        if passed || !(is_source || end == "md") {
+        if name.ends_with("xtask/src/words.rs") || !(is_source || end == "md") {
             continue;
         }
         let Ok(text) = fs::read_to_string(&path) else { continue };
         looked_at += 1;
         let parts = if is_source { comments(&text) } else { vec![(1, text.replace('\n', " "))] };
         let is_wrong = |(line, part): &(usize, String)| {
-            complaint(part).map(|words| format!("{name}:{line}: \"{words}\""))
+            let found = complaint(part).filter(|words| counts(&name, words));
+            found.map(|words| format!("{name}:{line}: \"{words}\""))
         };
         wrong.extend(parts.iter().filter_map(is_wrong));
     }

@@ -24,6 +24,8 @@ use freehold_labkit::engines::Waits;
 const GIB: u64 = 1 << 18;
 /// As in the benchmarks: 4 GiB, of which one is filled.
 const LARGE: u64 = 4 * GIB;
+/// 256 MiB.
+const SMALL: u64 = 1 << 16;
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What can be counted.
@@ -63,6 +65,8 @@ enum Row {
     RemoteScattered,
     /// Frees on another CPU, at random, 64 at a time.
     RemoteScatteredBulk,
+    /// A request of that order that fails, of so many CPUs, the zone being down to its min mark.
+    Fail(u16, u8),
 }
 
 /// Every row with its name.
@@ -92,6 +96,11 @@ fn rows() -> Vec<(String, Row)> {
     add("remote-in-sequence", Row::RemoteInSequence);
     add("remote-scattered", Row::RemoteScattered);
     add("remote-scattered-bulk", Row::RemoteScatteredBulk);
+    for cpus in [2, 1024] {
+        for order in [0, 3] {
+            add(&format!("fail-order{order}-cpus{cpus}"), Row::Fail(cpus, order));
+        }
+    }
     rows
 }
 
@@ -114,6 +123,7 @@ impl Row {
             Self::Pair(_) | Self::PairAnyOrder | Self::PairOn | Self::PairNoBarrier => {
                 (50_000, 100_000)
             }
+            Self::Fail(..) => (1_000, 2_000),
             Self::Held(_) | Self::Churn(_) | Self::Mixed(_) => (100_000, 200_000),
         }
     }
@@ -124,6 +134,9 @@ impl Row {
                 self.run_on(&FreeholdMachine::new(1, GIB, InitialThread)?, n)
             }
             Self::PairNoBarrier => self.run_on(&FreeholdMachine::new(1, GIB, SingleCpu)?, n),
+            Self::Fail(cpus, _) => {
+                self.run_on(&FreeholdMachine::new(cpus, SMALL, InitialThread)?, n)
+            }
             Self::PairOn => {
                 let machine = FreeholdMachine::new(1, GIB, InitialThread)?;
                 let mut cpu = machine.on(CpuId::new(0));
@@ -169,6 +182,11 @@ impl Row {
             Self::Held(order) => used(&mut cpu).and_then(|()| steps_of(&mut cpu, order, n)),
             Self::Churn(percent) => steps::<_, 0>(&mut cpu, GIB * percent / 100, n),
             Self::Mixed(percent) => Mixed::new(GIB * percent / 100, SEED).steps(&mut cpu, n),
+            Self::Fail(_, order) => {
+                while cpu.alloc(Order::ZERO).is_ok() {}
+                failures(&mut cpu, black_box(Order::new(order).expect("an order")), n);
+                Ok(())
+            }
             Self::RemoteInSequence => filled(&mut cpu, false).and_then(|mut f| {
                 f.sort_unstable();
                 free_all(&mut other()?, f[..n as usize].iter())
@@ -225,6 +243,13 @@ fn pairs_of_any_order<C: Calls>(cpu: &mut C, order: Order, n: u64) -> Result<(),
         let pfn = cpu.alloc(order)?;
         cpu.free(pfn, order)
     })
+}
+
+#[inline(never)]
+fn failures<C: Calls>(cpu: &mut C, order: Order, n: u64) {
+    for _ in 0..n {
+        assert!(cpu.alloc(order).is_err(), "nothing is left");
+    }
 }
 
 /// That loop for each order from 0 to 9: the order is a constant in each, as it is where kernels

@@ -251,6 +251,46 @@ fn vmalloc_loops(classic: &Classic, kernel: &str, pages: u64) -> Outcome<()> {
 
 // One question after the other.
 #[allow(clippy::too_many_lines)]
+/// Seven CPUs have 512 free frames each, all other memory is in use, and CPU 0 asks for a thousand
+/// frames, one by one; after each of them each of the others takes a frame and gives it back.
+fn last_frames(engine: &str) -> Outcome<()> {
+    const CPUS: usize = 8;
+    let frames = BLOCKS * PAGEBLOCK_FRAMES;
+    let mut config = Config::single_zone(Design::parse(engine)?, CPUS as u16, frames);
+    config.zones[0].watermarks = Some(Watermarks::default());
+    let classic = Classic::new(config)?;
+    let tuning = Tuning::new(63, 4096, 4096, false);
+    (0..CPUS).for_each(|n| classic.set_tuning(0, cpu(n), tuning));
+    let mut stock = Vec::new();
+    for n in 1..CPUS {
+        for _ in 0..PAGEBLOCK_FRAMES {
+            stock.push((n, take(&classic, n, Order::ZERO)?));
+        }
+    }
+    while take(&classic, 0, Order::PAGEBLOCK).is_ok() {}
+    while take(&classic, 0, Order::ZERO).is_ok() {}
+    stock.into_iter().try_for_each(|(n, pfn)| put(&classic, n, pfn))?;
+    classic.reset_stats();
+    for _ in 0..1000 {
+        take(&classic, 0, Order::ZERO)?;
+        for n in 1..CPUS {
+            let pfn = take(&classic, n, Order::ZERO)?;
+            put(&classic, n, pfn)?;
+        }
+    }
+    let stats = classic.stats();
+    println!(
+        "{engine:<34} {:>7} {:>6} {:>8} {:>8} {:>7} {:>8}",
+        stats.drain_all,
+        stats.cpus_asked,
+        stats.pcp.drained_frames,
+        stats.pcp.refills,
+        stats.zone_lock.holds(),
+        stats.zone_lock.total(),
+    );
+    Ok(())
+}
+
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [kernel, pages] = arguments.as_slice() {
@@ -281,6 +321,11 @@ fn main() -> Outcome<()> {
             vmalloc(kernel, pages)?;
         }
     }
+    pcp_buddy()
+}
+
+/// The questions of the pcp-buddy proposal.
+fn pcp_buddy() -> Outcome<()> {
     println!("\nMovable requests take half of the memory: frames of CMA among theirs\n");
     println!("{:<28} {:>8} {:>6} {:>6} {:>6}", "engine", "CMA: 25 %", "50 %", "75 %", "90 %");
     for fragmented in [false, true] {
@@ -322,6 +367,23 @@ fn main() -> Outcome<()> {
     );
     for engine in ["vanilla", "pcp-buddy", "pcp-buddy,-route", "pcp-buddy-fixed"] {
         spread(engine)?;
+    }
+    println!(
+        "\nThe last free frames lie on the lists of seven CPUs, and the eighth asks for a thousand\n"
+    );
+    println!(
+        "{:<34} {:>7} {:>6} {:>8} {:>8} {:>7} {:>8}",
+        "engine", "drains", "asked", "drained", "refills", "holds", "steps"
+    );
+    for engine in [
+        "vanilla",
+        "vanilla,+least-drain",
+        "pcp-buddy",
+        "pcp-buddy,+least-drain",
+        "pcp-buddy-fixed",
+        "pcp-buddy-fixed,+least-drain",
+    ] {
+        last_frames(engine)?;
     }
     Ok(())
 }

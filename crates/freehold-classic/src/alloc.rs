@@ -6,6 +6,7 @@
 //!                                                   └─ busy, or order not kept ──> zone lock
 //!   nothing:  each zone again, down to min, with the reserves that the request may use
 //!   nothing:  (peer-blocks) a block from another CPU
+//!   nothing:  (least-drain) one CPU after the other gives back what is lacking
 //!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for requests that may not wait)
 //!   nothing:  give the last HIGHATOMIC block back, once more
 //! ```
@@ -66,7 +67,15 @@ impl Classic {
     /// The first one, above `low`, knows nothing of reserves: whoever may use them gets that right
     /// only once memory is short. Since 7.3 (`highatomic-first`) high-order atomic requests have
     /// theirs from the first one on.
+    ///
+    /// With `defrag-mode` requests avoid mixing blocks until draining has not helped; those that may
+    /// not wait mix them as soon as nothing else is left, as in 7.2 (before, they failed). Source: Linux
+    /// 6.19 and 7.2, where `gfp_to_alloc_flags` sets the flag and `__alloc_pages_slowpath` drops it
+    /// behind reclaim.
     fn alloc_checked(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
+        let defrag = self.on.has(Switch::DefragMode);
+        let avoided = if defrag { AllocFlags::NO_FRAGMENT } else { AllocFlags::empty() };
+        let request = request.with(request.flags | avoided);
         let early = if self.on.has(Switch::HighAtomicFirst) && request.order > Order::ZERO {
             request.flags & AllocFlags::HIGH_ATOMIC
         } else {
@@ -77,17 +86,18 @@ impl Classic {
             return Some(pfn);
         }
         let polluting = |request: Request| request.with(request.flags - AllocFlags::NO_FRAGMENT);
-        if request.flags.contains(AllocFlags::NO_FRAGMENT) {
+        if request.flags.contains(AllocFlags::NO_FRAGMENT) && !defrag {
             if let Some(pfn) = self.alloc_above(cpu, polluting(easy), Mark::Low) {
                 return Some(pfn);
             }
         }
-        let request = polluting(request);
+        let last = polluting(request);
+        let request = if defrag { request } else { last };
         if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
             return Some(pfn);
         }
         if request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::NO_LOCK) {
-            return None;
+            return if defrag { self.alloc_above(cpu, last, Mark::Min) } else { None };
         }
         if self.on.has(Switch::PeerBlocks) {
             if let Some(pfn) = self.alloc_from_peer(cpu, request) {
@@ -95,13 +105,44 @@ impl Classic {
             }
         }
         self.unreserve_high_atomic(cpu, request.migratetype, false);
+        if self.on.has(Switch::LeastDrain) {
+            if let Some(pfn) = self.alloc_asking(cpu, request) {
+                return Some(pfn);
+            }
+        }
         self.drain_all();
         if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
             return Some(pfn);
         }
+        if defrag {
+            if let Some(pfn) = self.alloc_above(cpu, last, Mark::Min) {
+                return Some(pfn);
+            }
+        }
         // Before anybody is failed, the last reserve has to go too.
         if self.unreserve_high_atomic(cpu, request.migratetype, true) {
-            return self.alloc_above(cpu, request, Mark::Min);
+            return self.alloc_above(cpu, last, Mark::Min);
+        }
+        None
+    }
+
+    /// `least-drain`: one CPU after the other, the caller's own last, gives back what the request
+    /// lacks in a zone, until it can be served. A CPU that has a chunk of that order and type gives
+    /// that.
+    fn alloc_asking(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
+        let (order, migratetype) = (request.order.get(), request.migratetype);
+        for (i, zone) in self.zonelist(cpu) {
+            let cpus = zone.pcps.len();
+            for peer in (1..=cpus).map(|n| (cpu.index() + n) % cpus) {
+                let lacks = zone.lacks(request.order, self.reserves[i]);
+                if zone.give_back(peer, self.layout, lacks, order, migratetype) == 0 {
+                    continue;
+                }
+                self.counts.cpus_asked.fetch_add(1, Relaxed);
+                if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
+                    return Some(pfn);
+                }
+            }
         }
         None
     }
@@ -141,7 +182,8 @@ impl Classic {
         let may_cma = request.may_cma();
         let node = self.node(cpu);
         for (i, zone) in self.zonelist(cpu) {
-            if flags.contains(AllocFlags::NO_FRAGMENT) && zone.node != node {
+            let avoids = flags.contains(AllocFlags::NO_FRAGMENT);
+            if avoids && zone.node != node && !self.on.has(Switch::DefragMode) {
                 // To have it near is worth more than unmixed blocks: the caller tries all zones
                 // again without that flag.
                 return None;
@@ -291,7 +333,10 @@ impl Classic {
         slots: &mut [Option<Pfn>],
     ) -> Result<usize, AllocError> {
         self.check_cpu(cpu).map_err(|cpu| AllocError::CpuOffline { cpu })?;
-        let request = Request { order: Order::ZERO, migratetype, flags }.check()?;
+        let mut request = Request { order: Order::ZERO, migratetype, flags }.check()?;
+        if self.on.has(Switch::DefragMode) {
+            request = request.with(request.flags | AllocFlags::NO_FRAGMENT);
+        }
         let mut filled = slots.iter().take_while(|slot| slot.is_some()).count();
         let missing = slots.iter().filter(|slot| slot.is_none()).count();
         let before = filled;

@@ -71,6 +71,7 @@ impl Classic {
             sum(&mut self.zones.iter().map(|zone| zone.waits.read()));
         stats.drain_all = counts.drain_all.load(Relaxed);
         stats.range_visits = counts.range_visits.load(Relaxed);
+        stats.cpus_asked = counts.cpus_asked.load(Relaxed);
         // Frees left on lock-free lists are frees from the moment they are there.
         let queued = counts.remote_queued.load(Relaxed);
         stats.pcp.frees += queued;

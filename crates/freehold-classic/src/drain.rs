@@ -252,6 +252,29 @@ impl Zone {
         }
     }
 
+    /// Gives about `frames` frames back, a batch at least, from the list of that order and type on
+    /// where the CPU keeps such chunks; returns how many went. Fewer than a batch would have the next
+    /// request ask again: what CPUs hold counts for no watermark.
+    pub(crate) fn give_back(
+        &self,
+        cpu: usize,
+        layout: Layout,
+        frames: u32,
+        order: u8,
+        migratetype: Migratetype,
+    ) -> u32 {
+        let pcp = &self.pcps[cpu];
+        self.absorb_all(cpu, layout);
+        if pcp.look().count == 0 {
+            return 0;
+        }
+        let mut inner = pcp.lock();
+        let (before, frames) = (inner.count, frames.max(inner.tuning.batch));
+        let list = if layout.keeps(order) { layout.index(order, migratetype) } else { 0 };
+        self.free_bulk(&mut inner, layout, frames, list, true);
+        before - inner.count
+    }
+
     /// Takes over what other CPUs have freed to `cpu`, if there may be anything.
     fn absorb_all(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];

@@ -113,6 +113,7 @@ struct Counts {
     deferred: AtomicU64,
     drain_all: AtomicU64,
     range_visits: AtomicU64,
+    cpus_asked: AtomicU64,
 }
 
 /// A machine's page allocator. All methods take `&self` and may be called from any thread.

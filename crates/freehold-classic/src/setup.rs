@@ -114,9 +114,12 @@ impl Classic {
             deferred,
             drain_all,
             range_visits,
+            cpus_asked,
         } = &self.counts;
-        let calls = [failed, kept, poisoned, remote_queued, deferred, drain_all, range_visits];
-        for count in calls.into_iter().chain([pcp_busy, pcp_relocks_lost, remote_pcp_waits]) {
+        let calls = [failed, kept, poisoned, remote_queued, deferred];
+        let visits = [drain_all, range_visits, cpus_asked];
+        let locks = [pcp_busy, pcp_relocks_lost, remote_pcp_waits];
+        for count in calls.into_iter().chain(visits).chain(locks) {
             // SeqCst like the other rare accesses; nothing depends on the order.
             count.store(0, SeqCst);
         }

@@ -311,6 +311,8 @@ pub struct Stats {
     pub drain_all: u64,
     /// CPUs visited to empty their PCPs because a range was being isolated.
     pub range_visits: u64,
+    /// CPUs that gave back what a request lacked (`least-drain`).
+    pub cpus_asked: u64,
 }
 
 /// Free and used memory at one moment, by a walk over all frames; exact when nobody else is using

@@ -70,7 +70,8 @@ macro_rules! switches {
             }
 
             /// The first kernel that has the change; "RFC" for what was only posted, "review" for
-            /// what was asked for, "here" for what neither was.
+            /// what was asked for, "here" for what neither was, "sysctl" for what is off unless an
+            /// administrator sets it.
             #[must_use]
             pub const fn since(self) -> &'static str {
                 match self { $(Self::$variant => $since,)* }
@@ -215,6 +216,12 @@ switches! {
     TargetedDrain = "targeted-drain", "review", PcpBuddyReview,
         "Isolating a range drains the CPUs that own its pageblocks, and the others only if frames of it are left on PCPs.",
         by "Zi Yan, Johannes Weiner", needs Route;
+    LeastDrain = "least-drain", "review", PcpBuddyReview,
+        "Before every CPU is emptied, one after the other is asked for the frames that the request lacks (a batch at least), and the request tried again.",
+        by "Johannes Weiner, Zi Yan";
+    DefragMode = "defrag-mode", "sysctl", Kernel,
+        "vm.defrag_mode of 6.15 and later: nothing but whole blocks of another type is taken before draining has failed to help.",
+        by "Johannes Weiner";
 }
 
 impl Switch {

@@ -331,6 +331,15 @@ impl Zone {
         add(&self.free);
     }
 
+    /// How many frames have to come back before a request of `order` can be above the min mark: its
+    /// own at least.
+    pub(crate) fn lacks(&self, order: Order, reserve: u64) -> u32 {
+        let mark = self.marks.get(Mark::Min) + self.boost.load(Relaxed) + reserve;
+        let wanted = mark + order.frames();
+        let lacks = wanted.saturating_sub(self.free_frames().free).max(order.frames());
+        u32::try_from(lacks).unwrap_or(u32::MAX)
+    }
+
     /// Whether enough frames stay free for `mark` (the boost and `reserve` included), and for
     /// orders above 0 whether there is a chunk at all. Source: Linux 7.3, `__zone_watermark_ok`.
     pub(crate) fn mark_ok(

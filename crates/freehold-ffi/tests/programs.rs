@@ -1,5 +1,6 @@
 //! The C, C++ and Python programs, against the library as it is installed: compiled by every
-//! compiler there is, run plainly, under AddressSanitizer and under valgrind.
+//! compiler there is and run plainly; under AddressSanitizer and valgrind in CI, which runs what is
+//! left out here for its length.
 #![cfg(all(target_os = "linux", feature = "std"))]
 
 #[path = "support/build.rs"]
@@ -113,16 +114,19 @@ fn sanitized(compiler: &str, name: &str) {
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-ffi --test programs -- --ignored"]
 fn c_under_address_sanitizer_of_gcc() {
     sanitized("gcc", "gcc-asan");
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-ffi --test programs -- --ignored"]
 fn c_under_address_sanitizer_of_clang() {
     sanitized("clang", "clang-asan");
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-ffi --test programs -- --ignored"]
 fn c_under_valgrind() {
     if !have("valgrind") {
         return skipped("valgrind: it is not installed");

@@ -111,7 +111,7 @@ impl Recorded {
         }
         zone.info.cma = frames;
         contents.set_cma(cma_of(zone), managed);
-        self.accounts[index].cma = None;
+        (self.accounts[index].cma, self.accounts[index].cma_of_unknown_size) = (None, 0);
         Ok(())
     }
 
@@ -227,6 +227,7 @@ fn account(machine: &Described, zone: &ZoneState) -> Account {
         isolated: zone.free_of(Migratetype::Isolate),
         held: zone.held(),
         cma: Some(zone.info.cma),
+        cma_of_unknown_size: zone.cma().map_or(zone.info.free_cma.unwrap_or(0), |_| 0),
         blocks: [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable]
             .map(blocks),
     }

@@ -182,11 +182,14 @@ fn engines_of(args: &ReplayArgs, trace: &TraceFile) -> Result<Vec<EngineSpec>, C
         Some(kernel) => engines::of_kernel(kernel.major, kernel.minor)
             .map_err(|error| format!("{}: recorded by another kernel: {error}", trace.shown())),
     };
-    let own = own.map(|spec| spec.name().to_owned()).unwrap_or_else(|why| {
-        let newest = engines::NEWEST;
-        output::complain(&format!("{why}: {newest} is compared with (--kernel names it)"));
-        newest.to_owned()
-    });
+    let own = own.map_or_else(
+        |why| {
+            let newest = engines::NEWEST;
+            output::complain(&format!("{why}: {newest} is compared with (--kernel names it)"));
+            newest.to_owned()
+        },
+        |spec| spec.name().to_owned(),
+    );
     let compared =
         if matches!(args.mode, Some(Mode::Fidelity(_))) { &[][..] } else { &engines::COMPARED };
     let all: Vec<&str> = std::iter::once(own.as_str()).chain(compared.iter().copied()).collect();

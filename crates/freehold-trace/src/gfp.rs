@@ -318,10 +318,7 @@ impl Translation {
 
     /// The translation by a kernel's own table of names, and names of single bits that are not known
     /// here. Bits without a name are those of `era`, and nothing where that is not known either.
-    pub(super) fn from_table<'a>(
-        table: &'a [(String, u64)],
-        era: Option<GfpEra>,
-    ) -> (Self, Vec<&'a str>) {
+    pub(super) fn from_table(table: &[(String, u64)], era: Option<GfpEra>) -> (Self, Vec<&str>) {
         let mut translation = era.map_or(Self { bits: [0; 32], unless: None }, bits_of);
         let usual: Vec<&str> = era.into_iter().flat_map(names_of).collect();
         let mut unknown = Vec::new();

@@ -13,13 +13,14 @@ use crate::cpu::state::{CpuState, Cursors};
 use crate::lock::Lock;
 use crate::platform::{HostBarrier, Platform, Pressure, PressureLevel};
 use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::transfer::watch::{ANY, Watch};
 use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::board::Board;
 use crate::zone::counters::OUTSIDE;
 use crate::zone::summary::Summary;
 use crate::zone::watermarks::kernel_watermarks;
-use crate::zone::{Zone, ZoneParts, bitmap_blocks};
+use crate::zone::{Apart, Zone, ZoneParts, bitmap_blocks};
 use crate::{AllocFlags, CpuId, NodeId, Pfn, Request};
 
 /// A page-frame allocator over the caller's metadata memory. See the
@@ -43,6 +44,10 @@ pub struct Freehold<'m, P> {
     pub(crate) hotplug: Lock,
     /// The platform has a heavy barrier.
     pub(crate) asymmetric: bool,
+    /// What failed requests wait for.
+    pub(crate) watch: Watch,
+    /// CPUs that may have something in hand.
+    pub(crate) holding: Apart,
     /// Double frees that no call could see.
     pub(crate) late_double_frees: AtomicU64,
 }
@@ -163,6 +168,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpu_nodes: parts.cpu_nodes,
             hotplug: Lock::new(),
             asymmetric,
+            watch: Watch::new(),
+            holding: Apart(AtomicU64::new(0)),
             late_double_frees: AtomicU64::new(0),
         };
         this.fill_zonelists(nodes(config));
@@ -240,6 +247,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             zone.low.set(low);
             zone.high.set(high);
         }
+        // They may be lower than before.
+        self.watch.came(ANY);
     }
 
     /// Sets a zone's watermarks, in frames.
@@ -265,6 +274,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             z.high.set(high);
             z.update_mode();
         });
+        self.watch.came(ANY);
         self.tell_pressure();
         Ok(())
     }
@@ -310,6 +320,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// What a CPU has of a zone.
+    #[inline(always)]
     pub(crate) fn cursors_of(&self, cpu: &CpuState<'_>, zone: usize) -> &'m Cursors {
         &self.cursors[usize::from(cpu.number) * self.zones.len() + zone]
     }

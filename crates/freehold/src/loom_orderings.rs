@@ -43,7 +43,7 @@ fn look(fh: Small) {
     look_for(fh, 0);
 }
 
-/// The same for a run of that order.
+/// Somebody looks for a run of that order, as [`look`] does.
 fn look_for(fh: Small, order: u32) {
     let _ = fh.pick(OUTSIDE, &fh.zones[0], Want::plain(order, MOVABLE), false, u32::MAX);
 }
@@ -62,7 +62,7 @@ fn a_lease_ends_while_its_block_is_looked_at() {
     });
 }
 
-/// The same with nothing in hand: what came into the word is told by who ends the lease.
+/// With nothing in hand: what came into the word is told by who ends the lease.
 #[test]
 fn a_frame_comes_back_into_a_word_whose_empty_lease_ends() {
     both(2, || {

@@ -33,7 +33,8 @@ fn a_frame_freed_by_two_is_free_once() {
     });
 }
 
-/// The same; whoever allocates then does not get it twice, from the hand and from the word.
+/// Whoever allocates after two CPUs have freed a frame does not get it twice, from the hand and from
+/// the word.
 #[test]
 fn a_frame_freed_by_two_is_handed_out_once() {
     model(|| {
@@ -46,6 +47,26 @@ fn a_frame_freed_by_two_is_handed_out_once() {
         let from_word = take(fh, 1, 0);
         assert!(from_hand != from_word && ![from_hand, from_word].contains(&second));
     });
+}
+
+/// Two frees of one block at the same moment, into a hand and past it: one is refused, and it is free
+/// once.
+#[test]
+fn a_block_freed_by_two_is_free_once() {
+    for as_range in [false, true] {
+        model_within(2, move || {
+            let fh = small(false);
+            let block = take(fh, 0, 9);
+            let free = move |c: u16| {
+                let on = fh.on(cpu(c));
+                let range = FrameRange::new(block, 512).unwrap();
+                if as_range { on.free_range(range) } else { on.free(block, Order::PAGEBLOCK) }
+            };
+            let done = together::<bool>(roles![move || free(0).is_ok(), move || free(1).is_ok()]);
+            assert!(done[0] != done[1], "{done:?}");
+            settled(fh, 0);
+        });
+    }
 }
 
 /// A frame of a block that is free as a whole is freed while that is split: there is no moment at
@@ -207,7 +228,7 @@ fn what_two_free_is_in_the_hand_or_in_the_whole_block() {
     });
 }
 
-/// The same of a word that a request for a run of two words has taken, and puts back since it
+/// A wrong free of a word that a request for a run of two words has taken, and puts back since it
 /// cannot have the next one.
 #[test]
 fn a_free_frame_is_freed_while_its_word_is_taken_in_vain() {

@@ -49,6 +49,9 @@ pub trait Platform: Sync {
     /// `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, `FlushProcessWriteBuffers`, an
     /// inter-processor interrupt. Costly; called only when somebody reaches into a CPU's state that
     /// another party [owns](crate::Freehold::own).
+    ///
+    /// It need not order the caller's own accesses: the allocator has a fence before it, so that what
+    /// the caller has stored is seen by whoever passes the barrier, and one behind it.
     fn heavy_barrier(&self) {}
 
     /// Called in every turn of a wait for a lock.

@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn text_is_large_enough_and_engines_have_their_own_marks() {
         // As wide as a page of a repository shows it.
-        assert!(TEXT * 830.0 / WIDTH >= 11.0);
+        const { assert!(TEXT * 830.0 / WIDTH >= 11.0) };
         let panel =
             Panel { title: "locks", scale: Scale::Log, values: vec![vec![1.0], vec![100.0]] };
         let rows = ["freehold", "vanilla"].map(str::to_owned).into();

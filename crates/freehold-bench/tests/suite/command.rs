@@ -361,7 +361,7 @@ fn a_quick_run_says_what_it_will_take() {
 #[test]
 fn tables_fit_the_terminal() {
     for columns in ["80", "120"] {
-        let command = ["--quick", "--runs", "1", "pair", "contig", "cma-range"];
+        let command = ["--quick", "--runs", "1", "pair"];
         let done = bench().env("COLUMNS", columns).args(command).assert().code(0);
         let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
         let most: usize = columns.parse().expect("a number");

@@ -18,6 +18,7 @@ mod rules_range;
 mod rules_refill;
 mod rules_reserve;
 mod smoke;
+mod sparing;
 mod stress_support;
 mod stress_threads;
 mod support;

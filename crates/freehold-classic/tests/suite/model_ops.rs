@@ -1,7 +1,8 @@
 //! Every operation, right and wrong, on every design and odd machines, against a set of frames.
 //!
 //! `PROPTEST_CASES=5000 cargo test -p freehold-classic --release --test suite model_ops` looks
-//! longer. What once failed is kept in `model_ops.proptest-regressions` and tried first.
+//! longer, and CI's step `histories` plays 300 of each. What once failed is kept in
+//! `model_ops.proptest-regressions` and tried first.
 
 use crate::model_support::Model;
 use crate::model_support::machine::{SHAPES, machine};
@@ -43,7 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn run_preset(name: &'static str) {
-    let result = runner(64).run(&(0..SHAPES, steps()), |(shape, steps)| {
+    let result = runner(16).run(&(0..SHAPES, steps()), |(shape, steps)| {
         play(name, shape, &steps);
         Ok(())
     });
@@ -75,6 +76,8 @@ presets_hold! {
     linux_7_3 = "7.3",
     pcp_buddy = "pcp-buddy",
     pcp_buddy_fixed = "pcp-buddy-fixed",
+    linux_6_18_sparing = "6.18,+least-drain,+defrag-mode",
+    pcp_buddy_fixed_sparing = "pcp-buddy-fixed,+least-drain,+defrag-mode",
     single_frames_merged = "7.2,-high-order-pcp,+merge-unowned",
     pcp_buddy_questions = "pcp-buddy,+peer-blocks,+merge-unowned,+targeted-drain",
     pcp_buddy_fixed_questions = "pcp-buddy-fixed,+peer-blocks,+merge-unowned,+targeted-drain",
@@ -95,10 +98,9 @@ fn mixed_design() -> impl Strategy<Value = String> {
 
 #[test]
 fn any_mixture_of_switches_holds() {
-    let result =
-        runner(200).run(&(mixed_design(), 0..SHAPES, steps()), |(design, shape, steps)| {
-            play(&design, shape, &steps);
-            Ok(())
-        });
+    let result = runner(48).run(&(mixed_design(), 0..SHAPES, steps()), |(design, shape, steps)| {
+        play(&design, shape, &steps);
+        Ok(())
+    });
     result.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -23,9 +23,6 @@ use freehold_classic::{Classic, Config, Context, Design, Put, Request, presets};
 
 const CPUS: u16 = 4;
 const BLOCKS: u64 = 48;
-/// Steps of each worker: some 100,000 chunks each, a few hundred milliseconds a design.
-const STEPS: u32 = 40_000;
-
 struct Machine {
     classic: Classic,
     ledger: Ledger,
@@ -78,12 +75,12 @@ fn free_batch(machine: &Machine, cpu: u16, most: usize) {
     assert_eq!(machine.classic.free_folios(CpuId::new(cpu), &folios), Ok(folios.len()));
 }
 
-fn work(machine: &Machine, cpu: u16) {
+fn work(machine: &Machine, cpu: u16, steps: u32) {
     let (classic, ledger) = (&machine.classic, &machine.ledger);
     let id = CpuId::new(cpu);
     let _leaving = machine.pause.until_left(cpu);
     let mut random = Random::new(u64::from(cpu));
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         machine.pause.pass(cpu);
         if random.below(16) == 0 {
             // With fewer processors than threads each would otherwise run for thousands of steps
@@ -197,14 +194,14 @@ fn designs() -> impl Iterator<Item = &'static str> {
     presets().iter().map(|preset| preset.name).chain(more)
 }
 
-#[test]
-fn every_preset_survives_four_cpus_hotplug_and_drains() {
+/// Each worker takes so many steps: 40,000 are some 100,000 chunks each.
+fn survives(steps: u32) {
     for name in designs() {
         let machine = Machine::new(name, BLOCKS);
         let rounds = thread::scope(|scope| {
             let machine = &machine;
             let workers: Vec<_> =
-                (0..CPUS).map(|cpu| scope.spawn(move || work(machine, cpu))).collect();
+                (0..CPUS).map(|cpu| scope.spawn(move || work(machine, cpu, steps))).collect();
             let plugger = scope.spawn(|| hotplug(machine));
             let drainer = scope.spawn(|| drainer(machine));
             // Set in any case, or a failed worker would leave the others waiting for ever.
@@ -218,12 +215,23 @@ fn every_preset_survives_four_cpus_hotplug_and_drains() {
         // Most of the work went through, and what it was meant to meet has happened.
         let allocs = stats.pcp.allocs + stats.zone.allocs;
         assert!(
-            allocs > u64::from(STEPS) && allocs > stats.failed && stats.drain_all > 0 && rounds > 0,
+            allocs > u64::from(steps) && allocs > stats.failed && stats.drain_all > 0 && rounds > 0,
             "{}: {stats:?}",
             name
         );
         machine.finish(name);
     }
+}
+
+#[test]
+fn every_preset_survives_four_cpus_hotplug_and_drains() {
+    survives(6_000);
+}
+
+#[test]
+#[ignore = "long: cargo test -p freehold-classic --test suite -- --ignored"]
+fn every_preset_survives_four_cpus_hotplug_and_drains_for_longer() {
+    survives(40_000);
 }
 
 /// Waits until both of two threads have arrived for the `i`-th time, so that they go on together as

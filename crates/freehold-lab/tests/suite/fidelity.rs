@@ -70,6 +70,7 @@ fn engine<'a>(trace: &'a Value, lists: &str) -> &'a Value {
 }
 
 #[test]
+#[ignore = "long, whole recordings: cargo test -p freehold-lab --test suite -- --ignored"]
 fn the_model_refills_and_drains_as_the_kernel_did() {
     let Some(traces) = recordings() else { return };
     let compared = compare(&traces, &[]);
@@ -122,6 +123,7 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
 
 /// The recording of another boot, whose zoneinfo is three ticks older than its first row.
 #[test]
+#[ignore = "long, whole recordings: cargo test -p freehold-lab --test suite -- --ignored"]
 fn a_recording_of_another_boot_is_close_once_the_mark_is_known() {
     let Some(traces) = recordings() else { return };
     let other = traces[0].with_file_name("second-boot").join("second-boot.parquet");
@@ -158,6 +160,7 @@ fn compare_kernels(traces: &[PathBuf], kernels: &[&str]) -> Vec<Value> {
 
 /// The comparison can fail: a kernel without one of 6.18's rules does something else.
 #[test]
+#[ignore = "long, whole recordings: cargo test -p freehold-lab --test suite -- --ignored"]
 fn other_kernels_are_told_apart() {
     let others = ["5.17", "5.18", "pcp-buddy", "6.18,-free-high-half", "6.18,-auto-high"];
     let Some(churn) = recording("page-cache-churn") else { return };

@@ -182,7 +182,7 @@ fn of_other_kernels() -> Vec<Kind> {
         ..plain(name)
     };
     let typed = pagetypeinfo(9, &[(0, "Normal", types)]);
-    let mixed = with_mixed(&typed, &[(0, "Normal", &[3, 5, 0, 1, 0])]);
+    let mixed = with_mixed(typed.as_deref(), &[(0, "Normal", &[3, 5, 0, 1, 0])]);
     let untyped = files(old.clone(), None);
     let reserve = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
     let before_4_4: Types<'_> = &[
@@ -320,7 +320,7 @@ impl Kind {
             (memory(self.managed), self.free as f64 / self.managed as f64 * 100.0);
         let mut both = vec![
             format!("{free:.1}% of {managed} free"),
-            format!("pages of {} KiB", self.page_size / 1024).to_lowercase(),
+            format!("pages of {} KiB", self.page_size / 1024),
             format!("orders 0 to {}", self.max_order),
             format!("pageblocks of order {}", self.pageblock_order),
             format!("{:.3}", self.smaller.1 as f64 / self.free as f64),

@@ -114,8 +114,8 @@ pub(crate) fn pagetypeinfo(order: u8, zones: &[(u32, &str, Types<'_>)]) -> Optio
 
 /// A pagetypeinfo with what `page_owner` adds: the blocks of each zone's types in which something of
 /// another type is allocated.
-pub(crate) fn with_mixed(text: &Option<String>, zones: &[(u32, &str, &[u64])]) -> Option<String> {
-    let mut text = text.clone()?;
+pub(crate) fn with_mixed(text: Option<&str>, zones: &[(u32, &str, &[u64])]) -> Option<String> {
+    let mut text = text?.to_owned();
     let names =
         text.lines().find_map(|line| line.strip_prefix("Number of blocks type"))?.to_owned();
     text += &format!("\nNumber of mixed blocks {names}\n");

@@ -129,6 +129,17 @@ fn cma_and_reserve_and_other_zones() {
         trace: trace_of(65536, 0, 1, FLAGS),
     };
     assert_eq!(machine(&replayed(&without, &[])), [4096, 9, 2564, 2564, 0, 2048]);
+    // Without a pagetypeinfo nobody knows how much there was, and that is said.
+    let unknown = Files { pagetypeinfo: None, ..without.clone() };
+    assert_eq!(machine(&replayed(&unknown, &[])), [4096, 9, 2564, 2564, 0, 0]);
+    let said = |files: &Files| {
+        let folder = Folder::new();
+        let trace = folder.write(files);
+        let output = run(&["replay", "--no-progress", "-e", "vanilla", trace.to_str().unwrap()]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.contains("513 pages of CMA were free, and no file says how much there was")
+    };
+    assert!(said(&unknown) && !said(&without));
     let with = Files {
         zoneinfo: zone(0, "Normal", 2564, 16384, 65536, "        cma      2048\n"),
         ..without

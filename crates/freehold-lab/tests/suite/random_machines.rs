@@ -131,10 +131,10 @@ impl Shape {
         let mut start = [1, 3, 4096, 65536][random.below(4) as usize] << largest;
         let names = ["DMA32", "Normal", "HighMem", "Movable"];
         let nodes = [0, 0, 1, 300, 1023];
-        for at in 0..1 + random.below(3) as usize {
+        for name in names.into_iter().take(1 + random.below(3) as usize) {
             let node = nodes[random.below(5) as usize]
                 .max(shape.zones.last().map_or(0, |z: &Zone| z.node));
-            let zone = shape.zone(&mut random, node, names[at], start);
+            let zone = shape.zone(&mut random, node, name, start);
             start += zone.pages + (random.below(3) << largest);
             shape.zones.push(zone);
         }

@@ -34,6 +34,8 @@ pub struct Account {
     pub held: u64,
     /// Pages of CMA; `None` where the user asks for other CMA than was recorded.
     pub cma: Option<u64>,
+    /// Pages of CMA that were free, where no file says how much of it there was; else 0.
+    pub cma_of_unknown_size: u64,
     /// Pages in unmovable, movable and reclaimable blocks; all 0 where no file says.
     pub blocks: [u64; 3],
 }
@@ -113,6 +115,7 @@ mod tests {
             isolated: 0,
             held: 0,
             cma: Some(0),
+            cma_of_unknown_size: 0,
             blocks: [20 * 512, 100 * 512, 8 * 512],
         }
     }

@@ -164,6 +164,14 @@ fn account_lines(replay: &Replay, layout: &Layout) -> String {
         let isolated = thousands(account.isolated);
         let _ = write!(text, "\n  {isolated} pages in isolated blocks begin in use");
     }
+    if account.cma_of_unknown_size > 0 {
+        let free = thousands(account.cma_of_unknown_size);
+        let _ = write!(
+            text,
+            "\n  {free} pages of CMA were free, and no file says how much there was: none is built here; a \
+             copy of pagetypeinfo tells"
+        );
+    }
     text
 }
 

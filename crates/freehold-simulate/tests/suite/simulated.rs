@@ -277,8 +277,7 @@ fn two_who_free_into_one_line_queue_for_it() {
             .filter_map(|n| machine.alloc(0, Time::from_ns(n as f64 * 1e4), MOVABLE).1)
             .collect();
         // Five records of 12 bytes share a line with the first of 16 frames.
-        let first =
-            *frames.iter().find(|pfn| pfn.get() % 16 == 0).expect("64 frames have such a one");
+        let first = *frames.iter().find(|pfn| pfn.get() % 16 == 0).expect("64 frames begin a line");
         let second =
             *frames.iter().find(|pfn| pfn.get() == first.get() + 1).expect("and its neighbour");
         let far = *frames

@@ -103,6 +103,7 @@ proptest! {
 }
 
 #[test]
+#[ignore = "long, a million rows: cargo test -p freehold-trace --test suite -- --ignored"]
 fn several_row_groups() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut writer = TraceWriter::create(file.path(), TraceMeta::default(), 1).unwrap();

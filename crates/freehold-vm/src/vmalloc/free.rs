@@ -129,9 +129,12 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     ///
     /// The first, as of [`Vmalloc::vfree`]; all other areas have been freed nevertheless.
     pub fn vfree_many(&self, frames: &impl Frames, starts: &[Vpn]) -> Result<(), VmallocError> {
-        let batches = starts.chunks(crate::BATCH);
-        batches
-            .fold(Ok(()), |result, starts| result.and(self.vfree_batch(frames, starts, |_| {}).1))
+        let mut result = Ok(());
+        for starts in starts.chunks(crate::BATCH) {
+            let (_, freed) = self.vfree_batch(frames, starts, |_| {});
+            result = result.and(freed);
+        }
+        result
     }
 
     /// Frees at most [`BATCH`](crate::BATCH) areas with one flush; returns how many. `refused` is told

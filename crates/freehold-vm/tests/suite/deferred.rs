@@ -88,7 +88,7 @@ fn what_is_no_area_is_said_later_and_the_rest_is_freed() {
     vm.vfree_atomic(starts[0]).unwrap();
     vm.vfree_atomic(starts[0]).unwrap();
     vm.vfree_atomic(starts[1]).unwrap();
-    vm.vfree_atomic(starts[2].plus(1)).unwrap();
+    vm.vfree_atomic(Vpn::new(starts[2].get() + 1)).unwrap();
     let error = vm.vfree_deferred(&fh).unwrap_err();
     assert!(matches!(error, VmallocError::NotAnArea { .. }), "{error}");
     assert_eq!((vm.stats().areas_freed, vm.stats().deferred), (2, 2));

@@ -98,6 +98,12 @@ pub(crate) const fn in_kept_runs(word: u64) -> u64 {
     runs(word, KEPT_ORDER) * 0xff
 }
 
+/// The bits that lie in none: loose frames.
+#[inline(always)]
+pub(crate) const fn loose(word: u64) -> u64 {
+    word & !in_kept_runs(word)
+}
+
 /// A word with `len` bits set from `start` on; `start + len` is at most 64.
 #[inline]
 pub(crate) const fn mask(start: u32, len: u32) -> u64 {
@@ -231,6 +237,7 @@ mod tests {
         assert_eq!(smallest_run(word, 5), None);
         assert_eq!(smallest_run(!0, 0), Some((!0, 6)));
         assert_eq!(in_kept_runs(word), 0xff00_ffff_0000_0000);
+        assert_eq!(loose(word), 0x0c01);
     }
 
     #[test]

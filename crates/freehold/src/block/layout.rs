@@ -89,7 +89,7 @@ impl<'m> LayoutBuilder<'m> {
         }
     }
 
-    /// The same where there is nothing to make values of, as only the size is wanted.
+    /// [`take`](Self::take) where there is nothing to make values of, as only the size is wanted.
     pub(crate) fn skip<T>(&mut self, n: usize) -> &'m [T] {
         self.reserve::<T>(n);
         &[]

@@ -72,7 +72,7 @@ impl Tag {
     pub(crate) const fn is_plain_split(self) -> bool {
         self.0 & (STATE | HOLES | ISOLATED) == SPLIT
     }
-    /// The same, of that type.
+    /// A plain split block of that type.
     #[inline(always)]
     pub(crate) const fn is_plain_split_of(self, migratetype: usize) -> bool {
         self.0 & (STATE | TYPE | HOLES | ISOLATED) == SPLIT | (migratetype as u32) << TYPE_SHIFT

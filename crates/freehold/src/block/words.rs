@@ -22,7 +22,7 @@
 
 use super::tag::TagCell;
 use super::{BLOCK_ORDER, FRAMES, WORDS, bits};
-use crate::primitive::{AtomicU8, AtomicU16, AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, Plain};
 use crate::types::ids::MAX_CPUS;
 
 /// Nothing is known to be free.
@@ -49,6 +49,9 @@ pub(crate) struct Head {
     pub(crate) number: u32,
     leases: [AtomicU16; WORDS],
     class: AtomicU8,
+    /// The board says, or is about to say, that it has loose frames: in no run of eight. A
+    /// preference, for which single frames are taken first: it may be wrong either way.
+    pub(crate) loose: AtomicBool,
 }
 
 impl Head {
@@ -58,6 +61,7 @@ impl Head {
             number,
             leases: core::array::from_fn(|_| AtomicU16::new(0)),
             class: AtomicU8::new(CLASS_NONE),
+            loose: AtomicBool::new(false),
         }
     }
 

@@ -89,6 +89,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             _ if self.fh.cma_matters(self.cpu, flags) => None,
             0 => self.frame_nearby(kind),
             order @ 1..6 => self.run_nearby(kind, order),
+            6 => self.fh.words_nearby::<1>(self.cpu, kind),
+            7 => self.fh.words_nearby::<2>(self.cpu, kind),
+            8 => self.fh.words_nearby::<4>(self.cpu, kind),
             // The short way has looked at all there is nearby.
             _ => None,
         };
@@ -107,6 +110,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_slow(self, request: &Request) -> Result<Pfn, AllocError> {
+        if self.fails_again(request) {
+            return Err(AllocError::NoMemory { order: request.order });
+        }
         let result = self.alloc_checked(request);
         match result {
             Ok(_) => {
@@ -180,23 +186,27 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             self.give_back_all();
             return self.try_stages(request, &all).ok_or(AllocError::WouldBlock);
         }
+        let (mut generation, mut for_mark) = (0, false);
         for _ in 0..RECALLS {
             // What is in hand for other purposes, here and elsewhere.
             self.give_back_all();
-            let wanted = Some(request.order).filter(|_| !self.is_short_of_a_mark(request));
+            for_mark = self.is_short_of_a_mark(request);
+            generation = self.begin_watch(request, for_mark);
+            let wanted = Some(request.order).filter(|_| !for_mark);
             let asked = self.outside(|| self.fh.recall(Some(self.id), wanted));
             self.cpu.counters.recalls.add(u64::from(asked != 0));
             if !self.cpu.online.get() {
                 // It went offline meanwhile: it may not lease anything.
                 return Err(AllocError::CpuOffline { cpu: self.id });
             }
-            if let Some(pfn) = self.try_stages(request, &all) {
+            if let Some(pfn) = self.fh.look_beside_movers(|| self.try_stages(request, &all)) {
                 return Ok(pfn);
             }
             if asked == 0 {
                 break;
             }
         }
+        self.remember(request, for_mark, generation);
         Err(AllocError::NoMemory { order: request.order })
     }
 
@@ -406,6 +416,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
         let zones = || self.zonelist(cpu.index(), request.node).map(|z| &self.zones[z]);
+        // Of a block that it splits all but what it hands out is on the way.
+        let _moving = self.zones[0].moving(OUTSIDE, cpu.index());
         let stages: [UnseenStage<'m, Self>; 4] = [
             Self::reserved_unseen,
             Self::fallback_unseen,

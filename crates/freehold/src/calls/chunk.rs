@@ -19,6 +19,7 @@ use super::handle::Handle;
 use super::short::InHand;
 use crate::block::bits;
 use crate::cpu::inside::Inside;
+use crate::cpu::lease::Leases;
 use crate::cpu::state::CpuState;
 use crate::primitive::Plain;
 use crate::{AllocError, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request};
@@ -53,12 +54,27 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let found = match way {
             _ if !short => None,
             Request::PLAIN_FRAME => self.fh.frame_freed_lately(state, kind),
-            Request::PLAIN_RUN if order < 6 => None,
-            Request::PLAIN_RUN => self.fh.words_at_hand(state, self.id, kind, order),
+            Request::PLAIN_RUN => match order {
+                6 => self.fh.words_freed_lately::<1>(state, kind),
+                7 => self.fh.words_freed_lately::<2>(state, kind),
+                8 => self.fh.words_freed_lately::<4>(state, kind),
+                1 | 2 => state.run_freed_in_hand(kind, order),
+                _ => None,
+            },
             _ => self.fh.block_in_hand(state, kind),
         };
         match found {
             Some(pfn) => Ok(self.left_with(state, pfn, request.order)),
+            None if self.fh.fails_again(
+                state,
+                request.order,
+                request.migratetype,
+                request.flags,
+            ) =>
+            {
+                self.door.get_out(self.fh, state);
+                Err(AllocError::NoMemory { order: request.order })
+            }
             None => Inside::already(self.fh, state, self.id, self.door.biased()).alloc_plain(
                 request.order,
                 request.migratetype,
@@ -103,6 +119,9 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let in_hand =
             if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
         if in_hand == InHand::Yes {
+            if let 1 | 2 = order.get() {
+                state.leases.set_freed(Leases::slot_of(pfn.get() / 64));
+            }
             self.door.get_out(self.fh, state);
             return Ok(());
         }
@@ -111,7 +130,9 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
             order @ 1..6 if in_hand == InHand::Elsewhere => {
                 self.fh.run_to_word(state, pfn.get(), u32::from(order), frames)
             }
-            order @ 6..9 => self.fh.run_of_words_to_block(state, pfn.get(), u32::from(order)),
+            6 => self.fh.words_to_block::<1>(state, pfn.get(), 1),
+            7 => self.fh.words_to_block::<2>(state, pfn.get(), 1),
+            8 => self.fh.words_to_block::<4>(state, pfn.get(), 1),
             9 => self.fh.block_to_hand(state, pfn.get()),
             _ => false,
         };

@@ -118,13 +118,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if self.map.line(index).word(w) & frames == 0 {
             self.poisoned_word(key, frames);
         }
+        let by = inside.map_or(OUTSIDE, Inside::by);
+        let count = u64::from(frames.count_ones());
+        // Before they can be seen: see `watch`.
+        self.count_free(by, tag, index, count);
         match self.map.line(index).put(w, frames) {
-            Err(there) => return Err(self.is_free(index, w, there)),
-            Ok(now) => {
-                let by = inside.map_or(OUTSIDE, Inside::by);
-                self.count_free(by, tag, index, u64::from(frames.count_ones()));
-                self.raise_by(by, index, now, frames);
+            Err(there) => {
+                self.count_free(by, tag, index, count.wrapping_neg());
+                return Err(self.is_free(index, w, there));
             }
+            Ok(now) => self.raise_by(by, index, now, frames),
         }
         match inside {
             None => self.count_frees_outside(index, tag, frees),

@@ -10,6 +10,7 @@
 
 use crate::block::FRAMES;
 use crate::block::layout::Index;
+use crate::block::words::CLASS_WHOLE;
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::zone::bitmap::Search;
@@ -24,9 +25,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn alloc_run_of_blocks(&self, request: &Request) -> Result<Pfn, AllocError> {
         let zones = || self.fh.zonelist(self.id.index(), request.node);
         for round in 0..2 {
-            if let Some(pfn) =
+            let look = || {
                 zones().find_map(|z| self.fh.take_run_of_blocks(self.by(), z, request, 0, u64::MAX))
-            {
+            };
+            let found = if round == 0 { look() } else { self.fh.look_beside_movers(look) };
+            if let Some(pfn) = found {
                 return Ok(pfn);
             }
             if request.flags.contains(AllocFlags::NO_LOCK) {
@@ -88,6 +91,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 zone.bitmap.insert_range(first, first + len);
             }
             zone.unclaim_wholes(len);
+            self.watch.came(CLASS_WHOLE);
             // Somebody was faster, or is setting up a section of it.
             at = first + len;
         }

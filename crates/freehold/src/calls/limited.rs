@@ -75,8 +75,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         request: &Request,
         mut fetched: bool,
     ) -> Result<Pfn, AllocError> {
+        let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
         loop {
-            let found = self.fh.find_limited(self.by(), self.id.index(), request);
+            let look = || self.fh.find_limited(self.by(), self.id.index(), request);
+            let last = fetched && may_wait;
+            let found = if last { self.fh.look_beside_movers(look) } else { look() };
             if let Some(pfn) = found {
                 return Ok(pfn);
             }
@@ -84,16 +87,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 break;
             }
             // What CPUs have in hand may be what is missing. It goes no further than it has to.
-            if request.flags.contains(AllocFlags::NO_LOCK) {
-                self.give_back_all();
-            } else {
+            if may_wait {
                 self.outside(|| self.fh.recall(None, None));
+            } else {
+                self.give_back_all();
             }
             fetched = true;
         }
-        Err(match request.flags.contains(AllocFlags::NO_LOCK) {
-            true => AllocError::WouldBlock,
-            false => AllocError::NoMemory { order: request.order },
+        Err(match may_wait {
+            true => AllocError::NoMemory { order: request.order },
+            false => AllocError::WouldBlock,
         })
     }
 }
@@ -160,7 +163,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.has_room_at(self.map.base(index), request)
     }
 
-    /// The same of the block that starts at `base`.
+    /// [`has_room`](Self::has_room) of the block that starts at `base`.
     fn has_room_at(&self, base: u64, request: &Request) -> bool {
         let (low, high, align) = Self::window(base, request);
         let starts = align < FRAMES || Pfn::new(base).is_aligned(request.align);

@@ -185,6 +185,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), FreeError> {
         let head = self.map.head(index);
         let kept = inside.and_then(|inside| inside.cpu.room_for_block(tag));
+        if let (Some(inside), Some(_)) = (inside, kept) {
+            self.holds(inside.cpu);
+        }
         let to = tag.with_state(WHOLE).with_flag(IN_HAND, kept.is_some());
         if !head.tag.exchange(tag, to) {
             // Somebody else frees it, or a part of it, at this moment.

@@ -37,11 +37,11 @@ use crate::block::layout::Index;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::cpu::by::By;
-use crate::cpu::lease::{Leases, Purpose};
+use crate::cpu::lease::{Leases, Purpose, SLOTS};
 use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU32, Count, Plain};
 use crate::zone::mode;
-use crate::{CpuId, Freehold, Order, Pfn, Platform};
+use crate::{Freehold, Order, Pfn, Platform};
 
 /// What became of a free into the hand.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,30 @@ impl CpuState<'_> {
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
     }
 
+    /// A run of order 1 or 2 from the word that one was freed into since the last time. Of larger
+    /// ones a word has few, and that one mostly no other: looking there costs more than it finds.
+    #[inline(always)]
+    pub(crate) fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+        let slot = self.leases.freed();
+        if slot == SLOTS { None } else { self.run_freed_into(slot, migratetype, order) }
+    }
+
+    #[inline(never)]
+    fn run_freed_into(&self, slot: usize, migratetype: usize, order: u32) -> Option<Pfn> {
+        self.leases.set_freed(SLOTS);
+        let lease = self.leases.slot(slot);
+        let mask = lease.mask();
+        let starts = bits::runs(mask & !lease.word(), order);
+        if starts == 0 || !lease.serves(Purpose::Runs, migratetype) {
+            return None;
+        }
+        let start = bits::best_start(starts, order, lease.breakable())?;
+        self.leases.set_current(Purpose::Runs, migratetype, slot);
+        lease.set_mask(mask & !bits::mask(start, 1 << order));
+        self.counters.allocs[migratetype % 4][order as usize].add(1);
+        Some(Pfn::new(lease.key() * 64 + u64::from(start)))
+    }
+
     /// Either, by the order.
     #[inline(always)]
     pub(crate) fn chunk_in_hand(&self, order: Order, migratetype: usize) -> Option<Pfn> {
@@ -107,7 +131,7 @@ impl CpuState<'_> {
         {
             return InHand::No;
         }
-        lease.add(frames);
+        lease.add_to(mask, frames);
         self.counters.local_frees.add(1);
         InHand::Yes
     }
@@ -192,28 +216,30 @@ impl<P: Platform> Freehold<'_, P> {
         })
     }
 
-    /// The same of 1, 2 or 4 whole words.
-    #[inline(always)]
-    fn hinted_words<const LEN: usize>(
+    /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
+    /// `None` where that does not hold; the next one may.
+    #[inline(never)]
+    pub(crate) fn words_freed_lately<const LEN: usize>(
         &self,
         cpu: &CpuState<'_>,
         migratetype: usize,
     ) -> Option<Pfn> {
-        let most = self.most_class(cpu, 6 + LEN.ilog2());
-        while let Some((raw, offset)) = cpu.hints.pop(migratetype, 6 + LEN.ilog2()) {
-            let index = self.map.index(raw)?;
-            let (head, line, first) =
-                (self.map.head(index), self.map.line(index), offset as usize / 64);
-            let buddy = first ^ LEN;
-            let fits = (buddy..buddy + LEN).any(|w| line.word(w) != !0) && head.class() <= most;
-            if fits
-                && head.tag.get().is_plain_split_of(migratetype)
-                && self.claim_words_at::<LEN>(By(Some(cpu)), index, first)
-            {
-                return Some(Pfn::new(self.map.base(index) + u64::from(offset)));
-            }
+        let order = 6 + LEN.ilog2();
+        let (raw, offset) = cpu.hints.pop(migratetype, order)?;
+        let index = self.map.index(raw)?;
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let (first, most) = (offset as usize / 64, self.most_class(cpu, order));
+        let buddy = first ^ LEN;
+        let lone = || (buddy..buddy + LEN).any(|w| line.word(w) != !0);
+        let fits = most == u8::MAX || lone() && head.class() <= most;
+        if !fits
+            || !head.tag.get().is_plain_split_of(migratetype)
+            || !self.claim_words_at::<LEN>(By(Some(cpu)), index, first)
+        {
+            return None;
         }
-        None
+        cpu.counters.allocs[migratetype % 4][order as usize].add(1);
+        Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)))
     }
 
     /// The largest class of a block that may lose a run of that order to a hint: where it has a
@@ -281,9 +307,14 @@ impl<P: Platform> Freehold<'_, P> {
         if !tag.is_plain_split() || head.is_leased(w) || second || cfg!(feature = "debug-poison") {
             return false;
         }
-        let Ok(now) = line.put(w, frames) else { return false };
         let by = By(Some(cpu));
-        self.count_free(by, tag, index, 1 << order.min(6));
+        // Before they can be seen: see `watch`.
+        let count = 1 << order.min(6);
+        self.count_free(by, tag, index, count);
+        let Ok(now) = line.put(w, frames) else {
+            self.count_free(by, tag, index, count.wrapping_neg());
+            return false;
+        };
         self.raise_by(by, index, now, frames);
         cpu.last_key.set(key);
         self.leave_hint(cpu, tag, index, pfn, order);
@@ -291,91 +322,84 @@ impl<P: Platform> Freehold<'_, P> {
         true
     }
 
-    /// 1, 2 or 4 whole words that this CPU has freed lately, or of the block in use.
-    #[inline(never)]
-    pub(crate) fn words_at_hand(
+    /// 1, 2 or 4 whole words by another hint, or of the block in use.
+    pub(crate) fn words_nearby<const LEN: usize>(
         &self,
         cpu: &CpuState<'_>,
-        id: CpuId,
-        migratetype: usize,
-        order: u32,
-    ) -> Option<Pfn> {
-        let found = match order {
-            6 => self.words_nearby::<1>(cpu, id, migratetype),
-            7 => self.words_nearby::<2>(cpu, id, migratetype),
-            _ => self.words_nearby::<4>(cpu, id, migratetype),
-        }?;
-        cpu.counters.allocs[migratetype % 4][order as usize].add(1);
-        Some(found)
-    }
-
-    #[inline(always)]
-    fn words_nearby<const LEN: usize>(
-        &self,
-        cpu: &CpuState<'_>,
-        id: CpuId,
         migratetype: usize,
     ) -> Option<Pfn> {
-        if let Some(pfn) = self.hinted_words::<LEN>(cpu, migratetype) {
-            return Some(pfn);
+        let order = 6 + LEN.ilog2();
+        while cpu.hints.has_any(migratetype, order) {
+            if let Some(pfn) = self.words_freed_lately::<LEN>(cpu, migratetype) {
+                return Some(pfn);
+            }
         }
         let zone = cpu.home_zone.get() as usize;
-        let cursors = &self.cursors[id.index() * self.zones.len() + zone];
-        let index = self.map.index(cursors.get(Purpose::Runs, migratetype))?;
+        let block = self.cursors_of(cpu, zone).get(Purpose::Runs, migratetype);
+        let index = self.map.index(block)?;
         let tag = self.map.head(index).tag.get();
-        let fits = head_fits(self.zones[zone].mode.get(), self.map.head(index).class(), LEN);
+        let fits = self.words_fit::<LEN>(zone, migratetype, self.map.head(index).class());
         if !fits || tag.zone() != zone || !tag.is_plain_split_of(migratetype) {
             return None;
         }
         let offset = self.claim_words::<LEN>(By(Some(cpu)), index)?;
+        cpu.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(self.map.base(index) + offset as u64))
     }
 
-    /// Frees an aligned chunk of order 6 to 8.
-    #[inline(never)]
-    pub(crate) fn run_of_words_to_block(&self, cpu: &CpuState<'_>, pfn: u64, order: u32) -> bool {
-        match order {
-            6 => self.words_to_block::<1>(cpu, pfn, 1),
-            7 => self.words_to_block::<2>(cpu, pfn, 1),
-            _ => self.words_to_block::<4>(cpu, pfn, 1),
+    /// Whether whole words may come from a block of that class: nearly all memory is whole, or no
+    /// block has a smaller run that will do.
+    #[inline(always)]
+    fn words_fit<const LEN: usize>(&self, zone: usize, migratetype: usize, class: u8) -> bool {
+        let (zone, wanted) = (&self.zones[zone], 7 + LEN.ilog2() as u8);
+        match zone.mode.get() {
+            mode::ROOMY => true,
+            mode::TIGHT => false,
+            _ if class <= wanted => true,
+            _ => zone.board.smallest(migratetype, wanted).is_some_and(|least| class <= least),
         }
     }
 
     /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
-    #[inline(always)]
-    pub(crate) fn words_to_block<const WORDS_OF_IT: usize>(
+    #[inline(never)]
+    pub(crate) fn words_to_block<const LEN: usize>(
         &self,
         cpu: &CpuState<'_>,
         pfn: u64,
         frees: u64,
     ) -> bool {
-        let words = WORDS_OF_IT;
         let Some(index) = self.map.locate(pfn) else { return false };
         let (head, line) = (self.map.head(index), self.map.line(index));
         let tag = head.tag.get();
         let first = (pfn / 64) as usize % WORDS;
-        let aligned = pfn % (64 * words as u64) == 0;
+        let aligned = pfn % (64 * LEN as u64) == 0;
         if !tag.is_plain_split() || !aligned || cfg!(feature = "debug-poison") {
             return false;
         }
+        let by = By(Some(cpu));
         // Of several calls that free the same words, who frees the first one has them all.
-        if (first..first + words).any(|w| line.word(w) != 0 || head.lease(w) != 0)
-            || line.put_whole(first).is_err()
+        if (first + 1..first + LEN).any(|w| line.word(w) != 0)
+            || (first..first + LEN).any(|w| head.lease(w) != 0)
         {
             return false;
         }
-        for w in first + 1..first + words {
+        // Before they can be seen: see `watch`.
+        let count = 64 * LEN as u64;
+        self.count_free(by, tag, index, count);
+        if line.put_whole(first).is_err() {
+            self.count_free(by, tag, index, count.wrapping_neg());
+            return false;
+        }
+        for w in first + 1..first + LEN {
             if let Err(there) = line.put_whole(w) {
                 // Somebody frees a part of it at this moment, wrongly: it is free once.
                 let (_, strays) = line.put_back(w, !0);
                 self.report_late(index, w, strays & there);
             }
         }
-        let by = By(Some(cpu));
-        self.count_free(by, tag, index, 64 * words as u64);
-        self.raise_by(by, index, !0, !0);
-        self.leave_hint(cpu, tag, index, pfn, 6 + words.ilog2());
+        self.leave_hint(cpu, tag, index, pfn, 6 + LEN.ilog2());
         self.count_frees(cpu, frees);
+        self.raise_by_words(by, index, tag, first, LEN);
         true
     }
 
@@ -387,7 +411,7 @@ impl<P: Platform> Freehold<'_, P> {
         Some(pfn)
     }
 
-    /// The same, for who counts by itself.
+    /// [`block_in_hand`](Self::block_in_hand) for who counts by itself.
     #[inline(always)]
     pub(crate) fn kept_block(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
         let kept = cpu.kept.iter().find(|kept| kept.get() != NONE)?;
@@ -403,7 +427,8 @@ impl<P: Platform> Freehold<'_, P> {
         let head = self.map.head(index);
         let tag = head.tag.get();
         let aligned = pfn % FRAMES as u64 == 0;
-        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && cpu.online.get();
+        // A CPU that is counted as having something in hand is online.
+        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && cpu.holds.get();
         if !ordinary || !aligned || cfg!(feature = "debug-poison") {
             return false;
         }
@@ -415,16 +440,5 @@ impl<P: Platform> Freehold<'_, P> {
         kept.set(index.get());
         self.count_frees(cpu, 1);
         true
-    }
-}
-
-/// Whether whole words may come from the block in use without a look at the board: it has no larger
-/// run than is taken, or nearly all memory is whole.
-#[inline(always)]
-fn head_fits(mode: u8, class: u8, words: usize) -> bool {
-    match mode {
-        mode::ROOMY => true,
-        mode::TIGHT => false,
-        _ => u32::from(class) <= 7 + words.ilog2(),
     }
 }

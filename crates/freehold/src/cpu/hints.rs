@@ -110,6 +110,12 @@ impl Hints {
         Some(((hint / FRAMES as u64) as u32, (hint % FRAMES as u64) as u32))
     }
 
+    /// Whether there is one of whole words, of that order and type.
+    pub(crate) fn has_any(&self, migratetype: usize, order: u32) -> bool {
+        let ring = &self.words[migratetype.min(TYPES - 1)][(order as usize - 6).min(2)];
+        ring.entries[ring.top.get() as usize % WORDS_KEPT].get() != EMPTY
+    }
+
     pub(crate) fn clear(&self) {
         self.frames.clear();
         self.runs.iter().flatten().for_each(Ring::clear);

@@ -123,9 +123,13 @@ impl<'m> Lease<'m> {
         self.breakable.get()
     }
     /// Frames come into the hand beside what is there.
-    #[inline(always)]
     pub(crate) fn add(&self, frames: u64) {
-        let mask = self.mask() | frames;
+        self.add_to(self.mask(), frames);
+    }
+    /// [`add`](Self::add), where the mask is known.
+    #[inline(always)]
+    pub(crate) fn add_to(&self, mask: u64, frames: u64) {
+        let mask = mask | frames;
         self.set_mask(mask);
         // The run of eight of its first frame: one that is longer has that as well.
         let run = (mask & self.watched.get()) >> (frames.trailing_zeros() & !7);
@@ -166,6 +170,7 @@ impl<'m> Lease<'m> {
         (at / 8, at as usize % 8)
     }
     /// Whether it is for that.
+    #[inline(always)]
     pub(crate) fn serves(&self, purpose: Purpose, migratetype: usize) -> bool {
         usize::from(self.kind.get()) == kind_of(purpose, migratetype)
     }
@@ -202,6 +207,8 @@ pub(crate) struct Leases<'m> {
     /// Bit s: slot s may have frames in hand, by kind; its word is this CPU's, and no other may
     /// take it over.
     ready: [AtomicU32; KINDS],
+    /// The slot that a run was freed into since such a run was last looked for; `SLOTS` for none.
+    freed: AtomicU32,
     /// Bit s: slot s is in use.
     held: AtomicU32,
     /// How many may be in use.
@@ -215,6 +222,7 @@ impl<'m> Leases<'m> {
             slots: core::array::from_fn(|_| Lease::new(no_word)),
             current: core::array::from_fn(|_| AtomicU32::new(SLOTS as u32)),
             ready: core::array::from_fn(|_| AtomicU32::new(0)),
+            freed: AtomicU32::new(SLOTS as u32),
             held: AtomicU32::new(0),
             limit: AtomicU32::new(SLOTS as u32),
         }
@@ -247,6 +255,17 @@ impl<'m> Leases<'m> {
         self.slot(current.get() as usize).named.sub(1);
         self.slot(slot).named.add(1);
         current.set(slot as u32);
+    }
+
+    /// The slot that a run was freed into last, unless that was looked at since; else `SLOTS`.
+    #[inline(always)]
+    pub(crate) fn freed(&self) -> usize {
+        self.freed.get() as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_freed(&self, slot: usize) {
+        self.freed.set(slot as u32);
     }
 
     /// Slots that may have frames in hand.

@@ -43,6 +43,14 @@ pub(crate) struct CpuState<'m> {
     pub(crate) hints: Hints,
     /// Wholly free blocks of the home zone, or NONE.
     pub(crate) kept: [AtomicU32; KEPT],
+    /// It may have something in hand, or a block in use: the allocator counts it as such.
+    pub(crate) holds: AtomicBool,
+    /// The generation in which a request came to nothing here, and which one; 0 for none. See
+    /// [`watch`](crate::transfer::watch).
+    pub(crate) futile: AtomicU64,
+    pub(crate) futile_request: AtomicU64,
+    /// A watermark was what it was short of.
+    pub(crate) futile_for_mark: AtomicBool,
     /// Allocations when the last tick came.
     pub(crate) allocs_at_tick: AtomicU64,
     /// The next CPU that the recall which has knocked here is about to enter.
@@ -65,6 +73,10 @@ impl<'m> CpuState<'m> {
             counters: CpuCounters::new(),
             hints: Hints::new(),
             kept: core::array::from_fn(|_| AtomicU32::new(NONE)),
+            holds: AtomicBool::new(false),
+            futile: AtomicU64::new(0),
+            futile_request: AtomicU64::new(0),
+            futile_for_mark: AtomicBool::new(false),
             allocs_at_tick: AtomicU64::new(0),
             next_asked: AtomicU32::new(0),
         }
@@ -87,6 +99,7 @@ impl Cursors {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn get(&self, purpose: Purpose, migratetype: usize) -> u32 {
         self.blocks[purpose as usize][migratetype].get()
     }

@@ -101,6 +101,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| kept.get() != NONE).count()
                 as u64;
         expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
+        let holding = self.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
+        expect(0, "CPUs that say so hold something", holding, self.holding.0.get())?;
+        for cpu in self.cpus.iter().filter(|cpu| !cpu.holds.get()) {
+            expect(0, "a CPU that says it holds nothing does", u64::from(self.is_empty(cpu)), 1)?;
+        }
         self.zones.iter().try_for_each(|zone| self.check_zone(zone))
     }
 

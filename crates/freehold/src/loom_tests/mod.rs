@@ -31,8 +31,7 @@ use std::vec::Vec;
 
 use loom::thread;
 
-use crate::primitive::Ordering;
-use crate::primitive::under_loom::{Strict, fence, set_alone, set_strict};
+use crate::primitive::under_loom::{Strict, set_alone, set_strict};
 use crate::{
     Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks,
     ZoneConfig,
@@ -44,7 +43,7 @@ pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
     model_within(usize::MAX, f);
 }
 
-/// The same with at most so many preemptions, whatever was asked for: for calls so long that more
+/// [`model`] with at most so many preemptions, whatever was asked for: for calls so long that more
 /// would take hours.
 pub(crate) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
     model_first(most, usize::MAX, f);
@@ -70,7 +69,7 @@ pub(crate) fn model_first(most: usize, executions: usize, f: impl Fn() + Sync + 
     std::eprintln!("{executions:?} executions");
 }
 
-/// The same where sequentially consistent accesses are as strong as `strict` says.
+/// [`model_within`] where sequentially consistent accesses are as strong as `strict` says.
 pub(super) fn strictly(strict: Strict, most: usize, f: impl Fn() + Sync + Send + 'static) {
     model_within(most, move || {
         set_strict(strict);
@@ -94,10 +93,9 @@ impl Platform for Host {
     fn has_heavy_barrier(&self) -> bool {
         self.barrier
     }
-    fn heavy_barrier(&self) {
-        // See `light_barrier`.
-        fence(Ordering::SeqCst);
-    }
+    /// What it makes other CPUs do, `light_barrier` does here. For the caller it orders nothing, as the
+    /// platform's need not: the allocator's own fences do.
+    fn heavy_barrier(&self) {}
     fn relax(&self) {
         thread::yield_now();
     }
@@ -154,7 +152,7 @@ pub(super) fn settled(fh: Small, used: u64) {
     settled_of(fh, FRAMES, used);
 }
 
-/// The same where there are so many frames.
+/// [`settled`] of so many frames.
 pub(super) fn settled_of(fh: Small, frames: u64, used: u64) {
     fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!(fh.zone_stats(0).unwrap().free, frames - used);

@@ -7,7 +7,9 @@ use std::boxed::Box;
 use super::{
     cpu, machine, model, model_within, request, roles, settled, settled_of, small, take, together,
 };
-use crate::{Order, Pfn};
+use crate::cpu::by::OUTSIDE;
+use crate::transfer::refill::Want;
+use crate::{Migratetype, Order, Pfn};
 
 /// Right frees of a block that was taken whole: both CPUs make a split one of it.
 #[test]
@@ -118,6 +120,45 @@ fn a_block_becomes_whole_while_a_word_of_it_is_taken() {
     });
 }
 
+/// The last word of a block comes back outside every door. Its seven other words are free all the
+/// while, and whoever is about to fail finds them, whether or not the block is becoming whole.
+#[test]
+fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let block = take(fh, 0, 9).get();
+        let free = |w: u64| fh.free_word(None, block / 64 + w, !0, 1).unwrap();
+        (1..8).for_each(free);
+        let got = together::<bool>(roles![
+            move || fh.free_word(None, block / 64, !0, 1).is_ok(),
+            move || {
+                let want = Want::plain(6, Migratetype::Movable as usize);
+                fh.look_beside_movers(|| fh.take_reserved(OUTSIDE, &fh.zones[0], want)).is_some()
+            }
+        ]);
+        assert_eq!(got, [true, true], "a request failed beside seven free words");
+        settled_of(fh, 512, 64);
+    });
+}
+
+/// A request that may not wait splits the only block for one frame, past a CPU's state; another one
+/// looks for a frame meanwhile.
+#[test]
+fn a_block_that_is_split_outside_every_door_hides_nothing() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let got = together::<bool>(roles![
+            move || fh.alloc_unseen(cpu(0), &request(0)).is_ok(),
+            move || {
+                let want = Want::plain(0, Migratetype::Movable as usize);
+                fh.look_beside_movers(|| fh.take_reserved(OUTSIDE, &fh.zones[0], want)).is_some()
+            }
+        ]);
+        assert!(got[1], "a request failed beside 511 free frames");
+        settled_of(fh, 512, 1 + u64::from(got[0]));
+    });
+}
+
 /// Two want whole blocks, of which there is one.
 #[test]
 fn a_whole_block_goes_to_one_of_two() {
@@ -164,4 +205,40 @@ fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {
         ]);
         settled(fh, got.iter().sum());
     });
+}
+
+/// A CPU whose request came to nothing before asks again, and has been told of a free: it finds the
+/// frame, however far the other CPU has got with it.
+#[test]
+fn who_failed_before_finds_what_was_freed() {
+    for order in [0, 6] {
+        model_within(2, move || {
+            let fh = small(false);
+            let blocks = [0, 0].map(|c| take(fh, c, 9));
+            fh.on(cpu(0)).free(blocks[0], Order::ZERO).unwrap();
+            take(fh, 0, 0);
+            for _ in 0..2 {
+                fh.on(cpu(0)).alloc(request(order)).unwrap_err();
+            }
+            let freed = loom::sync::Arc::new(loom::sync::atomic::AtomicBool::new(false));
+            let told = freed.clone();
+            let chunk = Order::new(order).unwrap();
+            let got = together::<bool>(roles![
+                move || {
+                    fh.on(cpu(1)).free(blocks[0], chunk).unwrap();
+                    freed.store(true, loom::sync::atomic::Ordering::Release);
+                    false
+                },
+                move || {
+                    let told = told.load(loom::sync::atomic::Ordering::Acquire);
+                    let got = fh.on(cpu(0)).alloc(request(order)).is_ok();
+                    assert!(got || !told, "what was freed is not found");
+                    got
+                }
+            ]);
+            let got = got.into_iter().any(|got| got);
+            assert!(got || fh.on(cpu(0)).alloc(request(order)).is_ok(), "nor afterwards");
+            settled(fh, 1024);
+        });
+    }
 }

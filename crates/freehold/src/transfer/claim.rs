@@ -66,19 +66,24 @@ impl<P: Platform> Freehold<'_, P> {
         None
     }
 
-    /// The same for `LEN` whole words: 1, 2, 4 or 8 of them.
+    /// [`claim`](Self::claim) of `LEN` whole words: 1, 2, 4 or 8 of them.
     #[inline(always)]
     pub(crate) fn claim_words<const LEN: usize>(&self, by: By<'_>, index: Index) -> Option<usize> {
+        let (head, line) = (self.map.head(index), self.map.line(index));
         // A loop: unrolled, which an iterator's search is not.
         for first in (0..WORDS).step_by(LEN) {
-            if self.claim_words_at::<LEN>(by, index, first) {
+            let mut words = first..first + LEN;
+            if words.all(|w| line.word(w) == !0 && !head.is_leased(w))
+                && self.claim_words_at::<LEN>(by, index, first)
+            {
                 return Some(first * 64);
             }
         }
         None
     }
 
-    /// Takes `LEN` whole words from word `first` on; all or none.
+    /// Takes `LEN` whole words from word `first` on; all or none. For who has reason to think that all
+    /// of them are there.
     #[inline(always)]
     pub(crate) fn claim_words_at<const LEN: usize>(
         &self,
@@ -87,19 +92,30 @@ impl<P: Platform> Freehold<'_, P> {
         first: usize,
     ) -> bool {
         let (head, line) = (self.map.head(index), self.map.line(index));
-        let all = (first..first + LEN).fold(!0, |all, w| all & line.word(w));
-        if all != !0 || (first..first + LEN).any(|w| head.is_leased(w)) {
-            return false;
+        let words = || first..first + LEN;
+        let leased = || words().any(|w| head.is_leased(w));
+        let end = words().find(|&w| !line.take_whole(w)).unwrap_or(first + LEN);
+        // One look for all of them, as in `still_open`.
+        let tag = head.tag.get();
+        if end == first + LEN && tag.is_open() && !leased() {
+            self.count_free(by, tag, index, (64 * LEN as u64).wrapping_neg());
+            return true;
         }
-        let lost = (first..first + LEN)
-            .find(|&w| !(line.take_whole(w) && self.still_open(by, index, w, !0)));
-        if let Some(lost) = lost {
-            (first..lost).for_each(|w| self.put_back(by, index, w, !0));
-        }
-        lost.is_none()
+        self.put_words_back(by, index, first..end);
+        false
     }
 
-    /// The same for a run that starts at a multiple of `align` and whose frames lie in `low..high`
+    /// Words that were taken in vain, and are not counted as gone yet, go back.
+    #[cold]
+    #[inline(never)]
+    fn put_words_back(&self, by: By<'_>, index: Index, words: core::ops::Range<usize>) {
+        let tag = self.map.head(index).tag.get();
+        // Before they are put back, which counts them again.
+        self.count_free(by, tag, index, (64 * words.len() as u64).wrapping_neg());
+        words.for_each(|w| self.put_back(by, index, w, !0));
+    }
+
+    /// [`claim`](Self::claim) of a run that starts at a multiple of `align` and whose frames lie in `low..high`
     /// of the block.
     pub(crate) fn claim_within(
         &self,

@@ -21,18 +21,20 @@
 //! became whole may raise the class of the whole block. That is a look in vain, which the tag ends;
 //! whoever makes a split block of one says its class on the board again.
 //!
-//! While a block is BUSY nobody sees its frames. Nobody waits for that either: where they are the last
-//! ones, and the free that makes the block whole was in no CPU's state at which a request would ask, the
-//! request fails as if they were still in use.
+//! While a block is BUSY nobody sees its frames. A request that is about to fail beside them knows it:
+//! by the door of the CPU whose state the free is in, or by the mark of one that is in none
+//! ([`moving`](crate::transfer::moving)). It looks again then.
 
 use crate::block::layout::Index;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
-use crate::primitive::Ordering;
+use crate::cpu::lease::Purpose;
+use crate::primitive::{Ordering, Plain};
+use crate::transfer::watch::ANY;
 use crate::zone::Zone;
-use crate::zone::board::row_of;
+use crate::zone::board::{LOOSE, row_of};
 use crate::{Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -43,11 +45,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.raise_by(by, index, now, now);
     }
 
-    /// The same without a word to the board. What the word is now.
+    /// [`put_back`](Self::put_back) without a word to the board. Returns what the word is now.
     pub(crate) fn put_in_word(&self, by: By<'_>, index: Index, w: usize, bits: u64) -> u64 {
-        let (now, strays) = self.map.line(index).put_back(w, bits);
         let tag = self.map.head(index).tag.get();
-        self.count_free(by, tag, index, u64::from((bits & !strays).count_ones()));
+        // Before they can be seen: see `watch`.
+        self.count_free(by, tag, index, u64::from(bits.count_ones()));
+        let (now, strays) = self.map.line(index).put_back(w, bits);
+        if strays != 0 {
+            self.count_free(by, tag, index, u64::from(strays.count_ones()).wrapping_neg());
+        }
         self.report_late(index, w, strays);
         now
     }
@@ -55,8 +61,48 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A word is `now`, after `bits` of it became takeable: raises the block's class if it says less.
     #[inline(always)]
     pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64, bits: u64) {
-        if now != 0 && self.map.head(index).completes(now, bits) {
+        let head = self.map.head(index);
+        if now != 0 && head.completes(now, bits) {
             self.raise_for(by, index, now);
+        }
+        if !head.loose.get() && bits::loose(now) != 0 {
+            self.list_loose(by, index);
+        }
+        self.watch.came(ANY);
+    }
+
+    /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only where
+    /// they complete a run that the board does not know of.
+    #[inline(always)]
+    pub(crate) fn raise_by_words(
+        &self,
+        by: By<'_>,
+        index: Index,
+        tag: Tag,
+        mut first: usize,
+        mut len: usize,
+    ) {
+        let (line, known) = (self.map.line(index), self.map.head(index).class());
+        // It has no larger class, and stays split: see `is_in_use`.
+        if known == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC {
+            if let Some(cpu) = by.0 {
+                let cursors = self.cursors_of(cpu, tag.zone());
+                if cursors.get(Purpose::Runs, tag.migratetype()) == index.get() {
+                    self.watch.came(ANY);
+                    return;
+                }
+            }
+        }
+        // SeqCst, both: of two that put the two halves of a run one sees it.
+        let full =
+            |first: usize, len: usize| (first..first + len).all(|w| line.word_after_class(w) == !0);
+        while len < WORDS && full(first ^ len, len) {
+            first &= !len;
+            len *= 2;
+        }
+        self.watch.came(ANY);
+        if len == WORDS || known < 7 + len.ilog2() as u8 {
+            self.raise(by, index);
         }
     }
 
@@ -71,6 +117,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
         let mut known = head.class();
         while known != CLASS_BUSY && known < class {
+            self.watch.came(class);
             if head.change_class(known, class) {
                 return self.list(by, index, class, 1);
             }
@@ -79,8 +126,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Brings a block's class up to what its words have; one that is wholly free becomes whole.
+    #[inline(never)]
     pub(crate) fn raise(&self, by: By<'_>, index: Index) {
         let head = self.map.head(index);
+        let mut moving = None;
         loop {
             let known = head.class();
             if known == CLASS_BUSY {
@@ -91,6 +140,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let tag = head.tag.get();
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
                 if tag.is_open() && !self.is_in_use(by, tag, index) {
+                    self.watch.came(CLASS_WHOLE);
+                    // Until its frames are in the bitmap, or on the board again.
+                    let zone = &self.zones[tag.zone()];
+                    moving = moving.or_else(|| zone.moving(by, index.get() as usize));
                     if head.change_class(known, CLASS_BUSY) && self.retire(by, index) {
                         return;
                     }
@@ -101,6 +154,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if class <= known {
                 return;
             }
+            self.watch.came(class);
             if head.change_class(known, class) {
                 return self.list(by, index, class, 1);
             }
@@ -135,14 +189,47 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let zone = &self.zones[tag.zone() % self.zones.len()];
         let row = row_of(tag.migratetype(), class);
         let listed = zone.board.set(self.map.rows(index), row, head.number);
+        self.watch.came(class);
         self.wrote(by, zone, writes + listed);
     }
 
-    /// Says the class that a block has on the board, after its tag has changed.
+    /// Says on the board that a block has loose frames.
+    #[cold]
+    #[inline(never)]
+    fn list_loose(&self, by: By<'_>, index: Index) {
+        let head = self.map.head(index);
+        head.loose.set(true);
+        let tag = head.tag.get();
+        if tag.migratetype() == Migratetype::Movable as usize {
+            let zone = &self.zones[tag.zone() % self.zones.len()];
+            let writes = zone.board.set(self.map.rows(index), LOOSE, head.number);
+            self.wrote(by, zone, writes);
+        }
+    }
+
+    /// Clears the bit of a block that has no loose frames, or is no movable one.
+    pub(crate) fn unlist_loose(&self, by: By<'_>, index: Index, zone: &Zone<'m>) {
+        let head = self.map.head(index);
+        let is_right = || {
+            let tag = head.tag.get();
+            tag.is_open() && tag.migratetype() == Migratetype::Movable as usize
+        };
+        if is_right() {
+            head.loose.set(false);
+        }
+        let belongs = || head.loose.get() && is_right();
+        let writes = zone.board.clear(self.map.rows(index), LOOSE, head.number, belongs);
+        self.wrote(by, zone, writes);
+    }
+
+    /// Says what a block has on the board, after its tag has changed.
     pub(crate) fn publish(&self, by: By<'_>, index: Index) {
         let class = self.map.head(index).class();
         if class != CLASS_NONE && class != CLASS_BUSY {
             self.list(by, index, class, 0);
+        }
+        if self.map.head(index).loose.get() {
+            self.list_loose(by, index);
         }
     }
 
@@ -226,6 +313,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let head = self.map.head(index);
         let zone = &self.zones[head.tag.get().zone()];
         let writes = zone.insert_whole(head.number);
+        self.watch.came(CLASS_WHOLE);
         self.wrote(by, zone, writes);
         zone.update_mode();
     }
@@ -334,6 +422,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             zone.split_free[migratetype].fetch_add(frames, Ordering::Relaxed);
             self.note_type(index, from, migratetype);
             self.publish(by, index);
+            self.watch.came(ANY);
             self.wrote(by, zone, 3);
         }
         changed

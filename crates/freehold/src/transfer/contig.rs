@@ -164,7 +164,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// The same among free frames alone: for who can move nothing. Blocks with frames in use are
+    /// A start among free frames alone: for who can move nothing. Blocks with frames in use are
     /// left as they are.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// The same for the part `start..end` of one block. What is known of the block's other frames
+    /// [`obstacle`](Self::obstacle) in the part `start..end` of one block. What is known of the block's other frames
     /// is put to use: up to its end no range of `count` frames starts before the one that is
     /// returned.
     fn obstacle_in(

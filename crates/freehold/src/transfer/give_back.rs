@@ -27,6 +27,7 @@ impl<P: Platform> Inside<'_, '_, P> {
             }
         }
         self.fh.fold_counts(self.cpu, true);
+        self.fh.holds_nothing(self.cpu);
     }
 
     /// Whole blocks in hand are anybody's.

@@ -319,3 +319,53 @@ fn busy(error: AllocError) -> HotplugError {
         _ => HotplugError::NoRoom,
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use core::mem::MaybeUninit;
+    use std::boxed::Box;
+    use std::vec;
+    use std::vec::Vec;
+
+    use crate::primitive::Plain;
+    use crate::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
+
+    const MIB: u64 = 256;
+
+    /// So many CPUs on a machine of 32 GiB, of which `first` frames are there from the start and the
+    /// others are added: all that follows from how much memory there is.
+    fn sizes(cpus: u16, first: u64) -> (Vec<u32>, [u64; 7], [bool; 2]) {
+        let all = FrameRange::new(Pfn::new(0), 32_768 * MIB).unwrap();
+        let memory = [FrameRange::new(Pfn::new(0), first).unwrap()];
+        let zone = ZoneConfig { span: all, spare_sections: 256, ..ZoneConfig::new(&memory) };
+        let zones = [zone];
+        let config = Config { extra_ranges: 4, ..Config::new(cpus, &zones) };
+        let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
+        let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
+        let fh = Freehold::new(&config, region, SingleCpu).unwrap();
+        if first < all.len() {
+            let rest = FrameRange { start: memory[0].end, end: all.end };
+            fh.add_memory(rest).unwrap();
+        }
+        let limits = fh.cpus.iter().map(|cpu| cpu.leases.limit()).collect();
+        let zone = &fh.zones[0];
+        let counts = [&zone.managed, &zone.fold, &zone.error, &zone.min, &zone.low, &zone.high];
+        let counts = core::array::from_fn(|n| match counts.get(n) {
+            Some(count) => count.get(),
+            None => u64::from(zone.mode.get()),
+        });
+        (limits, counts, [zone.spread.get(), zone.by_region.get()])
+    }
+
+    #[test]
+    fn memory_added_later_counts_like_memory_from_the_start() {
+        for cpus in [2, 128] {
+            let at_once = sizes(cpus, 32_768 * MIB);
+            for first in [64, 16_384] {
+                assert_eq!(sizes(cpus, first * MIB), at_once, "{cpus} CPUs, {first} MiB at first");
+            }
+        }
+    }
+}

@@ -21,6 +21,7 @@ use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, NO_KEY, Purpose};
 use crate::primitive::Plain;
 use crate::transfer::refill::Want;
+use crate::zone::board::LOOSE;
 use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
@@ -54,6 +55,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
             return None;
         }
+        fh.holds(self.cpu);
         if !head.change_lease(w, lease, me) {
             return None;
         }
@@ -172,7 +174,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (size, slot, run) = slots.filter_map(run).min()?;
         let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
         let smaller = || zone.board.smallest(migratetype, order as u8 + 1);
-        if ask && !zone.is_roomy() && smaller().is_some_and(|class| u32::from(class) <= size) {
+        let is_loose = Want::plain(order, migratetype).is_for_loose() && size >= bits::KEPT_ORDER;
+        let loose = || is_loose && zone.board.has_any(LOOSE);
+        let has_better = || smaller().is_some_and(|class| u32::from(class) <= size) || loose();
+        if ask && !zone.is_roomy() && has_better() {
             // Nor is it of use in hand, where it keeps its block from becoming whole.
             self.end_lease(slot);
             return None;
@@ -266,6 +271,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             if !lanes.has_full(word) || head.is_leased(w) {
                 continue;
+            }
+            // Nothing fits better than loose frames, whatever runs lie beside them.
+            if want.is_for_loose() && bits::loose(word) != 0 {
+                best = Some((0, w));
+                break;
             }
             // Only whether it is smaller than the best so far matters.
             let largest = match best {

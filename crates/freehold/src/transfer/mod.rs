@@ -15,6 +15,7 @@
 //! | [`refill`] | a CPU chooses the next block to take frames of |
 //! | [`claim`] | frames taken straight from a block's words, past the leases |
 //! | [`recall`] | every CPU's leases end: one heavy barrier for all of them |
+//! | [`moving`] | frames on the way outside every CPU's state: no request fails beside them |
 //! | [`give_back`] | ticks, drains: what is not used goes to the zone |
 //! | [`isolate`] | blocks from which nothing is allocated while they are emptied |
 //! | [`contig`] | allocation of a given range |
@@ -28,7 +29,9 @@ pub(crate) mod give_back;
 pub(crate) mod hotplug;
 pub(crate) mod isolate;
 pub(crate) mod lease;
+pub(crate) mod moving;
 pub(crate) mod populate;
 pub(crate) mod recall;
 pub(crate) mod refill;
+pub(crate) mod watch;
 pub(crate) mod whole;

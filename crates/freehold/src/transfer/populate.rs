@@ -5,6 +5,7 @@
 
 use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, Tag};
+use crate::block::words::CLASS_WHOLE;
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::OUTSIDE;
 use crate::primitive::{Count, Ordering, Plain};
@@ -120,6 +121,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         zone.bitmap.insert_range(from, to);
         // Relaxed: see `Zone::insert_whole`.
         zone.whole_blocks.0.fetch_add(to - from, Ordering::Relaxed);
+        self.watch.came(CLASS_WHOLE);
     }
 
     /// One block of which only some frames exist, or a CMA block.

@@ -38,14 +38,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         acquire_fence();
         self.recall_where(but, |cpu| {
             // Who is inside may have taken frames that are in no slot yet.
-            let moving = cpu.door.is_occupied();
-            let keeps = cpu.kept.iter().any(|kept| kept.get() != NONE);
-            moving
-                || keeps
-                || cpu.leases.held() != 0 && self.has_in_hand(cpu, order)
-                || order.is_none_or(|order| order >= Order::PAGEBLOCK)
-                    && self.uses_a_free_block(cpu)
+            cpu.door.is_occupied() || self.has_for(cpu, order)
         })
+    }
+
+    /// Whether a CPU has something that a request of that order would ask it for, by a glance.
+    pub(crate) fn has_for(&self, cpu: &CpuState<'m>, order: Option<Order>) -> bool {
+        cpu.kept.iter().any(|kept| kept.get() != NONE)
+            || cpu.leases.held() != 0 && self.has_in_hand(cpu, order)
+            || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block(cpu)
     }
 
     /// Whether a CPU takes its next words from a block that may be wholly free, and stays split until
@@ -69,7 +70,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         })
     }
 
-    /// The same for the CPUs that `wanted` picks.
+    /// [`recall`](Self::recall) of the CPUs that `wanted` picks.
     pub(crate) fn recall_where(
         &self,
         but: Option<CpuId>,
@@ -80,7 +81,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.recall_these(others.filter(|&number| wanted(&self.cpus[number])))
     }
 
-    /// The same for these CPUs, whose numbers rise: so two of us cannot wait for each other.
+    /// [`recall`](Self::recall) of these CPUs, whose numbers rise: so two of us cannot wait for each other.
     pub(crate) fn recall_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
         let (mut first, mut last, mut owned) = (NOBODY, None::<&CpuState<'m>>, false);
         for number in numbers {

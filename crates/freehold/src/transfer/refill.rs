@@ -9,17 +9,17 @@
 //!
 //! None of it takes a lock: whoever else chooses the same block takes other words of it.
 
-use crate::block::FRAMES;
 use crate::block::layout::Index;
 use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, count_of, find_run};
+use crate::block::{FRAMES, bits};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Count, Ordering, Plain, SharedCount};
 use crate::types::section::SECTION_BLOCKS_LOG;
 use crate::zone::Zone;
-use crate::zone::board::{CLASSES, row_of};
+use crate::zone::board::{CLASSES, LOOSE, row_of};
 use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform};
 
 /// Single frames and runs of order 1 may come from a block in use whose largest run is of order 2:
@@ -63,6 +63,12 @@ impl Want {
     #[inline(always)]
     pub(crate) fn purpose(self) -> Purpose {
         if self.order == 0 { Purpose::Frames } else { Purpose::Runs }
+    }
+
+    /// Whether it takes loose frames before it breaks up a run of eight.
+    #[inline(always)]
+    pub(crate) fn is_for_loose(self) -> bool {
+        self.order == 0 && self.migratetype == Migratetype::Movable as usize
     }
 
     /// The smallest class that will do.
@@ -137,6 +143,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if before == block {
             return;
         }
+        self.fh.holds(self.cpu);
         cursors.set(purpose, migratetype, block);
         if let Some(before) = self.fh.map.index(before) {
             self.leave_block(before);
@@ -187,6 +194,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut shared = None;
         let mut passed_over = 0;
         for class in want.class()..=classes {
+            if class == SMALL_CLASS + 1 && want.is_for_loose() {
+                // Rather than that a run of eight is broken up.
+                if let Some(index) = self.pick_loose(by, zone, want.migratetype) {
+                    return Some(index);
+                }
+            }
             let row = row_of(want.migratetype, class);
             let found = self.each_in_row(by, zone, row, |index| {
                 if most == 0 {
@@ -240,6 +253,40 @@ impl<'m, P: Platform> Freehold<'m, P> {
         right
     }
 
+    /// A movable block with loose frames beside a large run: in the lowest section that has one
+    /// that of the smallest class, so that the others may become whole.
+    fn pick_loose(&self, by: By<'_>, zone: &'m Zone<'m>, migratetype: usize) -> Option<Index> {
+        self.each_section_in_row(by, zone, LOOSE, |first, word| {
+            let rows = self.map.rows(self.map.locate_block(first)?);
+            let mut left = word;
+            let classes = SMALL_CLASS + 1..=CLASSES;
+            let by_class = classes.map(|class| word & rows.row(row_of(migratetype, class)));
+            let mut blocks = by_class.flat_map(|blocks| {
+                left &= !blocks;
+                bits::each(blocks)
+            });
+            let block = |bit: u32| self.map.locate_block(first + u64::from(bit));
+            let found = blocks.by_ref().filter_map(block).find(|&index| {
+                let tag = self.map.head(index).tag.get();
+                let right = tag.is_open()
+                    && tag.migratetype() == migratetype
+                    && self.open_words(index).into_iter().any(|word| bits::loose(word) != 0);
+                if !right {
+                    self.unlist_loose(by, index, zone);
+                }
+                right
+            });
+            drop(blocks);
+            if found.is_none() {
+                // All that those have is loose, and their classes say so.
+                bits::each(left)
+                    .filter_map(block)
+                    .for_each(|index| self.unlist_loose(by, index, zone));
+            }
+            found
+        })
+    }
+
     /// Whether another CPU leases a word of a block.
     fn is_shared(&self, by: By<'_>, index: Index) -> bool {
         let head = self.map.head(index);
@@ -255,6 +302,22 @@ impl<'m, P: Platform> Freehold<'m, P> {
         row: usize,
         mut see: impl FnMut(Index) -> Option<T>,
     ) -> Option<T> {
+        self.each_section_in_row(by, zone, row, |first, word| {
+            bits::each(word)
+                .filter_map(|bit| self.map.locate_block(first + u64::from(bit)))
+                .find_map(&mut see)
+        })
+    }
+
+    /// Calls `see` with the first block of each section that has blocks in a row, and the section's
+    /// word of that row, lowest first, until it returns something.
+    fn each_section_in_row<T>(
+        &self,
+        by: By<'_>,
+        zone: &'m Zone<'m>,
+        row: usize,
+        mut see: impl FnMut(u64, u64) -> Option<T>,
+    ) -> Option<T> {
         let mut writes = 0;
         let mut from = 0;
         let rows = |first: u64| self.map.locate_block(first).map(|index| self.map.rows(index));
@@ -262,10 +325,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let Some((section, word)) = zone.board.next(row, from, rows, &mut writes) else {
                 break None;
             };
-            let first = zone.board.first_block(section);
-            let found = crate::block::bits::each(word)
-                .filter_map(|bit| self.map.locate_block(first + u64::from(bit)))
-                .find_map(&mut see);
+            let found = see(zone.board.first_block(section), word);
             if found.is_some() {
                 break found;
             }

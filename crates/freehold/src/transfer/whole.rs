@@ -11,6 +11,7 @@
 
 use crate::block::FRAMES;
 use crate::block::layout::Index;
+use crate::block::words::CLASS_WHOLE;
 use crate::cpu::by::By;
 use crate::primitive::Plain;
 use crate::types::section::SECTION_BLOCKS;
@@ -50,6 +51,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let found = self.find_whole(by, zone, migratetype, may_wait);
         if found.is_none() {
             zone.unclaim_wholes(1);
+            self.watch.came(CLASS_WHOLE);
         }
         zone.update_mode();
         self.wrote(by, zone, 1);

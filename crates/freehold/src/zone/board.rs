@@ -1,7 +1,8 @@
 //! The scoreboard: which block of each type has a free run of which size, as far as is known.
 //!
 //! ```text
-//! rows      rows[type, class]: bit b = block b of the section has a run of that class, as far as is known    232 bytes / 128 MiB
+//! rows      rows[type, class]: bit b = block b of the section has a run of that class, as far as is known    240 bytes / 128 MiB
+//!           rows[loose]: bit b = block b is a movable one, and has frames that lie in no run of eight
 //! summary   for each row of the zone which sections have such a block, in two levels                          see [`summary`](super::summary)
 //! ```
 //!
@@ -10,6 +11,12 @@
 //! GiB, 70 % used, that leaves as much of free memory in whole blocks as a full search for the best
 //! fit does; the lowest block whatever its runs leaves a seventh less.) Blocks of HIGHATOMIC and of
 //! CMA type are few and rarely looked for: each of the two has one row for all classes.
+//!
+//! **Loose frames.** A block's class says nothing of the single frames beside its largest run. Before
+//! a run of eight is broken up for single frames the row of loose ones is asked: without it such
+//! frames stayed unused in every block that had a large run as well, beside runs that were broken
+//! for want of them (two CPUs with 76 MiB, two thirds in use: .61 of free memory in whole blocks
+//! instead of .70). The row is a preference. It may be wrong either way, which costs a look or a run.
 //!
 //! Bits are set and cleared without any lock, by the rules of [`transfer::class`](crate::transfer::class).
 //! A bit may be stale, which costs a look; a block with free frames always has the bit of its class
@@ -27,7 +34,7 @@ use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 /// above these, and is in the row of the last one.
 pub(crate) const CLASSES: u8 = BLOCK_ORDER as u8;
 /// Rows of a section.
-pub(crate) const ROWS: usize = HIGH_ATOMIC * CLASSES as usize + 2;
+pub(crate) const ROWS: usize = HIGH_ATOMIC * CLASSES as usize + 3;
 
 /// The row of blocks of that type and class, which is not 0.
 #[inline(always)]
@@ -38,6 +45,9 @@ pub(crate) fn row_of(migratetype: usize, class: u8) -> usize {
         Some(reserved) => HIGH_ATOMIC * usize::from(CLASSES) + reserved.min(1),
     }
 }
+
+/// The row of movable blocks that have loose frames.
+pub(crate) const LOOSE: usize = ROWS - 1;
 
 /// The rows of one section.
 pub(crate) struct Rows([AtomicU64; ROWS]);
@@ -139,6 +149,21 @@ impl<'m> Board<'m> {
     #[inline]
     pub(crate) fn smallest(&self, migratetype: usize, class: u8) -> Option<u8> {
         (class..=CLASSES).find(|&class| self.summary(row_of(migratetype, class)).has_any())
+    }
+
+    /// Whether no row may have a block of that class or above, by a glance: none of the ordinary
+    /// types, nor HIGHATOMIC ones of any class, nor CMA ones if `cma`.
+    pub(crate) fn is_empty_from(&self, class: u8, cma: bool) -> bool {
+        let reserved = |own| self.summary(row_of(own, 1)).has_any();
+        (0..HIGH_ATOMIC).all(|migratetype| self.smallest(migratetype, class).is_none())
+            && !reserved(HIGH_ATOMIC)
+            && !(cma && reserved(CMA))
+    }
+
+    /// Whether some block has a bit in a row, by a glance.
+    #[inline]
+    pub(crate) fn has_any(&self, row: usize) -> bool {
+        self.summary(row).has_any()
     }
 
     /// Whether a block of that number is in a row, and the summaries show it.

@@ -17,13 +17,15 @@ impl ZoneCounters {
     }
 }
 
-/// Counts of frees by whoever was in no CPU's state, on several lines, so that not all such frees
+/// What whoever is in no CPU's state counts and marks, on several lines, so that not all such calls
 /// write one.
 #[repr(C, align(128))]
 pub(crate) struct Outside {
     /// Frames that came into words, or went out of them where the number wraps, by migratetype.
     pub(crate) free: [AtomicU64; 8],
     pub(crate) frees: AtomicU64,
+    /// Calls that have frames on the way; see [`moving`](crate::transfer::moving).
+    pub(crate) moving: AtomicU64,
 }
 
 /// Lines of them that a zone has.
@@ -31,6 +33,40 @@ pub(crate) const OUTSIDE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
 
 impl Outside {
     pub(crate) fn new() -> Self {
-        Self { free: core::array::from_fn(|_| AtomicU64::new(0)), frees: AtomicU64::new(0) }
+        let zero = || AtomicU64::new(0);
+        Self { free: core::array::from_fn(|_| zero()), frees: zero(), moving: zero() }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use super::OUTSIDE;
+    use crate::primitive::Plain;
+    use crate::testing::machine;
+    use crate::{CpuId, Migratetype, Order, Request};
+    use std::vec::Vec;
+
+    /// Frees outside every door write as many lines as there are, by their blocks; those by a door
+    /// that is free write their CPU's own.
+    #[test]
+    fn frees_of_different_blocks_write_different_lines() {
+        let fh = machine(1, 512 * 4 * OUTSIDE as u64);
+        let cpu = fh.on(CpuId::new(0));
+        let block = Request::new(Order::PAGEBLOCK, Migratetype::Movable);
+        let blocks: Vec<_> = (0..OUTSIDE).map(|_| cpu.alloc(block).unwrap()).collect();
+        let lines = || fh.zones[0].outside.each_ref().map(|line| line.frees.get());
+        for pfn in &blocks {
+            cpu.free(*pfn, Order::ZERO).unwrap();
+        }
+        assert_eq!(lines(), [0; OUTSIDE]);
+        assert_eq!(fh.totals().unattributed_frees, 0);
+        for pfn in &blocks {
+            fh.free_word(None, pfn.get() / 64, 1 << 1, 1).unwrap();
+        }
+        assert_eq!(lines(), [1; OUTSIDE]);
+        assert_eq!(fh.totals().unattributed_frees, OUTSIDE as u64);
+        fh.validate().unwrap();
     }
 }

@@ -18,6 +18,7 @@ use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES, Tag};
 use crate::cpu::by::By;
 use crate::cpu::state::CpuState;
 use crate::primitive::{Count, Ordering, Plain};
+use crate::transfer::watch::ANY;
 use crate::{AllocFlags, Freehold, Platform};
 
 /// Frames that are free, and nobody's hand has.
@@ -114,6 +115,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 if (now as i64).unsigned_abs() > zone.fold.get() {
                     let all = count.swap(0, Ordering::Relaxed);
                     zone.split_free[migratetype].fetch_add(all, Ordering::Relaxed);
+                    self.watch.came(ANY);
                     zone.update_mode();
                 }
             }
@@ -141,6 +143,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             if folded {
+                self.watch.came(ANY);
                 self.wrote(By(Some(cpu)), zone, 1);
                 zone.update_mode();
             }

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
 use freehold::{
-    AllocFlags, Config, Migratetype, Order, Pfn, Platform, Request, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, Migratetype, Order, Pfn, Platform, Request, Watermarks,
+    ZoneConfig,
 };
 
 /// One thread plays all CPUs: a heavy barrier has nothing to wait for, and is counted.
@@ -100,6 +101,65 @@ fn who_may_not_wait_gets_all_that_can_be_had_without() {
         }
         assert_eq!(host.count(), 0);
         drop(owner);
+        assert_all_free(&fh);
+    }
+}
+
+/// 4 MiB, and two owned CPUs.
+fn two_blocks(host: &Barriers) -> Alloc<'_> {
+    let memory = [range(1024, 4 * MIB)];
+    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
+    build(&Config::new(2, &[zone]), host)
+}
+
+/// Who may not wait interrupts nobody for what they have in hand: a single frame, one within limits,
+/// a whole block, a run of blocks. Who may wait gets it.
+#[test]
+fn who_may_not_wait_asks_nobody_for_what_they_have_in_hand() {
+    let limited = movable(0).below(Pfn::new(2048));
+    for request in [movable(0), limited, movable(9), movable(10)] {
+        let host = Barriers::default();
+        let fh = two_blocks(&host);
+        let (user, other) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
+        let unit = request.order().min(order(9));
+        let held: Vec<Pfn> =
+            std::iter::from_fn(|| other.alloc(Request::new(unit, Migratetype::Movable)).ok())
+                .collect();
+        // Two frames of one word, or both blocks: they come into the other one's hand.
+        held[..2].iter().for_each(|&pfn| other.free(pfn, unit).unwrap());
+        let before = host.count();
+        let refused = user.alloc(request.flags(AllocFlags::NO_LOCK));
+        assert_eq!(refused, Err(AllocError::WouldBlock), "{request:?}");
+        assert_eq!(host.count(), before, "another CPU was interrupted: {request:?}");
+        let pfn = user.alloc(request).unwrap();
+        assert_ne!(host.count(), before, "it was in no hand: {request:?}");
+        user.free(pfn, request.order()).unwrap();
+        held[2..].iter().for_each(|&pfn| other.free(pfn, unit).unwrap());
+        drop((user, other));
+        assert_all_free(&fh);
+    }
+}
+
+/// Who may not wait gets what it has in hand itself, for whatever else.
+#[test]
+fn who_may_not_wait_gets_what_it_has_in_hand_for_something_else() {
+    for request in [movable(0), movable(0).below(Pfn::new(2048))] {
+        let host = Barriers::default();
+        let fh = two_blocks(&host);
+        let user = fh.own(cpu(0)).unwrap();
+        let mut frames: Vec<Pfn> = std::iter::from_fn(|| user.alloc(movable(0)).ok()).collect();
+        frames.sort_unstable();
+        user.flush().unwrap();
+        // Four frames, of which two stay in hand for runs.
+        user.free(frames[64], order(2)).unwrap();
+        let run = user.alloc(movable(1)).unwrap();
+        let pfn = user.alloc(request.flags(AllocFlags::NO_LOCK)).unwrap();
+        user.free(run, order(1)).unwrap();
+        user.free(pfn, Order::ZERO).unwrap();
+        for &pfn in frames[..64].iter().chain(&frames[68..]) {
+            user.free(pfn, Order::ZERO).unwrap();
+        }
+        drop(user);
         assert_all_free(&fh);
     }
 }

@@ -73,7 +73,7 @@ fn a_chunk_may_start_where_nothing_larger_is_free() {
     assert_all_free(&fh);
 }
 
-/// The same for runs of whole blocks.
+/// Runs of whole blocks may start there, too.
 #[test]
 fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
     let memory = [range(512, 4 * 512), range(8 * 512, 2 * 512)];
@@ -208,7 +208,7 @@ fn metadata_takes_what_the_page_for_kernels_says() {
     };
     let per_block = (size(1025, 64) - size(1, 64)) as f64 / 1024.0 / 512.0;
     let per_cpu = (size(64, 128) - size(64, 64)) / 64;
-    assert!((99.0..=100.0).contains(&per_block), "{per_block} bytes a block");
+    assert!((99.0..100.5).contains(&per_block), "{per_block} bytes a block");
     assert_eq!((per_cpu + 512) / 1024, 6, "{per_cpu} bytes a CPU");
 }
 

@@ -110,6 +110,80 @@ fn a_free_frame_is_refused_in_every_place() {
     assert_all_free(fh);
 }
 
+/// Runs of each order that are free, in part and as a whole: in words that nobody leases, and into
+/// which nothing was freed just before, so that nothing but the words tells.
+#[test]
+fn a_free_run_is_refused_in_its_words() {
+    let fh = alone(64);
+    let owner = fh.own(cpu(0)).unwrap();
+    for o in 1..=8 {
+        let block = owner.alloc(movable(9)).unwrap();
+        let at = |n: u64| Pfn::new(block.get() + n);
+        let free = |n: u64, o: u8| owner.free(at(n), order(o)).unwrap();
+        let half = (1 << o) / 2;
+        let double = |pfn: Pfn| match owner.free(block, order(o)) {
+            Err(FreeError::DoubleFree { pfn: named }) => assert_eq!(named, pfn, "order {o}"),
+            other => panic!("order {o}: {other:?}"),
+        };
+        free(320, 0);
+        free(half, o - 1);
+        free(384, 0);
+        double(at(half));
+        free(0, o - 1);
+        free(448, 0);
+        double(block);
+        refused(fh, Some(&owner), range(block.get(), 1 << o), "a run in its words");
+        let rest = (1 << o..512).filter(|n| ![320, 384, 448].contains(n));
+        rest.for_each(|n| free(n, 0));
+    }
+    drop(owner);
+    assert_all_free(fh);
+}
+
+/// All of two words but a frame is in a CPU's hand: nothing is in the words, and nothing of it can
+/// be freed.
+#[test]
+fn whole_words_in_a_hand_are_refused() {
+    let fh = alone(64);
+    let owner = fh.own(cpu(0)).unwrap();
+    let words = owner.alloc(movable(7)).unwrap();
+    owner.flush().unwrap();
+    // Two frees in a row into a word lease it; in the second word all but the last frame is freed.
+    let frames = |from: u64, to: u64| (from..to).map(|n| Pfn::new(words.get() + n));
+    frames(64, 127).for_each(|pfn| owner.free(pfn, Order::ZERO).unwrap());
+    for freer in [fh.on(cpu(1)), fh.on(cpu(2))] {
+        match freer.free(words, order(7)) {
+            Err(FreeError::DoubleFree { pfn }) => assert!(pfn.get() >= words.get() + 64),
+            other => panic!("{other:?}"),
+        }
+    }
+    // What was refused is in use still.
+    frames(0, 64).chain(frames(127, 128)).for_each(|pfn| owner.free(pfn, Order::ZERO).unwrap());
+    assert_eq!(fh.totals().late_double_frees, 0);
+    drop(owner);
+    assert_all_free(fh);
+}
+
+/// A range some of whose frames are free is refused as a whole: what comes before them is in use
+/// still.
+#[test]
+fn a_refused_range_changes_nothing() {
+    let fh = alone(64);
+    let owner = fh.own(cpu(0)).unwrap();
+    for free in [0, 63, 64, 100, 127] {
+        let run = owner.alloc(movable(7)).unwrap();
+        let free = Pfn::new(run.get() + free);
+        owner.free(free, Order::ZERO).unwrap();
+        let error = Err(FreeError::DoubleFree { pfn: free });
+        assert_eq!(owner.free_range(range(run.get(), 128)), error);
+        assert_eq!(fh.on(cpu(1)).free_range(range(run.get(), 128)), error);
+        let used = (run.get()..run.get() + 128).map(Pfn::new).filter(|&pfn| pfn != free);
+        used.for_each(|pfn| owner.free(pfn, Order::ZERO).unwrap());
+    }
+    drop(owner);
+    assert_all_free(fh);
+}
+
 #[test]
 fn a_free_block_is_refused_in_every_place() {
     let fh = alone(64);

@@ -45,6 +45,32 @@ fn a_single_frame_comes_from_the_block_with_the_smallest_runs() {
     fh.validate().unwrap();
 }
 
+/// A block with a large run has single frames beside it, in no run of eight; another one has a run of
+/// eight and nothing else. The single frames go first, then the smaller run is broken up.
+#[test]
+fn single_frames_take_loose_ones_before_a_run_is_broken_up() {
+    let fh = zone_of(2, 64);
+    let frames = fill(&fh);
+    assert_eq!(frames.len() as u64, 64 * MIB);
+    let (large, small) = (512 * 4, 512 * 9);
+    // Freed by another CPU, so that the one that allocates has no hint to them.
+    let free = |start: u64, len: u64| fh.on(cpu(1)).free_range(range(start, len)).unwrap();
+    free(large + 256, 256);
+    free(small + 8, 8);
+    [5, 70, 71, 200].into_iter().for_each(|n| free(large + n, 1));
+    fh.drain_all();
+    let next = || fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
+    let mut loose = [0; 4].map(|_| next() - large);
+    loose.sort_unstable();
+    assert_eq!(loose, [5, 70, 71, 200]);
+    for _ in 0..8 {
+        let pfn = next();
+        assert!((small + 8..small + 16).contains(&pfn), "{pfn} is in the larger run");
+    }
+    assert!((large + 256..large + 512).contains(&next()));
+    fh.validate().unwrap();
+}
+
 /// The whole block stays while there are partly free ones, whoever used them.
 #[test]
 fn partly_free_blocks_of_other_cpus_are_used_before_a_whole_one_is_split() {
@@ -148,7 +174,8 @@ fn of_blocks_alike_the_lowest_is_used_first() {
 fn after_a_flush_the_smallest_run_comes_first() {
     let fh = zone_of(1, 64);
     let on = fh.on(cpu(0));
-    let first = on.alloc(movable(0)).unwrap();
+    // Eight in a row: single frames in no run of eight come first wherever they are.
+    let [first, ..] = [0; 8].map(|_| on.alloc(movable(0)).unwrap());
     let block = on.alloc(movable(9)).unwrap();
     on.free(block, Order::new(7).unwrap()).unwrap();
     on.flush().unwrap();

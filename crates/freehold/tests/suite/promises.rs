@@ -348,7 +348,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The same with all memory in use by others when the block is freed, so that whoever allocates
+/// All memory is in use by others when the block is freed, so that whoever allocates
 /// must take it: what was freed by one call is taken as one block or in the frames of one, and when
 /// all is free every block is whole.
 #[test]

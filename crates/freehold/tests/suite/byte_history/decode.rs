@@ -94,7 +94,7 @@ pub enum Call {
         step: u8,
         wrong: Option<Place>,
     },
-    /// The same frame by two CPUs, with nothing in between.
+    /// One frame by two CPUs, with nothing in between.
     FreeTwice {
         first: Via,
         second: Via,

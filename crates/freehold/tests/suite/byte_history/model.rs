@@ -276,7 +276,7 @@ impl Model {
         }
     }
 
-    /// The same for removing it.
+    /// What removing memory came to.
     pub fn remove_memory(&mut self, range: FrameRange, result: Result<(), HotplugError>) {
         let (start, end) = (range.start.get(), range.end.get());
         let inside = self.span_of(start).is_some_and(|span| range.end <= span.end);

@@ -1,0 +1,187 @@
+//! Frames on the way outside every CPU's state, so that no request fails beside them.
+//!
+//! Between two steps of a call free frames may be in no word, no hand and no bitmap: a block that is
+//! becoming whole, one that is being split, a run of words of which one was lost to somebody else.
+//! Whoever is inside a CPU's state shows that by its door, which a recall waits for. Whoever is in
+//! none marks it here:
+//!
+//! ```text
+//! zone.outside[n].moving     calls begun, upper half | calls at it, lower half
+//!
+//! mover   +1 begun, +1 at it      takes frames ... puts them where all can see them      -1 at it
+//! asker                      reads all marks; looks everywhere, in vain; reads them again
+//! ```
+//!
+//! | the marks | what the asker knows |
+//! |---|---|
+//! | nobody at it, and the same twice | no frame was on the way outside every door while it looked |
+//! | otherwise | it looks again, once nobody is at it |
+//!
+//! The asker waits for a bounded number of turns. Whoever is stopped on the way for longer keeps its
+//! frames, up to a block of them, as a thread that is stopped with frames in its hand does; the
+//! request fails then as if they were in use.
+
+use crate::block::map::LOOKS;
+use crate::cpu::by::By;
+use crate::primitive::{AtomicU64, Ordering, acquire_fence, release_fence};
+use crate::zone::Zone;
+use crate::{Freehold, Platform};
+
+/// One call begun, and at it.
+const ONE: u64 = 1 << 32 | 1;
+
+/// Somebody outside every CPU's state has frames on the way for as long as this lives.
+pub(crate) struct Moving<'m>(&'m AtomicU64);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        // Release: who sees that nobody is at it sees where the frames are.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// What the marks of all zones say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Moves {
+    begun: u64,
+    at_it: u64,
+}
+
+impl<'m> Zone<'m> {
+    /// Marks that frames are on the way, `n` being any number; not where `by` is a CPU, whose door
+    /// says so.
+    pub(crate) fn moving(&'m self, by: By<'_>, n: usize) -> Option<Moving<'m>> {
+        let mark = &self.outside[n % self.outside.len()].moving;
+        by.0.is_none().then(|| {
+            // Relaxed: the fence has whoever sees by what the frames are taken see this, too.
+            mark.fetch_add(ONE, Ordering::Relaxed);
+            release_fence();
+            Moving(mark)
+        })
+    }
+}
+
+impl<P: Platform> Freehold<'_, P> {
+    fn moves(&self) -> Moves {
+        let marks = self.zones.iter().flat_map(|zone| &zone.outside);
+        let none = Moves { begun: 0, at_it: 0 };
+        marks.fold(none, |sum, mark| {
+            // Acquire: what is at it no more has put its frames where they are found.
+            let mark = mark.moving.load(Ordering::Acquire);
+            Moves {
+                begun: sum.begun.wrapping_add(mark >> 32),
+                at_it: sum.at_it + (mark & 0xffff_ffff),
+            }
+        })
+    }
+
+    /// What a look at all there is finds, for who fails if that is nothing; made again where frames
+    /// were on the way meanwhile. Waits for up to [`LOOKS`] turns in all.
+    pub(crate) fn look_beside_movers<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        let mut turns = 0;
+        loop {
+            let before = self.moves();
+            let found = look();
+            if found.is_some() {
+                return found;
+            }
+            // Who took what this look has missed had marked that before.
+            acquire_fence();
+            let mut now = self.moves();
+            if before.at_it == 0 && now == before {
+                return None;
+            }
+            loop {
+                if turns == LOOKS {
+                    return None;
+                }
+                turns += 1;
+                self.platform.relax();
+                now = self.moves();
+                if now.at_it == 0 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use core::sync::atomic::{AtomicU32, Ordering};
+    use std::boxed::Box;
+    use std::sync::Mutex;
+    use std::vec::Vec;
+
+    use super::LOOKS;
+    use crate::cpu::by::OUTSIDE;
+    use crate::testing::machine_on;
+    use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Platform, Request};
+
+    type Then = Box<dyn FnOnce() + Send>;
+
+    /// Does something in the turn of a wait that has that number.
+    #[derive(Default)]
+    struct Turns {
+        turns: AtomicU32,
+        then: Mutex<Option<(u32, Then)>>,
+    }
+
+    impl Platform for Turns {
+        fn relax(&self) {
+            let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
+            let then = self.then.lock().unwrap().take_if(|(at, _)| *at == turn);
+            if let Some((_, then)) = then {
+                then();
+            }
+        }
+    }
+
+    /// What a request on CPU 0 comes to while somebody outside every CPU's state has all memory, three
+    /// blocks, on the way, until turn `at`; and how many turns it waited.
+    fn beside_a_mover(request: Request, at: u32) -> (Result<Pfn, AllocError>, u32) {
+        let fh = &*Box::leak(Box::new(machine_on(Turns::default(), 1, 1536)));
+        let zone = &fh.zones[0];
+        let movable = Migratetype::Movable as usize;
+        let take = || fh.take_whole(OUTSIDE, zone, movable, AllocFlags::empty(), false).unwrap();
+        let mark = zone.moving(OUTSIDE, 0);
+        let blocks: Vec<_> = [take(), take(), take()].into();
+        let arrive = move || {
+            blocks.into_iter().for_each(|index| fh.insert_whole(OUTSIDE, index));
+            drop(mark);
+        };
+        *fh.platform.then.lock().unwrap() = Some((at, Box::new(arrive)));
+        let result = fh.on(CpuId::new(0)).alloc(request);
+        (result, fh.platform.turns.load(Ordering::Relaxed))
+    }
+
+    /// One of each way in which a request may fail.
+    fn requests() -> [Request; 5] {
+        let request = |order| Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+        [request(0), request(6), request(9), request(10), request(0).below(Pfn::new(1 << 20))]
+    }
+
+    #[test]
+    fn a_request_does_not_fail_beside_frames_on_the_way() {
+        for request in requests() {
+            let (result, turns) = beside_a_mover(request, 3);
+            assert!(result.is_ok(), "{request:?}: {result:?}");
+            assert_eq!(turns, 3);
+        }
+    }
+
+    /// Whoever is stopped on the way holds nobody up for longer than that; and who may not wait does
+    /// not wait.
+    #[test]
+    fn nobody_waits_for_frames_on_the_way_for_ever() {
+        for request in requests() {
+            let (result, turns) = beside_a_mover(request, u32::MAX);
+            assert_eq!(result, Err(AllocError::NoMemory { order: request.order }));
+            assert!((1..=2 * LOOKS).contains(&turns), "{turns} turns");
+            let (result, turns) = beside_a_mover(request.flags(AllocFlags::NO_LOCK), 1);
+            assert_eq!((result, turns), (Err(AllocError::WouldBlock), 0));
+        }
+    }
+}
