@@ -207,7 +207,6 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
             allocs,
             frees: cpus.local_frees + cpus.remote_frees + totals.unattributed_frees,
             failed: cpus.failed,
-            pcp_hits: allocs.saturating_sub(cpus.slow),
             refills: cpus.refills,
             refills_by_phase: [partly, whole, 0, other_type],
             refilled_frames: cpus.refilled_frames,
@@ -220,7 +219,8 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
         };
         let (unseen, waited) = (totals.unattributed_frees, self.allocator.platform().waited());
         let paths = Paths {
-            alloc_in_hand: counters.pcp_hits,
+            // Of the difference between two states: a request that fails is slow and no allocation.
+            alloc_in_hand: 0,
             alloc_slow: cpus.slow,
             refills: cpus.refills,
             refill_partly_free: partly,
@@ -237,7 +237,11 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
     }
 
     fn counted_since_start(&self) -> Counted {
-        self.counted().since(&self.before.lock().unwrap_or_else(PoisonError::into_inner))
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted().since(&before);
+        let in_hand = counted.counters.allocs.saturating_sub(counted.paths.alloc_slow);
+        (counted.counters.pcp_hits, counted.paths.alloc_in_hand) = (in_hand, in_hand);
+        counted
     }
 }
 

@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn colours_are_those_of_the_terminal_and_the_pictures() {
-        let (light, dark) = STYLE.split_once("prefers-color-scheme: dark").expect("a dark page");
+        let (light, dark) = STYLE.split_once("data-theme=\"dark\"").expect("a dark page");
         for (place, look) in series::LOOKS.iter().enumerate() {
             for (style, colour) in [(light, look.light), (dark, look.dark)] {
                 assert!(style.contains(&format!("--series-{place}: {colour};")), "{place}");
