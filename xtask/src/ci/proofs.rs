@@ -25,7 +25,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "loom",
-        title: "every interleaving of the lock-free protocols, up to two preemptions; three by hand",
+        title: "every interleaving of the lock-free protocols, up to two preemptions and 45 seconds each; three and all by hand",
         beside: true,
         run: loom,
         ..PROOF
@@ -97,6 +97,7 @@ fn loom(run: &Run) -> Result<(), String> {
         .words("--config")
         .arg(OPTIMISED)
         .env("LOOM_MAX_PREEMPTIONS", "2")
+        .env("LOOM_MAX_DURATION", "45")
         .env("RUSTFLAGS", "--cfg loom")
         .target("loom")
         .must()

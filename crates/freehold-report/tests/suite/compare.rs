@@ -263,7 +263,11 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
     fs::write(&page, "<!DOCTYPE html><p>hello").unwrap();
     for (files, more, expected) in [
         ([&pair, &cells], &[][..], "a result of bench, cells.json of bench fragmentation"),
-        ([&pair, &other], &[], "nothing in common: the one has engine x on pair, the other engine y on pair"),
+        (
+            [&pair, &other],
+            &[],
+            "nothing in common: the one has engine x on pair, the other engine y on pair",
+        ),
         ([&pair, &twice], &[], "twice.json has ns_per_pair_order0 of x twice"),
         ([&pair, &empty], &[], "no figure in empty.json"),
         ([&unknown, &pair], &[], "unknown.json: this is no output of"),
