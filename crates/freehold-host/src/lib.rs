@@ -14,7 +14,7 @@
 //!                  2 MiB, 512 frames       given back                not touched yet: costs nothing
 //!  PFN            base >> 12                              a frame's PFN is its address >> 12
 //!
-//!  beside it      engine    112 bytes a block: which frames are free, who holds the block
+//!  beside it      engine    100 bytes a block: which frames are free, which CPUs lease words
 //!                 notes      68 bytes a block: does the OS back it, which frames are still zero
 //!                 stamp      one page that reads 0 in a forked child
 //!
