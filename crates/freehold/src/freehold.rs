@@ -12,7 +12,7 @@ use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
 use crate::lock::Lock;
 use crate::platform::{HostBarrier, Platform, Pressure, PressureLevel};
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain, full_fence};
 use crate::transfer::watch::{ANY, Watch};
 use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
@@ -247,7 +247,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             zone.low.set(low);
             zone.high.set(high);
         }
-        // They may be lower than before.
+        // They may be lower than before: the marks before the look at who watches.
+        full_fence();
         self.watch.came(ANY);
     }
 
@@ -274,6 +275,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             z.high.set(high);
             z.update_mode();
         });
+        // As in `refresh_watermarks`.
+        full_fence();
         self.watch.came(ANY);
         self.tell_pressure();
         Ok(())

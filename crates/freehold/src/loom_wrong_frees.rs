@@ -205,6 +205,30 @@ fn a_free_frame_is_freed_while_its_block_becomes_whole() {
     assert!(ACCEPTED.load(Ordering::Relaxed), "each was refused");
 }
 
+/// A free word is freed while its block is made whole, and taken as a word.
+#[test]
+fn a_free_word_is_freed_while_its_block_becomes_whole() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let first = take(fh, 0, 0);
+        fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
+        let block = first.get() / 512 * 512;
+        let index = fh.map.locate(block).unwrap();
+        let taken = together::<bool>(roles![
+            move || {
+                fh.on(cpu(0)).flush().unwrap();
+                false
+            },
+            move || {
+                let freed = fh.free_word(None, block / 64 + 3, !0, 1).is_ok();
+                freed && fh.claim_words_at::<1>(OUTSIDE, index, 3)
+            }
+        ]);
+        assert!(!taken[1], "a word was taken of a block that is free as a whole");
+        assert!(fh.on(cpu(0)).alloc(request(9)).is_ok(), "the block is not there");
+    });
+}
+
 /// The last frames of a block are freed by two CPUs, one of which leases their word for that, while
 /// the other makes the block whole: they are in the hand or in the whole block, not in both.
 #[test]

@@ -18,6 +18,7 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
+use crate::block::words::CLASS_WHOLE;
 use crate::block::{BLOCK_ORDER, FRAMES};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
@@ -204,6 +205,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             let Some(index) = self.take_whole_at(by, zone, bit, may_wait) else {
                 zone.unclaim_wholes(1);
+                self.watch.came(CLASS_WHOLE);
                 continue;
             };
             zone.update_mode();

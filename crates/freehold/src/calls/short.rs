@@ -391,10 +391,12 @@ impl<P: Platform> Freehold<'_, P> {
             return false;
         }
         for w in first + 1..first + LEN {
-            if let Err(there) = line.put_whole(w) {
-                // Somebody frees a part of it at this moment, wrongly: it is free once.
+            if line.put_whole(w).is_err() {
+                // Somebody frees a part of it at this moment, wrongly, and counts it: it is free once.
                 let (_, strays) = line.put_back(w, !0);
-                self.report_late(index, w, strays & there);
+                let twice = u64::from(strays.count_ones());
+                self.count_free(by, tag, index, twice.wrapping_neg());
+                self.report_late(index, w, strays);
             }
         }
         self.leave_hint(cpu, tag, index, pfn, 6 + LEN.ilog2());

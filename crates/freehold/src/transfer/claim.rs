@@ -95,9 +95,10 @@ impl<P: Platform> Freehold<'_, P> {
         let words = || first..first + LEN;
         let leased = || words().any(|w| head.is_leased(w));
         let end = words().find(|&w| !line.take_whole(w)).unwrap_or(first + LEN);
-        // One look for all of them, as in `still_open`.
+        // One look for all of them, as in `still_open`; the class before the tag.
+        let busy = head.is_busy();
         let tag = head.tag.get();
-        if end == first + LEN && tag.is_open() && !leased() {
+        if end == first + LEN && !busy && tag.is_open() && !leased() {
             self.count_free(by, tag, index, (64 * LEN as u64).wrapping_neg());
             return true;
         }

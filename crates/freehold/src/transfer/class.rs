@@ -198,7 +198,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(never)]
     fn list_loose(&self, by: By<'_>, index: Index) {
         let head = self.map.head(index);
-        head.loose.set(true);
+        // SeqCst: the row's bit is read next; who clears it reads this afterwards.
+        head.loose.store(true, Ordering::SeqCst);
         let tag = head.tag.get();
         if tag.migratetype() == Migratetype::Movable as usize {
             let zone = &self.zones[tag.zone() % self.zones.len()];
@@ -215,9 +216,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             tag.is_open() && tag.migratetype() == Migratetype::Movable as usize
         };
         if is_right() {
-            head.loose.set(false);
+            // SeqCst: as in `list_loose`.
+            head.loose.store(false, Ordering::SeqCst);
         }
-        let belongs = || head.loose.get() && is_right();
+        let belongs = || head.loose.load(Ordering::SeqCst) && is_right();
         let writes = zone.board.clear(self.map.rows(index), LOOSE, head.number, belongs);
         self.wrote(by, zone, writes);
     }
@@ -322,6 +324,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub(crate) fn split(&self, by: By<'_>, index: Index, migratetype: usize) {
         let head = self.map.head(index);
         let from = head.tag.get().migratetype();
+        // What the block said of loose frames before it was whole: its row's bit may be gone.
+        head.loose.set(false);
         head.tag.set(self.fill(by, index, migratetype));
         self.note_type(index, from, migratetype);
         let mut known = head.class();

@@ -13,11 +13,12 @@
 use crate::block::layout::Index;
 use crate::block::map::LOOKS;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE};
-use crate::block::words::EMPTY;
+use crate::block::words::{CLASS_WHOLE, EMPTY};
 use crate::block::{FRAMES, WORDS};
 use crate::cpu::by::OUTSIDE;
 use crate::cpu::lease::SLOTS;
 use crate::primitive::Plain;
+use crate::transfer::watch::ANY;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -36,6 +37,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     let migratetype = head.tag.get().migratetype();
                     let tag = self.fill(OUTSIDE, index, migratetype);
                     head.tag.set(tag.with_flag(ISOLATED, true));
+                    // From the claim until its words were full its frames did not count.
+                    self.watch.came(ANY);
                     return true;
                 }
             }
@@ -75,12 +78,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Takes the whole block of that bit out of the bitmap.
     fn take_this_whole(&self, zone: &crate::zone::Zone<'m>, bit: u64) -> Option<Index> {
+        // A block that is claimed and not taken is on the way.
+        let _moving = zone.moving(OUTSIDE, bit as usize);
         if !zone.claim_wholes(1, || true) {
             return None;
         }
         let index = self.take_whole_at(OUTSIDE, zone, bit, true);
         if index.is_none() {
             zone.unclaim_wholes(1);
+            self.watch.came(CLASS_WHOLE);
         }
         zone.update_mode();
         index

@@ -75,6 +75,11 @@ impl<P: Platform> Freehold<'_, P> {
         })
     }
 
+    /// Whether anybody outside every door has frames on the way.
+    pub(crate) fn is_anything_moving(&self) -> bool {
+        self.moves().at_it != 0
+    }
+
     /// What a look at all there is finds, for who fails if that is nothing; made again where frames
     /// were on the way meanwhile. Waits for up to [`LOOKS`] turns in all.
     pub(crate) fn look_beside_movers<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
@@ -183,5 +188,21 @@ mod tests {
             let (result, turns) = beside_a_mover(request.flags(AllocFlags::NO_LOCK), 1);
             assert_eq!((result, turns), (Err(AllocError::WouldBlock), 0));
         }
+    }
+
+    /// A block is claimed for isolation, and a request fails beside it; then its section is not to be
+    /// had, and the claim is given up.
+    #[test]
+    fn who_failed_beside_a_claim_that_came_to_nothing_is_told() {
+        let fh = &*Box::leak(Box::new(machine_on(Turns::default(), 1, 512)));
+        let all = crate::FrameRange::new(Pfn::new(0), 512).unwrap();
+        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        let fails = move || assert!(fh.on(CpuId::new(0)).alloc(request).is_err());
+        *fh.platform.then.lock().unwrap() = Some((1, Box::new(fails)));
+        fh.map.blocks.leave_marked(0, true);
+        fh.remove_memory(all).unwrap_err();
+        fh.map.blocks.leave_marked(0, false);
+        assert!(fh.platform.then.lock().unwrap().is_none(), "nobody has failed");
+        fh.on(CpuId::new(0)).alloc(request).unwrap();
     }
 }

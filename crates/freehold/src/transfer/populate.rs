@@ -119,8 +119,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         zone.managed.set(zone.managed.get() + (to - from) * FRAMES as u64);
         // Where their metadata is set up, who takes a block has it say that there is memory again.
         zone.bitmap.insert_range(from, to);
-        // Relaxed: see `Zone::insert_whole`.
-        zone.whole_blocks.0.fetch_add(to - from, Ordering::Relaxed);
+        // SeqCst: see `Zone::insert_whole`.
+        zone.whole_blocks.0.fetch_add(to - from, Ordering::SeqCst);
         self.watch.came(CLASS_WHOLE);
     }
 

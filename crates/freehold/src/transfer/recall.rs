@@ -37,8 +37,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // then.
         acquire_fence();
         self.recall_where(but, |cpu| {
-            // Who is inside may have taken frames that are in no slot yet.
-            cpu.door.is_occupied() || self.has_for(cpu, order)
+            // Who is inside may have taken frames that are in no slot yet, or not put back yet what it
+            // had: the door after the hand.
+            self.has_for(cpu, order) || {
+                // Acquire: whoever has emptied the hand was inside then.
+                acquire_fence();
+                cpu.door.is_occupied()
+            }
         })
     }
 

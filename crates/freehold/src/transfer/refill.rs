@@ -215,8 +215,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     return None;
                 }
                 let known = self.map.head(index).class();
-                if known < want.class() {
-                    // One of a type whose blocks are all in one row.
+                if known == CLASS_BUSY || known < want.class() {
+                    // Becoming whole by now; or one of a type whose blocks are all in one row.
                     return None;
                 }
                 most -= 1;

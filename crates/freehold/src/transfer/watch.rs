@@ -25,7 +25,7 @@
 use crate::block::NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
-use crate::primitive::{AtomicU64, Count, Ordering, Plain, acquire_fence};
+use crate::primitive::{AtomicU64, Count, Ordering, Plain, acquire_fence, full_fence};
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Migratetype, Order, Platform, Request};
 
@@ -49,6 +49,8 @@ impl Watch {
             let now = seen & !NOTHING | (seen & NOTHING).min(u64::from(class));
             // SeqCst: the board, hands and counts are read next; see the module's documentation.
             if self.0.compare_exchange(seen, now, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                // Many of those reads are glances, which no exchange holds back everywhere.
+                full_fence();
                 return now >> 8;
             }
         }
@@ -144,7 +146,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // Acquire: as `recall`.
         acquire_fence();
         self.cpus.iter().any(|cpu| {
-            cpu.number != here.number && cpu.door.is_occupied() || self.has_for(cpu, wanted)
+            // The door after the hand, as in `recall`.
+            self.has_for(cpu, wanted)
+                || cpu.number != here.number && {
+                    acquire_fence();
+                    cpu.door.is_occupied()
+                }
         })
     }
 
@@ -197,6 +204,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let fh = self.fh;
         if fh.is_empty(self.cpu) {
             fh.holds_nothing(self.cpu);
+        }
+        if fh.is_anything_moving() {
+            // It has not been seen, and need not come to where it is told of.
+            return;
         }
         let mut zones = fh.zonelist(self.id.index(), None).map(|z| &fh.zones[z]);
         let hopeless = |zone: &Zone<'m>| {

@@ -142,8 +142,8 @@ impl<'m> Zone<'m> {
     pub(crate) fn insert_whole(&self, number: u32) -> u32 {
         let bit = self.bit(number);
         let writes = self.bitmap.insert((bit / 64) as usize, 1 << (bit % 64));
-        // Relaxed: who claims one by the count looks for its bit.
-        self.whole_blocks.0.fetch_add(1, Ordering::Relaxed);
+        // SeqCst: whether somebody watches for it is read next.
+        self.whole_blocks.0.fetch_add(1, Ordering::SeqCst);
         writes + 1
     }
 
@@ -152,7 +152,7 @@ impl<'m> Zone<'m> {
     pub(crate) fn claim_wholes(&self, n: u64, allowed: impl Fn() -> bool) -> bool {
         let mut count = self.wholes();
         while count >= n && allowed() {
-            // Relaxed: as in `insert_whole`.
+            // Relaxed: who claims one by the count looks for its bit.
             let claimed = self.whole_blocks.0.compare_exchange_weak(
                 count,
                 count - n,
@@ -169,8 +169,8 @@ impl<'m> Zone<'m> {
 
     /// Gives a claim up.
     pub(crate) fn unclaim_wholes(&self, n: u64) {
-        // Relaxed: as in `insert_whole`.
-        self.whole_blocks.0.fetch_add(n, Ordering::Relaxed);
+        // SeqCst: as in `insert_whole`.
+        self.whole_blocks.0.fetch_add(n, Ordering::SeqCst);
     }
 
     /// A block whose bit was cleared is whole; one whose metadata has just been set up was never

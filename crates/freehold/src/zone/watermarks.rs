@@ -114,7 +114,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let now = count.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
                 if (now as i64).unsigned_abs() > zone.fold.get() {
                     let all = count.swap(0, Ordering::Relaxed);
-                    zone.split_free[migratetype].fetch_add(all, Ordering::Relaxed);
+                    // SeqCst: whether somebody watches for it is read next.
+                    zone.split_free[migratetype].fetch_add(all, Ordering::SeqCst);
                     self.watch.came(ANY);
                     zone.update_mode();
                 }
@@ -135,9 +136,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     let frames = count.get();
                     if (frames as i64).unsigned_abs() > most {
                         count.set(0);
-                        // Relaxed: a count. Who sums up meanwhile may miss these frames for a
-                        // moment.
-                        zone.split_free[migratetype].fetch_add(frames, Ordering::Relaxed);
+                        // SeqCst: whether somebody watches for it is read next. Who sums up
+                        // meanwhile may miss these frames for a moment.
+                        zone.split_free[migratetype].fetch_add(frames, Ordering::SeqCst);
                         folded = true;
                     }
                 }
