@@ -75,12 +75,8 @@ fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m>
     let zones = config.zones.len();
     let cpus = usize::from(config.cpus);
     let (first_section, sections) = config.section_span();
-    let no_word = layout.take(1, |_| AtomicU64::new(0));
     Parts {
-        cpus: match no_word.first() {
-            Some(no_word) => layout.take(cpus, |number| CpuState::new(number, no_word)),
-            None => layout.skip::<CpuState<'m>>(cpus),
-        },
+        cpus: lay_out_cpus(cpus, layout),
         cursors: layout.take(cpus * zones, |_| Cursors::new()),
         zones: lay_out_zones(config, layout),
         zonelists: layout.take(nodes(config) * zones, |_| AtomicU8::new(0)),
@@ -94,6 +90,16 @@ fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m>
     }
 }
 
+/// Not inlined, nor are zones: a kernel's stack has 16 KiB, and what is made here is made on it.
+#[inline(never)]
+fn lay_out_cpus<'m>(cpus: usize, layout: &mut LayoutBuilder<'m>) -> &'m [CpuState<'m>] {
+    match layout.take(1, |_| AtomicU64::new(0)).first() {
+        Some(no_word) => layout.take(cpus, |number| CpuState::new(number, no_word)),
+        None => layout.skip::<CpuState<'m>>(cpus),
+    }
+}
+
+#[inline(never)]
 fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m [Zone<'m>] {
     // The zones' own slices come first, so that each zone can be written with them.
     let mut levels = [[&[][..]; 3]; 64];

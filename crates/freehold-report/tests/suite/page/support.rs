@@ -205,6 +205,8 @@ pub(crate) fn numbers(value: &Value, into: &mut Vec<f64>) {
                     "zone_lock_work_histogram",
                     "histogram",
                     "allocation_latency",
+                    // Said in sentences.
+                    "answer",
                 ]
                 .contains(&name.as_str())
             })
