@@ -60,7 +60,9 @@ fn every_number_is_in_the_page() {
         }
     }
     // And as people read them.
-    let text = page.eval("document.querySelector('.comparison').innerText");
+    let text = page.eval(
+        "[...document.querySelectorAll('.comparison')].map((one) => one.innerText).join(' ')",
+    );
     let acquisitions = replay()["engines"][0]["zone_lock_acquisitions"].as_f64().unwrap();
     let rate = acquisitions * 1000.0 / replay()["replayed_events"].as_f64().unwrap();
     assert!(text.as_str().unwrap().contains(&format!("{rate:.1}")), "{rate} in {text}");
