@@ -10,7 +10,6 @@
 
 use crate::block::FRAMES;
 use crate::block::layout::Index;
-use crate::block::words::CLASS_WHOLE;
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::zone::bitmap::Search;
@@ -90,8 +89,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if taken {
                 zone.bitmap.insert_range(first, first + len);
             }
-            zone.unclaim_wholes(len);
-            self.watch.came(CLASS_WHOLE);
+            self.give_up_wholes(zone, len);
             // Somebody was faster, or is setting up a section of it.
             at = first + len;
         }

@@ -18,7 +18,6 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
-use crate::block::words::CLASS_WHOLE;
 use crate::block::{BLOCK_ORDER, FRAMES};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
@@ -204,8 +203,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return None;
             }
             let Some(index) = self.take_whole_at(by, zone, bit, may_wait) else {
-                zone.unclaim_wholes(1);
-                self.watch.came(CLASS_WHOLE);
+                self.give_up_wholes(zone, 1);
                 continue;
             };
             zone.update_mode();

@@ -37,7 +37,7 @@ use crate::block::layout::Index;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
 use crate::cpu::by::By;
-use crate::cpu::lease::{Leases, Purpose, SLOTS};
+use crate::cpu::lease::{Lease, Leases, Purpose, SLOTS};
 use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU32, Count, Plain};
 use crate::zone::mode;
@@ -72,7 +72,11 @@ impl CpuState<'_> {
     /// A run of order 1 to 5 of that type from the current lease for runs.
     #[inline(always)]
     pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        let lease = self.leases.current(Purpose::Runs, migratetype);
+        self.run_of(self.leases.current(Purpose::Runs, migratetype), migratetype, order)
+    }
+
+    #[inline(always)]
+    fn run_of(&self, lease: &Lease<'_>, migratetype: usize, order: u32) -> Option<Pfn> {
         let mask = lease.mask();
         let starts = bits::runs(mask & !lease.word(), order);
         let start = bits::best_start(starts, order, lease.breakable())?;
@@ -93,16 +97,12 @@ impl CpuState<'_> {
     fn run_freed_into(&self, slot: usize, migratetype: usize, order: u32) -> Option<Pfn> {
         self.leases.set_freed(SLOTS);
         let lease = self.leases.slot(slot);
-        let mask = lease.mask();
-        let starts = bits::runs(mask & !lease.word(), order);
-        if starts == 0 || !lease.serves(Purpose::Runs, migratetype) {
+        if !lease.serves(Purpose::Runs, migratetype) {
             return None;
         }
-        let start = bits::best_start(starts, order, lease.breakable())?;
+        let pfn = self.run_of(lease, migratetype, order)?;
         self.leases.set_current(Purpose::Runs, migratetype, slot);
-        lease.set_mask(mask & !bits::mask(start, 1 << order));
-        self.counters.allocs[migratetype % 4][order as usize].add(1);
-        Some(Pfn::new(lease.key() * 64 + u64::from(start)))
+        Some(pfn)
     }
 
     /// Either, by the order.

@@ -116,8 +116,8 @@ impl<P: Platform> Freehold<'_, P> {
         words.for_each(|w| self.put_back(by, index, w, !0));
     }
 
-    /// [`claim`](Self::claim) of a run that starts at a multiple of `align` and whose frames lie in `low..high`
-    /// of the block.
+    /// [`claim`](Self::claim) of a run that starts at a multiple of `align` and whose frames lie in
+    /// `low..high` of the block.
     pub(crate) fn claim_within(
         &self,
         by: By<'_>,

@@ -240,9 +240,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// [`obstacle`](Self::obstacle) in the part `start..end` of one block. What is known of the block's other frames
-    /// is put to use: up to its end no range of `count` frames starts before the one that is
-    /// returned.
+    /// [`obstacle`](Self::obstacle) in the part `start..end` of one block. What is known of the
+    /// block's other frames is put to use: up to its end no range of `count` frames starts before the
+    /// one that is returned.
     fn obstacle_in(
         &self,
         number: u64,

@@ -13,7 +13,7 @@
 use crate::block::layout::Index;
 use crate::block::map::LOOKS;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE};
-use crate::block::words::{CLASS_WHOLE, EMPTY};
+use crate::block::words::EMPTY;
 use crate::block::{FRAMES, WORDS};
 use crate::cpu::by::OUTSIDE;
 use crate::cpu::lease::SLOTS;
@@ -85,8 +85,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let index = self.take_whole_at(OUTSIDE, zone, bit, true);
         if index.is_none() {
-            zone.unclaim_wholes(1);
-            self.watch.came(CLASS_WHOLE);
+            self.give_up_wholes(zone, 1);
         }
         zone.update_mode();
         index

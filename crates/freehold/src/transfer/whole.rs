@@ -50,12 +50,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let may_wait = !flags.contains(AllocFlags::NO_LOCK);
         let found = self.find_whole(by, zone, migratetype, may_wait);
         if found.is_none() {
-            zone.unclaim_wholes(1);
-            self.watch.came(CLASS_WHOLE);
+            self.give_up_wholes(zone, 1);
         }
         zone.update_mode();
         self.wrote(by, zone, 1);
         found
+    }
+
+    /// Gives a claim of whole blocks up; who watches for some is told.
+    pub(crate) fn give_up_wholes(&self, zone: &Zone<'m>, n: u64) {
+        zone.unclaim_wholes(n);
+        self.watch.came(CLASS_WHOLE);
     }
 
     fn find_whole(
