@@ -43,8 +43,8 @@ impl LockUse {
     ///
     /// A step costs what it does in the kernel's designs, the mean of a refill's and a drain's, and
     /// a share of the lines of frames that others freed: a line for each frame that came off a list,
-    /// and no more than steps, since what comes in larger chunks is one step. The lock's own line and those that it
-    /// protects come from whoever held it, who may be on another socket.
+    /// and no more than steps, since what comes in larger chunks is one step. The lock's own line and
+    /// those that it protects come from whoever held it, who may be on another socket.
     fn costs(&self, model: &Model, cpus: u16) -> (f64, f64) {
         let costs = &model.engines[&Family::Lists];
         let step_ns = f64::midpoint(costs.refill_step_ns, costs.drain_step_ns);

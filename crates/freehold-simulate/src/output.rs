@@ -9,7 +9,7 @@ use super::row::{Bound, Row};
 use super::validation::ValidationRow;
 use freehold_labkit::better::Better;
 use freehold_labkit::report::table::{Cell, Room, Style, Table, right, wrap};
-use freehold_labkit::report::verdict::{Question, sentence_but};
+use freehold_labkit::report::verdict::{Question, are_equal, sentence_but};
 use freehold_labkit::report::{thousands, unique};
 
 /// What `--json` prints.
@@ -130,14 +130,13 @@ fn with_most_cpus<'r>(engines: &[&str], group: &'r [Row]) -> Vec<Option<&'r Row>
 
 /// Of one workload on one machine: who allocates most, what limits it, and the first beside it.
 fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
-    const EQUAL: f64 = 0.01;
     let rows: Vec<&Row> = with_most_cpus(engines, group).into_iter().flatten().collect();
     let most = |a: &&&Row, b: &&&Row| a.frames_per_second.total_cmp(&b.frames_per_second);
     // Of equal ones the first.
     let best = rows.iter().rev().max_by(most)?;
     let least = rows.iter().map(|row| row.frames_per_second).fold(f64::INFINITY, f64::min);
     let cpus = best.cpus;
-    if rows.len() < 2 || least >= best.frames_per_second * (1.0 - EQUAL) {
+    if rows.len() < 2 || are_equal(least, best.frames_per_second) {
         return Some(format!("At {cpus} CPUs the engines do not differ."));
     }
     let limit = if best.bound == Bound::Think {

@@ -18,6 +18,7 @@ use super::number::{duration, percent, thousands};
 use super::series;
 use super::table::{Cell, Color, Room, Style, Table, right, wrap};
 use super::unique;
+use super::verdict::are_equal;
 use crate::better::Better;
 use crate::model::Model;
 use crate::replay::{EngineOutcome, Replay};
@@ -34,8 +35,6 @@ const QUESTIONS: [&str; 5] = [
 
 /// A larger share of failed allocations makes figures of different work.
 const FAILED_MOST: f64 = 0.01;
-/// Figures nearer to each other than this share are equal.
-const EQUAL: f64 = 0.01;
 /// Waiting for a lock is a problem from this share of the CPUs' time on.
 const PROBLEM: f64 = 0.01;
 /// Machines that the wait is computed for.
@@ -135,8 +134,7 @@ impl Row {
 
     fn is_tie(&self, a: usize, b: usize) -> bool {
         let ((a, kind), (b, _)) = (self.values[a], self.values[b]);
-        let nearly = (a - b).abs() <= EQUAL * a.abs().max(b.abs());
-        nearly || matches!(kind, Value::Count(_)) && (a - b).abs() <= 1.0
+        are_equal(a, b) || matches!(kind, Value::Count(_)) && (a - b).abs() <= 1.0
     }
 
     /// How many times as good the best is as `engine`. What is counted singly is nothing beside
@@ -176,8 +174,9 @@ fn best(replay: &Replay) -> Vec<String> {
         if !winners.contains(&0) {
             let (base, value) = (row.values[0], row.values[best]);
             let _ = write!(text, ", where {} has {}", names[0], base.1.text());
-            let change = percent(base.0, value.0);
-            let _ = change.map_or(Ok(()), |change| write!(text, " ({change})"));
+            if let Some(change) = percent(base.0, value.0) {
+                let _ = write!(text, " ({change})");
+            }
         }
         said.push(text + ".");
     }
@@ -243,10 +242,13 @@ fn zone_lock(replay: &Replay, model: &Model) -> Option<ZoneLock> {
     if first.holds == 0 || facts.span_ns() == 0 {
         return None;
     }
-    let wait = |one: &EngineOutcome| Wait {
-        engine: one.engine.clone(),
-        held_share: used(one).held_share(model),
-        waiting_shares: CPUS.map(|cpus| used(one).waiting_share(model, cpus)),
+    let wait = |one: &EngineOutcome| {
+        let used = used(one);
+        Wait {
+            engine: one.engine.clone(),
+            held_share: used.held_share(model),
+            waiting_shares: CPUS.map(|cpus| used.waiting_share(model, cpus)),
+        }
     };
     let engines: Vec<Wait> = replay.engines.iter().map(wait).collect();
     let now = first.waiting_share(model, cpus);

@@ -5,8 +5,10 @@
 use super::{percent, unique};
 use crate::better::Better;
 
-/// Figures nearer to each other than this share are called equal.
-const EQUAL: f64 = 0.01;
+/// Whether figures are called equal: one is within a hundredth of the other.
+pub fn are_equal(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 0.01 * a.abs().max(b.abs())
+}
 
 /// What is asked of every case.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +38,7 @@ fn best((question, figures): &Case) -> Option<usize> {
     let mut known: Vec<(usize, f64)> = known.collect();
     known.sort_by(|a, b| (a.1 * sign).total_cmp(&(b.1 * sign)));
     let [(first, best), (_, second), ..] = known[..] else { return None };
-    ((best - second).abs() > EQUAL * best.abs().max(second.abs())).then_some(first)
+    (!are_equal(best, second)).then_some(first)
 }
 
 /// The least and the greatest change of one engine beside the first, in words, and what has no
