@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::machine_files::{
-    Files, Folder, NONE, Types, buddyinfo, pagetypeinfo, run, with_mixed, zone,
+    CMA_FREE, CMA_SIZE, DEVICE, Files, Folder, Types, before_4_4, buddyinfo, pagetypeinfo, run,
+    with_cma, with_mixed, zone,
 };
 
 /// A machine and the right figures of its last zone, in pages.
@@ -154,23 +155,7 @@ fn of_other_blocks() -> Vec<Kind> {
 }
 
 fn of_other_kernels() -> Vec<Kind> {
-    let (movable, cma) = ([3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
-    let all = [4, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2];
-    let types: Types<'_> = &[
-        ("Unmovable", 4, &NONE),
-        ("Movable", 24, &movable),
-        ("Reclaimable", 0, &NONE),
-        ("CMA", 4, &cma),
-        ("HighAtomic", 0, &NONE),
-    ];
-    let files = |zoneinfo: String, pagetypeinfo| Files {
-        zoneinfo,
-        buddyinfo: buddyinfo(&[(0, "Normal", &all)]),
-        pagetypeinfo,
-        trace: String::new(),
-    };
-    let old = zone(0, "Normal", 2564, 16384, 65536, "      nr_free_cma  513\n");
-    let with_cma = |name, files| Kind {
+    let kind = |name, files| Kind {
         files,
         free: 2564,
         cma: Some(2048),
@@ -181,39 +166,26 @@ fn of_other_kernels() -> Vec<Kind> {
         of_type: Some(("CMA", 4, 513)),
         ..plain(name)
     };
-    let typed = pagetypeinfo(9, &[(0, "Normal", types)]);
-    let mixed = with_mixed(typed.as_deref(), &[(0, "Normal", &[3, 5, 0, 1, 0])]);
-    let untyped = files(old.clone(), None);
-    let reserve = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
-    let before_4_4: Types<'_> = &[
-        ("Unmovable", 6, &NONE),
-        ("Reclaimable", 4, &NONE),
-        ("Movable", 20, &movable),
-        ("Reserve", 2, &reserve),
-        ("Isolate", 0, &NONE),
-    ];
+    let old = with_cma(CMA_FREE, true);
+    let mixed = with_mixed(old.pagetypeinfo.as_deref(), &[(0, "Normal", &[3, 5, 0, 1, 0])]);
+    let untyped = Files { pagetypeinfo: None, ..old.clone() };
     vec![
-        with_cma("CMA before 5.12, Android's order of types", files(old, typed)),
+        kind("CMA before 5.12, Android's order of types", old),
         Kind {
             mixed: Some(9),
-            ..with_cma(
+            ..kind(
                 "mixed blocks, as page_owner counts them",
-                files(zone(0, "Normal", 2564, 16384, 65536, "        cma      2048\n"), mixed),
+                Files { pagetypeinfo: mixed, ..with_cma(CMA_SIZE, true) },
             )
         },
         Kind {
             cma: None,
             blocks: None,
             of_type: None,
-            ..with_cma("CMA before 5.12 without a pagetypeinfo", untyped)
+            ..kind("CMA before 5.12 without a pagetypeinfo", untyped)
         },
         Kind {
-            files: Files {
-                zoneinfo: zone(0, "Normal", 2059, 16384, 65536, ""),
-                buddyinfo: buddyinfo(&[(0, "Normal", &[3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2])]),
-                pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", before_4_4)]),
-                trace: String::new(),
-            },
+            files: before_4_4(),
             free: 2059,
             blocks: Some(32),
             whole: 4,
@@ -225,15 +197,13 @@ fn of_other_kernels() -> Vec<Kind> {
 }
 
 fn of_other_zones() -> Vec<Kind> {
-    let device = "Node 1, zone   Device\n  pages free     0\n        min      0\n        low      0\n        high     0\n        \
-                  spanned  0\n        present  0\n        managed  0\n        protection: (0, 0)\n";
     let no_cma = "        cma      0\n";
     ["Normal", "HighMem", "Movable"]
         .into_iter()
         .map(|name| Kind {
             files: Files {
                 zoneinfo: zone(0, "DMA32", 4, 16384, 65536, no_cma)
-                    + device
+                    + DEVICE
                     + &zone(300, name, 1029, 16384, 1 << 20, no_cma),
                 buddyinfo: buddyinfo(&[
                     (0, "DMA32", &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),

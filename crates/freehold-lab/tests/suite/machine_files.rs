@@ -167,3 +167,53 @@ pub(crate) fn plain() -> Files {
         trace: trace_of(65536, 0, 1, FLAGS),
     }
 }
+
+/// 64 MiB with 4 CMA blocks, of which 1 + 512 frames are free; `line` is what zoneinfo says of CMA.
+/// Android's kernels have HighAtomic behind CMA.
+pub(crate) fn with_cma(line: &str, android: bool) -> Files {
+    let (movable, cma) = ([3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    let all = [4, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2];
+    let mut types: [(&str, u64, &[u64]); 5] = [
+        ("Unmovable", 4, &NONE),
+        ("Movable", 24, &movable),
+        ("Reclaimable", 0, &NONE),
+        ("HighAtomic", 0, &NONE),
+        ("CMA", 4, &cma),
+    ];
+    if android {
+        types.swap(3, 4);
+    }
+    Files {
+        zoneinfo: zone(0, "Normal", 2564, 16384, 65536, line),
+        buddyinfo: buddyinfo(&[(0, "Normal", &all)]),
+        pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", &types)]),
+        trace: trace_of(65536, 0, 1, FLAGS),
+    }
+}
+
+/// What zoneinfo says of CMA since 5.12.
+pub(crate) const CMA_SIZE: &str = "        cma      2048\n";
+/// And before.
+pub(crate) const CMA_FREE: &str = "      nr_free_cma  513\n";
+
+/// 64 MiB of a kernel before 4.4: types in another order, and Reserve with 8 free frames.
+pub(crate) fn before_4_4() -> Files {
+    let (movable, reserve) = ([3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    let types: Types<'_> = &[
+        ("Unmovable", 6, &NONE),
+        ("Reclaimable", 4, &NONE),
+        ("Movable", 20, &movable),
+        ("Reserve", 2, &reserve),
+        ("Isolate", 0, &NONE),
+    ];
+    Files {
+        zoneinfo: zone(0, "Normal", 2059, 16384, 65536, ""),
+        buddyinfo: buddyinfo(&[(0, "Normal", &[3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2])]),
+        pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", types)]),
+        trace: trace_of(65536, 0, 2, "GFP_HIGHUSER_MOVABLE|GFP_ZERO"),
+    }
+}
+
+/// A zone of a device, without managed memory, as zoneinfo prints it.
+pub(crate) const DEVICE: &str = "Node 1, zone   Device\n  pages free     0\n        min      0\n        low      0\n        high     0\n        \
+                  spanned  0\n        present  0\n        managed  0\n        protection: (0, 0)\n";

@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::machine_files::{
-    FLAGS, Files, Folder, NONE, Types, buddyinfo, pagetypeinfo, plain, refused, replay, replayed,
-    run, trace_of, zone,
+    CMA_FREE, CMA_SIZE, DEVICE, FLAGS, Files, Folder, NONE, Types, before_4_4, buddyinfo,
+    pagetypeinfo, plain, refused, replay, replayed, run, trace_of, with_cma, zone,
 };
 
 /// The figures of the machine, in the order of the arrays below.
@@ -112,22 +112,8 @@ fn the_table_says_what_the_engines_have_otherwise() {
 
 #[test]
 fn cma_and_reserve_and_other_zones() {
-    // CMA that zoneinfo does not print: 4 blocks, 1 + 512 free in them.
-    let (movable, cma) = ([3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
-    let all = [4, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2];
-    let types: Types<'_> = &[
-        ("Unmovable", 4, &NONE),
-        ("Movable", 24, &movable),
-        ("Reclaimable", 0, &NONE),
-        ("HighAtomic", 0, &NONE),
-        ("CMA", 4, &cma),
-    ];
-    let without = Files {
-        zoneinfo: zone(0, "Normal", 2564, 16384, 65536, "      nr_free_cma  513\n"),
-        buddyinfo: buddyinfo(&[(0, "Normal", &all)]),
-        pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", types)]),
-        trace: trace_of(65536, 0, 1, FLAGS),
-    };
+    // CMA that zoneinfo does not print.
+    let without = with_cma(CMA_FREE, false);
     assert_eq!(machine(&replayed(&without, &[])), [4096, 9, 2564, 2564, 0, 2048]);
     // Without a pagetypeinfo nobody knows how much there was, and that is said.
     let unknown = Files { pagetypeinfo: None, ..without.clone() };
@@ -140,29 +126,11 @@ fn cma_and_reserve_and_other_zones() {
         text.contains("513 pages of CMA were free, and no file says how much there was")
     };
     assert!(said(&unknown) && !said(&without));
-    let with = Files {
-        zoneinfo: zone(0, "Normal", 2564, 16384, 65536, "        cma      2048\n"),
-        ..without
-    };
+    let with = with_cma(CMA_SIZE, false);
     assert_eq!(machine(&replayed(&with, &[])), [4096, 9, 2564, 2564, 0, 2048]);
 
-    // Before 4.4: types in another order, and Reserve; its 8 free pages are free memory.
-    let reserve = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
-    let all = [3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2];
-    let types: Types<'_> = &[
-        ("Unmovable", 6, &NONE),
-        ("Reclaimable", 4, &NONE),
-        ("Movable", 20, &movable),
-        ("Reserve", 2, &reserve),
-        ("Isolate", 0, &NONE),
-    ];
-    let old = Files {
-        zoneinfo: zone(0, "Normal", 2059, 16384, 65536, ""),
-        buddyinfo: buddyinfo(&[(0, "Normal", &all)]),
-        pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", types)]),
-        trace: trace_of(65536, 0, 2, "GFP_HIGHUSER_MOVABLE|GFP_ZERO"),
-    };
-    let document = replayed(&old, &[]);
+    // Before 4.4 Reserve's 8 free pages are free memory.
+    let document = replayed(&before_4_4(), &[]);
     assert_eq!(machine(&document), [4096, 9, 2059, 2059, 0, 0]);
     assert_eq!(
         document["engines"][0]["by_order"]["allocs"][0],
@@ -171,11 +139,9 @@ fn cma_and_reserve_and_other_zones() {
     );
 
     // A trace in zone Movable of node 300, beside HighMem and a device without managed memory.
-    let device = "Node 1, zone   Device\n  pages free     0\n        min      0\n        low      0\n        high     0\n        \
-                  spanned  0\n        present  0\n        managed  0\n        protection: (0, 0)\n";
     let zones = Files {
         zoneinfo: zone(0, "HighMem", 4, 16384, 65536, "")
-            + device
+            + DEVICE
             + &zone(300, "Movable", 1029, 16384, 1 << 20, ""),
         buddyinfo: buddyinfo(&[
             (0, "HighMem", &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),

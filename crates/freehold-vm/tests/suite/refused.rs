@@ -59,19 +59,23 @@ impl Mmu for &Machine {
     }
 }
 
+fn areas(machine: &Machine) -> Vmalloc<'static, &Machine> {
+    Vmalloc::new(
+        machine,
+        SpaceId::new(0),
+        pages(0, 4096),
+        leak(16, IntervalNode::new),
+        leak(64, RunNode::new),
+    )
+}
+
 #[test]
 fn what_cannot_be_taken_away_stays_or_waits() {
     let machine = Machine::default();
     let fh = frames(1024, 1);
     let free = || fh.zone_stats(0).unwrap().free;
     let all = free();
-    let vm = Vmalloc::new(
-        &machine,
-        SpaceId::new(0),
-        pages(0, 4096),
-        leak(16, IntervalNode::new),
-        leak(64, RunNode::new),
-    );
+    let vm = areas(&machine);
     let made: Vec<Vpn> = (0..3).map(|_| vm.vmalloc(&fh, Layout::pages(21)).unwrap()).collect();
     let refused = Err(VmallocError::Unmap(LIMIT));
     let shown = |area| {
@@ -113,14 +117,7 @@ fn what_cannot_be_taken_away_stays_or_waits() {
 fn what_was_freed_in_an_interrupt_waits_for_the_next_call() {
     let machine = Machine::default();
     let fh = frames(64, 1);
-    let vm = Vmalloc::new(
-        &machine,
-        SpaceId::new(0),
-        pages(0, 4096),
-        leak(16, IntervalNode::new),
-        leak(64, RunNode::new),
-    )
-    .with_deferred(leak(4, DeferredSlot::new));
+    let vm = areas(&machine).with_deferred(leak(4, DeferredSlot::new));
     for _ in 0..3 {
         vm.vfree_atomic(vm.vmalloc(&fh, Layout::pages(21)).unwrap()).unwrap();
     }
