@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
-use crate::block::tag::{ABSENT, HOLES};
+use crate::block::tag::{ABSENT, HOLES, TYPES};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
@@ -310,8 +310,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // than a few frames each.
             let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
-            // A CPU may be between a word and its count.
-            zone.error.set((fold + 64) * self.cpus.len() as u64 + fold * OUTSIDE as u64);
+            let cpus = self.cpus.len() as u64;
+            // A CPU may be between four words and their count.
+            let error = (fold + 256) * cpus + fold * OUTSIDE as u64;
+            zone.error.set(error);
+            zone.untold.set(error + FRAMES as u64 * TYPES as u64 * cpus);
             zone.update_mode();
         }
     }

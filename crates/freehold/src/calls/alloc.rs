@@ -331,7 +331,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 types().find_map(|migratetype| fh.take_reserved(by, zone, want(migratetype)))
             }
             Stage::Fallback => {
-                if !fh.may_lease(zone, request.flags, false) {
+                if !fh.may_lease(zone, order, request.flags, false) {
                     return None;
                 }
                 let index = self.claim_fallback(z, want(own))?;
@@ -345,7 +345,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From the block in use, then from the next ones.
     fn split_block(&self, z: usize, want: Want) -> Option<u64> {
         let zone = &self.fh.zones[z];
-        if !self.fh.may_lease(zone, want.flags, want.migratetype == CMA) {
+        if !self.fh.may_lease(zone, want.order, want.flags, want.migratetype == CMA) {
             return None;
         }
         if let Some(pfn) = self.take_of_block_in_use(z, want) {
@@ -383,7 +383,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !fh.leaves_mark(zone, 1 << want.order, want.flags, false) {
             return None;
         }
-        let leasing = fh.may_lease(zone, want.flags, false);
+        let leasing = fh.may_lease(zone, want.order, want.flags, false);
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
             let (index, _) = fh.mix(self.by(), zone, want)?;

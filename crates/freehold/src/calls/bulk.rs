@@ -116,22 +116,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let Some(index) = self.fh.map.index(in_use).filter(|_| out.len() >= 64) else { return 0 };
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         let tag = head.tag.get();
-        let fits = tag.zone() == zone
-            && !self.fh.zones[zone].is_tight()
-            && tag.is_plain_split_of(migratetype);
-        if !fits {
+        if tag.zone() != zone || !tag.is_plain_split_of(migratetype) {
             return 0;
         }
         let mut done = 0;
         for w in 0..WORDS {
             let word = line.word(w);
             if word != 0
+                && !self.fh.zones[zone].is_tight()
                 && !head.is_leased(w)
                 && line.take_bits(w, word)
                 && self.fh.still_open(self.by(), index, w, word)
             {
                 done +=
                     write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
+                self.fh.fold_home(self.cpu);
                 if out.len() - done < 64 {
                     break;
                 }

@@ -208,12 +208,14 @@ impl<P: Platform> Freehold<'_, P> {
         order: u32,
     ) -> Option<Pfn> {
         let most = self.most_class(cpu, order);
-        self.hinted(cpu, migratetype, order, |index, w, run| {
+        let found = self.hinted(cpu, migratetype, order, |index, w, run| {
             let line = self.map.line(index);
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << order), 1 << order);
             let fits = line.word(w) & buddy != buddy;
             fits && self.map.head(index).class() <= most && line.take_bits(w, run)
-        })
+        });
+        self.fold_home(cpu);
+        found
     }
 
     /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
@@ -319,6 +321,7 @@ impl<P: Platform> Freehold<'_, P> {
         cpu.last_key.set(key);
         self.leave_hint(cpu, tag, index, pfn, order);
         self.count_frees(cpu, 1);
+        self.fold_frees(cpu, tag.migratetype());
         true
     }
 
@@ -402,6 +405,7 @@ impl<P: Platform> Freehold<'_, P> {
         self.leave_hint(cpu, tag, index, pfn, 6 + LEN.ilog2());
         self.count_frees(cpu, frees);
         self.raise_by_words(by, index, tag, first, LEN);
+        self.fold_home(cpu);
         true
     }
 

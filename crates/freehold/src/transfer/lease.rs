@@ -73,6 +73,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
+        fh.fold_home(self.cpu);
         let (all, place) = (got | freed, (index.get(), w, line.cell(w)));
         let breakable = self.breakable(all, order, tag.zone());
         leases.open(slot, key, place, (purpose, migratetype), all, breakable);
@@ -89,6 +90,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let got = self.fh.map.line(index).take_word(w);
         let tag = self.fh.map.head(index).tag.get();
         self.fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
+        self.fh.fold_home(self.cpu);
         let strays = lease.all() & got;
         self.fh.report_late(index, w, strays);
         lease.add_all(got & !strays);
@@ -243,7 +245,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let Some(slot) = self.lease(index, w, tag, kind, (0, Some(want.order))) else {
                 continue;
             };
-            self.fh.fold_home(self.cpu, tag.migratetype());
             let Some(pfn) = self.take(slot, want.order) else { continue };
             // Where it had the word for something else, with nothing left in hand, the next request
             // finds its own.
