@@ -181,7 +181,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         this.fill_zonelists(nodes(config));
         for (zone, config) in this.zones.iter().zip(config.zones) {
             for range in config.memory {
-                this.populate(zone, *range, config.cma, true);
+                let populated = this.populate(zone, *range, config.cma, true);
+                debug_assert!(populated.is_ok(), "the configuration was counted through");
             }
         }
         this.compute_watermarks(config);

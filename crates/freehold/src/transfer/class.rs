@@ -32,6 +32,7 @@ use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Ordering, Plain};
+use crate::transfer::moving::Moving;
 use crate::transfer::watch::ANY;
 use crate::zone::Zone;
 use crate::zone::board::{LOOSE, row_of};
@@ -129,7 +130,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(never)]
     pub(crate) fn raise(&self, by: By<'_>, index: Index) {
         let head = self.map.head(index);
-        let mut moving = None;
+        let _moving = self.moving_block(by, index);
         loop {
             let known = head.class();
             if known == CLASS_BUSY {
@@ -141,9 +142,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
                 if tag.is_open() && !self.is_in_use(by, tag, index) {
                     self.watch.came(CLASS_WHOLE);
-                    // Until its frames are in the bitmap, or on the board again.
-                    let zone = &self.zones[tag.zone()];
-                    moving = moving.or_else(|| zone.moving(by, index.get() as usize));
                     if head.change_class(known, CLASS_BUSY) && self.retire(by, index) {
                         return;
                     }
@@ -159,6 +157,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return self.list(by, index, class, 1);
             }
         }
+    }
+
+    /// Marks that a block's frames may be in nobody's sight until they are in the bitmap, or on the board
+    /// again. Before the tag is looked at: an isolated block has no words taken by whoever marks that later.
+    pub(crate) fn moving_block(&self, by: By<'_>, index: Index) -> Option<Moving<'_>> {
+        if by.0.is_some() {
+            return None;
+        }
+        let zone = &self.zones[self.map.head(index).tag.get().zone() % self.zones.len()];
+        zone.moving(by, index.get() as usize)
     }
 
     /// Whether a block is one that the CPU takes its next words from: it stays split, since it would
