@@ -137,7 +137,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Err(AllocError::CpuOffline { cpu: self.id });
         }
         if request.is_limited() {
-            return self.alloc_limited(request, false);
+            return self.alloc_limited(request);
         }
         if request.align > request.order {
             // A larger chunk starts where the smaller one has to; the frames after it go back at
@@ -145,7 +145,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let larger = Request { order: request.align, align: Order::ZERO, ..*request };
             let pfn = match self.alloc_checked(&larger) {
                 Err(AllocError::NoMemory { .. } | AllocError::WouldBlock) => {
-                    return self.alloc_limited(request, true);
+                    return self.alloc_limited(request);
                 }
                 result => result?,
             };
@@ -260,17 +260,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         })
     }
 
-    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's
-    /// free frames are CMA) or after it, where there is CMA and it will do.
+    /// [`types_in`] of a zone.
     fn types(&self, z: usize, request: &Request) -> [Option<usize>; 2] {
-        let (own, zone) = (request.migratetype as usize, &self.fh.zones[z]);
-        if !request.cma() || zone.cma_blocks.get() == 0 {
-            [Some(own), None]
-        } else if zone.cma_comes_first() {
-            [Some(CMA), Some(own)]
-        } else {
-            [Some(own), Some(CMA)]
-        }
+        types_in(&self.fh.zones[z], request)
     }
 
     /// From another lease of that type: of what lies in no larger run.
@@ -325,7 +317,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let pfn = match stage {
             Stage::Normal if order == BLOCK_ORDER => self.whole_block(z, request),
             Stage::Normal => types().find_map(|migratetype| self.split_block(z, want(migratetype))),
-            Stage::LastResort if order < BLOCK_ORDER => fh.take_high_atomic(by, zone, want(own)),
+            Stage::LastResort => fh.take_high_atomic(by, zone, want(own)),
             _ if order == BLOCK_ORDER => None,
             Stage::Reserve => {
                 types().find_map(|migratetype| fh.take_reserved(by, zone, want(migratetype)))
@@ -432,8 +424,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         } else if u32::from(request.order.get()) == BLOCK_ORDER {
             let kind = request.migratetype as usize;
             let take = |zone| self.take_whole(OUTSIDE, zone, kind, request.flags, true);
-            let index = zones().find_map(take);
-            index.map(|index| Pfn::new(self.take_block(index, kind)))
+            let whole = zones().find_map(take).map(|index| self.take_block(index, kind));
+            // All of a CMA block.
+            let cma = || zones().find_map(|zone| self.cma_unseen(zone, request));
+            whole.or_else(cma).map(Pfn::new)
         } else {
             let found =
                 stages.iter().find_map(|stage| zones().find_map(|z| stage(self, z, request)));
@@ -445,7 +439,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     fn reserved_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
-        self.take_reserved(OUTSIDE, zone, want_of(request))
+        types_in(zone, request).into_iter().flatten().find_map(|migratetype| {
+            self.take_reserved(OUTSIDE, zone, Want { migratetype, ..want_of(request) })
+        })
+    }
+
+    fn cma_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+        let want = Want { migratetype: CMA, ..want_of(request) };
+        request.cma().then(|| self.take_reserved(OUTSIDE, zone, want)).flatten()
     }
 
     fn fallback_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
@@ -485,11 +486,151 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
+/// The types of block to look at: the request's own, and CMA before it (over half of the zone's free
+/// frames are CMA) or after it, where there is CMA and it will do.
+fn types_in(zone: &Zone<'_>, request: &Request) -> [Option<usize>; 2] {
+    let own = request.migratetype as usize;
+    if !request.cma() || zone.cma_blocks.get() == 0 {
+        [Some(own), None]
+    } else if zone.cma_comes_first() {
+        [Some(CMA), Some(own)]
+    } else {
+        [Some(own), Some(CMA)]
+    }
+}
+
 /// What a request looks for in blocks of its own type.
 fn want_of(request: &Request) -> Want {
     Want {
         order: u32::from(request.order.get()),
         migratetype: request.migratetype as usize,
         flags: request.flags,
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use crate::block::tag::HIGH_ATOMIC;
+    use crate::cpu::by::OUTSIDE;
+    use crate::cpu::inside::Inside;
+    use crate::primitive::{Plain, SharedCount};
+    use crate::testing::{machine, machine_of, place};
+    use crate::{
+        AllocError, AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn,
+        Request, SingleCpu, ZoneConfig,
+    };
+
+    fn movable(order: u8) -> Request {
+        Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+    }
+
+    fn exhaust(fh: &Freehold<'_, SingleCpu>, request: Request) -> Vec<Pfn> {
+        core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect()
+    }
+
+    /// The larger chunk that an aligned one comes from is in nobody's hand; a frame that starts where
+    /// it has to is.
+    #[test]
+    fn an_aligned_frame_in_another_hand_is_found() {
+        let fh = machine(2, 512);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let other = fh.on(CpuId::new(1));
+        let frames: Vec<Pfn> = (0..512).map(|_| other.alloc(movable(0)).unwrap()).collect();
+        let last = frames.iter().rev().find(|pfn| pfn.get() % 8 == 0).unwrap();
+        other.free(*last, Order::ZERO).unwrap();
+        let aligned = movable(0).align(Order::new(3).unwrap());
+        assert_eq!(fh.on(CpuId::new(0)).alloc(aligned), Ok(*last));
+        fh.validate().unwrap();
+    }
+
+    /// Somebody is inside the CPU's state, whom the caller may have interrupted.
+    #[test]
+    fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
+        let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
+        let cma = [FrameRange::new(Pfn::new(512), 1024).unwrap()];
+        let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
+        for order in [0, 3, 6, 9] {
+            let fh = machine_of(SingleCpu, &Config::new(1, &zones));
+            fh.set_watermarks(0, 0, 0, 0).unwrap();
+            let id = CpuId::new(0);
+            let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+            let request = movable(order).flags(AllocFlags::NO_LOCK | AllocFlags::CMA);
+            let all = exhaust(&fh, request);
+            assert_eq!(all.len(), 2048 >> order, "order {order}");
+            drop(inside);
+            assert_eq!(exhaust(&fh, movable(0)), []);
+            fh.validate().unwrap();
+            all.iter().for_each(|&pfn| fh.on(id).free(pfn, request.order).unwrap());
+            fh.drain_all();
+            fh.validate().unwrap();
+            assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
+        }
+    }
+
+    /// A block kept for HIGHATOMIC requests, all of it free, on a machine of 128 of them; its first
+    /// frame.
+    fn reserved() -> (Freehold<'static, SingleCpu>, Pfn) {
+        let fh = machine(1, 1 << 16);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
+        fh.drain_all();
+        let (index, _) = place(&fh, pfn);
+        assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), HIGH_ATOMIC));
+        fh.zones[0].high_atomic_blocks.add_shared(1);
+        fh.on(CpuId::new(0)).free(pfn, Order::ZERO).unwrap();
+        fh.drain_all();
+        fh.validate().unwrap();
+        (fh, pfn.pageblock())
+    }
+
+    #[test]
+    fn a_reserved_block_is_given_up_before_a_request_of_any_order_fails() {
+        for order in 0..=12 {
+            let (fh, _) = reserved();
+            assert_eq!(exhaust(&fh, movable(order)).len(), (1 << 16) >> order, "order {order}");
+            assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+            fh.validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_reserved_block_is_given_up_before_a_request_within_limits_fails() {
+        for order in [0, 3, 6, 9] {
+            let (fh, block) = reserved();
+            let within = movable(order).from(block).below(Pfn::new(block.get() + 512));
+            assert_eq!(exhaust(&fh, within).len(), 512 >> order, "order {order}");
+            assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+            fh.validate().unwrap();
+        }
+        // None of those within the limits of others.
+        let (fh, block) = reserved();
+        let outside =
+            movable(0).from(Pfn::new(block.get() + 512)).below(Pfn::new(block.get() + 1024));
+        assert_eq!(exhaust(&fh, outside).len(), 512);
+        assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
+    }
+
+    /// All memory is in blocks of another type, half of each free.
+    #[test]
+    fn who_would_rather_fail_than_mix_types_fails() {
+        let fh = machine(1, 2048);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let all = exhaust(&fh, Request::new(Order::ZERO, Migratetype::Unmovable));
+        assert_eq!(all.len(), 2048);
+        for pfn in all.iter().filter(|pfn| pfn.get() % 2 == 0) {
+            fh.on(CpuId::new(0)).free(*pfn, Order::ZERO).unwrap();
+        }
+        fh.drain_all();
+        let none = Err(AllocError::NoMemory { order: Order::ZERO });
+        let not_mixed = movable(0).flags(AllocFlags::NO_FRAGMENT);
+        assert_eq!(fh.on(CpuId::new(0)).alloc(not_mixed), none);
+        assert_eq!(fh.on(CpuId::new(0)).alloc(not_mixed.below(Pfn::new(2048))), none);
+        let unseen = fh.alloc_unseen(CpuId::new(0), &not_mixed);
+        assert_eq!(unseen, Err(AllocError::WouldBlock));
+        assert_eq!(exhaust(&fh, movable(0)).len(), 1024);
     }
 }
