@@ -17,6 +17,7 @@ use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Purpose, SLOTS};
 use crate::cpu::state::CpuState;
+use crate::platform::OnPanic;
 use crate::primitive::{Count, Plain, SharedCount};
 use crate::transfer::refill::Want;
 use crate::zone::Zone;
@@ -122,7 +123,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let fh = self.fh;
         drop(self);
+        let back = OnPanic(|| _ = result.map(|pfn| fh.free_chunk(None, pfn, request.order)));
         fh.tell_pressure_after(request);
+        core::mem::forget(back);
         if let Ok(pfn) = result {
             fh.handed_out(pfn, request.order);
         }
@@ -202,12 +205,29 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if let Some(pfn) = self.fh.look_beside_movers(|| self.try_stages(request, &all)) {
                 return Ok(pfn);
             }
-            if asked == 0 {
+            if asked == 0 && !self.fh.would_ask(self.id, wanted) {
                 break;
             }
         }
         self.remember(request, for_mark, generation);
         Err(AllocError::NoMemory { order: request.order })
+    }
+
+    /// What a look past the leases finds that has found nothing: what CPUs have in hand may be all that
+    /// is missing. It goes no further than it has to.
+    pub(crate) fn look_after_recall<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        self.give_back_all();
+        for _ in 0..RECALLS {
+            let ask = self.fh.would_ask(self.id, None);
+            if ask {
+                self.outside(|| self.fh.recall(Some(self.id), None));
+            }
+            let found = self.fh.look_beside_movers(&mut look);
+            if found.is_some() || ask || !self.fh.would_ask(self.id, None) {
+                return found;
+            }
+        }
+        None
     }
 
     /// Whether a zone has too few free frames for a request to leave it its mark. What CPUs have in

@@ -22,6 +22,7 @@ use super::short::InHand;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
+use crate::platform::OnPanic;
 use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
 use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
@@ -72,23 +73,23 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         if let (0, Some(error)) = (done, failure) {
             self.cpu.counters.failed.add(1);
-            return self.left(request, Err(error));
+            self.leave(request, &[]);
+            return Err(error);
         }
         for pfn in &out[..done] {
             self.fh.handed_out(*pfn, Order::ZERO);
         }
-        self.left(request, Ok(done))
+        self.leave(request, &out[..done]);
+        Ok(done)
     }
 
-    fn left(
-        self,
-        request: &Request,
-        result: Result<usize, AllocError>,
-    ) -> Result<usize, AllocError> {
+    /// Leaves the CPU with these frames, and tells the host.
+    fn leave(self, request: &Request, frames: &[Pfn]) {
         let fh = self.fh;
         drop(self);
+        let back = OnPanic(|| _ = fh.free_frames(None, frames));
         fh.tell_pressure_after(request);
-        result
+        core::mem::forget(back);
     }
 
     /// What the current lease has, as far as `out` goes.

@@ -34,8 +34,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if request.flags.contains(AllocFlags::NO_LOCK) {
             return Err(AllocError::WouldBlock);
         }
-        self.outside(|| fh.recall(None, None));
-        fh.look_beside_movers(look)
+        self.look_after_recall(look)
             .or_else(|| fh.give_up_reserves(self.by(), cpu, request).then(look).flatten())
             .ok_or(AllocError::NoMemory { order: request.order })
     }

@@ -143,16 +143,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn somebody_has(&self, here: &CpuState<'m>) -> bool {
         let order = Order::new((here.futile_request.get() & 0xff) as u8);
         let wanted = order.filter(|_| !here.futile_for_mark.get());
-        // Acquire: as `recall`.
-        acquire_fence();
-        self.cpus.iter().any(|cpu| {
-            // The door after the hand, as in `recall`.
-            self.has_for(cpu, wanted)
-                || cpu.number != here.number && {
-                    acquire_fence();
-                    cpu.door.is_occupied()
-                }
-        })
+        self.has_for(here, wanted) || self.would_ask(CpuId::new(here.number), wanted)
     }
 
     /// A CPU is about to have something in hand, or a block that it takes its next words from. By who
