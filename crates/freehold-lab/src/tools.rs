@@ -8,7 +8,7 @@
 //! ```
 //!
 //! So a first build makes what a replay needs and nothing else. A program that is not there is
-//! named with the line that builds and runs it.
+//! named with the lines that install and run it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -109,18 +109,28 @@ fn failed(program: &str, arguments: &[&OsStr], path: &Path, error: &io::Error) -
     if error.kind() != io::ErrorKind::NotFound {
         return CliError::new(format!("cannot start {}: {error}", path.display()));
     }
-    // A workspace of its own.
-    let mut line = match program {
-        "freehold-soak" => "cd proofs/torture && cargo run --release --".to_owned(),
-        _ => format!("cargo run --release -p {program} --"),
+    // Times are taken of programs that are optimised throughout, which `release` is not.
+    let measures = program == "freehold-bench";
+    let (run, install) = if measures {
+        ("cargo run --profile measure", " --profile measure")
+    } else {
+        ("cargo run --release", "")
+    };
+    // The soak's folder is a workspace of its own.
+    let (folder, mut line) = match program {
+        "freehold-soak" => ("proofs/torture".to_owned(), format!("cd proofs/torture && {run} --")),
+        _ => (format!("crates/{program}"), format!("{run} -p {program} --")),
     };
     for argument in arguments {
         line.push(' ');
         line.push_str(&quoted(&argument.to_string_lossy()));
     }
     let problem =
-        format!("{program} is a program of its own, and neither beside freehold nor in PATH");
-    CliError::new(problem).hint(format!("in Freehold's sources: {line}"))
+        format!("{program} is a program of its own, which is neither beside freehold nor in PATH");
+    CliError::new(problem).hint(format!(
+        "in Freehold's sources, to install it: cargo install --path {folder}{install}\n  \
+         or to run it from there: {line}"
+    ))
 }
 
 /// As a shell takes it.

@@ -200,7 +200,8 @@ pub struct Counters {
     pub drains: u64,
     /// Frames given back by CPUs to zones.
     pub drained_frames: u64,
-    /// Frees that went to another CPU's holdings.
+    /// Frames freed, but not into what the freeing CPU itself holds: in designs whose blocks have
+    /// owners to another CPU's list, in Freehold into a word that the CPU does not lease.
     pub remote_frees: u64,
     /// Lists looked at while draining.
     pub lists_looked_at: u64,

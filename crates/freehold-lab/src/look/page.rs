@@ -6,11 +6,13 @@ use freehold_trace::machine::{Look, LookZone, OrderFigures};
 
 use super::{ABOVE, Named, bar, share};
 use freehold_labkit::report::number::memory_of;
-use freehold_labkit::report::table::{Style, left, rendered, right};
+use freehold_labkit::report::table::{Style, left, rendered, right, wrap};
 use freehold_labkit::report::thousands;
 
 /// Characters of a bar.
 const BAR: usize = 20;
+/// What the last column says.
+const INDEX: &str = "unusable index: the share of free memory in chunks too small for the order; 0 is best, 1 is worst";
 
 /// One machine.
 pub(crate) fn render(named: &Named, style: Style) -> String {
@@ -78,6 +80,7 @@ fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
     };
     let header = ["order", "chunk", "chunks", "free", "share of free", "unusable index"].map(right);
     let _ = writeln!(text, "{}", rendered(style, header, zone.orders.iter().map(row)));
+    let _ = writeln!(text, "  {}", wrap(INDEX, style, "  "));
     types(&mut text, look, zone, style);
     text
 }

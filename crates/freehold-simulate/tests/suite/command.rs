@@ -133,7 +133,7 @@ fn the_verdict_is_that_of_the_rows() {
     let expected = match freehold / vanilla {
         more if more > 1.0 / 0.99 => "At 64 CPUs freehold allocates most: ",
         less if less < 0.99 => "At 64 CPUs vanilla allocates most: ",
-        _ => "At 64 CPUs the engines do not differ.",
+        _ => "At 64 CPUs the engines' frames/s do not differ.",
     };
     let said = document["verdict"].as_str().unwrap();
     assert!(said.starts_with(expected), "{said}: {vanilla} {freehold}");
