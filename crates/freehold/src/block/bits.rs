@@ -109,6 +109,14 @@ pub(crate) const fn loose(word: u64) -> u64 {
     word & !in_kept_runs(word)
 }
 
+/// Whether there are three loose frames or more: as many as are worth a bit on the board.
+#[inline(always)]
+pub(crate) const fn has_several_loose(word: u64) -> bool {
+    let all = loose(word);
+    let but_one = all & all.wrapping_sub(1);
+    but_one & but_one.wrapping_sub(1) != 0
+}
+
 /// A word with `len` bits set from `start` on; `start + len` is at most 64.
 #[inline]
 pub(crate) const fn mask(start: u32, len: u32) -> u64 {
@@ -243,6 +251,7 @@ mod tests {
         assert_eq!(smallest_run(!0, 0), Some((!0, 6)));
         assert_eq!(in_kept_runs(word), 0xff00_ffff_0000_0000);
         assert_eq!(loose(word), 0x0c01);
+        assert!(has_several_loose(word) && !has_several_loose(word & !1) && !has_several_loose(0));
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if head.completes(now) {
             self.raise_for(by, index, now);
         }
-        if !head.loose.get() && bits::loose(now) != 0 {
+        if !head.loose.get() && bits::has_several_loose(now) {
             self.list_loose(by, index);
         }
         self.watch.came(ANY);
