@@ -112,8 +112,14 @@ pub(crate) const fn loose(word: u64) -> u64 {
 /// Whether there are three loose frames or more: as many as are worth a bit on the board.
 #[inline(always)]
 pub(crate) const fn has_several_loose(word: u64) -> bool {
-    let all = loose(word);
-    let but_one = all & all.wrapping_sub(1);
+    // Most words have no three frames at all.
+    has_three(word) && has_three(loose(word))
+}
+
+/// Whether at least three bits are set.
+#[inline(always)]
+const fn has_three(word: u64) -> bool {
+    let but_one = word & word.wrapping_sub(1);
     but_one & but_one.wrapping_sub(1) != 0
 }
 
