@@ -128,7 +128,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 self.count_free(by, tag, index, count.wrapping_neg());
                 return Err(self.is_free(index, w, there));
             }
-            Ok(now) => self.raise_by(by, index, now, frames),
+            Ok(now) => self.raise_by(by, index, now),
         }
         match inside {
             None => self.count_frees_outside(index, tag, frees),

@@ -77,7 +77,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     ) -> Result<Pfn, AllocError> {
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
         loop {
-            let look = || self.fh.find_limited(self.by(), self.id.index(), request);
+            let look = || {
+                self.fh.begin_look(self.cpu);
+                self.fh.find_limited(self.by(), self.id.index(), request)
+            };
             let last = fetched && may_wait;
             let found = if last { self.fh.look_beside_movers(look) } else { look() };
             if let Some(pfn) = found {
@@ -127,7 +130,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let frames = request.order.frames();
         // The reserve is there to be used.
         if kind != Kind::Reserve
-            && !self.leaves_mark(zone, frames, request.flags, kind == Kind::Cma)
+            && !self.leaves_mark(by, zone, frames, request.flags, kind == Kind::Cma)
         {
             return None;
         }
@@ -203,7 +206,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             number = zone.first_block + bit + 1;
             let base = (zone.first_block + bit) << 9;
             let allowed =
-                || !in_use || self.allows(zone, FRAMES as u64, request.flags, false, false);
+                || !in_use || self.allows(by, zone, FRAMES as u64, request.flags, false, false);
             if !self.has_room_at(base, request) {
                 continue;
             }
