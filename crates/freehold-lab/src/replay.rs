@@ -210,7 +210,7 @@ fn on_machine(
     let warm = wanted.warm || choice.is_filled();
     let survey = survey(common, warm, trace)?;
     let machine = choice.machine(common, wanted, trace, &survey)?;
-    let replay = drive(common, specs, trace, &survey, warm, machine, how)?;
+    let replay = drive(common, specs, trace.into(), &survey, warm, machine, how)?;
     Ok(Done { replay, comparison: None, answer: None })
 }
 
