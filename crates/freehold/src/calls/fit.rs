@@ -19,24 +19,26 @@
 //! | the block that is not needed as a whole is split, and its first frames taken | the board knows what is left |
 //! | blocks needed as a whole: in use | the run is the caller's |
 //!
-//! It neither asks other CPUs for what they have in hand nor looks for gaps over several blocks of
-//! which none is whole: [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both, and takes
-//! as long as the memory is large.
+//! Where both come to nothing all blocks are looked at, and the ends of each two neighbours. What CPUs
+//! have in hand is not asked for, nor what lies in blocks of other types:
+//! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
 
 use super::door::Door;
 use super::handle::Handle;
 use crate::block::layout::Index;
 use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
-use crate::block::{FRAMES, bits};
+use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::inside::Inside;
-use crate::primitive::Plain;
+use crate::primitive::{Count, Plain};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
 use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platform};
 
-/// Blocks of one class that are looked at for a gap, and places of whole blocks for one of up to a
-/// block.
+/// Blocks of one class that have a gap of which the smallest is taken, and places of whole blocks for
+/// a run of up to a block.
 const LOOKS: u32 = 16;
+/// Blocks of one class that turn out to have no gap before others are looked at.
+const MISSES: u32 = 16;
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 
@@ -45,8 +47,8 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// memory can be filled with runs of any length. A chunk, which is aligned, comes from
     /// [`alloc`](Self::alloc).
     ///
-    /// Up to a block's length it takes constant time but for the search for a whole block; beyond,
-    /// time in proportion to the blocks of the zone.
+    /// Up to a block's length it takes constant time while there are whole blocks, or gaps that are
+    /// soon found; otherwise, and beyond a block, time in proportion to the blocks of the zone.
     ///
     /// # Errors
     ///
@@ -91,51 +93,121 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if !self.fh.leaves_mark(zone, count, AllocFlags::empty(), false) {
                 return None;
             }
-            self.gap_in_block(zone, count).or_else(|| self.run_beside_whole_blocks(zone, count))
+            self.gap_in_block(zone, count, MISSES)
+                .or_else(|| self.run_beside_whole_blocks(zone, count))
+                .or_else(|| self.gap_in_block(zone, count, u32::MAX))
+                .or_else(|| self.gap_over_two_blocks(zone, count))
         });
-        let order = Order::fitting(count).unwrap_or(Order::MAX);
-        found
-            .and_then(|start| FrameRange::new(Pfn::new(start), count))
-            .ok_or(AllocError::NoMemory { order })
+        let counters = &self.cpu.counters;
+        let Some(run) = found.and_then(|start| FrameRange::new(Pfn::new(start), count)) else {
+            counters.failed.add(1);
+            return Err(AllocError::NoMemory {
+                order: Order::fitting(count).unwrap_or(Order::MAX),
+            });
+        };
+        // As the chunk that it would lie in.
+        let order = count.next_power_of_two().ilog2() as usize;
+        counters.allocs[MOVABLE][order.min(Order::MAX.index())].add(1);
+        Ok(run)
     }
 
-    /// The smallest gap of that many frames in one block, of the smallest class that has one.
-    fn gap_in_block(&self, zone: &'m Zone<'m>, count: u64) -> Option<u64> {
+    /// The smallest gap of that many frames in one block that was found, in the smallest class that
+    /// has one. Looks at `most` blocks of each class that have none.
+    fn gap_in_block(&self, zone: &'m Zone<'m>, count: u64, most: u32) -> Option<u64> {
         if count >= FRAMES as u64 {
             return None;
         }
-        let (fh, len) = (self.fh, count as usize);
+        let len = count as usize;
         // So many frames in a row contain an aligned run of half as many or more.
         for class in (len + 1).ilog2() as u8..=CLASSES {
-            let (mut best, mut left) = (None, LOOKS);
-            let row = row_of(MOVABLE, class);
-            fh.each_in_row(self.by(), zone, row, |index| {
-                left -= 1;
-                if fh.belongs(self.by(), index, zone, row) {
-                    let words = fh.open_words(index);
-                    match smallest_gap(&words, len) {
-                        Some((size, _)) if best.is_some_and(|(least, _, _)| least <= size) => {}
-                        Some((size, start)) => best = Some((size, index, start)),
-                        None => {
-                            // Or it would be looked at again each time.
-                            let known = fh.map.head(index).class();
-                            if class_of(&words) < known {
-                                fh.lower(self.by(), index, known);
-                            }
-                        }
-                    }
-                }
-                let exact = best.is_some_and(|(size, _, _)| size == len);
-                (exact || left == 0).then_some(())
-            });
-            if let Some((_, index, start)) = best {
-                if fh.claim_at(self.by(), index, start, len) {
-                    return Some(fh.map.base(index) + start as u64);
-                }
-                // Somebody was faster; the next class will do.
+            // Of a larger class every block has one: the lowest will do. Of a smaller one they may
+            // be far, so that the search goes on from where the last one ended.
+            let all_have = 1 << (class - 1) >= len;
+            let from = if all_have { 0 } else { u64::from(self.cpu.next_gap.get()) };
+            let Some((index, start)) = self.gap_of_class(zone, (class, len), from, most) else {
+                continue;
+            };
+            if self.fh.claim_at(self.by(), index, start, len) {
+                return Some(self.fh.map.base(index) + start as u64);
             }
+            // Somebody was faster; the next class will do.
         }
         None
+    }
+
+    /// The smallest of the first gaps of at least `len` frames in blocks of a class, from a section
+    /// of the zone on, and from the first again.
+    fn gap_of_class(
+        &self,
+        zone: &'m Zone<'m>,
+        (class, len): (u8, usize),
+        from: u64,
+        most: u32,
+    ) -> Option<(Index, usize)> {
+        let fh = self.fh;
+        let (mut best, mut looks, mut misses) = (None, LOOKS, most);
+        let row = row_of(MOVABLE, class);
+        let mut see = |index: Index| {
+            if !fh.belongs(self.by(), index, zone, row) {
+                return None;
+            }
+            let words = fh.open_words(index);
+            match smallest_gap(&words, len) {
+                Some((size, start)) => {
+                    looks -= 1;
+                    if best.is_none_or(|(least, _, _)| size < least) {
+                        best = Some((size, index, start));
+                    }
+                    (size == len || looks == 0).then_some(index)
+                }
+                None => {
+                    // Or it would be looked at again each time.
+                    let known = fh.map.head(index).class();
+                    if class_of(&words) < known {
+                        fh.lower(self.by(), index, known);
+                    }
+                    misses = misses.saturating_sub(1);
+                    (misses == 0).then_some(index)
+                }
+            }
+        };
+        let mut last = fh.each_in_row_from(self.by(), zone, row, from, &mut see);
+        if last.is_none() && from != 0 {
+            last = fh.each_in_row_from(self.by(), zone, row, 0, &mut see);
+        }
+        if let Some(last) = last {
+            let section = zone.board.section_of(fh.map.head(last).number);
+            self.cpu.next_gap.set(section as u32);
+        }
+        best.map(|(_, index, start)| (index, start))
+    }
+
+    /// The smallest gap over the end of one block and the start of the next, neither of which is
+    /// whole. Looks at all blocks.
+    fn gap_over_two_blocks(&self, zone: &'m Zone<'m>, count: u64) -> Option<u64> {
+        if count >= 2 * FRAMES as u64 {
+            return None;
+        }
+        let (mut at, end) = (zone.span.start.get() >> 9, zone.span.end.get() >> 9);
+        let (mut best, mut tail) = (None, 0);
+        while let Some(number) = self.fh.map.next_set_up(at, end) {
+            if number != at {
+                tail = 0;
+            }
+            at = number + 1;
+            let index = self.split_neighbour(zone, number);
+            let words = index.map_or([0; WORDS], |index| self.fh.open_words(index));
+            let (head, size) = (free_head(&words), tail + free_head(&words));
+            let fits = tail > 0 && head > 0 && size as u64 >= count;
+            if fits && best.is_none_or(|(least, _, _)| size < least) {
+                best = Some((size, number, tail));
+            }
+            tail = free_tail(&words);
+        }
+        let (_, number, tail) = best?;
+        let tail = tail.min(count as usize - 1);
+        let head = count as usize - tail;
+        self.take_place(zone, Place { bit: number - zone.first_block, tail, whole: 0, head })
     }
 
     /// The lowest place with whole blocks in it, or one whole block.
@@ -301,7 +373,9 @@ mod tests {
             runs.iter().step_by(2).for_each(|&run| cpu.free_range(run).unwrap());
             cpu.flush().unwrap();
             let again = fill(&fh, len).len() + runs.len() / 2;
-            assert!(again + 1 >= runs.len(), "length {len}: {again} of {}", runs.len());
+            let lost = runs.len().saturating_sub(again);
+            // Where gaps are of two lengths, or over blocks of which one was split meanwhile.
+            assert!(lost <= 1 + runs.len() / 50, "length {len}: {again} of {}", runs.len());
             fh.validate().unwrap();
         }
     }

@@ -262,7 +262,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A movable block with loose frames beside a large run, at most half of it free: in the lowest
     /// section that has one that of the smallest class, so that the others may become whole.
     fn pick_loose(&self, by: By<'_>, zone: &'m Zone<'m>, migratetype: usize) -> Option<Index> {
-        self.each_section_in_row(by, zone, LOOSE, |first, word| {
+        self.each_section_in_row(by, zone, LOOSE, 0, |first, word| {
             let rows = self.map.rows(self.map.locate_block(first)?);
             let mut left = word;
             let classes = SMALL_CLASS + 1..=CLASSES;
@@ -316,31 +316,43 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Calls `see` with each block that has a bit in a row, lowest first, until it returns something.
-    pub(crate) fn each_in_row<T>(
+    fn each_in_row<T>(
         &self,
         by: By<'_>,
         zone: &'m Zone<'m>,
         row: usize,
+        see: impl FnMut(Index) -> Option<T>,
+    ) -> Option<T> {
+        self.each_in_row_from(by, zone, row, 0, see)
+    }
+
+    /// [`each_in_row`](Self::each_in_row) from a section of the zone on.
+    pub(crate) fn each_in_row_from<T>(
+        &self,
+        by: By<'_>,
+        zone: &'m Zone<'m>,
+        row: usize,
+        from: u64,
         mut see: impl FnMut(Index) -> Option<T>,
     ) -> Option<T> {
-        self.each_section_in_row(by, zone, row, |first, word| {
+        self.each_section_in_row(by, zone, row, from, |first, word| {
             bits::each(word)
                 .filter_map(|bit| self.map.locate_block(first + u64::from(bit)))
                 .find_map(&mut see)
         })
     }
 
-    /// Calls `see` with the first block of each section that has blocks in a row, and the section's
-    /// word of that row, lowest first, until it returns something.
+    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and the
+    /// section's word of that row, lowest first, until it returns something.
     fn each_section_in_row<T>(
         &self,
         by: By<'_>,
         zone: &'m Zone<'m>,
         row: usize,
+        mut from: u64,
         mut see: impl FnMut(u64, u64) -> Option<T>,
     ) -> Option<T> {
         let mut writes = 0;
-        let mut from = 0;
         let rows = |first: u64| self.map.locate_block(first).map(|index| self.map.rows(index));
         let found = loop {
             let Some((section, word)) = zone.board.next(row, from, rows, &mut writes) else {

@@ -105,7 +105,7 @@ impl<'m> Board<'m> {
 
     /// Puts a block of that number into a row; returns the writes that it took.
     pub(crate) fn set(&self, rows: &Rows, row: usize, number: u32) -> u32 {
-        let section = (u64::from(number) >> SECTION_BLOCKS_LOG) - self.first_section;
+        let section = self.section_of(number);
         set_bit(&rows.0[row], Self::bit(number)) + self.summary(row).note(section)
     }
 
@@ -176,8 +176,13 @@ impl<'m> Board<'m> {
 
     /// Whether a block of that number is in a row, and the summaries show it.
     pub(crate) fn shows(&self, rows: &Rows, row: usize, number: u32) -> bool {
-        let section = (u64::from(number) >> SECTION_BLOCKS_LOG) - self.first_section;
+        let section = self.section_of(number);
         rows.row(row) >> Self::bit(number) & 1 == 1 && self.summary(row).shows(section)
+    }
+
+    /// The section of the block of that number, counted from the zone's first.
+    pub(crate) const fn section_of(&self, number: u32) -> u64 {
+        (number as u64 >> SECTION_BLOCKS_LOG) - self.first_section
     }
 
     /// The number of the first block of a section that is counted from the zone's first.
