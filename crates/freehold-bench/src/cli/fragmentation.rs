@@ -46,7 +46,7 @@ two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. The seed is printed: the same seed,
 a larger --random begins with the cells of a smaller one.
 
 --json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
-\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
+\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"group_lock_acquisitions\" and \"group_locks_per_1000\": 0 since no design has such locks, \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
 \"used_percent\" of fill is where the first allocation failed. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
 with --random, --worst-first or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": [{\"workload\", \"cpus\", \"memory_mib\", \

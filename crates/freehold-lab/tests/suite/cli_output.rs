@@ -60,6 +60,8 @@ fn json_has_every_promised_name() {
             "shared_writes",
             "zone_locks_per_1000",
             "shared_writes_per_1000",
+            "group_lock_acquisitions",
+            "group_locks_per_1000",
             "merges_zone",
             "merges_pcp",
             "refills",
@@ -92,6 +94,7 @@ fn json_has_every_promised_name() {
         let events = of("allocs") + of("frees");
         for (total, rate) in [
             ("zone_lock_acquisitions", "zone_locks_per_1000"),
+            ("group_lock_acquisitions", "group_locks_per_1000"),
             ("shared_writes", "shared_writes_per_1000"),
         ] {
             assert!((of(rate) * events / 1000.0 - of(total)).abs() < 1e-6, "{rate} of {engine}");

@@ -22,7 +22,7 @@ use crate::cpu::lease::{Leases, NO_KEY, Purpose};
 use crate::primitive::Plain;
 use crate::transfer::refill::Want;
 use crate::zone::board::LOOSE;
-use crate::{Freehold, Platform};
+use crate::{Freehold, Pfn, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
@@ -260,7 +260,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// begin at different words.
     fn best_word(&self, index: Index, want: Want) -> Option<usize> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        let lanes = bits::LANES[want.order as usize];
+        let (lanes, base) = (bits::LANES[want.order as usize], self.fh.map.base(index));
         let mut best = None;
         for step in 0..WORDS {
             let w = (step + self.id.index()) % WORDS;
@@ -273,7 +273,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 continue;
             }
             // Nothing fits better than loose frames, whatever runs lie beside them.
-            if want.is_for_loose() && bits::loose(word) != 0 {
+            let loose = if want.is_for_loose() { bits::loose(word) } else { 0 };
+            if loose != 0 && loose & self.fh.platform.in_memory(Pfn::new(base + 64 * w as u64)) != 0
+            {
                 best = Some((0, w));
                 break;
             }

@@ -52,6 +52,9 @@ pub(crate) struct Zone<'m> {
     pub(crate) last_region: AtomicU32,
     /// One of [`mode`]'s. Written only where it changes, since every CPU reads it.
     pub(crate) mode: AtomicU8,
+    /// The memory of parts of blocks was taken away: what is at hand may be what costs most, so the
+    /// zone is never roomy.
+    pub(crate) thrifty: AtomicBool,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
     /// Requests that cannot be moved away look at which 1 GiB a block lies in: the machine is
@@ -108,6 +111,7 @@ impl<'m> Zone<'m> {
             tainted: parts.tainted,
             last_region: AtomicU32::new(0),
             mode: AtomicU8::new(mode::ORDINARY),
+            thrifty: AtomicBool::new(false),
             spread: AtomicBool::new(false),
             by_region: AtomicBool::new(false),
             fold: zero(),
