@@ -36,19 +36,19 @@ use freehold_labkit::cli::moved::{self, Moved};
 
 const EXAMPLES: &str = "\
 Examples:
-  freehold                                      replay the sample trace through the default engines
+  freehold                                      the built-in recording, five designs
   freehold trace.parquet                        replay a trace of your own
-  freehold replay --json *.parquet              several traces, as JSON for programs
+  freehold replay --json *.parquet              several traces, as JSON
   freehold replay -e vanilla -e pcp-buddy-fixed,-merge trace.txt.gz
-                                                compare two engines, one with a change switched off
-  freehold replay --memory 1G trace.parquet     on a machine of 1 GiB, where memory is short
+                                                two engines, one without a change
+  freehold replay --memory 1G trace.parquet     on a machine short of memory
   freehold bench --quick                        what allocations and frees cost
-  freehold report -o report.html *.json         one page of what the other commands printed with --json
-  freehold compare --worse 2 main.json now.json what has changed; exit code 1 if worse by over 2 %
+  freehold report -o report.html *.json         one page of all these results
+  freehold compare --worse 2 main.json now.json exit code 1 if 2 % worse
   freehold simulate -w kernel-build-like --cpus 1,32,1024
-                                                the same engines on simulated machines
-  freehold soak --minutes 60                    stress test: every call at once on many threads
-  freehold look                                 how fragmented this machine's memory is
+                                                on simulated machines
+  freehold soak --minutes 60                    stress test on many threads
+  freehold look                                 how fragmented memory is
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the \

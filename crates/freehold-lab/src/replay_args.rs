@@ -15,19 +15,21 @@ use freehold_labkit::replay::sizing::CPUS_MAX;
 
 const EXAMPLES: &str = "\
 Examples:
-  freehold replay                               the sample trace, the default engines
+  freehold replay                               the built-in recording
   freehold replay -e 5.17 -e vanilla trace.parquet
   freehold replay --machine 1G --warm trace.parquet
   freehold replay --cma 50% -e vanilla -e pcp-buddy trace.parquet
-                                                half of the zone is CMA: what it serves
+                                                half of the zone is CMA
   freehold replay --json --memory-map 48 trace.parquet | freehold report -o report.html -
                                                 as a page with pictures
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
   freehold replay --paths -e freehold -e freehold,owned
-                                                how often each of freehold's paths is taken, with CPUs owned and not
+                                                how often each path is taken
   freehold replay threads --interrupts 0.05 trace.parquet
-                                                a thread for each CPU; 5 % of single frees arrive inside another call
-  freehold replay fidelity trace.parquet        how near an engine comes to what the recording kernel counted
+                                                a thread for each CPU, and frees
+                                                in interrupts
+  freehold replay fidelity trace.parquet        an engine beside the counts of
+                                                the recording kernel
 
 --json prints {\"trace\": what the file holds, \"machine\": {\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
 [{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}], \"answer\": {\"warnings\", \"sentences\", \"zone_lock\"}}, and \

@@ -143,18 +143,20 @@ fn quoted(argument: &str) -> String {
     }
 }
 
-/// The command line with `replay` put in where the first argument is a file: `freehold
-/// trace.parquet`. What is neither a command nor looks like a file is left for clap to complain
-/// about.
+/// The command line with `replay` put in where the first argument is a file, `freehold
+/// trace.parquet`, or an option that is not the command's own, `freehold --json`. What is neither a
+/// command nor looks like a file is left for clap to complain about.
 pub(crate) fn with_replay(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_file = |argument: &OsString| {
+    let is_of_replay = |argument: &OsString| {
         let text = argument.to_string_lossy();
+        if text.starts_with('-') && text != "-" {
+            return !["-h", "--help", "-V", "--version"].contains(&&*text);
+        }
         let known = super::Cli::command().find_subcommand(&*text).is_some() || text == "help";
-        let is_option = text.starts_with('-') && text != "-";
         let path = Path::new(argument);
-        !known && !is_option && (text == "-" || path.extension().is_some() || path.exists())
+        !known && (text == "-" || path.extension().is_some() || path.exists())
     };
-    if arguments.get(1).is_some_and(is_file) {
+    if arguments.get(1).is_some_and(is_of_replay) {
         arguments.insert(1, OsString::from("replay"));
     }
     arguments
@@ -171,9 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_file_is_replayed_and_nothing_else() {
+    fn a_bare_file_or_option_is_replayed_and_nothing_else() {
         assert_eq!(replayed(&["a.parquet", "--warm"]), ["replay", "a.parquet", "--warm"]);
         assert_eq!(replayed(&["-"]), ["replay", "-"]);
+        assert_eq!(replayed(&["--json", "a.parquet"]), ["replay", "--json", "a.parquet"]);
         assert_eq!(replayed(&["src"]), ["replay", "src"], "it is there");
         for other in ["replay", "bench", "help", "relpay", "--version", "-h"] {
             assert_eq!(replayed(&[other]), [other]);

@@ -260,7 +260,8 @@ fn a_trace_that_does_not_say_its_kernel_is_compared_with_the_newest() {
 ";
     let done = freehold().args(["replay", "-"]).write_stdin(text).assert().code(0);
     let said = String::from_utf8_lossy(&done.get_output().stderr);
-    let why = "which kernel recorded it is not said: vanilla is compared with (--kernel names it)";
+    let why =
+        "does not say which kernel recorded it; vanilla is the baseline (--kernel VERSION names";
     assert!(said.contains(why), "{said}");
 }
 

@@ -185,7 +185,7 @@ fn best(replay: &Replay) -> Vec<String> {
         }
         winners.iter().for_each(|&at| wins[at] += 1);
         let who: Vec<&str> = winners.iter().map(|&at| names[at]).collect();
-        let (who, figure) = (who.join(" and "), row.values[best].1.text());
+        let (who, figure) = (listed(&who), row.values[best].1.text());
         let mut text = format!("{}: {who}, {figure}{}", asked.best, asked.unit);
         if !winners.contains(&0) {
             let (base, value) = (row.values[0], row.values[best]);
@@ -203,6 +203,15 @@ fn best(replay: &Replay) -> Vec<String> {
     let leaders: Vec<usize> = (0..names.len()).filter(|&at| wins[at] == most).collect();
     said.extend(leaders.into_iter().map(|leader| worst(replay, &names, leader, most)));
     said
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
 }
 
 /// The row in which an engine is furthest behind the best one.
@@ -451,6 +460,7 @@ mod tests {
         // Two that are as good are both named.
         let mut three = engines(2.0);
         three.push(engine("c", 1.005, 100.0, 1671));
+        assert_eq!(listed(&["a", "b", "c"]), "a, b and c");
         assert!(answer(three).sentences[0].contains("b and c, 1.000 per"));
     }
 

@@ -153,7 +153,7 @@ fn mistakes_are_named_with_what_to_do() {
         (&["--cpus", "0"], "0 CPUs cannot be simulated"),
         (&["--cpus", "1025"], "1025 CPUs cannot be simulated"),
         (&["-e", "vanila"], "did you mean 'vanilla'"),
-        (&["--tick=-1"], "no number of milliseconds"),
+        (&["--tick=-1"], "not a number of milliseconds"),
         (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),
         (&["-w", "trace"], "--trace"),
         (&["--model", "/nowhere/model.json"], "freehold calibrate --output"),
