@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Freehold within the kernel's page allocator, which asks it first. At the end of the boot three quarters of the free blocks of
- * 2 MiB are taken (freehold.blocks=N takes so many), and stay; from then on mm/page_alloc.c asks here. platform.c, memory.c and
- * arithmetic.c are the module's own.
+ * Freehold within the kernel's page allocator, which asks it first. At the end of the boot three quarters of what zone Normal has
+ * free are taken (freehold.blocks=N takes so many blocks of 2 MiB), and stay; from then on mm/page_alloc.c asks here. platform.c,
+ * memory.c and arithmetic.c are the module's own.
  */
 #include "fh.h"
 
@@ -67,6 +67,7 @@ DEFINE_SHOW_ATTRIBUTE(statistics);
 
 static int __init freehold_start(void)
 {
+	struct zone *normal = &NODE_DATA(first_online_node)->node_zones[ZONE_NORMAL];
 	int node, status;
 
 	fh_first_pfn = ULONG_MAX;
@@ -75,7 +76,7 @@ static int __init freehold_start(void)
 		fh_end_pfn = max(fh_end_pfn, round_up(node_end_pfn(node), FH_BLOCK_FRAMES));
 	}
 	if (!blocks)
-		blocks = global_zone_page_state(NR_FREE_PAGES) / FH_BLOCK_FRAMES * 3 / 4;
+		blocks = zone_page_state(normal, NR_FREE_PAGES) / FH_BLOCK_FRAMES * 3 / 4;
 	status = fh_platform_start(fh_first_pfn, fh_end_pfn, blocks) ?: fh_memory_start(blocks);
 	if (status) {
 		pr_err("not enough memory for %u blocks: the kernel serves itself\n", blocks);

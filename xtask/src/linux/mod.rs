@@ -91,7 +91,7 @@ pub(crate) struct Arguments {
     /// CPUs of the machine.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: u8,
-    /// Memory of the machine in MiB: 1024, of which the module takes a quarter, or 2048 for --built.
+    /// Memory of the machine in MiB: 1024, of which the module takes a quarter, or 2560 for --built.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
     memory: Option<u32>,
     /// Compile that kernel instead (170 MB to download once, some minutes), and count what its own

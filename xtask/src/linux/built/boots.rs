@@ -56,8 +56,10 @@ pub(super) fn boot(
     number: u32,
     limit: u64,
 ) -> Result<(End, Vec<Row>), Trouble> {
-    // The firmware's table lists one CPU for each socket.
     let mut machine = machine.clone();
+    // Zone Normal begins at 4 GiB: the machine's memory shall, too, but for what the kernel needs.
+    machine.extra.extend(["-machine".into(), "pc,max-ram-below-4g=512M".into()]);
+    // The firmware's table lists one CPU for each socket.
     machine.extra.extend(["-smp".into(), format!("{0},sockets={0}", machine.cpus).into()]);
     machine.extra.extend(["-initrd".into(), guest.archive.clone().into()]);
     let line = guest::command_line(&[format!("built.loads={LOADS}")]);

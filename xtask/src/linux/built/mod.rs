@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
         let machine = Machine {
             qemu: qemu.clone(),
             cpus: arguments.cpus,
-            memory: format!("{}M", arguments.memory.unwrap_or(2048)),
+            memory: format!("{}M", arguments.memory.unwrap_or(2560)),
             accelerator: accelerator(arguments),
             extra: Vec::new(),
         };
