@@ -397,7 +397,7 @@ fn the_table_shows_the_grid() {
     let document: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
     let said = document["verdict"].as_str().unwrap();
     assert!(
-        said.starts_with("Most free memory to be had as order 9: ") && said.ends_with('.'),
+        said.starts_with("Most free memory that can serve order 9: ") && said.ends_with('.'),
         "{said}"
     );
     assert!(said.contains(". Least memory held by idle CPUs: "), "{said}");

@@ -260,7 +260,8 @@ fn a_trace_that_does_not_say_its_kernel_is_compared_with_the_newest() {
 ";
     let done = freehold().args(["replay", "-"]).write_stdin(text).assert().code(0);
     let said = String::from_utf8_lossy(&done.get_output().stderr);
-    let why = "which kernel recorded it is not said: vanilla is compared with (--kernel names it)";
+    let why =
+        "does not say which kernel recorded it; vanilla is the baseline (--kernel VERSION names";
     assert!(said.contains(why), "{said}");
 }
 
@@ -291,7 +292,7 @@ fn the_terminal_the_json_and_the_report_say_one_answer() {
 fn rows_that_are_equal_are_one_line_and_directions_are_words() {
     let done = freehold().args(["replay"]).assert().code(0);
     let text = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
-    assert!(text.contains("Equal in all: allocations 70,302"), "{text}");
+    assert!(text.contains("Equal for all engines: allocations 70,302"), "{text}");
     assert!(!text.lines().any(|line| line.starts_with("   allocations")), "{text}");
     let direction = |row: &str| {
         let line = text.lines().find(|line| line.trim_start().starts_with(row));
@@ -302,7 +303,7 @@ fn rows_that_are_equal_are_one_line_and_directions_are_words() {
     assert_eq!(direction("wholly free blocks at the end"), "more");
     // Of one engine nothing is equal to another's.
     let alone = freehold().args(["replay", "-e", "vanilla"]).assert().code(0);
-    assert!(!String::from_utf8_lossy(&alone.get_output().stdout).contains("Equal in all"));
+    assert!(!String::from_utf8_lossy(&alone.get_output().stdout).contains("Equal for all engines"));
 }
 
 #[test]

@@ -62,13 +62,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(found)
     }
 
-    /// A run of order 1 to 5 from another lease for runs, a hint, or the next word of the block in
-    /// use.
+    /// A run of order 1 to 5 from another lease for runs, or the next word of the block in use, where
+    /// none was freed lately.
     #[inline]
     fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let found = self
             .next_run(migratetype, order)
-            .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order))
             .or_else(|| self.break_in_hand(migratetype, order, true).map(Pfn::new))
             .or_else(|| self.take_of_block_in_use_at_home(Want::plain(order, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
@@ -122,9 +121,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Err(_) => self.cpu.counters.failed.add(1),
         }
         let fh = self.fh;
-        drop(self);
         let back = OnPanic(|| _ = result.map(|pfn| fh.free_chunk(None, pfn, request.order)));
-        fh.tell_pressure_after(request);
+        self.leave_and_tell(request, result.is_err());
         core::mem::forget(back);
         if let Ok(pfn) = result {
             fh.handed_out(pfn, request.order);
@@ -132,7 +130,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         result
     }
 
+    /// Leaves the CPU after a request, and tells the host about changed pressure. Who may not wait may
+    /// not run what the host does about it: the next one tells.
+    pub(crate) fn leave_and_tell(self, request: &Request, failed: bool) {
+        let (fh, tell) = (self.fh, !request.flags.contains(AllocFlags::NO_LOCK));
+        if tell {
+            fh.update_levels(if failed { self.by() } else { OUTSIDE });
+        }
+        drop(self);
+        if tell {
+            fh.tell_levels();
+        }
+    }
+
     pub(crate) fn alloc_checked(&self, request: &Request) -> Result<Pfn, AllocError> {
+        self.fh.begin_look(self.cpu);
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
@@ -202,7 +214,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 // It went offline meanwhile: it may not lease anything.
                 return Err(AllocError::CpuOffline { cpu: self.id });
             }
-            if let Some(pfn) = self.fh.look_beside_movers(|| self.try_stages(request, &all)) {
+            let look = || {
+                self.fh.begin_look(self.cpu);
+                self.try_stages(request, &all)
+            };
+            if let Some(pfn) = self.fh.look_beside_movers(look) {
                 return Ok(pfn);
             }
             if asked == 0 && !self.fh.would_ask(self.id, wanted) {
@@ -235,7 +251,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn is_short_of_a_mark(&self, request: &Request) -> bool {
         let (fh, frames) = (self.fh, request.order.frames());
         let mut zones = fh.zonelist(self.id.index(), request.node).map(|z| &fh.zones[z]);
-        zones.any(|zone| !fh.leaves_mark(zone, frames, request.flags, request.cma()))
+        zones.any(|zone| !fh.leaves_mark(self.by(), zone, frames, request.flags, request.cma()))
     }
 
     /// A run in hand is broken up where the board had nothing.
@@ -270,12 +286,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return self.fh.kept_block(self.cpu, request.migratetype as usize);
         }
         types.into_iter().flatten().find_map(|migratetype| match order {
-            0 => {
-                self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype))
-            }
-            1..6 => self
-                .next_run(migratetype, order)
-                .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order)),
+            0 => self.next_frame(migratetype),
+            1..6 => self.next_run(migratetype, order),
             _ => None,
         })
     }
@@ -343,7 +355,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 types().find_map(|migratetype| fh.take_reserved(by, zone, want(migratetype)))
             }
             Stage::Fallback => {
-                if !fh.may_lease(zone, order, request.flags, false) {
+                if !fh.may_lease(by, zone, order, request.flags, false) {
                     return None;
                 }
                 let index = self.claim_fallback(z, want(own))?;
@@ -357,7 +369,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From the block in use, then from the next ones.
     fn split_block(&self, z: usize, want: Want) -> Option<u64> {
         let zone = &self.fh.zones[z];
-        if !self.fh.may_lease(zone, want.order, want.flags, want.migratetype == CMA) {
+        let cma = want.migratetype == CMA;
+        if !self.fh.may_lease(self.by(), zone, want.order, want.flags, cma) {
             return None;
         }
         if let Some(pfn) = self.take_of_block_in_use(z, want) {
@@ -392,10 +405,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// word at a time is leased of it, as long as the zone keeps its mark.
     fn mix(&self, z: usize, want: Want) -> Option<u64> {
         let (fh, zone) = (self.fh, &self.fh.zones[z]);
-        if !fh.leaves_mark(zone, 1 << want.order, want.flags, false) {
+        if !fh.leaves_mark(self.by(), zone, 1 << want.order, want.flags, false) {
             return None;
         }
-        let leasing = fh.may_lease(zone, want.order, want.flags, false);
+        let leasing = fh.may_lease(self.by(), zone, want.order, want.flags, false);
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
             let (index, _) = fh.mix(self.by(), zone, want)?;
@@ -471,7 +484,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     fn fallback_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = want_of(request);
-        if !self.leaves_mark(zone, 1 << want.order, want.flags, false) {
+        if !self.leaves_mark(OUTSIDE, zone, 1 << want.order, want.flags, false) {
             return None;
         }
         let index = self.claim_fallback(OUTSIDE, zone, want)?;
@@ -480,7 +493,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     fn mixed_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = want_of(request);
-        if !self.leaves_mark(zone, 1 << want.order, want.flags, false) {
+        if !self.leaves_mark(OUTSIDE, zone, 1 << want.order, want.flags, false) {
             return None;
         }
         let (index, _) = self.mix(OUTSIDE, zone, want)?;
@@ -532,16 +545,21 @@ fn want_of(request: &Request) -> Want {
 mod tests {
     extern crate std;
 
+    use core::cell::Cell;
+    use std::boxed::Box;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::rc::Rc;
     use std::vec::Vec;
 
     use crate::block::tag::HIGH_ATOMIC;
     use crate::cpu::by::OUTSIDE;
     use crate::cpu::inside::Inside;
-    use crate::primitive::{Plain, SharedCount};
-    use crate::testing::{machine, machine_of, place};
+    use crate::primitive::{AtomicBool, Ordering, Plain, SharedCount};
+    use crate::steps::interrupted_twice;
+    use crate::testing::{machine, machine_of, machine_on, place};
     use crate::{
         AllocError, AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn,
-        Request, SingleCpu, ZoneConfig,
+        Platform, Pressure, Request, SingleCpu, ZoneConfig,
     };
 
     fn movable(order: u8) -> Request {
@@ -652,5 +670,84 @@ mod tests {
         let unseen = fh.alloc_unseen(CpuId::new(0), &not_mixed);
         assert_eq!(unseen, Err(AllocError::WouldBlock));
         assert_eq!(exhaust(&fh, movable(0)).len(), 1024);
+    }
+
+    /// Two frames are free all the time: in another CPU's hand; in their word, while others are asked for
+    /// what they have in hand; one of them in that hand again, when the board is looked at.
+    #[test]
+    fn a_request_finds_what_is_free_all_the_time() {
+        for request in [movable(0), movable(0).below(Pfn::new(512))] {
+            let fh: &'static Freehold<'_, SingleCpu> = Box::leak(Box::new(machine(2, 512)));
+            fh.set_watermarks(0, 0, 0, 0).unwrap();
+            let (cpu, other) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
+            let block = other.alloc(movable(9)).unwrap();
+            other.free(block, Order::new(1).unwrap()).unwrap();
+            let (mut n, mut reached) = (0, true);
+            while reached {
+                n += 1;
+                let mut m = 0;
+                loop {
+                    m += 1;
+                    let taken = other.alloc(movable(0)).unwrap();
+                    other.free(taken, Order::ZERO).unwrap();
+                    assert_eq!(fh.cpu_holdings(CpuId::new(1)).unwrap().0, 2);
+                    let again = Rc::new(Cell::new(None));
+                    let second = again.clone();
+                    let flush = move || fh.on(CpuId::new(1)).flush().unwrap();
+                    let take = move || second.set(fh.on(CpuId::new(1)).alloc(movable(0)).ok());
+                    let (found, both) = interrupted_twice(n, flush, m, take, || cpu.alloc(request));
+                    assert!(found.is_ok(), "flushed before step {n}, taken {m} later");
+                    cpu.free(found.unwrap(), Order::ZERO).unwrap();
+                    again.take().into_iter().for_each(|pfn| other.free(pfn, Order::ZERO).unwrap());
+                    fh.drain_all();
+                    if !both {
+                        break;
+                    }
+                }
+                reached = m > 1;
+            }
+            assert!(n > 20, "{n} steps");
+            fh.validate().unwrap();
+        }
+    }
+
+    /// A host that panics once it is armed.
+    struct Panics(AtomicBool);
+
+    impl Platform for Panics {
+        fn pressure(&self, _: Pressure) {
+            assert!(!self.0.swap(false, Ordering::Relaxed), "memory is short");
+        }
+    }
+
+    #[test]
+    fn what_a_call_has_taken_is_free_again_where_the_host_panics() {
+        type Call = fn(&Freehold<'static, Panics>) -> Vec<Pfn>;
+        let calls: [Call; 4] = [
+            |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(0)).unwrap()]),
+            |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(9)).unwrap()]),
+            |fh| {
+                let mut out = [Pfn::new(0); 100];
+                let done = fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).unwrap();
+                out[..done].into()
+            },
+            |fh| {
+                let range = FrameRange::new(Pfn::new(600), 700).unwrap();
+                fh.alloc_contig_range(range, |_| false).unwrap();
+                Vec::from([range.start])
+            },
+        ];
+        for (n, call) in calls.into_iter().enumerate() {
+            let fh = machine_on(Panics(AtomicBool::new(false)), 1, 2048);
+            fh.set_watermarks(0, 0, 0, 0).unwrap();
+            fh.set_watermarks(0, 0, 2048, 2048).unwrap();
+            // Below low only now.
+            fh.platform.0.store(true, Ordering::Relaxed);
+            let result = catch_unwind(AssertUnwindSafe(|| call(&fh)));
+            assert!(result.is_err(), "call {n} has told nobody");
+            fh.drain_all();
+            fh.validate().unwrap();
+            assert_eq!(fh.zone_stats(0).unwrap().free, 2048, "call {n}");
+        }
     }
 }

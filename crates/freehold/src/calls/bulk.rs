@@ -83,12 +83,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Ok(done)
     }
 
-    /// Leaves the CPU with these frames, and tells the host.
+    /// Leaves the CPU with these frames, none where the request has failed, and tells the host.
     fn leave(self, request: &Request, frames: &[Pfn]) {
         let fh = self.fh;
-        drop(self);
         let back = OnPanic(|| _ = fh.free_frames(None, frames));
-        fh.tell_pressure_after(request);
+        self.leave_and_tell(request, frames.is_empty());
         core::mem::forget(back);
     }
 
@@ -127,7 +126,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 && !self.fh.zones[zone].is_tight()
                 && !head.is_leased(w)
                 && line.take_bits(w, word)
-                && self.fh.still_open(self.by(), index, w, word)
+                && self.fh.still_open(self.by(), index, w, word, word.count_ones().into())
             {
                 done +=
                     write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
@@ -216,7 +215,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // Inlined: one call a frame made this dearer than single frees (134 instructions,
                 // 124).
                 1 if in_hand == InHand::Elsewhere => {
-                    self.to_word(inside.cpu, frames[at].get(), 0, mask)
+                    self.to_word::<0>(inside.cpu, frames[at].get())
                 }
                 64 if mask == !0 => self.words_to_block::<1>(inside.cpu, key * 64, 64),
                 _ => false,

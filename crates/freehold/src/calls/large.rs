@@ -25,6 +25,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn alloc_run_of_blocks(&self, request: &Request) -> Result<Pfn, AllocError> {
         let (fh, cpu) = (self.fh, self.id.index());
         let look = || {
+            fh.begin_look(self.cpu);
             fh.zonelist(cpu, request.node)
                 .find_map(|z| fh.take_run_of_blocks(self.by(), z, request, 0, u64::MAX))
         };
@@ -58,7 +59,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut at = from.div_ceil(FRAMES as u64).saturating_sub(zone.first_block);
         let to = (below / FRAMES as u64).saturating_sub(zone.first_block);
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
-        let allowed = || self.allows(zone, frames, request.flags, false, false);
+        let allowed = || self.allows(by, zone, frames, request.flags, false, false);
         loop {
             let mut steps = 0;
             let found = zone.bitmap.find(order, at, to, SEARCH_WORDS, &mut steps);
