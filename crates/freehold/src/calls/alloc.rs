@@ -229,16 +229,39 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Err(AllocError::NoMemory { order: request.order })
     }
 
-    /// What a look past the leases finds that has found nothing: what CPUs have in hand may be all that
-    /// is missing. It goes no further than it has to.
-    pub(crate) fn look_after_recall<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    /// What a look past the leases finds: at first; after what CPUs have in hand has come back, which
+    /// goes no further than it has to; and after HIGHATOMIC blocks have become ordinary ones.
+    pub(crate) fn look_everywhere(
+        &self,
+        request: &Request,
+        look: impl Fn() -> Option<Pfn>,
+    ) -> Result<Pfn, AllocError> {
+        let look = || {
+            self.fh.begin_look(self.cpu);
+            look()
+        };
+        if let Some(pfn) = look() {
+            return Ok(pfn);
+        }
+        let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
         self.give_back_all();
+        let found = if may_wait { self.look_after_recall(look) } else { look() };
+        let give_up = || self.fh.give_up_reserves(self.by(), self.id.index(), request);
+        found.or_else(|| give_up().then(look).flatten()).ok_or(match may_wait {
+            true => AllocError::NoMemory { order: request.order },
+            false => AllocError::WouldBlock,
+        })
+    }
+
+    /// What a look past the leases finds after others were asked for what they have in hand: once, but
+    /// frames may go into a hand while nobody is asked, see [`would_ask`](Freehold::would_ask).
+    fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
         for _ in 0..RECALLS {
             let ask = self.fh.would_ask(self.id, None);
             if ask {
                 self.outside(|| self.fh.recall(Some(self.id), None));
             }
-            let found = self.fh.look_beside_movers(&mut look);
+            let found = self.fh.look_beside_movers(&look);
             if found.is_some() || ask || !self.fh.would_ask(self.id, None) {
                 return found;
             }
@@ -460,7 +483,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let whole = zones().find_map(take).map(|index| self.take_block(index, kind));
             // All of a CMA block.
             let cma = || zones().find_map(|zone| self.cma_unseen(zone, request));
-            whole.or_else(cma).map(Pfn::new)
+            let reserve = |zone| self.take_high_atomic(OUTSIDE, zone, want_of(request));
+            whole.or_else(cma).or_else(|| zones().find_map(reserve)).map(Pfn::new)
         } else {
             let found =
                 stages.iter().find_map(|stage| zones().find_map(|z| stage(self, z, request)));
@@ -556,10 +580,10 @@ mod tests {
     use crate::cpu::inside::Inside;
     use crate::primitive::{AtomicBool, Ordering, Plain, SharedCount};
     use crate::steps::interrupted_twice;
-    use crate::testing::{machine, machine_of, machine_on, place};
+    use crate::testing::{machine, machine_of, machine_on, place, two_zones};
     use crate::{
-        AllocError, AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn,
-        Platform, Pressure, Request, SingleCpu, ZoneConfig,
+        AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform,
+        Pressure, Request, SingleCpu, ZoneConfig,
     };
 
     fn movable(order: u8) -> Request {
@@ -652,24 +676,37 @@ mod tests {
         assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
     }
 
-    /// All memory is in blocks of another type, half of each free.
+    /// Half of each block of one zone is free, all of them in use for another type. Another zone is
+    /// preferred to these; and without one the blocks stay of their type.
     #[test]
-    fn who_would_rather_fail_than_mix_types_fails() {
-        let fh = machine(1, 2048);
-        fh.set_watermarks(0, 0, 0, 0).unwrap();
-        let all = exhaust(&fh, Request::new(Order::ZERO, Migratetype::Unmovable));
-        assert_eq!(all.len(), 2048);
-        for pfn in all.iter().filter(|pfn| pfn.get() % 2 == 0) {
-            fh.on(CpuId::new(0)).free(*pfn, Order::ZERO).unwrap();
-        }
+    fn who_would_rather_not_mix_types_takes_no_block_over() {
+        let fh = two_zones(1, 2048);
+        [0, 1].into_iter().for_each(|z| fh.set_watermarks(z, 0, 0, 0).unwrap());
+        let cpu = fh.on(CpuId::new(0));
+        let mut all = exhaust(&fh, Request::new(Order::ZERO, Migratetype::Unmovable));
+        assert_eq!(all.len(), 4096);
+        all.retain(|pfn| pfn.get() % 512 < 256);
+        let (lower, upper): (Vec<_>, Vec<_>) = all.iter().partition(|pfn| pfn.get() < 2048);
+        cpu.free_bulk(&upper).unwrap();
+        // One block of the lower zone is of the right type.
+        let whole: Vec<Pfn> = lower.iter().copied().filter(|pfn| pfn.get() < 512).collect();
+        cpu.free_bulk(&whole).unwrap();
+        let (index, _) = place(&fh, Pfn::new(0));
+        assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), 1));
         fh.drain_all();
-        let none = Err(AllocError::NoMemory { order: Order::ZERO });
         let not_mixed = movable(0).flags(AllocFlags::NO_FRAGMENT);
-        assert_eq!(fh.on(CpuId::new(0)).alloc(not_mixed), none);
-        assert_eq!(fh.on(CpuId::new(0)).alloc(not_mixed.below(Pfn::new(2048))), none);
-        let unseen = fh.alloc_unseen(CpuId::new(0), &not_mixed);
-        assert_eq!(unseen, Err(AllocError::WouldBlock));
-        assert_eq!(exhaust(&fh, movable(0)).len(), 1024);
+        let found = exhaust(&fh, not_mixed);
+        assert_eq!(found.len(), 256 + 4 * 256);
+        assert!(found[..256].iter().all(|pfn| pfn.get() < 512), "types are mixed too early");
+        let movable_blocks = || {
+            let blocks = [0, 1].map(|z| fh.zone_stats(z).unwrap().blocks_by_type);
+            blocks.map(|by_type| by_type[Migratetype::Movable.index()])
+        };
+        assert_eq!(movable_blocks(), [1, 0]);
+        found.iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
+        fh.drain_all();
+        assert_eq!(exhaust(&fh, movable(0)).len(), 256 + 4 * 256);
+        assert!(movable_blocks()[1] > 0, "nobody takes a block over");
     }
 
     /// Two frames are free all the time: in another CPU's hand; in their word, while others are asked for
@@ -684,17 +721,21 @@ mod tests {
             other.free(block, Order::new(1).unwrap()).unwrap();
             let (mut n, mut reached) = (0, true);
             while reached {
-                n += 1;
+                // Not each step: of pairs there are many.
+                n += 5;
                 let mut m = 0;
                 loop {
-                    m += 1;
+                    m += 5;
                     let taken = other.alloc(movable(0)).unwrap();
                     other.free(taken, Order::ZERO).unwrap();
                     assert_eq!(fh.cpu_holdings(CpuId::new(1)).unwrap().0, 2);
                     let again = Rc::new(Cell::new(None));
                     let second = again.clone();
-                    let flush = move || fh.on(CpuId::new(1)).flush().unwrap();
-                    let take = move || second.set(fh.on(CpuId::new(1)).alloc(movable(0)).ok());
+                    // While CPU 0 is inside, the other one would wait.
+                    let enters = || !fh.cpus[1].door.is_occupied();
+                    let other = || Some(fh.on(CpuId::new(1))).filter(|_| enters());
+                    let flush = move || other().into_iter().for_each(|on| on.flush().unwrap());
+                    let take = move || second.set(other().and_then(|on| on.alloc(movable(0)).ok()));
                     let (found, both) = interrupted_twice(n, flush, m, take, || cpu.alloc(request));
                     assert!(found.is_ok(), "flushed before step {n}, taken {m} later");
                     cpu.free(found.unwrap(), Order::ZERO).unwrap();
@@ -704,7 +745,7 @@ mod tests {
                         break;
                     }
                 }
-                reached = m > 1;
+                reached = m > 5;
             }
             assert!(n > 20, "{n} steps");
             fh.validate().unwrap();
