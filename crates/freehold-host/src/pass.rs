@@ -265,14 +265,13 @@ impl Pass<'_> {
                 self.taken.push(chunk);
             }
         }
-        let huge = self.inner.memory.backing() == Backing::HugePages;
         // Of what is left of a huge page the kernel makes one again by and by (khugepaged,
         // MADV_COLLAPSE), and tells nobody: so what the notes say is absent it is asked about.
         let mut backed = None;
         let mut at = first;
         while at < self.taken.len() {
             let range = self.taken[at];
-            let absent = self.inner.notes.is_absent(range, huge);
+            let absent = self.inner.notes.is_absent(range);
             if absent && !backed.get_or_insert_with(|| self.backed(block)).meets(range) {
                 let absent = self.taken.swap_remove(at);
                 self.free(absent);
@@ -327,6 +326,7 @@ impl Pass<'_> {
                     } else {
                         notes.released_part(range);
                         released.frames += range.len();
+                        self.inner.core.engine.keep_to_memory();
                     }
                 }
             })

@@ -401,6 +401,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
+    /// The host has begun to take the memory of parts of blocks away, and says of which with
+    /// [`Platform::in_memory`]. From now on CPUs ask for the next frames to take even where nearly all
+    /// of a zone is free, since those at hand may have none.
+    pub fn keep_to_memory(&self) {
+        for zone in self.zones.iter().filter(|zone| !zone.thrifty.get()) {
+            zone.thrifty.set(true);
+            zone.update_mode();
+        }
+    }
+
     /// The host that was given to [`Freehold::new`].
     #[must_use]
     pub fn platform(&self) -> &P {

@@ -73,6 +73,17 @@ pub trait Platform: Sync {
         let _ = pfn;
     }
 
+    /// Which of the 64 frames from `first` on, a multiple of 64, have memory behind them, as far as is
+    /// known: bit `i` for frame `first + i`. Of a host that takes the memory of free frames away.
+    /// Where there is a choice, frames that have some are taken before others. May be called with
+    /// locks held: look it up, do not call the allocator.
+    ///
+    /// Default: all have.
+    fn in_memory(&self, first: Pfn) -> u64 {
+        let _ = first;
+        !0
+    }
+
     /// Frames are being freed: fill them with a pattern. Feature `debug-poison`.
     #[cfg(feature = "debug-poison")]
     fn poison(&self, frames: FrameRange) {
@@ -135,6 +146,9 @@ impl<P: Platform + Sync> Platform for &P {
     }
     fn late_double_free(&self, pfn: Pfn) {
         (**self).late_double_free(pfn);
+    }
+    fn in_memory(&self, first: Pfn) -> u64 {
+        (**self).in_memory(first)
     }
     #[cfg(feature = "debug-poison")]
     fn poison(&self, frames: FrameRange) {

@@ -8,7 +8,7 @@ use std::vec;
 
 use crate::block::WORDS;
 use crate::block::layout::Index;
-use crate::{Config, FrameRange, Freehold, Pfn, Platform, SingleCpu, ZoneConfig};
+use crate::{Config, FrameRange, Freehold, Pfn, Platform, SingleCpu, Watermarks, ZoneConfig};
 
 /// One zone of that many frames from 0 on, and so many CPUs; the metadata is leaked.
 pub(crate) fn machine(cpus: u16, frames: u64) -> Freehold<'static, SingleCpu> {
@@ -17,8 +17,18 @@ pub(crate) fn machine(cpus: u16, frames: u64) -> Freehold<'static, SingleCpu> {
 
 /// A machine for tests on a platform of the caller's.
 pub(crate) fn machine_on<P: Platform>(platform: P, cpus: u16, frames: u64) -> Freehold<'static, P> {
+    machine_with(platform, cpus, frames, Watermarks::Kernel)
+}
+
+/// A machine for tests that holds frames back as that says.
+pub(crate) fn machine_with<P: Platform>(
+    platform: P,
+    cpus: u16,
+    frames: u64,
+    watermarks: Watermarks,
+) -> Freehold<'static, P> {
     let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
-    let zones = [ZoneConfig::new(&memory)];
+    let zones = [ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }];
     let config = Config::new(cpus, &zones);
     let size = Freehold::<P>::metadata_size(&config).unwrap();
     let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());

@@ -250,30 +250,28 @@ impl Arena {
     }
 
     fn find_range(&self, count: u64, failed: Option<AllocError>) -> Result<FrameRange, Error> {
-        let whole =
-            count.checked_next_power_of_two().filter(|_| count > 0).and_then(Order::fitting);
-        let Some(order) = whole.filter(|order| order.frames() >= count) else {
-            if count == 0 {
-                return Err(AllocError::ZeroLength.into());
-            }
-            return self.find_contiguous(count);
-        };
-        let start = match self.request_slow(FrameRequest::new(order), failed) {
-            Ok(start) => start,
-            // There may be a run that is long enough, if not a whole chunk of that order.
-            Err(error) if error.is_out_of_memory() && !count.is_power_of_two() => {
-                return self.find_contiguous(count);
-            }
-            Err(error) => return Err(error),
-        };
-        let range = FrameRange { start, end: Pfn::new(start.get() + count) };
-        let rest = FrameRange { start: range.end, end: Pfn::new(start.get() + order.frames()) };
-        if !rest.is_empty() {
-            // Ours, and nobody knows of it, so it cannot be refused.
-            let _ = thread::enter(&self.core, |cpu| cpu.free_range(rest))?;
-            self.core.used.given(rest.len());
+        if count == 0 {
+            return Err(AllocError::ZeroLength.into());
         }
-        Ok(range)
+        if let Some(order) = Order::fitting(count).filter(|order| order.frames() == count) {
+            let start = self.request_slow(FrameRequest::new(order), failed)?;
+            return Ok(FrameRange { start, end: Pfn::new(start.get() + count) });
+        }
+        if count > PAGEBLOCK_FRAMES && !self.core.stamp.is_forked() {
+            // As in `request_slow`.
+            self.core.owe(count / PAGEBLOCK_FRAMES);
+            self.core.collect_owed();
+        }
+        let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc_run(count))??);
+        match self.retried(None, attempt) {
+            Ok(range) => {
+                self.core.used.taken(count);
+                Ok(range)
+            }
+            // There may be a gap over several blocks in use, or in somebody's hand.
+            Err(error) if error.is_out_of_memory() => self.find_contiguous(count),
+            Err(error) => Err(error),
+        }
     }
 
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {

@@ -317,6 +317,51 @@ pub(crate) fn class_of(words: &[u64; WORDS]) -> u8 {
     class
 }
 
+/// The smallest of the gaps of `len` free frames or more (1 to 512 of them), wherever they start, and of
+/// those the lowest: its length, and its first frame.
+pub(crate) fn smallest_gap(words: &[u64; WORDS], len: usize) -> Option<(usize, usize)> {
+    // A bit is set where `have` free frames start.
+    let (mut starts, mut have) = (*words, 1);
+    while have < len {
+        let step = have.min(len - have);
+        starts = and_shifted(&starts, step);
+        have += step;
+    }
+    let mut best = None;
+    let mut at = bits::next(&starts, 0, true);
+    while at < FRAMES {
+        let end = bits::next(&starts, at, false);
+        let size = end - at + len - 1;
+        if best.is_none_or(|(least, _)| size < least) {
+            best = Some((size, at));
+        }
+        at = bits::next(&starts, end, true);
+    }
+    best
+}
+
+/// The words, and what is `by` bits further on as well.
+fn and_shifted(words: &[u64; WORDS], by: usize) -> [u64; WORDS] {
+    let (skip, shift) = (by / 64, by % 64);
+    let at = |w: usize| words.get(w).copied().unwrap_or(0);
+    core::array::from_fn(|w| {
+        let low = at(w + skip) >> shift;
+        let high = if shift == 0 { 0 } else { at(w + skip + 1) << (64 - shift) };
+        words[w] & (low | high)
+    })
+}
+
+/// How many frames are free from the first one on.
+pub(crate) fn free_head(words: &[u64; WORDS]) -> usize {
+    bits::next(words, 0, false)
+}
+
+/// How many frames are free up to the last one.
+pub(crate) fn free_tail(words: &[u64; WORDS]) -> usize {
+    let used = words.iter().enumerate().rev().find(|&(_, &word)| word != !0);
+    used.map_or(FRAMES, |(w, &word)| (WORDS - 1 - w) * 64 + word.leading_ones() as usize)
+}
+
 /// Free frames in these words.
 pub(crate) fn count_of(words: &[u64; WORDS]) -> u32 {
     words.iter().map(|&word| if word == 0 { 0 } else { word.count_ones() }).sum()

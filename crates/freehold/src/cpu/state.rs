@@ -54,6 +54,9 @@ pub(crate) struct CpuState<'m> {
     pub(crate) futile_for_mark: AtomicBool,
     /// Looks of requests at all there is: what one of them has summed up says nothing in the next.
     pub(crate) looks: AtomicU64,
+    /// The section of the zone where the next gap for a run is looked for: see
+    /// [`fit`](crate::calls::fit).
+    pub(crate) next_gap: AtomicU32,
     /// Allocations when the last tick came.
     pub(crate) allocs_at_tick: AtomicU64,
     /// The next CPU that the recall which has knocked here is about to enter.
@@ -81,6 +84,7 @@ impl<'m> CpuState<'m> {
             futile_request: AtomicU64::new(0),
             futile_for_mark: AtomicBool::new(false),
             looks: AtomicU64::new(0),
+            next_gap: AtomicU32::new(0),
             allocs_at_tick: AtomicU64::new(0),
             next_asked: AtomicU32::new(0),
         }

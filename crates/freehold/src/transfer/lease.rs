@@ -22,7 +22,7 @@ use crate::cpu::lease::{Leases, NO_KEY, Purpose};
 use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
 use crate::zone::board::LOOSE;
-use crate::{Freehold, Platform};
+use crate::{Freehold, Pfn, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
@@ -65,8 +65,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
             // is freed was free. The frames before the lease, as in `end_lease`: nobody takes any
             // of them until all are back.
-            let (_, strays) = line.put_back(w, got);
-            fh.report_late(index, w, strays);
+            fh.put_back_uncounted(index, w, got);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);
             fh.raise_by(self.by(), index, now);
@@ -268,7 +267,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// begin at different words.
     fn best_word(&self, index: Index, want: Want) -> Option<usize> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        let lanes = bits::LANES[want.order as usize];
+        let (lanes, base) = (bits::LANES[want.order as usize], self.fh.map.base(index));
         let mut best = None;
         for step in 0..WORDS {
             let w = (step + self.id.index()) % WORDS;
@@ -281,7 +280,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 continue;
             }
             // Nothing fits better than loose frames, whatever runs lie beside them.
-            if want.is_for_loose() && bits::loose(word) != 0 {
+            let loose = if want.is_for_loose() { bits::loose(word) } else { 0 };
+            if loose != 0 && loose & self.fh.platform.in_memory(Pfn::new(base + 64 * w as u64)) != 0
+            {
                 best = Some((0, w));
                 break;
             }
@@ -356,7 +357,12 @@ impl<P: Platform> Freehold<'_, P> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    extern crate std;
+
+    use std::boxed::Box;
+
     use super::*;
+    use crate::steps::interrupted;
     use crate::testing::{machine, place};
     use crate::{CpuId, Migratetype, Order, Request};
 
@@ -379,6 +385,37 @@ mod tests {
         );
         assert_eq!(inside.cpu.leases.held(), 0);
         (head.lease(w), line.word(w))
+    }
+
+    /// The lease comes to nothing, since the block was of another type; at each of its steps a frame of
+    /// the word is freed that is free already. It is counted once.
+    #[test]
+    fn a_frame_freed_twice_while_a_lease_comes_to_nothing_counts_once() {
+        let (mut n, mut told, mut reached) = (0, 0, true);
+        while reached {
+            n += 1;
+            let fh: &'static _ = Box::leak(Box::new(machine(1, 1024)));
+            let cpu = fh.on(CpuId::new(0));
+            let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+            cpu.flush().unwrap();
+            let (index, w) = place(fh, pfn);
+            let id = CpuId::new(0);
+            let inside = Inside::enter(fh, fh.cpu_state(id).unwrap(), id, false);
+            let before = fh.map.head(index).tag.get().with_type(Migratetype::Unmovable as usize);
+            let wrong = move || {
+                let _ = fh.free_word(None, pfn.get() / 64, 1 << 5, 1);
+            };
+            let lease = || inside.lease(index, w, before, (Purpose::Frames, 1), (0, None));
+            let (slot, ran) = interrupted(n, wrong, lease);
+            assert_eq!(slot, None);
+            drop(inside);
+            reached = ran;
+            told += fh.totals().late_double_frees;
+            let (word, free) = (fh.map.line(index).word(w), fh.free_in(&fh.zones[0]).all);
+            assert_eq!((word, free), (!(1 << (pfn.get() % 64)), 1023), "step {n}");
+            fh.validate().unwrap();
+        }
+        assert!(told > 0, "no free came while the frames were away");
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use crate::block::layout::Index;
 use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, count_of, find_run};
-use crate::block::{FRAMES, bits};
+use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
@@ -35,7 +35,8 @@ const LOOKS_FOR_FALLBACK: u32 = 16;
 
 /// Free frames of a block that may lose loose ones before a run of eight is broken up elsewhere. With
 /// more of it free it may become whole, if it is left alone: without that bound short processes on few
-/// CPUs left a fifth less of free memory in whole blocks.
+/// CPUs left a fifth less of free memory in whole blocks. Where the host has taken the memory of its
+/// larger runs away, what is loose is taken however much is free.
 const MOST_FREE: u32 = FRAMES as u32 / 2;
 
 /// How a CPU came by the next block to take frames of.
@@ -242,7 +243,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Whether a block that has a bit in a row belongs there; otherwise the bit is cleared.
-    fn belongs(&self, by: By<'_>, index: Index, zone: &Zone<'m>, row: usize) -> bool {
+    pub(crate) fn belongs(&self, by: By<'_>, index: Index, zone: &Zone<'m>, row: usize) -> bool {
         let head = self.map.head(index);
         let (tag, class) = (head.tag.get(), head.class());
         if class == CLASS_BUSY {
@@ -261,7 +262,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A movable block with loose frames beside a large run, at most half of it free: in the lowest
     /// section that has one that of the smallest class, so that the others may become whole.
     fn pick_loose(&self, by: By<'_>, zone: &'m Zone<'m>, migratetype: usize) -> Option<Index> {
-        self.each_section_in_row(by, zone, LOOSE, |first, word| {
+        self.each_section_in_row(by, zone, LOOSE, 0, |first, word| {
             let rows = self.map.rows(self.map.locate_block(first)?);
             let mut left = word;
             let classes = SMALL_CLASS + 1..=CLASSES;
@@ -276,8 +277,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let words = self.open_words(index);
                 let right = tag.is_open()
                     && tag.migratetype() == migratetype
-                    && count_of(&words) <= MOST_FREE
-                    && words.into_iter().any(|word| bits::loose(word) != 0);
+                    && words.iter().any(|&word| bits::loose(word) != 0)
+                    && (count_of(&words) <= MOST_FREE || self.only_loose_in_memory(index, &words));
                 if !right {
                     self.unlist_loose(by, index, zone);
                 }
@@ -294,11 +295,24 @@ impl<'m, P: Platform> Freehold<'m, P> {
         })
     }
 
+    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have it
+    /// whole, and what is loose costs nothing.
+    fn only_loose_in_memory(&self, index: Index, words: &[u64; WORDS]) -> bool {
+        let base = self.map.base(index);
+        let (mut loose, mut absent) = (0, 0);
+        for (w, &word) in words.iter().enumerate() {
+            let there = self.platform.in_memory(Pfn::new(base + 64 * w as u64));
+            loose |= bits::loose(word) & there;
+            absent |= word & !there;
+        }
+        loose != 0 && absent != 0
+    }
+
     /// Whether another CPU leases a word of a block.
     fn is_shared(&self, by: By<'_>, index: Index) -> bool {
         let head = self.map.head(index);
         let me = by.0.map_or(0, |cpu| cpu.number + 1);
-        (0..crate::block::WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
+        (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
     }
 
     /// Calls `see` with each block that has a bit in a row, lowest first, until it returns something.
@@ -307,26 +321,38 @@ impl<'m, P: Platform> Freehold<'m, P> {
         by: By<'_>,
         zone: &'m Zone<'m>,
         row: usize,
+        see: impl FnMut(Index) -> Option<T>,
+    ) -> Option<T> {
+        self.each_in_row_from(by, zone, row, 0, see)
+    }
+
+    /// [`each_in_row`](Self::each_in_row) from a section of the zone on.
+    pub(crate) fn each_in_row_from<T>(
+        &self,
+        by: By<'_>,
+        zone: &'m Zone<'m>,
+        row: usize,
+        from: u64,
         mut see: impl FnMut(Index) -> Option<T>,
     ) -> Option<T> {
-        self.each_section_in_row(by, zone, row, |first, word| {
+        self.each_section_in_row(by, zone, row, from, |first, word| {
             bits::each(word)
                 .filter_map(|bit| self.map.locate_block(first + u64::from(bit)))
                 .find_map(&mut see)
         })
     }
 
-    /// Calls `see` with the first block of each section that has blocks in a row, and the section's
-    /// word of that row, lowest first, until it returns something.
+    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and the
+    /// section's word of that row, lowest first, until it returns something.
     fn each_section_in_row<T>(
         &self,
         by: By<'_>,
         zone: &'m Zone<'m>,
         row: usize,
+        mut from: u64,
         mut see: impl FnMut(u64, u64) -> Option<T>,
     ) -> Option<T> {
         let mut writes = 0;
-        let mut from = 0;
         let rows = |first: u64| self.map.locate_block(first).map(|index| self.map.rows(index));
         let found = loop {
             let Some((section, word)) = zone.board.next(row, from, rows, &mut writes) else {

@@ -105,7 +105,7 @@ impl<'m> Board<'m> {
 
     /// Puts a block of that number into a row; returns the writes that it took.
     pub(crate) fn set(&self, rows: &Rows, row: usize, number: u32) -> u32 {
-        let section = (u64::from(number) >> SECTION_BLOCKS_LOG) - self.first_section;
+        let section = self.section_of(number);
         set_bit(&rows.0[row], Self::bit(number)) + self.summary(row).note(section)
     }
 
@@ -176,12 +176,50 @@ impl<'m> Board<'m> {
 
     /// Whether a block of that number is in a row, and the summaries show it.
     pub(crate) fn shows(&self, rows: &Rows, row: usize, number: u32) -> bool {
-        let section = (u64::from(number) >> SECTION_BLOCKS_LOG) - self.first_section;
+        let section = self.section_of(number);
         rows.row(row) >> Self::bit(number) & 1 == 1 && self.summary(row).shows(section)
+    }
+
+    /// The section of the block of that number, counted from the zone's first.
+    pub(crate) const fn section_of(&self, number: u32) -> u64 {
+        (number as u64 >> SECTION_BLOCKS_LOG) - self.first_section
     }
 
     /// The number of the first block of a section that is counted from the zone's first.
     pub(crate) const fn first_block(&self, section: u64) -> u64 {
         (section + self.first_section) << SECTION_BLOCKS_LOG
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::Pfn;
+
+    /// Two zones have the two halves of a section. The bit of a block of one is nothing to the other's
+    /// search, which would look at it each time: the block is not that zone's to lower.
+    #[test]
+    fn a_search_leaves_out_blocks_of_the_zone_beside_it() {
+        let half = SECTION_BLOCKS / 2;
+        let zone = |first: u64| FrameRange::new(Pfn::new(first << 9), half << 9).unwrap();
+        let words = |first: u64| -> [Vec<AtomicU64>; 2] {
+            Board::sizes(zone(first)).map(|n| (0..n).map(|_| AtomicU64::new(0)).collect())
+        };
+        let [lower, upper] = [words(0), words(half)];
+        let low = Board::new(zone(0), &lower[0], &lower[1]);
+        let high = Board::new(zone(half), &upper[0], &upper[1]);
+        let (rows, row, mut writes) = (Rows::new(), row_of(1, 4), 0);
+        high.set(&rows, row, half as u32 + 3);
+        low.set(&rows, row, 5);
+        let there = |_| Some(&rows);
+        assert_eq!(low.next(row, 0, there, &mut writes), Some((0, 1 << 5)));
+        low.clear(&rows, row, 5, || false);
+        assert_eq!(low.next(row, 0, there, &mut writes), None);
+        assert!(!low.has_any(row), "the zone's summary still leads to a block of another zone");
+        assert_eq!(high.next(row, 0, there, &mut writes), Some((0, 1 << (half + 3))));
     }
 }

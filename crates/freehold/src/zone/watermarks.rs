@@ -109,7 +109,7 @@ impl Zone<'_> {
         let min = self.min.get();
         let now = if min != 0 && self.roughly_free() < min + self.error.get() {
             mode::TIGHT
-        } else if self.wholes() * 8 > self.blocks() * 7 {
+        } else if !self.thrifty.get() && self.wholes() * 8 > self.blocks() * 7 {
             mode::ROOMY
         } else {
             mode::ORDINARY
