@@ -7,6 +7,7 @@ use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
 use crate::block::tag::{ABSENT, HOLES};
+use crate::cpu::by::{self, By};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
@@ -21,7 +22,7 @@ use crate::zone::counters::OUTSIDE;
 use crate::zone::summary::Summary;
 use crate::zone::watermarks::kernel_watermarks;
 use crate::zone::{Apart, Zone, ZoneParts, bitmap_blocks};
-use crate::{AllocFlags, CpuId, NodeId, Pfn, Request};
+use crate::{CpuId, NodeId, Pfn};
 
 /// A page-frame allocator over the caller's metadata memory. See the
 /// [crate's documentation](crate).
@@ -338,17 +339,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         HostBarrier(&self.platform)
     }
 
-    /// [`Self::tell_pressure`] after a request. Who may not wait may not run what the host does about it: the next one tells.
-    pub(crate) fn tell_pressure_after(&self, request: &Request) {
-        if !request.flags.contains(AllocFlags::NO_LOCK) {
-            self.tell_pressure();
-        }
-    }
-
     /// Tells the host about changed pressure. Called at the edge of the API.
     pub(crate) fn tell_pressure(&self) {
+        self.update_levels(by::OUTSIDE);
+        self.tell_levels();
+    }
+
+    /// See [`update_level`](Self::update_level).
+    pub(crate) fn update_levels(&self, by: By<'_>) {
+        self.zones.iter().for_each(|zone| self.update_level(by, zone));
+    }
+
+    /// Tells the host about levels that have changed.
+    pub(crate) fn tell_levels(&self) {
         for (z, zone) in self.zones.iter().enumerate() {
-            self.update_level(zone);
             // Acquire: pairs with `update_level`; the level that made the change is seen.
             while zone.level_changed.get() && zone.level_changed.swap(false, Ordering::Acquire) {
                 let level = zone.level.get();

@@ -69,6 +69,8 @@ extern crate std;
 
 mod block;
 mod boot;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod bounds_tests;
 mod calls;
 mod cpu;
 mod freehold;
@@ -86,6 +88,10 @@ mod platform;
 mod primitive;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod steps;
+#[cfg(all(test, not(loom)))]
+mod stopped_tests;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod testing;
 #[cfg(feature = "std")]

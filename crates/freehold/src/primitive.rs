@@ -1,12 +1,17 @@
-//! Atomics: the machine's; loom's under `--cfg loom`, which runs through every interleaving of a
-//! small machine; shuttle's under `--cfg shuttle`, which runs random ones of a larger machine.
+//! Atomics: the machine's, which unit tests count (`steps.rs`); loom's under `--cfg loom`, which runs
+//! through every interleaving of a small machine; shuttle's under `--cfg shuttle`, which runs random
+//! ones of a larger machine.
 //!
 //! Nearly every field of the allocator is an atomic that only the holder of some lock writes.
 //! [`Plain`] gives those relaxed reads and writes short names; they compile to ordinary moves, and
 //! the lock's own acquire and release order them. What is used *without* a lock spells its
 //! orderings out and says why.
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use crate::steps::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
+#[cfg(not(any(test, loom, shuttle)))]
 pub(crate) use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };

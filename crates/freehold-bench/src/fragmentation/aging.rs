@@ -34,7 +34,7 @@ pub(super) const ABOUT: About = About {
     levels: &[Some(50), Some(60), Some(70)],
     orders: &[None],
     figures: &[ORDER9, UNUSABLE3, UNUSABLE4, LOCKS, SHARED_WRITES, FAILURES9, MIXED],
-    best: "Most free memory to be had as order 9",
+    best: "Most free memory that can serve order 9",
 };
 
 /// Times that the active third goes round all CPUs, and that each CPU ticks.

@@ -31,8 +31,6 @@ pub(crate) const CLASS_NONE: u8 = 0;
 pub(crate) const CLASS_WHOLE: u8 = BLOCK_ORDER as u8 + 1;
 /// Somebody takes all of its words, to make it whole; who does looks at the words afterwards.
 pub(crate) const CLASS_BUSY: u8 = u8::MAX;
-/// A run of each order up to 6 at the start of a word.
-const RUN: [u64; 7] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
 
 /// In a lease: the CPU has nothing of the word in hand.
 pub(crate) const EMPTY: u16 = 1 << 15;
@@ -122,22 +120,11 @@ impl Head {
         self.class.store(CLASS_NONE, Ordering::SeqCst);
     }
 
-    /// Whether a put that left a word as `now` completed a run larger than the class says. `bits` are
-    /// the frames put.
+    /// Whether a word that is `now` has a larger run than the class says. From order 6 on runs are whole
+    /// words: who raises the class looks at the others, and whether the block is BUSY.
     #[inline(always)]
-    pub(crate) fn completes(&self, now: u64, bits: u64) -> bool {
-        let class = self.class();
-        if class == CLASS_BUSY {
-            return false;
-        }
-        // From order 6 on the runs are whole words: who raises the class looks at the others.
-        let order = u32::from(class).min(6);
-        if bits & (bits - 1) == 0 {
-            let start = bits.trailing_zeros() & !((1 << order) - 1);
-            let run = RUN[order as usize] << start;
-            return now & run == run;
-        }
-        bits::has_run(now, order)
+    pub(crate) fn completes(&self, now: u64) -> bool {
+        bits::has_run(now, u32::from(self.class()).min(6))
     }
 }
 

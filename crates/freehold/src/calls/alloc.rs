@@ -61,13 +61,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(found)
     }
 
-    /// A run of order 1 to 5 from another lease for runs, a hint, or the next word of the block in
-    /// use.
+    /// A run of order 1 to 5 from another lease for runs, or the next word of the block in use, where
+    /// none was freed lately.
     #[inline]
     fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let found = self
             .next_run(migratetype, order)
-            .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order))
             .or_else(|| self.break_in_hand(migratetype, order, true).map(Pfn::new))
             .or_else(|| self.take_of_block_in_use_at_home(Want::plain(order, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
@@ -121,15 +120,28 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Err(_) => self.cpu.counters.failed.add(1),
         }
         let fh = self.fh;
-        drop(self);
-        fh.tell_pressure_after(request);
+        self.leave_and_tell(request, result.is_err());
         if let Ok(pfn) = result {
             fh.handed_out(pfn, request.order);
         }
         result
     }
 
+    /// Leaves the CPU after a request, and tells the host about changed pressure. Who may not wait may
+    /// not run what the host does about it: the next one tells.
+    pub(crate) fn leave_and_tell(self, request: &Request, failed: bool) {
+        let (fh, tell) = (self.fh, !request.flags.contains(AllocFlags::NO_LOCK));
+        if tell {
+            fh.update_levels(if failed { self.by() } else { OUTSIDE });
+        }
+        drop(self);
+        if tell {
+            fh.tell_levels();
+        }
+    }
+
     pub(crate) fn alloc_checked(&self, request: &Request) -> Result<Pfn, AllocError> {
+        self.fh.begin_look(self.cpu);
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
@@ -199,7 +211,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 // It went offline meanwhile: it may not lease anything.
                 return Err(AllocError::CpuOffline { cpu: self.id });
             }
-            if let Some(pfn) = self.fh.look_beside_movers(|| self.try_stages(request, &all)) {
+            let look = || {
+                self.fh.begin_look(self.cpu);
+                self.try_stages(request, &all)
+            };
+            if let Some(pfn) = self.fh.look_beside_movers(look) {
                 return Ok(pfn);
             }
             if asked == 0 {
@@ -215,7 +231,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn is_short_of_a_mark(&self, request: &Request) -> bool {
         let (fh, frames) = (self.fh, request.order.frames());
         let mut zones = fh.zonelist(self.id.index(), request.node).map(|z| &fh.zones[z]);
-        zones.any(|zone| !fh.leaves_mark(zone, frames, request.flags, request.cma()))
+        zones.any(|zone| !fh.leaves_mark(self.by(), zone, frames, request.flags, request.cma()))
     }
 
     /// A run in hand is broken up where the board had nothing.
@@ -250,12 +266,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return self.fh.kept_block(self.cpu, request.migratetype as usize);
         }
         types.into_iter().flatten().find_map(|migratetype| match order {
-            0 => {
-                self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype))
-            }
-            1..6 => self
-                .next_run(migratetype, order)
-                .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order)),
+            0 => self.next_frame(migratetype),
+            1..6 => self.next_run(migratetype, order),
             _ => None,
         })
     }
@@ -331,7 +343,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 types().find_map(|migratetype| fh.take_reserved(by, zone, want(migratetype)))
             }
             Stage::Fallback => {
-                if !fh.may_lease(zone, request.flags, false) {
+                if !fh.may_lease(by, zone, request.flags, false) {
                     return None;
                 }
                 let index = self.claim_fallback(z, want(own))?;
@@ -345,7 +357,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From the block in use, then from the next ones.
     fn split_block(&self, z: usize, want: Want) -> Option<u64> {
         let zone = &self.fh.zones[z];
-        if !self.fh.may_lease(zone, want.flags, want.migratetype == CMA) {
+        if !self.fh.may_lease(self.by(), zone, want.flags, want.migratetype == CMA) {
             return None;
         }
         if let Some(pfn) = self.take_of_block_in_use(z, want) {
@@ -380,10 +392,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// word at a time is leased of it, as long as the zone keeps its mark.
     fn mix(&self, z: usize, want: Want) -> Option<u64> {
         let (fh, zone) = (self.fh, &self.fh.zones[z]);
-        if !fh.leaves_mark(zone, 1 << want.order, want.flags, false) {
+        if !fh.leaves_mark(self.by(), zone, 1 << want.order, want.flags, false) {
             return None;
         }
-        let leasing = fh.may_lease(zone, want.flags, false);
+        let leasing = fh.may_lease(self.by(), zone, want.flags, false);
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
             let (index, _) = fh.mix(self.by(), zone, want)?;
@@ -450,7 +462,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     fn fallback_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = want_of(request);
-        if !self.leaves_mark(zone, 1 << want.order, want.flags, false) {
+        if !self.leaves_mark(OUTSIDE, zone, 1 << want.order, want.flags, false) {
             return None;
         }
         let index = self.claim_fallback(OUTSIDE, zone, want)?;
@@ -459,7 +471,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     fn mixed_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = want_of(request);
-        if !self.leaves_mark(zone, 1 << want.order, want.flags, false) {
+        if !self.leaves_mark(OUTSIDE, zone, 1 << want.order, want.flags, false) {
             return None;
         }
         let (index, _) = self.mix(OUTSIDE, zone, want)?;

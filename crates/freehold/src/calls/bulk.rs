@@ -85,9 +85,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         request: &Request,
         result: Result<usize, AllocError>,
     ) -> Result<usize, AllocError> {
-        let fh = self.fh;
-        drop(self);
-        fh.tell_pressure_after(request);
+        self.leave_and_tell(request, result.is_err());
         result
     }
 
@@ -128,7 +126,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if word != 0
                 && !head.is_leased(w)
                 && line.take_bits(w, word)
-                && self.fh.still_open(self.by(), index, w, word)
+                && self.fh.still_open(self.by(), index, w, word, word.count_ones().into())
             {
                 done +=
                     write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
@@ -216,7 +214,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // Inlined: one call a frame made this dearer than single frees (134 instructions,
                 // 124).
                 1 if in_hand == InHand::Elsewhere => {
-                    self.to_word(inside.cpu, frames[at].get(), 0, mask)
+                    self.to_word::<0>(inside.cpu, frames[at].get())
                 }
                 64 if mask == !0 => self.words_to_block::<1>(inside.cpu, key * 64, 64),
                 _ => false,

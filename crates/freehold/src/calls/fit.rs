@@ -90,7 +90,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let found = self.fh.zonelist(self.id.index(), None).find_map(|z| {
             let zone = &self.fh.zones[z];
-            if !self.fh.leaves_mark(zone, count, AllocFlags::empty(), false) {
+            if !self.fh.leaves_mark(self.by(), zone, count, AllocFlags::empty(), false) {
                 return None;
             }
             self.gap_in_block(zone, count, MISSES)

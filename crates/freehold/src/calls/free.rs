@@ -15,7 +15,7 @@
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
-use crate::cpu::by::OUTSIDE;
+use crate::cpu::by::{By, OUTSIDE};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::cpu::state::CpuState;
@@ -94,7 +94,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let Some(index) = self.map.locate(key * 64) else { return Err(self.no_such_frame(first)) };
         let mut tag = self.map.head(index).tag.get();
         if !tag.is_plain_split() {
-            tag = self.look_closer(index, tag, w, frames)?;
+            let by = inside.map_or(OUTSIDE, Inside::by);
+            tag = self.look_closer(by, index, tag, w, frames)?;
         }
         if let Some(inside) = inside {
             if let Some(done) = inside.free_into_empty(key, index, w, tag, frames) {
@@ -127,7 +128,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 self.count_free(by, tag, index, count.wrapping_neg());
                 return Err(self.is_free(index, w, there));
             }
-            Ok(now) => self.raise_by(by, index, now, frames),
+            Ok(now) => self.raise_by(by, index, now),
         }
         match inside {
             None => self.count_frees_outside(index, tag, frees),
@@ -158,6 +159,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[cold]
     fn look_closer(
         &self,
+        by: By<'_>,
         index: Index,
         mut tag: Tag,
         w: usize,
@@ -169,7 +171,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 ABSENT => return Err(self.no_such_frame(self.frame_of(index, w, frames))),
                 WHOLE => return Err(self.is_free(index, w, frames)),
                 TAKEN => {
-                    // A part of it is freed: from now on its words tell.
+                    // A part of it is freed: from now on its words tell, and what others free there
+                    // may count for no row yet.
+                    let _moving = self.moving_block(by, index);
                     let strays = self.strays(index);
                     if head.tag.exchange(tag, tag.with_state(SPLIT)) {
                         self.report_these_strays(index, strays);

@@ -25,6 +25,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let zones = || self.fh.zonelist(self.id.index(), request.node);
         for round in 0..2 {
             let look = || {
+                self.fh.begin_look(self.cpu);
                 zones().find_map(|z| self.fh.take_run_of_blocks(self.by(), z, request, 0, u64::MAX))
             };
             let found = if round == 0 { look() } else { self.fh.look_beside_movers(look) };
@@ -60,7 +61,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut at = from.div_ceil(FRAMES as u64).saturating_sub(zone.first_block);
         let to = (below / FRAMES as u64).saturating_sub(zone.first_block);
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
-        let allowed = || self.allows(zone, frames, request.flags, false, false);
+        let allowed = || self.allows(by, zone, frames, request.flags, false, false);
         loop {
             let mut steps = 0;
             let found = zone.bitmap.find(order, at, to, SEARCH_WORDS, &mut steps);

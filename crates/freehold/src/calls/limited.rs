@@ -77,7 +77,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     ) -> Result<Pfn, AllocError> {
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
         loop {
-            let look = || self.fh.find_limited(self.by(), self.id.index(), request);
+            let look = || {
+                self.fh.begin_look(self.cpu);
+                self.fh.find_limited(self.by(), self.id.index(), request)
+            };
             let last = fetched && may_wait;
             let found = if last { self.fh.look_beside_movers(look) } else { look() };
             if let Some(pfn) = found {
@@ -127,16 +130,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let frames = request.order.frames();
         // The reserve is there to be used.
         if kind != Kind::Reserve
-            && !self.leaves_mark(zone, frames, request.flags, kind == Kind::Cma)
+            && !self.leaves_mark(by, zone, frames, request.flags, kind == Kind::Cma)
         {
             return None;
         }
         if kind == Kind::Whole {
             return self.search_bitmap(by, zone, request, first, end);
         }
-        let mut at = first;
+        let mut at = Self::next_start(first, request);
         while let Some(number) = self.map.next_set_up(at, end) {
-            at = number + 1;
+            at = Self::next_start(number + 1, request);
             let Some(index) = self.map.locate_block(number) else { continue };
             let tag = self.map.head(index).tag.get();
             let there = tag.zone() == z && kind.is(tag, request) && self.is_usable(index);
@@ -148,6 +151,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         None
+    }
+
+    /// The first block from that number on in which a chunk may start, by the alignment alone: of
+    /// those between none is looked at.
+    fn next_start(number: u64, request: &Request) -> u64 {
+        let align = request.align.max(request.order).frames();
+        number.next_multiple_of((align / FRAMES as u64).max(1))
     }
 
     /// The frames of a block that lie within the limits, as offsets in it, and what a run has to
@@ -189,13 +199,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Option<Pfn> {
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
         let in_use = u32::from(request.order.get()) == BLOCK_ORDER;
-        let mut at = first.saturating_sub(zone.first_block);
+        let mut number = first;
         loop {
+            let at = Self::next_start(number, request).saturating_sub(zone.first_block);
             let bit = zone.bitmap.next(at).0.filter(|bit| zone.first_block + bit < end)?;
-            at = bit + 1;
+            number = zone.first_block + bit + 1;
             let base = (zone.first_block + bit) << 9;
             let allowed =
-                || !in_use || self.allows(zone, FRAMES as u64, request.flags, false, false);
+                || !in_use || self.allows(by, zone, FRAMES as u64, request.flags, false, false);
             if !self.has_room_at(base, request) {
                 continue;
             }

@@ -21,9 +21,10 @@
 //! became whole may raise the class of the whole block. That is a look in vain, which the tag ends;
 //! whoever makes a split block of one says its class on the board again.
 //!
-//! While a block is BUSY nobody sees its frames. A request that is about to fail beside them knows it:
-//! by the door of the CPU whose state the free is in, or by the mark of one that is in none
-//! ([`moving`](crate::transfer::moving)). It looks again then.
+//! While a block is BUSY nobody sees its frames; nor while its class is up and the row does not say so
+//! yet, or its tag has just made it one that requests may look at. A request that is about to fail
+//! beside them knows it: by the door of the CPU whose state the free is in, or by the mark of one that
+//! is in none ([`moving`](crate::transfer::moving)). It looks again then.
 
 use crate::block::layout::Index;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
@@ -32,6 +33,7 @@ use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Ordering, Plain};
+use crate::transfer::moving::Moving;
 use crate::transfer::watch::ANY;
 use crate::zone::Zone;
 use crate::zone::board::{LOOSE, row_of};
@@ -41,8 +43,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Puts frames that were in somebody's hand, or that nobody may have, back into their word.
     pub(crate) fn put_back(&self, by: By<'_>, index: Index, w: usize, bits: u64) {
         let now = self.put_in_word(by, index, w, bits);
-        // What was in the word already did not count while the word was leased.
-        self.raise_by(by, index, now, now);
+        self.raise_by(by, index, now);
     }
 
     /// [`put_back`](Self::put_back) without a word to the board. Returns what the word is now.
@@ -58,14 +59,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
         now
     }
 
-    /// A word is `now`, after `bits` of it became takeable: raises the block's class if it says less.
+    /// Puts frames back that were taken out of their word and never counted as gone. What was freed
+    /// there meanwhile, wrongly, was counted by who freed it: each frame is free once.
+    pub(crate) fn put_back_uncounted(&self, index: Index, w: usize, bits: u64) {
+        let (_, strays) = self.map.line(index).put_back(w, bits);
+        self.forget_strays(index, w, strays);
+    }
+
+    /// A word is `now`, after frames of it became takeable: raises the block's class if it says less.
     #[inline(always)]
-    pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64, bits: u64) {
+    pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64) {
         let head = self.map.head(index);
-        if now != 0 && head.completes(now, bits) {
+        if head.completes(now) {
             self.raise_for(by, index, now);
         }
-        if !head.loose.get() && bits::loose(now) != 0 {
+        if !head.loose.get() && bits::has_several_loose(now) {
             self.list_loose(by, index);
         }
         self.watch.came(ANY);
@@ -115,6 +123,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let head = self.map.head(index);
         let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
+        let _moving = self.moving_block(by, index);
         let mut known = head.class();
         while known != CLASS_BUSY && known < class {
             self.watch.came(class);
@@ -129,7 +138,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(never)]
     pub(crate) fn raise(&self, by: By<'_>, index: Index) {
         let head = self.map.head(index);
-        let mut moving = None;
+        let _moving = self.moving_block(by, index);
         loop {
             let known = head.class();
             if known == CLASS_BUSY {
@@ -141,9 +150,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
                 if tag.is_open() && !self.is_in_use(by, tag, index) {
                     self.watch.came(CLASS_WHOLE);
-                    // Until its frames are in the bitmap, or on the board again.
-                    let zone = &self.zones[tag.zone()];
-                    moving = moving.or_else(|| zone.moving(by, index.get() as usize));
                     if head.change_class(known, CLASS_BUSY) && self.retire(by, index) {
                         return;
                     }
@@ -159,6 +165,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return self.list(by, index, class, 1);
             }
         }
+    }
+
+    /// Marks that a block's frames may be in nobody's sight until they are in the bitmap, or in a row of
+    /// the board again: while the block is BUSY, and between its class and that class's row. Others
+    /// clear the bit of the class before meanwhile, and frees that bring no larger run tell nobody.
+    pub(crate) fn moving_block(&self, by: By<'_>, index: Index) -> Option<Moving<'_>> {
+        if by.0.is_some() {
+            return None;
+        }
+        let zone = &self.zones[self.map.head(index).tag.get().zone() % self.zones.len()];
+        zone.moving(by, index.get() as usize)
     }
 
     /// Whether a block is one that the CPU takes its next words from: it stays split, since it would
@@ -274,10 +291,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let lease = head.lease(w);
             let free = lease == 0 || lease & EMPTY != 0 && head.change_lease(w, lease, 0);
             if !free || !line.take_whole(w) {
-                // They were never counted as gone.
                 for w in 0..w {
-                    let (_, strays) = line.put_back(w, !0);
-                    self.report_late(index, w, strays);
+                    self.put_back_uncounted(index, w, !0);
                 }
                 return false;
             }
@@ -293,8 +308,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if !tag.is_open() {
                 // Isolated meanwhile.
                 for w in 0..WORDS {
-                    let (_, strays) = self.map.line(index).put_back(w, !0);
-                    self.report_late(index, w, strays);
+                    self.put_back_uncounted(index, w, !0);
                 }
                 return false;
             }
@@ -459,24 +473,4 @@ impl<'m, P: Platform> Freehold<'m, P> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use crate::testing::{machine, place};
-    use crate::{CpuId, Migratetype, Order, Pfn, Request};
-
-    /// What comes into a leased word is its leaseholder's to take: to the board it is nothing, until
-    /// the lease ends. Else a block could be made whole again and again, and would never be.
-    #[test]
-    fn a_leased_word_does_not_count() {
-        let fh = machine(1, 1024);
-        let cpu = fh.on(CpuId::new(0));
-        let movable = Request::new(Order::ZERO, Migratetype::Movable);
-        let frames: [Pfn; 64] = core::array::from_fn(|_| cpu.alloc(movable).unwrap());
-        let (index, w) = place(&fh, frames[0]);
-        assert!(fh.map.head(index).is_leased(w));
-        fh.free_word(None, frames[0].get() / 64, 1, 1).unwrap();
-        assert_eq!((fh.words(index)[w], fh.map.line(index).word(w)), (0, 1));
-        cpu.flush().unwrap();
-        assert_eq!(fh.words(index)[w], 1);
-        fh.validate().unwrap();
-    }
-}
+mod tests;

@@ -139,6 +139,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn restore_block(&self, number: u64) {
         let Some(index) = self.map.locate_block(number) else { return };
         let head = self.map.head(index);
+        // Its frames can be had before its row says so.
+        let _moving = self.moving_block(OUTSIDE, index);
         let mut tag = head.tag.get();
         while tag.state() != ABSENT && tag.has(ISOLATED) {
             if head.tag.exchange(tag, tag.with_flag(ISOLATED, false)) {

@@ -19,7 +19,7 @@ use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, NO_KEY, Purpose};
-use crate::primitive::Plain;
+use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
 use crate::zone::board::LOOSE;
 use crate::{Freehold, Pfn, Platform};
@@ -65,14 +65,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
             // is freed was free. The frames before the lease, as in `end_lease`: nobody takes any
             // of them until all are back.
-            let (_, strays) = line.put_back(w, got);
-            fh.report_late(index, w, strays);
+            fh.put_back_uncounted(index, w, got);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);
-            fh.raise_by(self.by(), index, now, now);
+            fh.raise_by(self.by(), index, now);
             return None;
         }
-        fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
+        self.count_leased(tag, index, got);
         let (all, place) = (got | freed, (index.get(), w, line.cell(w)));
         let breakable = self.breakable(all, order, tag.zone());
         leases.open(slot, key, place, (purpose, migratetype), all, breakable);
@@ -88,12 +87,20 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let lease = self.cpu.leases.slot(slot);
         let got = self.fh.map.line(index).take_word(w);
         let tag = self.fh.map.head(index).tag.get();
-        self.fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
+        self.count_leased(tag, index, got);
         let strays = lease.all() & got;
         self.fh.report_late(index, w, strays);
         lease.add_all(got & !strays);
         self.cpu.leases.set_ready(slot);
         (lease.mask() != 0).then_some(slot)
+    }
+
+    /// These frames have left their word for the hand.
+    #[inline(always)]
+    fn count_leased(&self, tag: Tag, index: Index, frames: u64) {
+        let count = u64::from(frames.count_ones());
+        self.cpu.counters.refilled_frames.add(count);
+        self.fh.count_free(self.by(), tag, index, count.wrapping_neg());
     }
 
     /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,
@@ -148,7 +155,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         // Not only what was in hand: nothing of a leased word counts for the board.
         let now = line.word_after_class(w);
-        fh.raise_by(self.by(), index, now, now);
+        fh.raise_by(self.by(), index, now);
     }
 
     /// What of these frames may be broken up, after the board was asked for a run of that order, or
@@ -215,7 +222,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             head.set_lease(w, self.lease_name() | EMPTY);
             // A free that came in between has not counted for the board.
             let now = line.word_after_class(w);
-            fh.raise_by(self.by(), index, now, now);
+            fh.raise_by(self.by(), index, now);
         }
         false
     }
@@ -350,7 +357,12 @@ impl<P: Platform> Freehold<'_, P> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    extern crate std;
+
+    use std::boxed::Box;
+
     use super::*;
+    use crate::steps::interrupted;
     use crate::testing::{machine, place};
     use crate::{CpuId, Migratetype, Order, Request};
 
@@ -373,6 +385,37 @@ mod tests {
         );
         assert_eq!(inside.cpu.leases.held(), 0);
         (head.lease(w), line.word(w))
+    }
+
+    /// The lease comes to nothing, since the block was of another type; at each of its steps a frame of
+    /// the word is freed that is free already. It is counted once.
+    #[test]
+    fn a_frame_freed_twice_while_a_lease_comes_to_nothing_counts_once() {
+        let (mut n, mut told, mut reached) = (0, 0, true);
+        while reached {
+            n += 1;
+            let fh: &'static _ = Box::leak(Box::new(machine(1, 1024)));
+            let cpu = fh.on(CpuId::new(0));
+            let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+            cpu.flush().unwrap();
+            let (index, w) = place(fh, pfn);
+            let id = CpuId::new(0);
+            let inside = Inside::enter(fh, fh.cpu_state(id).unwrap(), id, false);
+            let before = fh.map.head(index).tag.get().with_type(Migratetype::Unmovable as usize);
+            let wrong = move || {
+                let _ = fh.free_word(None, pfn.get() / 64, 1 << 5, 1);
+            };
+            let lease = || inside.lease(index, w, before, (Purpose::Frames, 1), (0, None));
+            let (slot, ran) = interrupted(n, wrong, lease);
+            assert_eq!(slot, None);
+            drop(inside);
+            reached = ran;
+            told += fh.totals().late_double_frees;
+            let (word, free) = (fh.map.line(index).word(w), fh.free_in(&fh.zones[0]).all);
+            assert_eq!((word, free), (!(1 << (pfn.get() % 64)), 1023), "step {n}");
+            fh.validate().unwrap();
+        }
+        assert!(told > 0, "no free came while the frames were away");
     }
 
     #[test]

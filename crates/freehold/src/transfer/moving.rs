@@ -1,7 +1,9 @@
 //! Frames on the way outside every CPU's state, so that no request fails beside them.
 //!
 //! Between two steps of a call free frames may be in no word, no hand and no bitmap: a block that is
-//! becoming whole, one that is being split, a run of words of which one was lost to somebody else.
+//! becoming whole, one that is being split, a run of words of which one was lost to somebody else. Or
+//! they are in their words, and no row of the board leads there: their block's class or tag has
+//! changed, and its row is told next.
 //! Whoever is inside a CPU's state shows that by its door, which a recall waits for. Whoever is in
 //! none marks it here:
 //!
@@ -115,15 +117,22 @@ impl<P: Platform> Freehold<'_, P> {
 mod tests {
     extern crate std;
 
+    use core::cell::Cell;
     use core::sync::atomic::{AtomicU32, Ordering};
     use std::boxed::Box;
+    use std::rc::Rc;
     use std::sync::Mutex;
     use std::vec::Vec;
 
     use super::LOOKS;
+    use crate::block::bits;
+    use crate::block::words::{CLASS_NONE, CLASS_WHOLE};
     use crate::cpu::by::OUTSIDE;
+    use crate::steps::interrupted;
     use crate::testing::machine_on;
-    use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Platform, Request};
+    use crate::{
+        AllocError, AllocFlags, CpuId, Freehold, Migratetype, Order, Pfn, Platform, Request,
+    };
 
     type Then = Box<dyn FnOnce() + Send>;
 
@@ -195,6 +204,7 @@ mod tests {
     #[test]
     fn who_failed_beside_a_claim_that_came_to_nothing_is_told() {
         let fh = &*Box::leak(Box::new(machine_on(Turns::default(), 1, 512)));
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
         let all = crate::FrameRange::new(Pfn::new(0), 512).unwrap();
         let request = Request::new(Order::ZERO, Migratetype::Movable);
         let fails = move || assert!(fh.on(CpuId::new(0)).alloc(request).is_err());
@@ -204,5 +214,71 @@ mod tests {
         fh.map.blocks.leave_marked(0, false);
         assert!(fh.platform.then.lock().unwrap().is_none(), "nobody has failed");
         fh.on(CpuId::new(0)).alloc(request).unwrap();
+    }
+
+    /// Frames of a block all of which is in use otherwise.
+    struct Case {
+        /// Free from the start. Without them the block is in use as a whole, and has a class from when
+        /// it was not.
+        before: core::ops::Range<u64>,
+        /// Freed outside every CPU's state, by a thread that is stopped.
+        stopped: core::ops::Range<u64>,
+        /// Freed by others meanwhile.
+        meanwhile: core::ops::Range<u64>,
+    }
+
+    /// Frees frames of the first block, all of one word, outside every CPU's state.
+    fn free_outside(fh: &Freehold<'_, Turns>, frames: &core::ops::Range<u64>) {
+        if !frames.is_empty() {
+            let len = (frames.end - frames.start) as u32;
+            let bits = bits::mask((frames.start % 64) as u32, len);
+            fh.free_word(None, frames.start / 64, bits, 1).unwrap();
+        }
+    }
+
+    /// A request in mid-free: what it comes to, and how many turns it waited. `None` where the free has
+    /// fewer than `n` steps.
+    fn in_mid_free(case: &Case, n: u64) -> Option<(Result<Pfn, AllocError>, u32)> {
+        let fh = &*Box::leak(Box::new(machine_on(Turns::default(), 1, 512)));
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let request = |order| Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+        let cpu = fh.on(CpuId::new(0));
+        let index = fh.map.locate(cpu.alloc(request(9)).unwrap().get()).unwrap();
+        if case.before.is_empty() {
+            assert!(fh.map.head(index).change_class(CLASS_NONE, CLASS_WHOLE - 1));
+        } else {
+            free_outside(fh, &case.before);
+        }
+        let found = Rc::new(Cell::new(None));
+        let (note, meanwhile) = (found.clone(), case.meanwhile.clone());
+        let others = move || {
+            free_outside(fh, &meanwhile);
+            let result = fh.on(CpuId::new(0)).alloc(request(0));
+            note.set(Some((result, fh.platform.turns.load(Ordering::Relaxed))));
+        };
+        interrupted(n, others, || free_outside(fh, &case.stopped));
+        found.take()
+    }
+
+    /// Frames were there before the free that is stopped, or others' frees of some have ended: between a
+    /// class and its row no request finds them, but it knows that somebody is at it.
+    #[test]
+    fn no_request_fails_beside_a_free_outside_every_door_without_waiting_for_it() {
+        let cases = [
+            // The class of one word's runs goes up, and that of several words'.
+            Case { before: 0..1, stopped: 1..2, meanwhile: 0..0 },
+            Case { before: 0..64, stopped: 64..128, meanwhile: 0..0 },
+            // A block in use as a whole becomes a split one.
+            Case { before: 0..0, stopped: 0..1, meanwhile: 100..101 },
+        ];
+        for (number, case) in cases.iter().enumerate() {
+            let mut waited = 0;
+            for n in 1.. {
+                let Some((result, turns)) = in_mid_free(case, n) else { break };
+                assert!(result.is_ok() || turns != 0, "case {number}, step {n}: {result:?}");
+                waited += u32::from(result.is_err());
+            }
+            assert!(waited > 0, "case {number}: at no step are the frames out of sight");
+        }
     }
 }

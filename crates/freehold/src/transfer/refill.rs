@@ -135,10 +135,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A block is the one in use from now on.
     fn came_by(&self, z: usize, want: Want, index: Index, phase: RefillPhase) {
-        let counters = &self.cpu.counters;
-        counters.by_phase[phase as usize].add(1);
-        let words = self.fh.open_words(index);
-        counters.refilled_frames.add(u64::from(count_of(&words)));
+        self.cpu.counters.by_phase[phase as usize].add(1);
         self.use_block(z, want.purpose(), want.migratetype, index.get());
     }
 
@@ -207,6 +204,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let row = row_of(want.migratetype, class);
+            if !zone.board.has_any(row) {
+                continue;
+            }
             let found = self.each_in_row(by, zone, row, |index| {
                 if most == 0 {
                     return Some(None);
@@ -445,7 +445,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
         let cma = want.migratetype == crate::block::tag::CMA;
-        if !self.leaves_mark(zone, 1 << want.order, want.flags, cma) {
+        if !self.leaves_mark(by, zone, 1 << want.order, want.flags, cma) {
             return None;
         }
         if let Some((pfn, index)) = self.take_listed(by, zone, want) {

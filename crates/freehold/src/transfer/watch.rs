@@ -214,7 +214,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             zone.is_empty_from(request.order.get() + 1, request.cma())
                 || for_mark
                     && zone.high_atomic_blocks.get() == 0
-                    && !fh.allows(zone, request.order.frames(), request.flags, request.cma(), true)
+                    && !fh.allows(
+                        self.by(),
+                        zone,
+                        request.order.frames(),
+                        request.flags,
+                        request.cma(),
+                        true,
+                    )
         };
         let Some(key) = key_of(request).filter(|_| zones.all(hopeless)) else { return };
         self.cpu.futile_request.set(key);
@@ -282,6 +289,22 @@ mod tests {
             // A larger one would not come to more.
             [0, 1, 5, 8, 0].into_iter().for_each(|order| fails_at_once(&fh, order));
             assert_eq!(fh.totals().cpus.failed, 2 + 5);
+        }
+    }
+
+    /// There are as many counts as CPUs: the first request that fails at a mark sums them up once before
+    /// others are asked for what they have and once afterwards, and for its own hand once more.
+    #[test]
+    fn the_first_request_that_fails_sums_up_once_a_look() {
+        for (order, sums) in [(0, 2), (1, 2), (3, 2), (9, 2)] {
+            let (fh, frames) = exhausted(100);
+            let other = fh.on(CpuId::new(1));
+            // Of another type, so that it is not the failure that `exhausted` has left.
+            let request = Request::new(Order::new(order).unwrap(), Migratetype::Unmovable);
+            let before = fh.zones[0].counters.sums.get();
+            other.alloc(request).unwrap_err();
+            assert_eq!(fh.zones[0].counters.sums.get() - before, sums, "order {order}");
+            drop(frames);
         }
     }
 

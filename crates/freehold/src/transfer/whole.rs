@@ -45,7 +45,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         in_use: bool,
     ) -> Option<Index> {
         // A glance first.
-        let allowed = || !in_use || self.allows(zone, FRAMES as u64, flags, false, true);
+        let allowed = || !in_use || self.allows(by, zone, FRAMES as u64, flags, false, true);
         if zone.wholes() == 0 || !zone.claim_wholes(1, allowed) {
             return None;
         }

@@ -212,3 +212,30 @@ pub(crate) fn first_block(span: FrameRange) -> u64 {
 pub(crate) fn bitmap_blocks(span: FrameRange) -> u64 {
     (span.end.get() >> 9) - first_block(span)
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use core::cell::Cell;
+
+    use crate::testing::machine;
+
+    /// A claim asks for the zone's mark, and once more where another CPU has claimed a block since it
+    /// was asked: of two that are told that there is one block to spare one gets it.
+    #[test]
+    fn a_claim_asks_for_the_mark_each_time_the_count_has_changed() {
+        let fh = machine(1, 4 * 512);
+        let zone = &fh.zones[0];
+        assert!(!zone.claim_wholes(1, || false));
+        assert_eq!(zone.wholes(), 4);
+        let asked = Cell::new(0);
+        let allowed = || {
+            asked.set(asked.get() + 1);
+            // The other one is as far, and faster.
+            asked.get() == 1 && zone.claim_wholes(1, || true)
+        };
+        assert!(!zone.claim_wholes(1, allowed));
+        assert_eq!((asked.get(), zone.wholes()), (2, 3));
+        zone.unclaim_wholes(1);
+        fh.validate().unwrap();
+    }
+}

@@ -17,7 +17,7 @@ use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES, Tag};
 use crate::cpu::by::By;
 use crate::cpu::state::CpuState;
-use crate::primitive::{Count, Ordering, Plain};
+use crate::primitive::{AtomicU64, Count, Ordering, Plain};
 use crate::transfer::watch::ANY;
 use crate::{AllocFlags, Freehold, Platform};
 
@@ -35,6 +35,38 @@ impl Free {
     fn usable(self, reserves: bool, cma: bool) -> u64 {
         let reserved = if reserves { 0 } else { self.high_atomic };
         self.all.saturating_sub(reserved + if cma { 0 } else { self.cma })
+    }
+}
+
+/// A sum of a zone's free frames that was too small for a request. Until that request begins its next
+/// look at all there is no smaller sum is made: there are as many counts as CPUs.
+pub(crate) struct Found {
+    /// The CPU's look in which it was made; 0 for none.
+    look: AtomicU64,
+    all: AtomicU64,
+    high_atomic: AtomicU64,
+    cma: AtomicU64,
+}
+
+impl Found {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { look: zero(), all: zero(), high_atomic: zero(), cma: zero() }
+    }
+
+    fn set(&self, look: u64, free: Free) {
+        self.all.set(free.all);
+        self.high_atomic.set(free.high_atomic);
+        self.cma.set(free.cma);
+        self.look.set(look);
+    }
+
+    fn get(&self, look: u64) -> Option<Free> {
+        (self.look.get() == look).then(|| Free {
+            all: self.all.get(),
+            high_atomic: self.high_atomic.get(),
+            cma: self.cma.get(),
+        })
     }
 }
 
@@ -160,23 +192,26 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs.
+    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs. Looks at a line or
+    /// two of each CPU.
     pub(crate) fn free_in(&self, zone: &Zone<'m>) -> Free {
+        #[cfg(test)]
+        zone.counters.sums.add(1);
         let z = usize::from(zone.id);
-        let split = |migratetype: usize| {
-            let mut sum = zone.split_free[migratetype].get();
-            for outside in &zone.outside {
-                sum = sum.wrapping_add(outside.free[migratetype].get());
+        let mut split: [u64; TYPES] =
+            core::array::from_fn(|migratetype| zone.split_free[migratetype].get());
+        let mut add = |counts: &[AtomicU64; 8]| {
+            for (sum, count) in split.iter_mut().zip(counts) {
+                *sum = sum.wrapping_add(count.get());
             }
-            for cpu in self.cpus {
-                sum = sum.wrapping_add(self.cursors_of(cpu, z).free[migratetype].get());
-                if cpu.home_zone.get() as usize == z {
-                    sum = sum.wrapping_add(cpu.free[migratetype].get());
-                }
-            }
-            sum
         };
-        let split: [u64; TYPES] = core::array::from_fn(split);
+        zone.outside.iter().for_each(|outside| add(&outside.free));
+        for cpu in self.cpus {
+            add(&self.cursors_of(cpu, z).free);
+            if cpu.home_zone.get() as usize == z {
+                add(&cpu.free);
+            }
+        }
         // Somebody is between taking frames and counting them.
         let least = |sum: u64| if sum > u64::MAX / 2 { 0 } else { sum };
         // Who changes a word while its block changes its type counts the frames for the old one: a
@@ -191,10 +226,22 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
+    /// A CPU's request looks at all there is from here on.
+    pub(crate) fn begin_look(&self, cpu: &CpuState<'_>) {
+        cpu.looks.add(1);
+    }
+
+    /// The sum that was too small in this look, if one was made.
+    fn found(&self, by: By<'_>, zone: &Zone<'m>) -> Option<Free> {
+        let cpu = by.0?;
+        self.cursors_of(cpu, usize::from(zone.id)).found.get(cpu.looks.get())
+    }
+
     /// Whether a zone may hand out `frames` and keep the mark of these flags. HIGHATOMIC frames count
     /// if `reserves` says so and the flags allow it.
     pub(crate) fn allows(
         &self,
+        by: By<'_>,
         zone: &Zone<'m>,
         frames: u64,
         flags: AllocFlags,
@@ -207,16 +254,32 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return true;
         }
         let high = AllocFlags::HIGH_ATOMIC | AllocFlags::OOM | AllocFlags::NON_BLOCK;
-        self.free_in(zone).usable(reserves && flags.intersects(high), cma) >= needed
+        let enough = |free: Free| free.usable(reserves && flags.intersects(high), cma) >= needed;
+        if self.found(by, zone).is_some_and(|free| !enough(free)) {
+            return false;
+        }
+        let free = self.free_in(zone);
+        let enough = enough(free);
+        if let (false, Some(cpu)) = (enough, by.0) {
+            self.cursors_of(cpu, usize::from(zone.id)).found.set(cpu.looks.get(), free);
+        }
+        enough
     }
 
     /// Whether a CPU may lease words of a zone: that keeps its mark, whatever lower one the request
     /// has, unless it has none.
     #[inline]
-    pub(crate) fn may_lease(&self, zone: &Zone<'m>, flags: AllocFlags, cma: bool) -> bool {
+    pub(crate) fn may_lease(
+        &self,
+        by: By<'_>,
+        zone: &Zone<'m>,
+        flags: AllocFlags,
+        cma: bool,
+    ) -> bool {
         !zone.is_tight() || {
             let flags = flags & AllocFlags::NO_WATERMARKS;
-            flags.contains(AllocFlags::NO_WATERMARKS) || self.allows(zone, 64, flags, cma, false)
+            flags.contains(AllocFlags::NO_WATERMARKS)
+                || self.allows(by, zone, 64, flags, cma, false)
         }
     }
 
@@ -224,17 +287,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// whatever the flags: for who does not take any.
     pub(crate) fn leaves_mark(
         &self,
+        by: By<'_>,
         zone: &Zone<'m>,
         frames: u64,
         flags: AllocFlags,
         cma: bool,
     ) -> bool {
         // Without a mark what is found is free.
-        zone.min_mark(flags) == 0 || self.allows(zone, frames, flags, cma, false)
+        zone.min_mark(flags) == 0 || self.allows(by, zone, frames, flags, cma, false)
     }
 
-    /// Compares the free frames with the marks; a change is told later, at the edge of the API.
-    pub(crate) fn update_level(&self, zone: &Zone<'m>) {
+    /// Compares the free frames with the marks; a change is told later, at the edge of the API. `by` a
+    /// CPU whose request has failed: what it has summed up will do.
+    pub(crate) fn update_level(&self, by: By<'_>, zone: &Zone<'m>) {
         let level_of = |free: u64| {
             if free < zone.min.get() {
                 2
@@ -251,7 +316,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let (rough, error) = (zone.roughly_free(), zone.error.get());
         let mut level = level_of(rough.saturating_sub(error));
         if level != level_of(rough + error) {
-            level = level_of(self.free_in(zone).all);
+            let free = self.found(by, zone).unwrap_or_else(|| self.free_in(zone));
+            level = level_of(free.all);
         }
         if level != zone.level.get() {
             zone.level.set(level);

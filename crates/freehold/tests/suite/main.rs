@@ -24,4 +24,5 @@ mod placement;
 mod poison;
 mod promises;
 mod state_machine;
+mod stopped;
 mod threads;

@@ -2,7 +2,7 @@
 //! blocks, of those alike the lowest, and partly free blocks before whole ones.
 
 use crate::common::*;
-use freehold::{Config, FrameRange, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
+use freehold::{Config, FrameRange, Migratetype, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
 
 /// One zone of `mib` MiB from frame 512 on.
 fn zone_of(cpus: u16, mib: u64) -> Alloc<'static> {
@@ -171,6 +171,42 @@ fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
         fh.on(cpu(0)).free_range(FrameRange::new(Pfn::new(512 * 13), len).unwrap()).unwrap();
         free(512 * 11 + 448);
         assert_eq!(alloc(), 512 * 13, "order {order}: a block that is nearly free is filled again");
+        fh.validate().unwrap();
+    }
+}
+
+/// The buddy is freed by another CPU, into a word that nobody leases: half of the larger run is left
+/// alone, and the older hint is taken.
+#[test]
+#[cfg(not(feature = "debug-poison"))]
+fn a_run_freed_lately_whose_buddy_is_free_too_is_left_alone() {
+    for o in 1..=4u8 {
+        let (fh, len) = (zone_of(2, 256), 1 << o);
+        fill(&fh);
+        fh.on(cpu(0)).flush().unwrap();
+        let (fits, half) = (Pfn::new(512 * 5), Pfn::new(512 * 8));
+        fh.on(cpu(0)).free(fits, order(o)).unwrap();
+        fh.on(cpu(0)).free(half, order(o)).unwrap();
+        fh.on(cpu(1)).free(Pfn::new(half.get() + len), order(o)).unwrap();
+        assert_eq!(fh.on(cpu(0)).alloc(movable(o)), Ok(fits), "order {o}");
+        fh.validate().unwrap();
+    }
+}
+
+/// Of two movable blocks one is half free, the other has a frame less. There is nothing else: the
+/// first becomes the unmovable request's, the second gives up frames and keeps its type.
+#[test]
+fn a_block_that_is_mostly_in_use_keeps_its_type() {
+    for (free, claimed) in [(256, 1), (255, 0)] {
+        let fh = zone_of(1, 64);
+        fill(&fh);
+        fh.on(cpu(0)).free_range(FrameRange::new(Pfn::new(512 * 9), free).unwrap()).unwrap();
+        fh.drain_all();
+        let pfn = fh.on(cpu(0)).alloc(unmovable(0)).unwrap();
+        assert_eq!(pfn.pageblock(), Pfn::new(512 * 9));
+        let stats = fh.zone_stats(0).unwrap();
+        let unmovable = stats.blocks_by_type[Migratetype::Unmovable as usize];
+        assert_eq!((unmovable, stats.mixed), (claimed, 1 - claimed), "{free} frames are free");
         fh.validate().unwrap();
     }
 }

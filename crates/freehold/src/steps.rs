@@ -1,0 +1,120 @@
+//! The machine's atomics for unit tests: they count how often they are used, and have a test do
+//! something between any two uses.
+//!
+//! ```text
+//! steps(call)                    uses of atomics that a call makes: what a bound of docs/bounds.md is about, whatever the machine's speed
+//! interrupted(n, other, call)    call, and before its nth use of an atomic all of other
+//! ```
+//!
+//! To everybody else a call that is interrupted by all of their calls is one that is stopped there.
+//! So a test that goes through all `n` stops a call at each of its steps, and has it go on
+//! afterwards. The other calls come one after another here; shuttle mixes them.
+
+extern crate std;
+
+use core::cell::{Cell, RefCell};
+use std::boxed::Box;
+
+use core::sync::atomic;
+pub(crate) use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// What is done in a call's place for some time.
+type Other = Box<dyn FnOnce()>;
+
+std::thread_local! {
+    /// Uses of atomics by this thread.
+    static STEPS: Cell<u64> = const { Cell::new(0) };
+    /// Before which of them something else is done.
+    static AT: Cell<u64> = const { Cell::new(u64::MAX) };
+    static OTHER: RefCell<Option<Other>> = const { RefCell::new(None) };
+}
+
+/// Comes before each use of an atomic.
+fn step() {
+    let now = STEPS.get() + 1;
+    STEPS.set(now);
+    if now == AT.get() {
+        AT.set(u64::MAX);
+        let other = OTHER.with_borrow_mut(Option::take);
+        other.into_iter().for_each(|other| other());
+        // Those steps were not the call's.
+        STEPS.set(now);
+    }
+}
+
+/// What a call returns, and in how many uses of atomics.
+pub(crate) fn steps<T>(call: impl FnOnce() -> T) -> (T, u64) {
+    let before = STEPS.get();
+    let result = call();
+    (result, STEPS.get() - before)
+}
+
+/// What a call returns before whose use number `n` of an atomic, counted from 1, all of `other` is
+/// done; and whether it made so many.
+pub(crate) fn interrupted<T>(
+    n: u64,
+    other: impl FnOnce() + 'static,
+    call: impl FnOnce() -> T,
+) -> (T, bool) {
+    OTHER.set(Some(Box::new(other)));
+    AT.set(STEPS.get() + n);
+    let result = call();
+    AT.set(u64::MAX);
+    (result, OTHER.take().is_none())
+}
+
+macro_rules! atomic {
+    ($name:ident: $value:ty, $($call:ident)*) => {
+        #[repr(transparent)]
+        pub(crate) struct $name(atomic::$name);
+
+        #[allow(dead_code)]
+        impl $name {
+            pub(crate) const fn new(value: $value) -> Self {
+                Self(atomic::$name::new(value))
+            }
+            pub(crate) fn load(&self, ordering: Ordering) -> $value {
+                step();
+                self.0.load(ordering)
+            }
+            pub(crate) fn store(&self, value: $value, ordering: Ordering) {
+                step();
+                self.0.store(value, ordering);
+            }
+            pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
+                step();
+                self.0.swap(value, ordering)
+            }
+            pub(crate) fn compare_exchange(
+                &self,
+                from: $value,
+                to: $value,
+                ordering: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                step();
+                self.0.compare_exchange(from, to, ordering, failure)
+            }
+            // One that fails for no reason would make the number of steps a matter of luck.
+            pub(crate) fn compare_exchange_weak(
+                &self,
+                from: $value,
+                to: $value,
+                ordering: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(from, to, ordering, failure)
+            }
+            $(pub(crate) fn $call(&self, value: $value, ordering: Ordering) -> $value {
+                step();
+                self.0.$call(value, ordering)
+            })*
+        }
+    };
+}
+
+atomic!(AtomicBool: bool, fetch_and fetch_or);
+atomic!(AtomicU8: u8, fetch_and fetch_or fetch_add fetch_sub);
+atomic!(AtomicU16: u16, fetch_and fetch_or fetch_add fetch_sub);
+atomic!(AtomicU32: u32, fetch_and fetch_or fetch_add fetch_sub fetch_max);
+atomic!(AtomicU64: u64, fetch_and fetch_or fetch_add fetch_sub fetch_max);
