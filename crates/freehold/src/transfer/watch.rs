@@ -25,9 +25,9 @@
 use crate::block::NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
-use crate::primitive::{AtomicU64, Count, Ordering, Plain, acquire_fence, full_fence};
+use crate::primitive::{AtomicU64, Count, Ordering, Plain, full_fence};
 use crate::zone::Zone;
-use crate::{AllocFlags, Freehold, Migratetype, Order, Platform, Request};
+use crate::{AllocFlags, CpuId, Freehold, Migratetype, Order, Platform, Request};
 
 /// The class that every frame has.
 pub(crate) const ANY: u8 = 0;
@@ -143,16 +143,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn somebody_has(&self, here: &CpuState<'m>) -> bool {
         let order = Order::new((here.futile_request.get() & 0xff) as u8);
         let wanted = order.filter(|_| !here.futile_for_mark.get());
-        // Acquire: as `recall`.
-        acquire_fence();
-        self.cpus.iter().any(|cpu| {
-            // The door after the hand, as in `recall`.
-            self.has_for(cpu, wanted)
-                || cpu.number != here.number && {
-                    acquire_fence();
-                    cpu.door.is_occupied()
-                }
-        })
+        self.has_for(here, wanted) || self.would_ask(CpuId::new(here.number), wanted)
     }
 
     /// A CPU is about to have something in hand, or a block that it takes its next words from. By who
