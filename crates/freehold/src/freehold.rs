@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
-use crate::block::tag::{ABSENT, HOLES};
+use crate::block::tag::{ABSENT, HOLES, TYPES};
 use crate::cpu::by::{self, By};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
@@ -182,7 +182,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         this.fill_zonelists(nodes(config));
         for (zone, config) in this.zones.iter().zip(config.zones) {
             for range in config.memory {
-                this.populate(zone, *range, config.cma, true);
+                let populated = this.populate(zone, *range, config.cma, true);
+                debug_assert!(populated.is_ok(), "the configuration was counted through");
             }
         }
         this.compute_watermarks(config);
@@ -311,8 +312,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // than a few frames each.
             let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
-            // A CPU may be between a word and its count.
-            zone.error.set((fold + 64) * self.cpus.len() as u64 + fold * OUTSIDE as u64);
+            let cpus = self.cpus.len() as u64;
+            // A CPU may be between four words and their count.
+            let error = (fold + 256) * cpus + fold * OUTSIDE as u64;
+            zone.error.set(error);
+            zone.untold.set(error + FRAMES as u64 * TYPES as u64 * cpus);
             zone.update_mode();
         }
     }

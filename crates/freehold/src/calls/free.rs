@@ -137,6 +137,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     self.leave_hint(inside.cpu, tag, index, first.get(), 0);
                 }
                 self.count_frees(inside.cpu, frees);
+                self.fold_home(inside.cpu);
             }
         }
         Ok(())

@@ -216,12 +216,14 @@ impl<P: Platform> Freehold<'_, P> {
     #[inline(always)]
     fn hinted_run<const ORDER: u32>(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
         let most = self.most_class(cpu, ORDER);
-        self.hinted::<ORDER>(cpu, migratetype, |index, w, run| {
+        let found = self.hinted::<ORDER>(cpu, migratetype, |index, w, run| {
             let line = self.map.line(index);
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
             let fits = line.word(w) & buddy != buddy;
             fits && self.map.head(index).class() <= most && line.take_bits(w, run)
-        })
+        });
+        self.fold_home(cpu);
+        found
     }
 
     /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
@@ -316,6 +318,7 @@ impl<P: Platform> Freehold<'_, P> {
         cpu.last_key.set(key);
         self.leave_hint(cpu, tag, index, pfn, ORDER);
         self.count_frees(cpu, 1);
+        self.fold_frees(cpu, tag.migratetype());
         true
     }
 
@@ -399,6 +402,7 @@ impl<P: Platform> Freehold<'_, P> {
         self.leave_hint(cpu, tag, index, pfn, 6 + LEN.ilog2());
         self.count_frees(cpu, frees);
         self.raise_by_words(by, index, tag, first, LEN);
+        self.fold_home(cpu);
         true
     }
 

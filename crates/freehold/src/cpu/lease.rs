@@ -175,6 +175,14 @@ impl<'m> Lease<'m> {
         usize::from(self.kind.get()) == kind_of(purpose, migratetype)
     }
 
+    /// Whether there is a run of that order in hand, together with what others have freed into the word
+    /// since, as another CPU sees it.
+    pub(crate) fn shows_run(&self, order: u32) -> bool {
+        // Relaxed: a glance.
+        self.key() != NO_KEY
+            && bits::has_run(self.all() | self.word.seen().load(Ordering::Relaxed), order)
+    }
+
     /// Whether a frame of that word is in this hand, as another CPU sees it.
     pub(crate) fn shows(&self, key: u64, bits: u64) -> bool {
         self.shown(key) & bits != 0

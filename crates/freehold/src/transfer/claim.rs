@@ -107,6 +107,9 @@ impl<P: Platform> Freehold<'_, P> {
         let tag = head.tag.get();
         if end == first + LEN && !busy && tag.is_open() && !leased() {
             self.count_free(by, tag, index, (64 * LEN as u64).wrapping_neg());
+            if let Some(cpu) = by.0 {
+                self.fold_home(cpu);
+            }
             return true;
         }
         self.put_words_back(by, index, first..end);
@@ -168,6 +171,9 @@ impl<P: Platform> Freehold<'_, P> {
                 }
                 return false;
             }
+        }
+        if let Some(cpu) = by.0 {
+            self.fold_home(cpu);
         }
         true
     }

@@ -170,6 +170,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Marks that a block's frames may be in nobody's sight until they are in the bitmap, or in a row of
     /// the board again: while the block is BUSY, and between its class and that class's row. Others
     /// clear the bit of the class before meanwhile, and frees that bring no larger run tell nobody.
+    /// Before the tag is looked at: who marks this after a block was isolated takes no words of it.
     pub(crate) fn moving_block(&self, by: By<'_>, index: Index) -> Option<Moving<'_>> {
         if by.0.is_some() {
             return None;

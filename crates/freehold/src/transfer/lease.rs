@@ -101,6 +101,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let count = u64::from(frames.count_ones());
         self.cpu.counters.refilled_frames.add(count);
         self.fh.count_free(self.by(), tag, index, count.wrapping_neg());
+        self.fh.fold_home(self.cpu);
     }
 
     /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,
@@ -250,7 +251,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let Some(slot) = self.lease(index, w, tag, kind, (0, Some(want.order))) else {
                 continue;
             };
-            self.fh.fold_home(self.cpu, tag.migratetype());
             let Some(pfn) = self.take(slot, want.order) else { continue };
             // Where it had the word for something else, with nothing left in hand, the next request
             // finds its own.

@@ -20,7 +20,7 @@ use crate::primitive::{Count, Ordering, Plain, SharedCount};
 use crate::types::section::SECTION_BLOCKS_LOG;
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, LOOSE, row_of};
-use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform};
+use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform, Request};
 
 /// Single frames and runs of order 1 may come from a block in use whose largest run is of order 2:
 /// with less each few frames would ask the board, with more larger runs are broken up.
@@ -475,9 +475,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         {
             return;
         }
+        // Counted before it is one: who gives it up takes it off.
+        zone.high_atomic_blocks.add_shared(1);
         let tag = self.map.head(index).tag.get();
-        if tag.migratetype() < HIGH_ATOMIC && self.retype(by, index, tag, HIGH_ATOMIC) {
-            zone.high_atomic_blocks.add_shared(1);
+        if tag.migratetype() >= HIGH_ATOMIC || !self.retype(by, index, tag, HIGH_ATOMIC) {
+            // Relaxed: a count.
+            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -498,17 +501,55 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return self.take_listed(by, zone, reserve).map(|(pfn, _)| pfn);
         }
         let index = self.pick(by, zone, reserve, false, u32::MAX)?;
+        self.give_up_reserve(by, zone, index, want.migratetype);
+        self.take_reserved(by, zone, want)
+    }
+
+    /// A HIGHATOMIC block becomes an ordinary one of that type.
+    fn give_up_reserve(
+        &self,
+        by: By<'_>,
+        zone: &Zone<'m>,
+        index: Index,
+        migratetype: usize,
+    ) -> bool {
         let tag = self.map.head(index).tag.get();
-        if tag.migratetype() == HIGH_ATOMIC && self.retype(by, index, tag, want.migratetype) {
+        let given_up = tag.migratetype() == HIGH_ATOMIC && self.retype(by, index, tag, migratetype);
+        if given_up {
             // Relaxed: a count.
             zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
             self.raise(by, index);
         }
-        self.take_reserved(by, zone, want)
+        given_up
     }
 
-    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run.
+    /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its type:
+    /// for who has found nothing. Whether there were any.
+    pub(crate) fn give_up_reserves(&self, by: By<'_>, cpu: usize, request: &Request) -> bool {
+        let mut given_up = false;
+        for z in self.zonelist(cpu, request.node) {
+            let zone = &self.zones[z];
+            if zone.high_atomic_blocks.get() == 0 {
+                continue;
+            }
+            self.each_in_row(by, zone, row_of(HIGH_ATOMIC, 1), |index| {
+                let base = self.map.base(index);
+                let within =
+                    request.from.get() < base + FRAMES as u64 && base < request.below.get();
+                given_up |=
+                    within && self.give_up_reserve(by, zone, index, request.migratetype as usize);
+                None::<()>
+            });
+        }
+        given_up
+    }
+
+    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run. None
+    /// with NO_FRAGMENT.
     pub(crate) fn mix(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<(Index, Tag)> {
+        if want.flags.contains(AllocFlags::NO_FRAGMENT) {
+            return None;
+        }
         Migratetype::PCP[want.migratetype].fallbacks().iter().find_map(|&fallback| {
             let other = Want { migratetype: fallback as usize, ..want };
             let index = self.pick(by, zone, other, false, u32::MAX)?;

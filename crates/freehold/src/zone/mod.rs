@@ -62,8 +62,10 @@ pub(crate) struct Zone<'m> {
     pub(crate) by_region: AtomicBool,
     /// Frames by which a CPU's own count may differ from 0 before it adds it to the zone's.
     pub(crate) fold: AtomicU64,
-    /// By how much the zone's own count may be wrong, all CPUs together.
+    /// By how much the zone's own count may be too high, all CPUs together.
     pub(crate) error: AtomicU64,
+    /// By how much it may be too low: a CPU tells of what it frees after up to 512 frames of a type.
+    pub(crate) untold: AtomicU64,
     /// Frames there are; changes at hotplug.
     pub(crate) managed: AtomicU64,
     /// CMA blocks there are. None: a request that would take CMA frames is an ordinary one.
@@ -116,6 +118,7 @@ impl<'m> Zone<'m> {
             by_region: AtomicBool::new(false),
             fold: zero(),
             error: zero(),
+            untold: zero(),
             managed: zero(),
             cma_blocks: zero(),
             min: zero(),
@@ -156,11 +159,12 @@ impl<'m> Zone<'m> {
     pub(crate) fn claim_wholes(&self, n: u64, allowed: impl Fn() -> bool) -> bool {
         let mut count = self.wholes();
         while count >= n && allowed() {
-            // Relaxed: who claims one by the count looks for its bit.
+            // Release: who finds the block gone sees that a CPU is inside its door with it. Relaxed on
+            // failure: who claims one by the count looks for its bit.
             let claimed = self.whole_blocks.0.compare_exchange_weak(
                 count,
                 count - n,
-                Ordering::Relaxed,
+                Ordering::Release,
                 Ordering::Relaxed,
             );
             match claimed {

@@ -107,7 +107,7 @@ impl Zone<'_> {
     /// Notes how its memory stands. After counts have changed by more than a few frames.
     pub(crate) fn update_mode(&self) {
         let min = self.min.get();
-        let now = if min != 0 && self.roughly_free() < min + self.error.get() {
+        let now = if min != 0 && self.roughly_free() < min.saturating_add(self.error.get()) {
             mode::TIGHT
         } else if !self.thrifty.get() && self.wholes() * 8 > self.blocks() * 7 {
             mode::ROOMY
@@ -118,6 +118,12 @@ impl Zone<'_> {
             self.mode.set(now);
         }
     }
+}
+
+/// Whether counts of a zone, one for each type, are together further from 0 than that.
+fn is_far(counts: &[AtomicU64; 8], most: u64) -> bool {
+    let far = |sum: u64, count: &AtomicU64| sum + (count.get() as i64).unsigned_abs();
+    counts[..TYPES].iter().fold(0, far) > most
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -137,14 +143,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn count_free_elsewhere(&self, by: By<'_>, tag: Tag, index: Index, frames: u64) {
         let (zone, migratetype) = (tag.zone() % self.zones.len(), tag.migratetype());
         match by.0 {
-            Some(cpu) => self.cursors_of(cpu, zone).free[migratetype].add(frames),
+            Some(cpu) => {
+                let own = &self.cursors_of(cpu, zone).free;
+                own[migratetype].add(frames);
+                if is_far(own, self.zones[zone].fold.get()) {
+                    self.fold_counts(cpu, false);
+                }
+            }
             None => {
                 let zone = &self.zones[zone];
                 let outside = &zone.outside[index.get() as usize % zone.outside.len()];
                 let count = &outside.free[migratetype];
                 // Relaxed: a count, summed up by who needs it.
                 let now = count.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
-                if (now as i64).unsigned_abs() > zone.fold.get() {
+                // There is a count for each type.
+                if (now as i64).unsigned_abs() > zone.fold.get() / TYPES as u64 {
                     let all = count.swap(0, Ordering::Relaxed);
                     // SeqCst: whether somebody watches for it is read next.
                     zone.split_free[migratetype].fetch_add(all, Ordering::SeqCst);
@@ -155,18 +168,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Adds a CPU's counts that have grown large to the zones'; all of them if `all`. By who is
-    /// inside.
+    /// Adds a CPU's counts of zones where they have grown large to those of the zones; all of them if
+    /// `all`. By who is inside.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn fold_counts(&self, cpu: &CpuState<'_>, all: bool) {
         for (z, zone) in self.zones.iter().enumerate() {
             let own = &self.cursors_of(cpu, z).free;
             let home = (z == cpu.home_zone.get() as usize).then_some(&cpu.free);
             let most = if all { 0 } else { zone.fold.get() };
             let mut folded = false;
-            for count in [Some(own), home].into_iter().flatten() {
-                for (migratetype, count) in count[..TYPES].iter().enumerate() {
+            for counts in [Some(own), home].into_iter().flatten().filter(|own| is_far(own, most)) {
+                for (migratetype, count) in counts[..TYPES].iter().enumerate() {
                     let frames = count.get();
-                    if (frames as i64).unsigned_abs() > most {
+                    if frames != 0 {
                         count.set(0);
                         // SeqCst: whether somebody watches for it is read next. Who sums up
                         // meanwhile may miss these frames for a moment.
@@ -183,11 +198,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// [`fold_counts`](Self::fold_counts) of the home zone's count of one type.
+    /// [`fold_counts`](Self::fold_counts) of the home zone's: after whatever takes frames of its
+    /// words, but for a single frame by a hint, which was freed before. The count of another zone is
+    /// looked at whenever it changes.
     #[inline(always)]
-    pub(crate) fn fold_home(&self, cpu: &CpuState<'_>, migratetype: usize) {
+    pub(crate) fn fold_home(&self, cpu: &CpuState<'_>) {
         let zone = &self.zones[cpu.home_zone.get() as usize];
-        if (cpu.free[migratetype].get() as i64).unsigned_abs() > zone.fold.get() {
+        let sum = cpu.free[..TYPES].iter().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
+        if (sum as i64).unsigned_abs() > zone.fold.get() {
+            self.fold_counts(cpu, false);
+        }
+    }
+
+    /// The same after a free of up to 32 frames into a word of that type: a short look, since the zone
+    /// may know of a few too little.
+    #[inline(always)]
+    pub(crate) fn fold_frees(&self, cpu: &CpuState<'_>, migratetype: usize) {
+        if cpu.free[migratetype].get() as i64 > FRAMES as i64 {
             self.fold_counts(cpu, false);
         }
     }
@@ -248,7 +275,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         cma: bool,
         reserves: bool,
     ) -> bool {
-        let needed = frames + zone.min_mark(flags);
+        let needed = zone.min_mark(flags).saturating_add(frames);
         // What is whole alone will do, mostly.
         if zone.wholes() * FRAMES as u64 >= needed {
             return true;
@@ -267,19 +294,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Whether a CPU may lease words of a zone: that keeps its mark, whatever lower one the request
-    /// has, unless it has none.
+    /// has, unless it has none. From order 6 on whole words are taken instead.
     #[inline]
     pub(crate) fn may_lease(
         &self,
         by: By<'_>,
         zone: &Zone<'m>,
+        order: u32,
         flags: AllocFlags,
         cma: bool,
     ) -> bool {
         !zone.is_tight() || {
-            let flags = flags & AllocFlags::NO_WATERMARKS;
+            let (flags, frames) = (flags & AllocFlags::NO_WATERMARKS, 1 << order.max(6));
             flags.contains(AllocFlags::NO_WATERMARKS)
-                || self.allows(by, zone, 64, flags, cma, false)
+                || self.allows(by, zone, frames, flags, cma, false)
         }
     }
 
@@ -313,9 +341,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 zone.level.get().min(1)
             }
         };
-        let (rough, error) = (zone.roughly_free(), zone.error.get());
-        let mut level = level_of(rough.saturating_sub(error));
-        if level != level_of(rough + error) {
+        let rough = zone.roughly_free();
+        let mut level = level_of(rough.saturating_sub(zone.error.get()));
+        if level != level_of(rough + zone.untold.get()) {
             let free = self.found(by, zone).unwrap_or_else(|| self.free_in(zone));
             level = level_of(free.all);
         }
@@ -340,9 +368,103 @@ pub(crate) fn kernel_watermarks(managed: u64, total: u64) -> [u64; 3] {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
     use crate::cpu::by::OUTSIDE;
-    use crate::testing::{machine, place};
-    use crate::{CpuId, Migratetype, Order, Request};
+    use crate::primitive::Plain;
+    use crate::testing::{machine, place, two_zones};
+    use crate::{AllocError, CpuId, Freehold, Migratetype, Order, Pfn, Request, SingleCpu};
+
+    const MIN: u64 = 800;
+
+    fn movable(order: u8) -> Request {
+        Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+    }
+
+    /// All that CPU 0 gets of that order, and how many frames a zone has left.
+    fn exhaust(fh: &Freehold<'_, SingleCpu>, order: u8) -> Vec<Pfn> {
+        core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(movable(order)).ok()).collect()
+    }
+
+    /// Words of a block are claimed past the leases, and past the look at the mark.
+    #[test]
+    fn chunks_of_every_order_leave_the_min_mark() {
+        for order in 0..10 {
+            let fh = machine(1, 1 << 14);
+            fh.set_watermarks(0, MIN, 2 * MIN, 3 * MIN).unwrap();
+            let taken = exhaust(&fh, order).len() as u64;
+            let (free, size) = (fh.free_in(&fh.zones[0]).all, 1 << order);
+            assert_eq!((1 << 14) - taken * size, free);
+            assert!((MIN..MIN + size).contains(&free), "order {order}: {free}");
+        }
+    }
+
+    #[test]
+    fn bulk_calls_leave_the_min_mark() {
+        let fh = machine(1, 1 << 14);
+        fh.set_watermarks(0, MIN, 2 * MIN, 3 * MIN).unwrap();
+        let mut out = [Pfn::new(0); 64];
+        while fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).is_ok() {}
+        assert_eq!(fh.free_in(&fh.zones[0]).all, MIN);
+    }
+
+    /// What a CPU takes of a zone that is not its home is told as well: nobody's home may be short of
+    /// memory.
+    #[test]
+    fn a_zone_that_is_nobodys_home_keeps_its_mark() {
+        for order in [0, 3, 6] {
+            let fh = two_zones(1, 1 << 14);
+            [0, 1].into_iter().for_each(|z| fh.set_watermarks(z, MIN, 2 * MIN, 3 * MIN).unwrap());
+            exhaust(&fh, order);
+            for zone in fh.zones {
+                let free = fh.free_in(zone).all;
+                assert!((MIN..MIN + (1 << order)).contains(&free), "order {order}: {free}");
+            }
+        }
+    }
+
+    /// A CPU that frees and allocates nothing tells the zone: up to a known number of frames. The
+    /// frames of a block are no runs, and so nothing new to the board.
+    #[test]
+    fn a_cpu_that_only_frees_tells_the_zone() {
+        for zones in [1, 2] {
+            let fh = if zones == 1 { machine(2, 1 << 14) } else { two_zones(2, 1 << 14) };
+            for z in 0..zones {
+                fh.set_watermarks(z, MIN, 2 * MIN, 3 * MIN).unwrap();
+            }
+            let request = movable(0).flags(crate::AllocFlags::NO_WATERMARKS);
+            let all: Vec<Pfn> =
+                core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect();
+            assert_eq!(all.len(), zones << 14);
+            assert!(fh.zones.iter().all(|zone| zone.is_tight()));
+            let other = fh.on(CpuId::new(1));
+            for frame in (0..512).step_by(2) {
+                for start in fh.zones.iter().map(|zone| zone.span.start.get()) {
+                    for block in 0..32 {
+                        other.free(Pfn::new(start + block * 512 + frame), Order::ZERO).unwrap();
+                    }
+                }
+            }
+            for zone in fh.zones {
+                let (rough, free) = (zone.roughly_free(), fh.free_in(zone).all);
+                assert_eq!(free, 1 << 13);
+                assert!(rough <= free && free <= rough + zone.untold.get(), "{rough} of {free}");
+                assert!(zone.untold.get() < free, "the bound says nothing");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_above_the_highest_mark() {
+        let fh = machine(1, 1 << 14);
+        fh.set_watermarks(0, u64::MAX, u64::MAX, u64::MAX).unwrap();
+        for order in [0, 6, 9, 10] {
+            let none = Err(AllocError::NoMemory { order: Order::new(order).unwrap() });
+            assert_eq!(fh.on(CpuId::new(0)).alloc(movable(order)), none);
+        }
+    }
 
     /// Frames are taken by somebody who read the tag just before the block got another type, and
     /// freed by somebody who read it afterwards: the old type has less than none, the new one more
