@@ -11,7 +11,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{
-    AllocError, Config, CpuId, FrameRange, Frames, Freehold, On, Owned, PAGEBLOCK_FRAMES, Platform,
+    AllocError, Config, CpuId, FrameRange, Frames, FreeError, Freehold, On, Owned,
+    PAGEBLOCK_FRAMES, Platform,
 };
 
 use crate::Error;
@@ -187,6 +188,13 @@ impl Cpu<'_> {
         match self {
             Cpu::Owned(cpu) => cpu.alloc_run(count),
             Cpu::Shared(cpu) => cpu.alloc_run(count),
+        }
+    }
+
+    pub(crate) fn check_free(&self, range: FrameRange) -> Result<(), FreeError> {
+        match self {
+            Cpu::Owned(cpu) => cpu.check_free(range),
+            Cpu::Shared(cpu) => cpu.check_free(range),
         }
     }
 

@@ -189,11 +189,11 @@ fn beside_first(
     for tally in tallies.iter().filter(|tally| tally.engine == engine) {
         let _ = writeln!(
             text,
-            "order {}: {} of {} cells not below {baseline} by more than {}",
+            "order {}: {engine} is above {baseline}, or within {} of it, in {} of {} cells",
             tally.order,
+            pointed(*tolerance),
             tally.not_below,
-            tally.cells,
-            pointed(*tolerance)
+            tally.cells
         );
     }
     text

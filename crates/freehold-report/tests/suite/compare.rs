@@ -266,7 +266,7 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
         (
             [&pair, &other],
             &[],
-            "nothing in common: the one has engine x on pair, the other engine y on pair",
+            "no figure in common: the first has engine x on pair, the second engine y on pair",
         ),
         ([&pair, &twice], &[], "twice.json has ns_per_pair_order0 of x twice"),
         ([&pair, &empty], &[], "no figure in empty.json"),

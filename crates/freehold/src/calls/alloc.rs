@@ -6,6 +6,8 @@
 //! 3 hints                6 single chunks, at the min mark      9 the same once more, and reserves
 //! ```
 //!
+//! A run comes from a hint before another lease: of a lease it is not known whether a run of it fits.
+//!
 //! A request fails only after all of these came to nothing on every zone it may use.
 //!
 //! Steps 1 to 3 of single frames, and what other orders have in their place, are in

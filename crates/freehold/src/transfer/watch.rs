@@ -283,19 +283,16 @@ mod tests {
         }
     }
 
-    /// There are as many counts as CPUs: the first request that fails at a mark sums them up once before
-    /// others are asked for what they have and once afterwards, and for its own hand once more.
+    /// There are as many counts as CPUs: the first request of a CPU that fails at a mark sums them up
+    /// once before others are asked for what they have, and once afterwards.
     #[test]
     fn the_first_request_that_fails_sums_up_once_a_look() {
-        for (order, sums) in [(0, 2), (1, 2), (3, 2), (9, 2)] {
-            let (fh, frames) = exhausted(100);
-            let other = fh.on(CpuId::new(1));
-            // Of another type, so that it is not the failure that `exhausted` has left.
-            let request = Request::new(Order::new(order).unwrap(), Migratetype::Unmovable);
-            let before = fh.zones[0].counters.sums.get();
-            other.alloc(request).unwrap_err();
-            assert_eq!(fh.zones[0].counters.sums.get() - before, sums, "order {order}");
-            drop(frames);
+        for order in [0, 1, 3, 9] {
+            let (fh, _) = exhausted(100);
+            let sums = || fh.zones[0].counters.sums.get();
+            let before = sums();
+            fh.on(CpuId::new(1)).alloc(request(order)).unwrap_err();
+            assert_eq!(sums() - before, 2, "order {order}");
         }
     }
 

@@ -90,10 +90,9 @@ impl<'a> Snapshots<'a> {
         let mut found = Self::default();
         for line in lines {
             let fields: Vec<&str> = line.split('\t').collect();
-            if let ["snap", when, load, what, number] = fields[..] {
-                if let Ok(number) = number.parse() {
-                    found.counts.insert((load, what, when), number);
-                }
+            let number = fields.last().and_then(|number| number.parse().ok());
+            if let (["snap", when, load, what, _], Some(number)) = (&fields[..], number) {
+                found.counts.insert((load, what, when), number);
             }
             if let Some(rest) = line.strip_prefix("guest: Linux ") {
                 found.version = rest.split(',').next().unwrap_or_default();

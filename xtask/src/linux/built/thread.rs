@@ -1,6 +1,8 @@
 //! The RFC's patches, cut out of the text of the discussion in which they were posted. They are
 //! read when a kernel is built and kept nowhere in this repository.
 
+use std::fmt::Write as _;
+
 /// The patches of that text, in its order: from the first `diff --git` to the line that mail
 /// programs put before a signature.
 pub(super) fn patches(text: &str) -> Vec<String> {
@@ -43,7 +45,7 @@ pub(super) fn recounted(patch: &str) -> String {
                     before += usize::from(!line.starts_with('+'));
                     after += usize::from(!line.starts_with('-'));
                 }
-                out.push_str(&format!("@@ -{old},{before} +{new},{after} @@{rest}"));
+                let _ = write!(out, "@@ -{old},{before} +{new},{after} @@{rest}");
             }
             None => out.push_str(line),
         }
