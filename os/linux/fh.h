@@ -29,6 +29,10 @@ u64 fh_interrupted(void);
 int fh_platform_start(unsigned long first, unsigned long end, unsigned int blocks);
 /* At the end, while the blocks are still there: every invariant, and that all frames are free. */
 int fh_platform_check(void);
+/* Free and managed frames, after all CPUs have given back what they hold. */
+int fh_frames(u64 *free, u64 *managed);
+/* Every invariant; what is broken is in the log. */
+int fh_validate(void);
 /* Gives up all CPUs and ends the allocator. */
 int fh_platform_stop(void);
 
@@ -94,9 +98,6 @@ extern atomic64_t fh_shrinks, fh_shrunk, fh_shrink_asked;
 
 void fh_statistics_start(void);
 void fh_statistics_stop(void);
-/* Free and managed frames, after all CPUs have given back what they hold. */
-int fh_frames(u64 *free, u64 *managed);
-int fh_validate(void);
 
 /* selftest.c, bench.c, device.c */
 

@@ -274,6 +274,28 @@ refused:
 	return -EINVAL;
 }
 
+int fh_frames(u64 *free, u64 *managed)
+{
+	freehold_zone_stats stats;
+	int status = FH_ALONE(freehold_drain_all(fh, NULL)) ?: FH_ALONE(freehold_read_zone_stats(fh, 0, &stats, NULL));
+
+	if (status)
+		return -EIO;
+	*free = stats.free;
+	*managed = stats.managed;
+	return 0;
+}
+
+int fh_validate(void)
+{
+	freehold_error error;
+
+	if (!FH_ALONE(freehold_validate(fh, &error)))
+		return 0;
+	pr_err("BROKEN: %s\n", error.message);
+	return -EIO;
+}
+
 int fh_platform_check(void)
 {
 	u64 free = 0, managed = 0;

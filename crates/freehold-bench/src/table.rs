@@ -203,7 +203,7 @@ fn verdict(row: &Row) -> Option<Color> {
 
 fn legend(report: &Report, style: Style) -> String {
     let mut text = String::from(
-        "± is the farthest run from the median. Zone locks, zone work, distinct and most_reused are counted, not timed.",
+        "± is how far the farthest run is from the median. Zone locks, zone work, distinct and most_reused are counted, not timed.",
     );
     if report.rows.iter().any(|row| row.comparison.is_some()) {
         // Of times: counts may have been made once.
@@ -216,11 +216,11 @@ fn legend(report: &Report, style: Style) -> String {
         };
         let (fewest, runs) = (timed().min().unwrap_or(0), timed().max().unwrap_or(0));
         let each = if fewest == runs { runs.to_string() } else { format!("{fewest} to {runs}") };
-        text.push_str(" Changes are from a table's first engine: -25% is a quarter less, x25 25 times as much. ");
+        text.push_str(" Changes are against a table's first engine: -25% is a quarter less, x25 is 25 times as much. ");
         if significance::can_tell(runs, runs) {
             let _ = write!(
                 text,
-                "* a significant one: {}, p < {} of {each} runs each.",
+                "* marks a significant change: {}, p < {}, {each} runs of each engine.",
                 significance::NAME,
                 significance::LEVEL,
             );
@@ -253,14 +253,14 @@ fn shared(report: &Report) -> String {
     let Some(most) = shares.iter().copied().reduce(f64::max) else { return String::new() };
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     let mut text = format!(
-        " {:.0} % of the samples of what one thread does were not counted, {:.0} % of a figure's at most: a \
-         neighbour shared the core.",
+        " {:.0} % of the samples on one thread were not counted ({:.0} % of a figure's at most), because \
+         something else used the core.",
         mean * 100.0,
         most * 100.0
     );
     if report.rows.iter().any(Row::mostly_shared) {
         text.push_str(
-            " ? marks a figure of which fewer than a third were left: it is of all samples, a neighbour's share \
+            " ? marks a figure for which fewer than a third of the samples were left: it is of all samples, disturbed ones \
              included.",
         );
     }
@@ -303,12 +303,14 @@ fn header(report: &Report, style: Style) -> String {
     if let Some(ring) = report.yardstick.ring_alone.median() {
         let _ = write!(
             text,
-            "\nproducer-consumer's ring without an engine {} ns a frame",
+            "\nthe ring of producer-consumer alone, without an engine: {} ns a frame",
             spread(ring, &report.yardstick.ring_alone)
         );
     }
     if !report.barrier {
-        text.push_str("\nno membarrier(2) here: freehold's owners take an ordinary lock");
+        text.push_str(
+            "\nno membarrier(2) on this system: owners of freehold's CPUs take an ordinary lock",
+        );
     }
     text.lines().map(|line| wrap(line, style, "") + "\n").collect()
 }

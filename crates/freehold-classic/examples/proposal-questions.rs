@@ -249,8 +249,6 @@ fn vmalloc_loops(classic: &Classic, kernel: &str, pages: u64) -> Outcome<()> {
     Ok(())
 }
 
-// One question after the other.
-#[allow(clippy::too_many_lines)]
 /// Seven CPUs have 512 free frames each, all other memory is in use, and CPU 0 asks for a thousand
 /// frames, one by one; after each of them each of the others takes a frame and gives it back.
 fn last_frames(engine: &str) -> Outcome<()> {

@@ -348,6 +348,15 @@ mod tests {
     }
 
     #[test]
+    fn a_free_halves_the_next_refills() {
+        let mut tuning = tuning();
+        let refill = |tuning: &mut Tuning| tuning.refill(on("6.18"), 0, 0, Pressure::default());
+        assert_eq!([0; 3].map(|_| refill(&mut tuning)), [63, 126, 252]);
+        tuning.note_free(on("6.18"), 0, 0);
+        assert_eq!([0; 2].map(|_| refill(&mut tuning)), [126, 252], "not 504");
+    }
+
+    #[test]
     fn refills_of_larger_orders_keep_a_batch_of_frames() {
         let refill = |name, order| tuning().refill(on(name), order, 0, Pressure::default());
         assert_eq!([1, 2, 3, 9].map(|order| refill("6.18", order)), [31, 15, 7, 2]);

@@ -138,11 +138,6 @@
 #define FREEHOLD_MIGRATETYPES 6
 
 /**
- * Buckets of the histogram of work per hold of a zone lock.
- */
-#define FREEHOLD_WORK_BUCKETS 20
-
-/**
  * The major version of this header.
  */
 #define FREEHOLD_VERSION_MAJOR 0
@@ -656,10 +651,6 @@ typedef struct freehold_config {
      * How many pieces of memory may be added at run time, over all zones.
      */
     uint16_t extra_ranges;
-    /**
-     * Not used: there are no groups of CPUs.
-     */
-    uint16_t group;
 } freehold_config;
 
 /**
@@ -1002,10 +993,6 @@ typedef struct freehold_zone_stats {
      */
     uint64_t free_in_zone;
     /**
-     * 0: there are no groups.
-     */
-    uint64_t free_in_groups;
-    /**
      * Of these, in CPUs' hands.
      */
     uint64_t free_in_cpus;
@@ -1030,10 +1017,6 @@ typedef struct freehold_zone_stats {
      */
     uint64_t blocks_in_zone;
     /**
-     * 0: there are no groups.
-     */
-    uint64_t blocks_in_groups;
-    /**
      * Whole blocks that CPUs keep.
      */
     uint64_t blocks_in_cpus;
@@ -1050,26 +1033,6 @@ typedef struct freehold_zone_stats {
      */
     uint64_t free_chunks[FREEHOLD_ORDERS];
     /**
-     * 0: there is no lock.
-     */
-    uint64_t lock_acquisitions;
-    /**
-     * 0: there are no groups.
-     */
-    uint64_t group_lock_acquisitions;
-    /**
-     * 0: there is no lock.
-     */
-    uint64_t lock_work;
-    /**
-     * 0: there is no lock.
-     */
-    uint64_t lock_work_max;
-    /**
-     * 0: there is no lock.
-     */
-    uint64_t lock_work_histogram[FREEHOLD_WORK_BUCKETS];
-    /**
      * Allocations that fell back to another migratetype.
      */
     uint64_t fallbacks;
@@ -1077,10 +1040,6 @@ typedef struct freehold_zone_stats {
      * Of these, allocations placed inside a block that kept its other type.
      */
     uint64_t mixed;
-    /**
-     * 0: there is no lock.
-     */
-    uint64_t splits;
 } freehold_zone_stats;
 
 /**
@@ -1113,21 +1072,14 @@ typedef struct freehold_cpu_stats {
      */
     uint64_t refills;
     /**
-     * Refills that gave something, by phase: recover, claim, fragment, fallback.
+     * Refills that gave something, by where it came from: a partly free block, a whole block, a block
+     * of another type.
      */
-    uint64_t refills_by_phase[4];
+    uint64_t refills_by_phase[3];
     /**
      * Free frames that zones handed over.
      */
     uint64_t refilled_frames;
-    /**
-     * 0: blocks are nobody's.
-     */
-    uint64_t drains;
-    /**
-     * 0: blocks are nobody's.
-     */
-    uint64_t drained_frames;
     /**
      * Times it asked all other CPUs for what they had in hand.
      */
@@ -1154,22 +1106,6 @@ typedef struct freehold_totals {
      * Double frees that no call could see.
      */
     uint64_t late_double_frees;
-    /**
-     * 0: there is no lock.
-     */
-    uint64_t lock_acquisitions;
-    /**
-     * 0: there are no groups.
-     */
-    uint64_t group_lock_acquisitions;
-    /**
-     * 0: there is no lock.
-     */
-    uint64_t lock_work;
-    /**
-     * 0: there is no lock.
-     */
-    uint64_t lock_work_max;
     /**
      * Writes to memory that all CPUs of a zone write, by whoever made them.
      */
@@ -2536,13 +2472,6 @@ uint64_t freehold_zone_stats_unusable_permille(const struct freehold_zone_stats 
  * Thread safety: any thread, at any time.
  */
 int32_t freehold_zone_stats_largest_free_order(const struct freehold_zone_stats *stats);
-
-/**
- * An upper bound of the steps that 99 % of the holds of the zone lock stayed within.
- *
- * Thread safety: any thread, at any time.
- */
-uint64_t freehold_zone_stats_lock_work_p99(const struct freehold_zone_stats *stats);
 
 /**
  * What a status means, in a few English words; `"unknown status"` for numbers that are none. Never

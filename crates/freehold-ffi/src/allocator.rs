@@ -84,7 +84,6 @@ pub unsafe extern "C" fn freehold_config_init_sized(
         cpus,
         online: cpus,
         extra_ranges: 0,
-        group: 0,
     };
     if config.is_null() {
         // The caller's mistake; the next call that gets the null pointer says so.

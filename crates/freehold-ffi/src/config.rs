@@ -105,8 +105,6 @@ pub struct Config {
     pub online: u16,
     /// How many pieces of memory may be added at run time, over all zones.
     pub extra_ranges: u16,
-    /// Not used: there are no groups of CPUs.
-    pub group: u16,
 }
 
 impl Versioned for Zone {

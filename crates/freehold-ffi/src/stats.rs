@@ -15,13 +15,10 @@ use crate::status::Status;
 pub const FREEHOLD_ORDERS: usize = 19;
 /// Migratetypes that there are.
 pub const FREEHOLD_MIGRATETYPES: usize = 6;
-/// Buckets of the histogram of work per hold of a zone lock.
-pub const FREEHOLD_WORK_BUCKETS: usize = 20;
 
 const _: () = {
     assert!(FREEHOLD_ORDERS == freehold::ORDERS);
     assert!(FREEHOLD_MIGRATETYPES == freehold::Migratetype::ALL.len());
-    assert!(FREEHOLD_WORK_BUCKETS == 20);
 };
 
 /// What one CPU has done since the allocator was made, or all of them together.
@@ -41,14 +38,11 @@ pub struct CpuStats {
     pub slow: u64,
     /// Times it went to a zone for more.
     pub refills: u64,
-    /// Refills that gave something, by phase: recover, claim, fragment, fallback.
-    pub refills_by_phase: [u64; 4],
+    /// Refills that gave something, by where it came from: a partly free block, a whole block, a block
+    /// of another type.
+    pub refills_by_phase: [u64; 3],
     /// Free frames that zones handed over.
     pub refilled_frames: u64,
-    /// 0: blocks are nobody's.
-    pub drains: u64,
-    /// 0: blocks are nobody's.
-    pub drained_frames: u64,
     /// Times it asked all other CPUs for what they had in hand.
     pub recalls: u64,
     /// Writes to memory that all CPUs of a zone write.
@@ -65,8 +59,6 @@ pub struct ZoneStats {
     pub free: u64,
     /// Of these, in nobody's hand.
     pub free_in_zone: u64,
-    /// 0: there are no groups.
-    pub free_in_groups: u64,
     /// Of these, in CPUs' hands.
     pub free_in_cpus: u64,
     /// Free frames in CMA blocks.
@@ -79,8 +71,6 @@ pub struct ZoneStats {
     pub blocks_by_type: [u64; FREEHOLD_MIGRATETYPES],
     /// Blocks of the zone itself, isolations included.
     pub blocks_in_zone: u64,
-    /// 0: there are no groups.
-    pub blocks_in_groups: u64,
     /// Whole blocks that CPUs keep.
     pub blocks_in_cpus: u64,
     /// Blocks of which no frame is in use, wherever they are held.
@@ -89,22 +79,10 @@ pub struct ZoneStats {
     pub blocks_by_largest_order: [u64; 11],
     /// The fewest naturally aligned chunks that the free frames form, by order.
     pub free_chunks: [u64; FREEHOLD_ORDERS],
-    /// 0: there is no lock.
-    pub lock_acquisitions: u64,
-    /// 0: there are no groups.
-    pub group_lock_acquisitions: u64,
-    /// 0: there is no lock.
-    pub lock_work: u64,
-    /// 0: there is no lock.
-    pub lock_work_max: u64,
-    /// 0: there is no lock.
-    pub lock_work_histogram: [u64; FREEHOLD_WORK_BUCKETS],
     /// Allocations that fell back to another migratetype.
     pub fallbacks: u64,
     /// Of these, allocations placed inside a block that kept its other type.
     pub mixed: u64,
-    /// 0: there is no lock.
-    pub splits: u64,
 }
 
 /// Sums over all CPUs and zones.
@@ -117,21 +95,12 @@ pub struct Totals {
     pub unattributed_frees: u64,
     /// Double frees that no call could see.
     pub late_double_frees: u64,
-    /// 0: there is no lock.
-    pub lock_acquisitions: u64,
-    /// 0: there are no groups.
-    pub group_lock_acquisitions: u64,
-    /// 0: there is no lock.
-    pub lock_work: u64,
-    /// 0: there is no lock.
-    pub lock_work_max: u64,
     /// Writes to memory that all CPUs of a zone write, by whoever made them.
     pub shared_writes: u64,
 }
 
 impl From<freehold::CpuStats> for CpuStats {
     fn from(s: freehold::CpuStats) -> Self {
-        let [partly_free, whole, other_type] = s.refills_by_phase;
         Self {
             allocs: s.allocs,
             local_frees: s.local_frees,
@@ -139,10 +108,8 @@ impl From<freehold::CpuStats> for CpuStats {
             failed: s.failed,
             slow: s.slow,
             refills: s.refills,
-            refills_by_phase: [partly_free, whole, 0, other_type],
+            refills_by_phase: s.refills_by_phase,
             refilled_frames: s.refilled_frames,
-            drains: 0,
-            drained_frames: 0,
             recalls: s.recalls,
             shared_writes: s.shared_writes,
         }
@@ -155,26 +122,18 @@ impl From<freehold::ZoneStats> for ZoneStats {
             managed: s.managed,
             free: s.free,
             free_in_zone: s.free_in_zone,
-            free_in_groups: 0,
             free_in_cpus: s.free_in_cpus,
             free_cma: s.free_cma,
             free_high_atomic: s.free_high_atomic,
             watermarks: s.watermarks,
             blocks_by_type: s.blocks_by_type,
             blocks_in_zone: s.blocks_by_type.iter().sum::<u64>() - s.blocks_in_cpus,
-            blocks_in_groups: 0,
             blocks_in_cpus: s.blocks_in_cpus,
             free_blocks: s.free_blocks,
             blocks_by_largest_order: s.blocks_by_largest_order,
             free_chunks: s.free_chunks,
-            lock_acquisitions: 0,
-            group_lock_acquisitions: 0,
-            lock_work: 0,
-            lock_work_max: 0,
-            lock_work_histogram: [0; FREEHOLD_WORK_BUCKETS],
             fallbacks: s.fallbacks,
             mixed: s.mixed,
-            splits: 0,
         }
     }
 }
@@ -185,10 +144,6 @@ impl From<freehold::Totals> for Totals {
             cpus: s.cpus.into(),
             unattributed_frees: s.unattributed_frees,
             late_double_frees: s.late_double_frees,
-            lock_acquisitions: 0,
-            group_lock_acquisitions: 0,
-            lock_work: 0,
-            lock_work_max: 0,
             shared_writes: s.shared_writes,
         }
     }
@@ -204,7 +159,7 @@ impl Versioned for ZoneStats {
 }
 
 impl Versioned for Totals {
-    const LEAST: usize = offset_of!(Self, lock_acquisitions);
+    const LEAST: usize = offset_of!(Self, shared_writes);
 }
 
 const _: () = assert!(offset_of!(Totals, unattributed_frees) == size_of::<CpuStats>());
@@ -425,17 +380,4 @@ pub unsafe extern "C" fn freehold_zone_stats_largest_free_order(stats: *const Zo
     // SAFETY: the caller's promise.
     let order = unsafe { ZoneStats::engine(stats) }.and_then(|stats| stats.largest_free_order());
     order.map_or(-1, |order| order.get().into())
-}
-
-/// An upper bound of the steps that 99 % of the holds of the zone lock stayed within.
-///
-/// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `stats` is null (0 then) or can be read.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_zone_stats_lock_work_p99(stats: *const ZoneStats) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { ZoneStats::engine(stats) }.map_or(0, |_| 0)
 }

@@ -220,6 +220,34 @@ fn sqlite_with_its_pages_in_an_arena() {
     assert!(said.contains("sqlite_cache: all right"), "{said}");
 }
 
+/// A block cache for RocksDB: the same values are read as with malloc's blocks, and no frame is left.
+/// The program checks it.
+#[test]
+fn rocksdb_with_its_blocks_in_an_arena() {
+    let Some(installed) = installed("g++", "rocksdb") else { return };
+    let probe = installed.prefix.join("probe.cpp");
+    std::fs::write(&probe, "#include <rocksdb/memory_allocator.h>\nint main() {}\n")
+        .expect("a file");
+    let program = installed.prefix.join("probe");
+    let made = Command::new("g++")
+        .args(["-std=c++17", "-lrocksdb", "-o"])
+        .args([&program, &probe])
+        .output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        return skipped("the block cache for RocksDB: there is no librocksdb to compile with");
+    }
+    let flags = ["-std=c++17", "-O2", "-Wl,--no-as-needed", "-lrocksdb"];
+    let program = installed.compile(
+        "g++",
+        &flags,
+        "examples/rocksdb_cache.cpp",
+        Link::Shared,
+        "rocksdb_cache",
+    );
+    let said = run(&mut installed.command(program));
+    assert!(said.contains("rocksdb_cache: all right"), "{said}");
+}
+
 /// As C, and as C++, which could catch what is thrown.
 #[test]
 fn a_panic_inside_aborts_and_cannot_be_caught() {

@@ -466,7 +466,7 @@ impl Builder {
         memory: &Memory,
         slots: Slots,
         topology: &Topology,
-    ) -> Result<(Core, Notes, Extent), Error> {
+    ) -> Result<(Core, Arc<Notes>, Extent), Error> {
         let mut start = memory.first();
         let mut parts: Vec<FrameRange> = topology
             .divide(memory.range().len() / PAGEBLOCK_FRAMES)
@@ -521,7 +521,9 @@ impl Builder {
         let core = Core::new(&config, Host::new(self.lock == Lock::Biased), slots)?;
         let (first, blocks) =
             (memory.first().get() / PAGEBLOCK_FRAMES, memory.reserved().len() / PAGEBLOCK_FRAMES);
-        let notes = Notes::new(first, blocks)?;
+        let small = matches!(self.backing, Backing::Private | Backing::Memfd);
+        let notes = Arc::new(Notes::new(first, blocks, !small)?);
+        core.engine.platform().set_notes(&notes);
         if self.populate {
             notes.backed(memory.range());
         }

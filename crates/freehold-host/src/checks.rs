@@ -102,17 +102,13 @@ impl Checks {
     }
 
     /// A chunk is to be freed, which was allocated as one or is a part of one.
-    pub(crate) fn ending_chunk(&self, memory: &Memory, range: FrameRange) -> Result<(), Error> {
-        match self.start_within(range) {
-            Some(next) => Err(Error::WrongOrder { pfn: range.start, frames: range.len(), next }),
-            None => {
-                self.ending(memory, range);
-                Ok(())
-            }
-        }
+    pub(crate) fn check_chunk(&self, range: FrameRange) -> Result<(), Error> {
+        self.start_within(range).map_or(Ok(()), |next| {
+            Err(Error::WrongOrder { pfn: range.start, frames: range.len(), next })
+        })
     }
 
-    /// Frames of the arena are to be freed, by whoever has them.
+    /// Frames of the arena, all of them allocated, are to be freed by whoever has them.
     pub(crate) fn ending(&self, memory: &Memory, range: FrameRange) {
         self.forget_starts(range);
         if self.zero {

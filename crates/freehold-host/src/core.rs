@@ -11,7 +11,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{
-    AllocError, Config, CpuId, Frames, Freehold, On, Owned, PAGEBLOCK_FRAMES, Platform,
+    AllocError, Config, CpuId, FrameRange, Frames, FreeError, Freehold, On, Owned,
+    PAGEBLOCK_FRAMES, Platform,
 };
 
 use crate::Error;
@@ -182,6 +183,21 @@ impl<'a> Deref for Cpu<'a> {
 }
 
 impl Cpu<'_> {
+    /// Any number of neighbouring frames, wherever they start.
+    pub(crate) fn alloc_run(&self, count: u64) -> Result<FrameRange, AllocError> {
+        match self {
+            Cpu::Owned(cpu) => cpu.alloc_run(count),
+            Cpu::Shared(cpu) => cpu.alloc_run(count),
+        }
+    }
+
+    pub(crate) fn check_free(&self, range: FrameRange) -> Result<(), FreeError> {
+        match self {
+            Cpu::Owned(cpu) => cpu.check_free(range),
+            Cpu::Shared(cpu) => cpu.check_free(range),
+        }
+    }
+
     pub(crate) fn flush(&self) -> Result<(), AllocError> {
         match self {
             Cpu::Owned(cpu) => cpu.flush(),

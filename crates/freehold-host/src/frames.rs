@@ -44,12 +44,13 @@ impl Arena {
     /// in them is whatever their last user left.
     ///
     /// A power of two of frames is a chunk, aligned to its size: it is refused quickly where no
-    /// such chunk is free, even if a run is free that starts elsewhere. Any other number is cut
-    /// from the next larger chunk, or where there is none from any run that is long enough.
+    /// such chunk is free, even if a run is free that starts elsewhere. Any other number starts
+    /// anywhere: in the smallest gap that will do of those looked at, beside whole blocks, or, where
+    /// neither is found, in any run that is long enough.
     ///
-    /// Takes constant time up to a block, while there is such a chunk; without one, a number that
-    /// is no power of two takes time proportional to the arena. Beyond a block it takes time
-    /// proportional to the number of blocks.
+    /// Takes constant time up to a block, while there is such a gap or a whole block; without one, a
+    /// number that is no power of two takes time proportional to the arena. Beyond a block it takes
+    /// time proportional to the number of blocks.
     ///
     /// # Errors
     ///

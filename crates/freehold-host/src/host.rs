@@ -2,9 +2,12 @@
 //! state.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use freehold::{Freehold, Owned, Pfn, Platform};
 use rustix::thread::MembarrierCommand;
+
+use crate::notes::Notes;
 
 /// How often a barrier is tried before it counts as forbidden.
 const RETRIES: u32 = 1000;
@@ -20,6 +23,8 @@ pub(crate) struct Host {
     /// The kernel has refused a barrier after it was registered.
     forbidden: AtomicBool,
     late_double_frees: AtomicU64,
+    /// What the OS backs; there once the arena is put together.
+    notes: OnceLock<Arc<Notes>>,
 }
 
 impl Host {
@@ -28,7 +33,18 @@ impl Host {
     pub(crate) fn new(barrier: bool) -> Self {
         let barrier = barrier
             && rustix::thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
-        Self { barrier, forbidden: AtomicBool::new(false), late_double_frees: AtomicU64::new(0) }
+        Self {
+            barrier,
+            forbidden: AtomicBool::new(false),
+            late_double_frees: AtomicU64::new(0),
+            notes: OnceLock::new(),
+        }
+    }
+
+    /// Where it is noted what the OS backs.
+    pub(crate) fn set_notes(&self, notes: &Arc<Notes>) {
+        // It is put together once.
+        let _ = self.notes.set(Arc::clone(notes));
     }
 
     /// Double frees that the second call could not see.
@@ -106,6 +122,10 @@ impl Platform for Host {
     fn relax(&self) {
         // The holder of a lock may be waiting for this very core.
         std::thread::yield_now();
+    }
+
+    fn in_memory(&self, first: Pfn) -> u64 {
+        self.notes.get().map_or(!0, |notes| notes.in_memory(first))
     }
 
     fn late_double_free(&self, _: Pfn) {

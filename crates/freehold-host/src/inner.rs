@@ -14,7 +14,7 @@ use crate::watch::Watch;
 /// What an arena and its background thread share.
 pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
-    pub(crate) notes: Notes,
+    pub(crate) notes: Arc<Notes>,
     pub(crate) memory: Memory,
     pub(crate) pins: Pins,
     pub(crate) checks: Option<Checks>,

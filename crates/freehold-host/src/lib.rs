@@ -132,7 +132,8 @@
 //!   [populated](Arena::populate) may be missing when it is touched, which is a signal. The knobs
 //!   are [`Builder::populate`] and [`Backing::Hugetlb`].
 //! - It prefers lower blocks to higher ones when it hands memory out, and gives back the highest
-//!   first; it does not know of a block that is resident above one that was given back.
+//!   first. Single frames and whole blocks come from where memory is before they come from where it
+//!   was given back; of runs of 2 to 256 frames the one that fits best is taken.
 
 #![warn(missing_docs)]
 

@@ -49,6 +49,8 @@ pub(crate) struct Notes {
     used: Mapping,
     first_block: u64,
     blocks: u64,
+    /// The OS backs a block as a whole as soon as one frame is used, until part of it is given back.
+    huge: bool,
     /// Blocks with `RESIDENT`.
     resident: AtomicU64,
     /// No block from here on has ever been resident.
@@ -57,12 +59,13 @@ pub(crate) struct Notes {
 
 impl Notes {
     /// For `blocks` blocks that come fresh from the OS, the first of which has that number.
-    pub(crate) fn new(first_block: u64, blocks: u64) -> Result<Self, Error> {
+    pub(crate) fn new(first_block: u64, blocks: u64, huge: bool) -> Result<Self, Error> {
         let this = Self {
             notes: Mapping::zeroed(blocks as usize * size_of::<AtomicU32>())?,
             used: Mapping::zeroed(blocks as usize * WORDS * size_of::<AtomicU64>())?,
             first_block,
             blocks,
+            huge,
             resident: AtomicU64::new(0),
             top: AtomicU64::new(0),
         };
@@ -157,6 +160,24 @@ impl Notes {
             (pfn.get() % PAGEBLOCK_FRAMES, (!0u64 >> (64 - frames)) << (pfn.get() % 64));
         // Relaxed: the bits came with the frames.
         self.used(block)[at as usize / 64].load(Ordering::Relaxed) & mask != mask
+    }
+
+    /// Which of the 64 frames from `first` on the OS backs, as far as was noted. A hint for a caller that does not have
+    /// them.
+    pub(crate) fn in_memory(&self, first: Pfn) -> u64 {
+        let block = (first.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
+        let Some(note) = self.all().get(block) else { return !0 };
+        // Relaxed, both: a hint.
+        let note = note.load(Ordering::Relaxed);
+        if note & RESIDENT == 0 {
+            return 0;
+        }
+        // Of a huge page of which nothing was given back all is there.
+        if note & (USED_UP | BACKED) != 0 || self.huge && note & PARTED == 0 {
+            return !0;
+        }
+        let word = (first.get() % PAGEBLOCK_FRAMES / 64) as usize;
+        self.used(block)[word].load(Ordering::Relaxed)
     }
 
     /// Whether the OS backs nothing of the block that a frame is in. A hint for a caller that does not have
@@ -309,14 +330,13 @@ impl Notes {
     }
 
     /// Whether the OS backs nothing of a part of a block: nothing was handed out of it since it
-    /// came. The caller has all of its frames. With `huge` the OS backs a block as a whole as soon
-    /// as one frame is used.
-    pub(crate) fn is_absent(&self, part: FrameRange, huge: bool) -> bool {
+    /// came. The caller has all of its frames.
+    pub(crate) fn is_absent(&self, part: FrameRange) -> bool {
         let block = (part.start.get() / PAGEBLOCK_FRAMES - self.first_block) as usize;
         // Relaxed: as in `is_noted`; the bits came with the frames.
         let note = self.all()[block].load(Ordering::Relaxed);
         note & (USED_UP | BACKED) == 0
-            && (note & PARTED != 0 || !huge)
+            && (note & PARTED != 0 || !self.huge)
             && self.words(part).all(|(word, mask)| word.load(Ordering::Relaxed) & mask == 0)
     }
 
@@ -361,7 +381,7 @@ mod tests {
 
     #[test]
     fn frames_are_clean_once_and_again_after_their_block_was_released() {
-        let notes = Notes::new(2, 3).unwrap();
+        let notes = Notes::new(2, 3, false).unwrap();
         assert_eq!(dirty(&notes, range(1024, 3)), []);
         assert_eq!(notes.resident(), 1);
         assert_eq!(dirty(&notes, range(1025, 1)), [(1025, 1)]);
@@ -380,7 +400,7 @@ mod tests {
     #[test]
     fn of_threads_that_fill_a_block_together_one_sees_that_it_is_full() {
         for round in 0..200 {
-            let notes = Notes::new(0, 1).unwrap();
+            let notes = Notes::new(0, 1, false).unwrap();
             let start = std::sync::Barrier::new(4);
             let all = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..4)
@@ -405,7 +425,7 @@ mod tests {
 
     #[test]
     fn a_block_whose_every_frame_was_used_has_no_note() {
-        let notes = Notes::new(0, 1).unwrap();
+        let notes = Notes::new(0, 1, false).unwrap();
         assert!(notes.is_noted(Pfn::new(0)));
         for pfn in 0..512 {
             assert_eq!(dirty(&notes, range(pfn, 1)), []);
@@ -423,19 +443,13 @@ mod tests {
 
     #[test]
     fn parts_that_were_given_back_are_absent_and_clean_and_the_rest_is_not() {
-        let notes = Notes::new(0, 2).unwrap();
+        let notes = Notes::new(0, 2, false).unwrap();
         assert_eq!(dirty(&notes, range(512, 512)), []);
         assert!(!notes.is_noted(Pfn::new(600)));
         // Over the end of a word.
         notes.released_part(range(512 + 48, 32));
-        assert!(
-            notes.is_absent(range(512 + 48, 16), false)
-                && notes.is_absent(range(512 + 64, 16), false)
-        );
-        assert!(
-            !notes.is_absent(range(512 + 32, 16), false)
-                && !notes.is_absent(range(512 + 32, 32), false)
-        );
+        assert!(notes.is_absent(range(512 + 48, 16)) && notes.is_absent(range(512 + 64, 16)));
+        assert!(!notes.is_absent(range(512 + 32, 16)) && !notes.is_absent(range(512 + 32, 32)));
         assert!(notes.is_news(Pfn::new(512 + 48), 1) && !notes.is_news(Pfn::new(512 + 32), 16));
         assert_eq!((notes.resident(), notes.count_resident()), (1, 1));
         assert_eq!(dirty(&notes, range(512, 512)), [(512, 48), (512 + 80, 512 - 80)]);
@@ -445,19 +459,16 @@ mod tests {
 
     #[test]
     fn what_was_populated_is_absent_only_once_it_was_given_back() {
-        let notes = Notes::new(0, 2).unwrap();
+        let notes = Notes::new(0, 2, false).unwrap();
         notes.backed(range(512 + 3, 5));
         assert_eq!((notes.resident(), notes.count_resident(), notes.top()), (1, 1, 2));
-        assert!(!notes.is_absent(range(512 + 64, 64), false));
+        assert!(!notes.is_absent(range(512 + 64, 64)));
         assert_eq!(dirty(&notes, range(512, 8)), [], "populated is still zero");
         notes.released_part(range(512 + 64, 64));
-        assert!(
-            notes.is_absent(range(512 + 64, 64), false)
-                && !notes.is_absent(range(512 + 128, 8), false)
-        );
+        assert!(notes.is_absent(range(512 + 64, 64)) && !notes.is_absent(range(512 + 128, 8)));
         assert_eq!(dirty(&notes, range(512 + 64, 64)), []);
         notes.released(1);
-        assert!(notes.is_absent(range(512, 512), false));
+        assert!(notes.is_absent(range(512, 512)));
         assert_eq!((notes.resident(), notes.count_resident()), (0, 0));
     }
 
@@ -465,7 +476,7 @@ mod tests {
     /// what is said to be zero was given back since it was last handed out.
     #[test]
     fn parts_given_back_while_others_use_the_block_up_are_clean_once() {
-        let notes = Notes::new(0, 1).unwrap();
+        let notes = Notes::new(0, 1, false).unwrap();
         dirty(&notes, range(0, 512));
         std::thread::scope(|scope| {
             for part in 0..4 {
@@ -474,7 +485,7 @@ mod tests {
                     let mine = range(part * 128, 128);
                     for _ in 0..20_000 {
                         notes.released_part(mine);
-                        assert!(notes.is_absent(mine, false));
+                        assert!(notes.is_absent(mine));
                         assert_eq!(dirty(notes, mine), []);
                         assert_eq!(dirty(notes, mine), [(mine.start.get(), 128)]);
                     }
@@ -487,7 +498,7 @@ mod tests {
     /// As many blocks as 16 TiB have: addresses until they are used, and no walk over them.
     #[test]
     fn notes_of_blocks_never_used_take_no_memory() {
-        let notes = Notes::new(0, 1 << 23).unwrap();
+        let notes = Notes::new(0, 1 << 23, false).unwrap();
         let backed = || {
             let mapped = |mapping: &Mapping| {
                 crate::sys::pages_in_memory((mapping.base(), mapping.len())).unwrap()

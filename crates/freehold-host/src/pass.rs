@@ -217,6 +217,9 @@ impl Pass<'_> {
             return;
         }
         let (range, all) = (self.range(block), which == Which::All);
+        // It may be backed before the allocator is told of it: by `populate`, and by mlockall(2). A
+        // block of which it cannot be told stays as it is.
+        let _ = self.inner.memory_up_to(range.end);
         if self.take(Order::PAGEBLOCK, range).is_none() {
             if all || notes.is_watched(block) {
                 self.take_parts(range);
@@ -265,14 +268,13 @@ impl Pass<'_> {
                 self.taken.push(chunk);
             }
         }
-        let huge = self.inner.memory.backing() == Backing::HugePages;
         // Of what is left of a huge page the kernel makes one again by and by (khugepaged,
         // MADV_COLLAPSE), and tells nobody: so what the notes say is absent it is asked about.
         let mut backed = None;
         let mut at = first;
         while at < self.taken.len() {
             let range = self.taken[at];
-            let absent = self.inner.notes.is_absent(range, huge);
+            let absent = self.inner.notes.is_absent(range);
             if absent && !backed.get_or_insert_with(|| self.backed(block)).meets(range) {
                 let absent = self.taken.swap_remove(at);
                 self.free(absent);
@@ -327,6 +329,7 @@ impl Pass<'_> {
                     } else {
                         notes.released_part(range);
                         released.frames += range.len();
+                        self.inner.core.engine.keep_to_memory();
                     }
                 }
             })

@@ -6,7 +6,7 @@ use freehold_labkit::cli::given::Printed;
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::{Outcome, output};
 use freehold_labkit::engines::{self, Entry};
-use freehold_labkit::report::table::{Style, rendered, wrap};
+use freehold_labkit::report::table::{Columns, Style, rendered, wrap};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,7 @@ pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
             format!(
                 "Any Linux from {oldest} to {newest} is an engine by its version: --engine 6.12"
             ),
-            "Name one with --engine; switch single changes with commas: --engine \
+            "--engine NAME takes any of these; after a comma, +SWITCH turns a change on and -SWITCH off: --engine \
              pcp-buddy-fixed,-merge"
                 .to_owned(),
         ];
@@ -46,7 +46,15 @@ pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
+/// Narrower tables have the source behind the summary: a column of its own would be a word wide.
+const SOURCES_FROM: u16 = 100;
+
 fn table(what: &str, entries: &[Entry], style: Style) -> String {
+    if style.width < SOURCES_FROM && style.columns == Columns::Fit {
+        let row =
+            |entry: &Entry| [entry.name.clone(), format!("{}\n{}", entry.summary, entry.source)];
+        return rendered(style, [what, "what it is"], entries.iter().map(row));
+    }
     let row = |entry: &Entry| [entry.name.clone(), entry.summary.clone(), entry.source.clone()];
     rendered(style, [what, "what it is", "from"], entries.iter().map(row))
 }

@@ -2,7 +2,7 @@
 //! kernel was asked for, and its own counts beside the model's.
 
 use super::machine::{Recorded, no_zoneinfo};
-use super::passes::{self, How};
+use super::passes::{self, How, Rows};
 use super::replay::Done;
 use super::replay_args::FidelityArgs;
 use freehold_labkit::cli::error::CliError;
@@ -11,7 +11,8 @@ use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::engines::EngineSpec;
 use freehold_labkit::replay::against_kernel::{self, AgainstKernel, KernelCounts};
 use freehold_labkit::replay::{
-    Beginning, Origin, Replay, Survey, TICK_PHASE_NS, middle_ns, starting_lists,
+    Beginning, OfZone, Origin, ReclaimChange, Replay, Survey, TICK_PHASE_NS, middle_ns,
+    reclaim_changes, starting_lists,
 };
 
 /// Where the contents of the CPUs' lists at the start of a recording come from.
@@ -70,19 +71,26 @@ struct Compared {
     survey: Survey,
     counts: Vec<KernelCounts>,
     zone: usize,
+    /// When kswapd was at work, by its rows.
+    reclaim: Vec<ReclaimChange>,
 }
 
 impl Compared {
     fn new(args: &FidelityArgs, trace: &TraceFile) -> Result<Self, CliError> {
         let recorded = Recorded::beside(&args.common, trace)?.ok_or_else(|| no_zoneinfo(trace))?;
-        let survey = passes::survey(&args.common, true, trace)?;
-        let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
-        let zone = against_kernel::main_zone(&counts, &recorded.zones).ok_or_else(|| {
+        let all = against_kernel::count_kernel(trace, &recorded.zones, u64::MAX)?;
+        let Some(zone) = against_kernel::main_zone(&all, &recorded.zones) else {
+            // Where nothing at all can be read from it, that is worth more to know.
+            passes::survey(&args.common, true, trace)?;
             let (trace, zones) = (trace.shown(), &recorded.shown);
-            CliError::new(format!("{trace}: the kernel took nothing from any zone of {zones}")).hint(
+            return Err(CliError::new(format!("{trace}: the kernel took nothing from any zone of {zones}")).hint(
                 "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and the zoneinfo with them",
-            )
-        })?;
+            ));
+        };
+        let rows = OfZone::new(trace, &recorded.zones[zone]);
+        let survey =
+            passes::survey(&args.common, true, Rows { shown: trace.shown(), trace: &rows })?;
+        let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
         let account = recorded.account(zone);
         if !account.is_of_engines() {
             let (order, largest) = (account.pageblock_order, account.max_order);
@@ -93,7 +101,9 @@ impl Compared {
             ))
             .hint("'freehold replay' without a comparison runs such a trace page by page"));
         }
-        Ok(Self { recorded, survey, counts, zone })
+        let batch = recorded.zones[zone].info.pagesets.iter().map(|set| set.batch).max();
+        let reclaim = reclaim_changes(trace, batch.unwrap_or_default())?;
+        Ok(Self { recorded, survey, counts, zone, reclaim })
     }
 
     fn replay(
@@ -124,9 +134,12 @@ impl Compared {
             cma: machine.cma(),
             tick_phase_ns,
             ticks,
+            reclaim: self.reclaim.clone(),
         };
         let how = How::Serial { jobs: given::jobs(args.jobs), memory_maps: 0 };
         let machine = (machine, beginning);
-        passes::drive(&args.common, specs, trace, &self.survey, true, machine, how)
+        let rows = OfZone::new(trace, &self.recorded.zones[self.zone]);
+        let rows = Rows { shown: trace.shown(), trace: &rows };
+        passes::drive(&args.common, specs, rows, &self.survey, true, machine, how)
     }
 }

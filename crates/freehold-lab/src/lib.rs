@@ -36,26 +36,29 @@ use freehold_labkit::cli::moved::{self, Moved};
 
 const EXAMPLES: &str = "\
 Examples:
-  freehold                                      replay the sample trace through the default engines
+  freehold                                      the built-in recording, five designs
   freehold trace.parquet                        replay a trace of your own
-  freehold replay --json *.parquet              the same for several, for programs
+  freehold replay --json *.parquet              several traces, as JSON
   freehold replay -e vanilla -e pcp-buddy-fixed,-merge trace.txt.gz
-                                                compare two engines, one with a change switched off
-  freehold replay --memory 1G trace.parquet     press it for memory
+                                                two engines, one without a change
+  freehold replay --memory 1G trace.parquet     on a machine short of memory
   freehold bench --quick                        what allocations and frees cost
-  freehold report -o report.html *.json         one page of what the others printed with --json
-  freehold compare --worse 2 main.json now.json what has changed, with an exit code for CI
+  freehold report -o report.html *.json         one page of all these results
+  freehold compare --worse 2 main.json now.json exit code 1 if 2 % worse
   freehold simulate -w kernel-build-like --cpus 1,32,1024
-                                                the same engines on machines that are not at hand
-  freehold soak --minutes 60                    everything at once on many threads
-  freehold look                                 how fragmented this machine's memory is
+                                                on simulated machines
+  freehold soak --minutes 60                    stress test on many threads
+  freehold look                                 how fragmented memory is
   freehold engines                              what can be named after --engine
 
 A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the \
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-Exit codes: 0 fine; 1 an engine lost frames or failed its checks, compare --worse found something worse, or a soak something wrong; 2 wrong \
+bench, calibrate, simulate, report, compare and soak are programs of their own, which a first build leaves out. Where one \
+is missing, the command says how to install it.
+
+Exit codes: 0 fine; 1 an engine lost frames or failed its checks, compare --worse found something worse, or a soak found an error; 2 wrong \
 usage or unreadable input; 130 stopped by Ctrl-C.";
 
 /// Replays real traces of a kernel's page allocator through several designs and compares what each

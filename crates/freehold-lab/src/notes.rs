@@ -27,14 +27,17 @@ pub(super) fn of_trace(name: &str, survey: &Survey) {
 pub(super) fn of_engines(name: &str, replay: &Replay) {
     for engine in &replay.engines {
         if !engine.whole {
-            error(format_args!("{name}: engine {} is not whole", engine.engine));
+            error(format_args!(
+                "{name}: engine {} lost frames or failed its checks",
+                engine.engine
+            ));
             engine.errors.iter().for_each(|finding| complain(&format!("  {finding}")));
         }
         if engine.set_up_failed > 0 {
             let (engine, failed) = (&engine.engine, thousands(engine.set_up_failed));
             complain(&format!(
                 "warning: {name}: engine {engine} had no memory for {failed} of the allocations made before the recording \
-                 began: what follows is of a machine too small for it"
+                 began: this machine is too small for the trace, and the figures are of other work"
             ));
         }
     }

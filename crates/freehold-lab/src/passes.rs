@@ -11,6 +11,20 @@ use freehold_labkit::replay::{
     sizing, threads,
 };
 
+/// A trace, or a part of its rows.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    /// What the user called it.
+    pub(super) shown: &'a str,
+    pub(super) trace: &'a dyn Trace,
+}
+
+impl<'a> From<&'a TraceFile> for Rows<'a> {
+    fn from(file: &'a TraceFile) -> Self {
+        Self { shown: file.shown(), trace: file }
+    }
+}
+
 /// How the engines are called.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum How {
@@ -22,32 +36,32 @@ pub(super) enum How {
 }
 
 /// The first pass.
-pub(super) fn survey(common: &Common, warm: bool, trace: &TraceFile) -> Result<Survey, CliError> {
-    let progress =
-        Progress::new(&format!("reading {}", trace.shown()), None, common.shown.no_progress);
-    let survey = replay::survey(trace as &dyn Trace, warm, |events, reader| {
+pub(super) fn survey<'a>(
+    common: &Common,
+    warm: bool,
+    rows: impl Into<Rows<'a>>,
+) -> Result<Survey, CliError> {
+    let Rows { shown, trace } = rows.into();
+    let progress = Progress::new(&format!("reading {shown}"), None, common.shown.no_progress);
+    let survey = replay::survey(trace, warm, |events, reader| {
         progress.update(events, reader);
     })?;
     drop(progress);
     let TraceFacts { events, .. } = survey.facts;
     if events == 0 {
-        return Err(CliError::new(format!(
-            "{}: there is no page-allocator event in it",
-            trace.shown()
-        ))
-        .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
+        return Err(CliError::new(format!("{shown}: there is no page-allocator event in it"))
+            .hint("record the kernel's events kmem:mm_page_*; 'freehold --help' says how"));
     }
     if let Some(why) = survey.nothing_to_replay() {
         return Err(CliError::new(format!(
-            "{}: nothing of its {events} events can be replayed: {why}",
-            trace.shown()
+            "{shown}: nothing of its {events} events can be replayed: {why}"
         ))
         .hint(match survey.facts.unknown_frees {
             0 => "record kmem:mm_page_alloc and kmem:mm_page_free; 'freehold --help' says how",
             _ => "--warm puts in what was allocated before the recording began",
         }));
     }
-    notes::of_trace(trace.shown(), &survey);
+    notes::of_trace(shown, &survey);
     Ok(survey)
 }
 
@@ -68,7 +82,7 @@ pub(super) fn cpus(common: &Common, survey: &Survey) -> Result<u16, CliError> {
 pub(super) fn drive(
     common: &Common,
     specs: &[EngineSpec],
-    trace: &TraceFile,
+    Rows { shown, trace }: Rows<'_>,
     survey: &Survey,
     warm: bool,
     (machine, beginning): (MachineConfig, Beginning),
@@ -89,7 +103,7 @@ pub(super) fn drive(
         })
     };
     let engines: Result<Vec<NamedEngine>, engines::EngineError> = specs.iter().map(build).collect();
-    let engines = engines.map_err(|error| CliError::new(format!("{}: {error}", trace.shown())))?;
+    let engines = engines.map_err(|error| CliError::new(format!("{shown}: {error}")))?;
     let (jobs, memory_maps) = match how {
         How::Serial { jobs, memory_maps } => (jobs, memory_maps),
         How::Threads { .. } => (1, 0),
@@ -101,7 +115,7 @@ pub(super) fn drive(
             beginning, trace, survey, &engines, frames, options, interrupts,
         )?);
     }
-    let what = format!("replaying {}", trace.shown());
+    let what = format!("replaying {shown}");
     let progress = Progress::new(&what, Some(survey.facts.events), common.shown.no_progress);
     let mut told = |events, reader| progress.update(events, reader);
     Ok(replay::replay(beginning, trace, survey, &engines, frames, options, &mut told)?)

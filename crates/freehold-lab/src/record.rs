@@ -182,7 +182,7 @@ fn drain() -> Result<(), CliError> {
         )
     })?;
     output::complain(&format!(
-        "{} of {} frames left on the CPUs' lists",
+        "emptied the CPUs' lists: {} of {} frames are left on them",
         count(drained.after),
         count(drained.before)
     ));
@@ -210,7 +210,7 @@ fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
         (time, None) => format!("for {:.1} s", time.unwrap_or_default().as_secs_f64()),
     };
     output::complain(&format!(
-        "recording {length}; each CPU's buffer holds about {} events; just now the machine makes {} a second",
+        "recording {length}; each CPU's buffer holds about {} events; at the moment the machine makes {} events a second",
         count(holds),
         count(rate.events_per_second as u64)
     ));
@@ -323,13 +323,13 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     const FORM: &str = "write a number with ms, s or m, for example 10s";
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().map_err(|_| format!("'{text}' is no time; {FORM}"))?;
+    let number: f64 = number.parse().map_err(|_| format!("'{text}' is not a time; {FORM}"))?;
     let seconds = match unit {
         "ms" => number / 1000.0,
         "s" => number,
         "m" => number * 60.0,
         "" => return Err(format!("'{text}' has no unit; {FORM}")),
-        _ => return Err(format!("'{unit}' is no unit of time; {FORM}")),
+        _ => return Err(format!("'{unit}' is not a unit of time; {FORM}")),
     };
     let valid = seconds > 0.0 && seconds <= 86_400.0;
     valid

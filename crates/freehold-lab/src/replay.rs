@@ -178,14 +178,17 @@ fn engines_of(args: &ReplayArgs, trace: &TraceFile) -> Result<Vec<EngineSpec>, C
         return given::engines(&common.engines, &[]);
     }
     let own = match trace.kernel() {
-        None => Err(format!("{}: which kernel recorded it is not said", trace.shown())),
-        Some(kernel) => engines::of_kernel(kernel.major, kernel.minor)
-            .map_err(|error| format!("{}: recorded by another kernel: {error}", trace.shown())),
+        None => Err(format!("{}: the trace does not say which kernel recorded it", trace.shown())),
+        Some(kernel) => engines::of_kernel(kernel.major, kernel.minor).map_err(|error| {
+            format!("{}: the kernel that recorded it is not an engine: {error}", trace.shown())
+        }),
     };
     let own = own.map_or_else(
         |why| {
             let newest = engines::NEWEST;
-            output::complain(&format!("{why}: {newest} is compared with (--kernel names it)"));
+            output::complain(&format!(
+                "{why}; {newest} is the baseline (--kernel VERSION names the kernel)"
+            ));
             newest.to_owned()
         },
         |spec| spec.name().to_owned(),
@@ -210,7 +213,7 @@ fn on_machine(
     let warm = wanted.warm || choice.is_filled();
     let survey = survey(common, warm, trace)?;
     let machine = choice.machine(common, wanted, trace, &survey)?;
-    let replay = drive(common, specs, trace, &survey, warm, machine, how)?;
+    let replay = drive(common, specs, trace.into(), &survey, warm, machine, how)?;
     Ok(Done { replay, comparison: None, answer: None })
 }
 

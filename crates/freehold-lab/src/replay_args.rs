@@ -15,33 +15,35 @@ use freehold_labkit::replay::sizing::CPUS_MAX;
 
 const EXAMPLES: &str = "\
 Examples:
-  freehold replay                               the sample trace, the default engines
+  freehold replay                               the built-in recording
   freehold replay -e 5.17 -e vanilla trace.parquet
   freehold replay --machine 1G --warm trace.parquet
   freehold replay --cma 50% -e vanilla -e pcp-buddy trace.parquet
-                                                half of the zone is CMA: what it serves
+                                                half of the zone is CMA
   freehold replay --json --memory-map 48 trace.parquet | freehold report -o report.html -
                                                 as a page with pictures
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
   freehold replay --paths -e freehold -e freehold,owned
-                                                how often each of freehold's ways is taken, CPUs owned and not
+                                                how often each path is taken
   freehold replay threads --interrupts 0.05 trace.parquet
-                                                a thread for each CPU; 5 % of single frees arrive inside another call
-  freehold replay fidelity trace.parquet        how near the recording kernel's model comes to what it counted itself
+                                                a thread for each CPU, and frees
+                                                in interrupts
+  freehold replay fidelity trace.parquet        an engine beside the counts of
+                                                the recording kernel
 
 --json prints {\"trace\": what the file holds, \"machine\": {\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
 [{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}], \"answer\": {\"warnings\", \"sentences\", \"zone_lock\"}}, and \
 {\"traces\": [...]} of such documents for several traces.";
 
 const THREADS: &str = "\
-A CPU's calls stay in their order; a free waits for its allocation; nothing else is ordered, but that no thread is more than \
+A CPU's calls stay in their order; a free waits for its allocation; nothing else is ordered, except that no thread gets more than \
 4,096 operations ahead of another.
 
 Prints waits for locks, PCP trylock failures, calls that went past the PCP to the zone, and waits for another CPU's PCP lock \
 (the inversion of order that reviewers of pcp-buddy feared): they differ from run to run, and with the machine. Threads run \
 at full speed, without the work between calls, so locks are contended more often than in the recording; on two cores a \
-thread put off with a lock in its hand makes the other wait as no kernel would; and nothing here says what many CPUs would \
-do (`freehold simulate` is for that).";
+thread that is preempted while it holds a lock makes the other wait as no kernel would; and nothing here tells what many \
+CPUs would do (`freehold simulate` does).";
 
 const FIDELITY: &str = "\
 The machine is the recorded one, and each engine is compared twice: zoneinfo does not say on which of a CPU's lists its frames \
@@ -64,9 +66,9 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     pub(super) machine: MachineArgs,
 
-    /// After the table, print how often each of an engine's ways was taken: from what the CPU
-    /// holds, from a partly free block, from a whole one. Of engines that count it, which freehold
-    /// does; `-e freehold,owned` owns every CPU, as a kernel does.
+    /// After the table, print how often each of an engine's paths was taken: from what the CPU
+    /// holds, from a partly free block, from a whole one. Only freehold counts its paths;
+    /// `-e freehold,owned` owns every CPU, as a kernel does.
     #[arg(long, conflicts_with = "json")]
     pub(super) paths: bool,
 
@@ -135,8 +137,8 @@ pub(super) struct Common {
 
     /// An engine to compare: a preset, and after commas changes to switch on (+) or off (-). May be
     /// given several times; the first is the baseline. Default: the kernel that recorded the trace
-    /// (where it is not known, vanilla), vanilla, pcp-buddy, pcp-buddy-fixed and freehold; in a
-    /// comparison with the recording kernel that one alone.
+    /// (where it is not known, vanilla), vanilla, pcp-buddy, pcp-buddy-fixed and freehold; for
+    /// fidelity the recording kernel alone.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     pub(super) engines: Vec<EngineSpec>,
 
@@ -177,7 +179,7 @@ pub(super) struct MachineArgs {
     #[arg(short, long, visible_alias = "memory", value_name = "recorded|pristine|SIZE", value_parser = parse_machine)]
     pub(super) machine: Option<Machine>,
 
-    /// Make that share of the machine's memory CMA, which serves movable requests only, for every
+    /// Make this share of the machine's memory CMA, which serves movable requests only, for every
     /// engine alike: above 0 % up to 90 %. On a recorded machine it is as full as the rest of its
     /// movable memory. Counts what it serves: `cma` in the JSON, a group of the table. Default:
     /// what the recorded zone had.

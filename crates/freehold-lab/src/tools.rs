@@ -8,7 +8,7 @@
 //! ```
 //!
 //! So a first build makes what a replay needs and nothing else. A program that is not there is
-//! named with the line that builds and runs it.
+//! named with the lines that install and run it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -109,18 +109,28 @@ fn failed(program: &str, arguments: &[&OsStr], path: &Path, error: &io::Error) -
     if error.kind() != io::ErrorKind::NotFound {
         return CliError::new(format!("cannot start {}: {error}", path.display()));
     }
-    // A workspace of its own.
-    let mut line = match program {
-        "freehold-soak" => "cd proofs/torture && cargo run --release --".to_owned(),
-        _ => format!("cargo run --release -p {program} --"),
+    // Times are taken of programs that are optimised throughout, which `release` is not.
+    let measures = program == "freehold-bench";
+    let (run, install) = if measures {
+        ("cargo run --profile measure", " --profile measure")
+    } else {
+        ("cargo run --release", "")
+    };
+    // The soak's folder is a workspace of its own.
+    let (folder, mut line) = match program {
+        "freehold-soak" => ("proofs/torture".to_owned(), format!("cd proofs/torture && {run} --")),
+        _ => (format!("crates/{program}"), format!("{run} -p {program} --")),
     };
     for argument in arguments {
         line.push(' ');
         line.push_str(&quoted(&argument.to_string_lossy()));
     }
     let problem =
-        format!("{program} is a program of its own, and neither beside freehold nor in PATH");
-    CliError::new(problem).hint(format!("in Freehold's sources: {line}"))
+        format!("{program} is a program of its own, which is neither beside freehold nor in PATH");
+    CliError::new(problem).hint(format!(
+        "in Freehold's sources, to install it: cargo install --path {folder}{install}\n  \
+         or to run it from there: {line}"
+    ))
 }
 
 /// As a shell takes it.
@@ -133,18 +143,20 @@ fn quoted(argument: &str) -> String {
     }
 }
 
-/// The command line with `replay` put in where the first argument is a file: `freehold
-/// trace.parquet`. What is neither a command nor looks like a file is left for clap to complain
-/// about.
+/// The command line with `replay` put in where the first argument is a file, `freehold
+/// trace.parquet`, or an option that is not the command's own, `freehold --json`. What is neither a
+/// command nor looks like a file is left for clap to complain about.
 pub(crate) fn with_replay(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_file = |argument: &OsString| {
+    let is_of_replay = |argument: &OsString| {
         let text = argument.to_string_lossy();
+        if text.starts_with('-') && text != "-" {
+            return !["-h", "--help", "-V", "--version"].contains(&&*text);
+        }
         let known = super::Cli::command().find_subcommand(&*text).is_some() || text == "help";
-        let is_option = text.starts_with('-') && text != "-";
         let path = Path::new(argument);
-        !known && !is_option && (text == "-" || path.extension().is_some() || path.exists())
+        !known && (text == "-" || path.extension().is_some() || path.exists())
     };
-    if arguments.get(1).is_some_and(is_file) {
+    if arguments.get(1).is_some_and(is_of_replay) {
         arguments.insert(1, OsString::from("replay"));
     }
     arguments
@@ -161,9 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_file_is_replayed_and_nothing_else() {
+    fn a_bare_file_or_option_is_replayed_and_nothing_else() {
         assert_eq!(replayed(&["a.parquet", "--warm"]), ["replay", "a.parquet", "--warm"]);
         assert_eq!(replayed(&["-"]), ["replay", "-"]);
+        assert_eq!(replayed(&["--json", "a.parquet"]), ["replay", "--json", "a.parquet"]);
         assert_eq!(replayed(&["src"]), ["replay", "src"], "it is there");
         for other in ["replay", "bench", "help", "relpay", "--version", "-h"] {
             assert_eq!(replayed(&[other]), [other]);

@@ -49,6 +49,10 @@ pub trait Engine: Send + Sync {
     /// The periodic work of one CPU (the kernel's vmstat worker, about once a second).
     fn tick(&self, cpu: CpuId);
 
+    /// Memory is being reclaimed from now on, or no longer (`ZONE_RECLAIM_ACTIVE`): for designs whose
+    /// CPUs keep less then.
+    fn set_reclaim(&self, _active: bool) {}
+
     /// Gives everything that CPUs hold back to the zones.
     fn drain_all(&self);
 
@@ -200,7 +204,12 @@ pub struct Counters {
     pub drains: u64,
     /// Frames given back by CPUs to zones.
     pub drained_frames: u64,
-    /// Frees that went to another CPU's holdings.
+    /// Times all CPUs were drained because a request would have failed; 0 for designs that do not.
+    pub drains_of_all: u64,
+    /// CPUs that were asked for what a request lacked instead (`least-drain`).
+    pub cpus_asked: u64,
+    /// Frames freed, but not into what the freeing CPU itself holds: in designs whose blocks have
+    /// owners to another CPU's list, in Freehold into a word that the CPU does not lease.
     pub remote_frees: u64,
     /// Lists looked at while draining.
     pub lists_looked_at: u64,
@@ -211,7 +220,7 @@ pub struct Counters {
 count! { Counters:
     allocs frees failed pcp_hits zone_lock_acquisitions zone_lock_work zone_lock_work_max zone_lock_work_p99
     shared_writes pcp_lock_acquisitions pcp_lock_work merges_zone merges_pcp splits_zone splits_pcp refills refills_by_phase refilled_frames
-    drains drained_frames remote_frees lists_looked_at fallbacks
+    drains drained_frames drains_of_all cpus_asked remote_frees lists_looked_at fallbacks
 }
 
 impl Counters {

@@ -29,7 +29,7 @@ use freehold_labkit::report::{paths, unique};
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
 The engines are the real ones; one thread plays all CPUs, in the order of simulated time. What each call did is read \
-from the engine's counters, what that takes from the cost model; locks are queues. The same arguments give the same \
+from the engine's counters, and how long that takes from the cost model; locks are queues. The same arguments give the same \
 output, byte for byte, on any machine.
 
 Examples:
@@ -112,23 +112,23 @@ struct SimulateArgs {
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
     seed: Vec<u64>,
 
-    /// Nanoseconds that a CPU does something else per allocation. Default: the workload's own.
+    /// Nanoseconds of other work between two allocations of a CPU. Default: the workload's own.
     #[arg(long, value_name = "NS", value_parser = parse_think)]
     think: Option<f64>,
 
-    /// Frames to allocate while measuring, after half as many that are not measured: less is
-    /// quicker. Default: as many as the workload needs to be seen in all its phases.
+    /// Frames to allocate while measuring, after half as many that are not measured: fewer take less
+    /// time. Default: as many as the workload needs to be seen in all its phases.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     frames: Option<u64>,
 
     /// Memory nodes. Each has a zone, with a lock of its own, of an even share of the memory; the
     /// CPUs are spread over them evenly, neighbours together. A CPU's requests go to its own node
-    /// and, where that has nothing, to the next ones and round. Memory of another node is as near
+    /// and, where that has no memory, to the next nodes in turn. Memory of another node is as near
     /// as one's own. Default: 1.
     #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
     nodes: Vec<u16>,
 
-    /// Make that share of each zone CMA, which serves movable requests only: above 0 % up to 90 %.
+    /// Make this share of each zone CMA, which serves movable requests only: above 0 % up to 90 %.
     /// A second table, and `cma` in the JSON, count what it serves.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     cma: Option<f64>,
@@ -160,8 +160,8 @@ struct SimulateArgs {
     #[arg(long)]
     list: bool,
 
-    /// After the table, print how often each of an engine's ways was taken. Of engines that count
-    /// it, which freehold does.
+    /// After the table, print how often each of an engine's paths was taken: from what the CPU
+    /// holds, from a partly free block, from a whole one. Only freehold counts its paths.
     #[arg(long, conflicts_with = "json")]
     paths: bool,
 
@@ -172,7 +172,7 @@ struct SimulateArgs {
 fn parse_think(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ns) if (0.0..=1e9).contains(&ns) => Ok(ns),
-        _ => Err(format!("'{text}' is no number of nanoseconds from 0 to 1,000,000,000")),
+        _ => Err(format!("'{text}' is not a number of nanoseconds: write 0 to 1,000,000,000")),
     }
 }
 
@@ -180,7 +180,7 @@ fn parse_tick(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ms) if ms == 0.0 || (0.01..=1e6).contains(&ms) => Ok(ms),
         _ => Err(format!(
-            "'{text}' is no number of milliseconds from 0.01 to 1,000,000, and not 0 for none"
+            "'{text}' is not a number of milliseconds: write 0.01 to 1,000,000, or 0 for no ticks"
         )),
     }
 }

@@ -137,7 +137,7 @@ fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
     let least = rows.iter().map(|row| row.frames_per_second).fold(f64::INFINITY, f64::min);
     let cpus = best.cpus;
     if rows.len() < 2 || are_equal(least, best.frames_per_second) {
-        return Some(format!("At {cpus} CPUs the engines do not differ."));
+        return Some(format!("At {cpus} CPUs the engines' frames/s do not differ."));
     }
     let limit = if best.bound == Bound::Think {
         ", and the workload, not the allocator, is the limit"
@@ -179,7 +179,7 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
     for part in groups(rows) {
         let first = &part[0];
         let think = if first.think_ns > 0.0 {
-            format!(", {} ns between", thousands(first.think_ns as u64))
+            format!(", {} ns of other work between allocations", thousands(first.think_ns as u64))
         } else {
             String::new()
         };

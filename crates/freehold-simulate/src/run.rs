@@ -73,7 +73,9 @@ pub enum SimulateError {
     )]
     TooLittleMemory { workload: Kind, cpus: u16, needed_mib: u64, memory_mib: u64 },
     /// A defect of an engine, found at the end.
-    #[error("engine {engine} is not whole after {workload} on {cpus} CPUs: {reason}")]
+    #[error(
+        "engine {engine} lost frames or failed its checks after {workload} on {cpus} CPUs: {reason}"
+    )]
     NotWhole { engine: String, workload: Kind, cpus: u16, reason: String },
 }
 

@@ -213,7 +213,8 @@ impl Sections {
         if let Some(value) = line.strip_prefix("Page block order:") {
             let value = value.trim();
             let parsed = value.parse().ok().and_then(Order::new);
-            self.order = Some(parsed.ok_or_else(|| format!("`{value}` is no order (0 to 18)"))?);
+            self.order =
+                Some(parsed.ok_or_else(|| format!("`{value}` is not an order (0 to 18)"))?);
         } else if let Some(value) = line.strip_prefix("Pages per block:") {
             let expected = self.order.map(Order::frames);
             if value.trim().parse().ok() != expected {
@@ -229,7 +230,7 @@ impl Sections {
                 None => self.block_line(line)?,
             }
         } else if !line.is_empty() && !line.starts_with("Free pages count per migrate type") {
-            return Err(format!("`{}` is no line of a pagetypeinfo", clip(line)));
+            return Err(format!("`{}` is not a line of a pagetypeinfo", clip(line)));
         }
         Ok(())
     }
@@ -351,7 +352,7 @@ fn type_named(name: &str) -> Result<BlockType, String> {
     known
         .into_iter()
         .find(|of| of.name() == name)
-        .ok_or_else(|| format!("`{}` is no migratetype", clip(name)))
+        .ok_or_else(|| format!("`{}` is not a migratetype", clip(name)))
 }
 
 fn unexpected(line: &str) -> String {
@@ -403,11 +404,11 @@ mod tests {
         );
         assert_eq!(
             message(&TYPES.replace("CMA", "Odd")),
-            "pagetypeinfo: line 9: `Odd` is no migratetype"
+            "pagetypeinfo: line 9: `Odd` is not a migratetype"
         );
         assert_eq!(
             message(&TYPES.replace("order: 9", "order: 99")),
-            "pagetypeinfo: line 1: `99` is no order (0 to 18)"
+            "pagetypeinfo: line 1: `99` is not an order (0 to 18)"
         );
         assert!(message("").starts_with("pagetypeinfo: line 1: the pageblock order"));
         let message = |text: &str| parse_buddyinfo(text).unwrap_err().to_string();

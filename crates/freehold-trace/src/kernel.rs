@@ -122,7 +122,7 @@ impl std::str::FromStr for Kernel {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::parse(text).ok_or_else(|| {
-            format!("`{text}` is no version of Linux, as `uname -r` prints it (4.18, 6.1.0-rc3)")
+            format!("`{text}` is not a version of Linux, as `uname -r` prints it (4.18, 6.1.0-rc3)")
         })
     }
 }

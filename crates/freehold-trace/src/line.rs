@@ -159,7 +159,9 @@ impl LineParser {
                 Some(named) if Migratetype::PCP.contains(&named) => named as u8,
                 _ => {
                     let given = token::lossy(given);
-                    return Err(Bad::because(format!("migratetype `{given}` is no type (0 to 2)")));
+                    return Err(Bad::because(format!(
+                        "migratetype `{given}` is not a type (0 to 2)"
+                    )));
                 }
             },
         };
@@ -480,20 +482,20 @@ mod tests {
     #[test]
     fn errors_name_the_offending_value() {
         let with = |fields: &str| bad(&format!("t-1 [000] ..... 1.0: {fields}"));
-        assert_eq!(with("mm_page_free: pfn=0x1 order=19"), "order `19` is no order (0 to 18)");
+        assert_eq!(with("mm_page_free: pfn=0x1 order=19"), "order `19` is not an order (0 to 18)");
         assert_eq!(with("mm_page_free: pfn=0x1"), "no `order=`");
-        assert_eq!(with("mm_page_free: pfn=0xzz order=0"), "pfn `0xzz` is no frame number");
+        assert_eq!(with("mm_page_free: pfn=0xzz order=0"), "pfn `0xzz` is not a frame number");
         assert_eq!(
             with("mm_page_free: pfn=1c2ab3 order=0"),
-            "pfn `1c2ab3` is no decimal number; hexadecimal ones begin with 0x"
+            "pfn `1c2ab3` is not a decimal number; hexadecimal ones begin with 0x"
         );
         assert_eq!(
             with("mm_page_free: pfn=0xffffffffffffffff order=0"),
-            "pfn `0xffffffffffffffff` is no frame number"
+            "pfn `0xffffffffffffffff` is not a frame number"
         );
         assert_eq!(
             with("mm_page_alloc: pfn=0x1 order=0 migratetype=7 gfp_flags=0"),
-            "migratetype `7` is no type (0 to 2)"
+            "migratetype `7` is not a type (0 to 2)"
         );
         assert_eq!(
             with("mm_page_alloc: pfn=0x1 order=0 migratetype=1 gfp_flags=__GFP_NEW"),

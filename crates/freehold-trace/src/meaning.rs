@@ -130,7 +130,7 @@ impl Meaning {
             // Android's requests for CMA are movable ones.
             Some(Migratetype::Cma) if number < 4 => Migratetype::Movable,
             Some(migratetype) if Migratetype::PCP.contains(&migratetype) => migratetype,
-            _ => return Err(format!("migratetype `{number}` is no type (0 to 2)")),
+            _ => return Err(format!("migratetype `{number}` is not a type (0 to 2)")),
         };
         match told_by(flags) {
             _ if self.is_told => Ok(migratetype as u8),

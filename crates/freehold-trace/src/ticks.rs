@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Result<Vec<Tick>, StateError> {
         let bad = |why: String| StateError::BadLine { file: KIND.into(), line: number, why };
         let words =
             line.split_once(' ').and_then(|(ts, cpu)| Some((ts.parse().ok()?, cpu.parse().ok()?)));
-        let (ts_ns, cpu) = words.ok_or_else(|| bad(format!("'{line}' is no time and CPU")))?;
+        let (ts_ns, cpu) = words.ok_or_else(|| bad(format!("'{line}' is not a time and CPU")))?;
         if ticks.last().is_some_and(|last| last.ts_ns > ts_ns) {
             return Err(bad(format!("{ts_ns} is before the line above it")));
         }

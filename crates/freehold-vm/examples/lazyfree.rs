@@ -1,32 +1,56 @@
 //! The proposal's microbenchmark in software, counted: 128 MiB of 64 KiB folios, written to, made
 //! lazyfree, reclaimed, in each of the ways that there are; then once more with every eighth folio
-//! written to again.
+//! written to again; then as folios that one entry of 2 MiB maps; and then as folios of swap and of a
+//! file, whose entries are taken away 128 folios at a time.
 //!
 //! ```text
 //! cargo run --release -p freehold-vm --example lazyfree
 //! ```
 
+use std::error::Error;
+
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
 use freehold_vm::{
-    Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, TABLE_ENTRIES,
+    Access, BATCH, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, TABLE_ENTRIES,
     UnmapPath, Vm, Vma, Vpn, VpnRange,
 };
 
-const FOLIOS: u64 = 2048;
-const ORDER: Order = match Order::new(4) {
-    Some(order) => order,
-    None => Order::ZERO,
-};
-const PAGES: u64 = FOLIOS * ORDER.frames();
+/// Pages: 128 MiB.
+const PAGES: u64 = 1 << 15;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// What is reclaimed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Lazyfree folios.
+    Lazyfree,
+    /// Every eighth of which has been written to again.
+    Rewritten,
+    /// Of 2 MiB, each mapped by one entry.
+    Pmd,
+    /// Folios whose contents go to swap.
+    Swap,
+    /// Folios of a file.
+    File,
+}
+
+impl What {
+    const ALL: [Self; 5] = [Self::Lazyfree, Self::Rewritten, Self::Pmd, Self::Swap, Self::File];
+
+    fn order(self) -> u8 {
+        if self == Self::Pmd { 9 } else { 4 }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
     println!(
-        "{:<18} {:>9} {:>8} {:>9} {:>9} {:>8} {:>7} {:>15} {:>9}",
+        "{:<9} {:<18} {:>9} {:>8} {:>9} {:>8} {:>8} {:>8} {:>7} {:>15} {:>9}",
+        "folios",
         "path",
         "redirtied",
         "freed",
         "restored",
         "clears",
+        "entries",
         "flushes",
         "frees",
         "deferred splits",
@@ -34,57 +58,87 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     // One of the ways only, to be counted by callgrind.
     let only = std::env::args().nth(1);
-    for redirty in [None, Some(8)] {
+    for what in What::ALL {
         for path in UnmapPath::ALL {
-            if only.as_ref().is_none_or(|only| redirty.is_none() && *only == format!("{path:?}")) {
-                run(path, redirty)?;
+            let counted = what == What::Lazyfree && only == Some(format!("{path:?}"));
+            if only.is_none() || counted {
+                run(what, path)?;
             }
         }
     }
     Ok(())
 }
 
-fn run(path: UnmapPath, redirty: Option<u64>) -> Result<(), Box<dyn std::error::Error>> {
+fn run(what: What, path: UnmapPath) -> Result<(), Box<dyn Error>> {
+    let order = Order::new(what.order()).ok_or("no such order")?;
+    let folios = PAGES / order.frames();
     let memory = [FrameRange::new(Pfn::new(512), 2 * PAGES).ok_or("no such range")?];
     let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let frames = Freehold::leaked(&Config::new(1, &[zone]), SingleCpu)?;
 
     let records: Vec<Frame> = (0..2 * PAGES).map(|_| Frame::new()).collect();
-    let mappings: Vec<Mapping> = (0..FOLIOS).map(|_| Mapping::new()).collect();
+    let mappings: Vec<Mapping> = (0..folios).map(|_| Mapping::new()).collect();
     let tables: Vec<PageTable> = (0..PAGES / TABLE_ENTRIES).map(|_| PageTable::new()).collect();
     let mut vmas = [IntervalNode::new(); 4];
     let (id, all) = (SpaceId::new(0), VpnRange::new(Vpn::new(0), PAGES).ok_or("no such range")?);
     let spaces = [Space::new(id, all.start, &tables, &mut vmas)];
     let vm = Vm::new(SoftMmu::<1>::new(), Pfn::new(512), &records, &mappings, &spaces);
     vm.set_unmap_path(path);
+    vm.set_pmd_mappings(what == What::Pmd);
     vm.add_vma(id, all, Vma { access: Access::ReadWrite, droppable: false })?;
 
-    for folio in 0..FOLIOS {
-        vm.map_new(&frames, id, Vpn::new(folio * ORDER.frames()), ORDER, Access::ReadWrite)?;
+    let backed = matches!(what, What::Swap | What::File);
+    let mut own = Vec::new();
+    for at in (0..folios).map(|folio| Vpn::new(folio * order.frames())) {
+        let folio = vm.folio_alloc(&frames, order)?;
+        if what == What::File {
+            vm.set_file(folio)?;
+        }
+        vm.map(folio, (0, order.frames() as u32), id, at, Access::ReadWrite)?;
+        if backed {
+            own.push(folio);
+        } else {
+            vm.put(&frames, folio.pfn())?;
+        }
     }
     for page in 0..PAGES {
         vm.touch(id, Vpn::new(page), true)?;
     }
-    vm.madvise_free(&frames, id, all)?;
-    for folio in (0..FOLIOS).filter(|folio| redirty.is_some_and(|share| folio % share == 0)) {
-        vm.touch(id, Vpn::new(folio * ORDER.frames() + 3), true)?;
+    if !backed {
+        vm.madvise_free(&frames, id, all)?;
+    }
+    let rewritten = if what == What::Rewritten { folios } else { 0 };
+    for folio in (0..rewritten).step_by(8) {
+        vm.touch(id, Vpn::new(folio * order.frames() + 3), true)?;
     }
     let (before, soft) = (vm.stats(), vm.mmu().stats());
     let start = std::time::Instant::now();
-    let freed = vm.madvise_pageout(&frames, id, all)?;
+    let mut freed = 0;
+    if !backed {
+        freed = vm.madvise_pageout(&frames, id, all)?;
+    }
+    for folios in own.chunks(BATCH) {
+        vm.unmap_backed(folios, |_| ())?;
+        for folio in folios {
+            vm.put(&frames, folio.pfn())?;
+            freed += order.frames();
+        }
+    }
     let elapsed = start.elapsed();
     let (stats, after) = (vm.stats(), vm.mmu().stats());
     println!(
-        "{:<18} {:>9} {:>8} {:>9} {:>9} {:>8} {:>7} {:>15} {:>9}",
+        "{:<9} {:<18} {:>9} {:>8} {:>9} {:>8} {:>8} {:>8} {:>7} {:>15} {:>9}",
+        format!("{what:?}"),
         format!("{path:?}"),
         stats.redirtied,
         freed,
         stats.entries_restored,
         after.clears - soft.clears,
+        after.entries_cleared - soft.entries_cleared,
         after.flushes - soft.flushes,
         stats.frees - before.frees,
         stats.deferred_queued,
-        elapsed.as_nanos() / u128::from(FOLIOS),
+        elapsed.as_nanos() / u128::from(folios),
     );
     Ok(())
 }

@@ -53,8 +53,10 @@ pub(crate) mod flag {
     pub(crate) const ON_LRU: u32 = 1 << 13;
     /// On the deferred-split queue. Changed under that list's lock.
     pub(crate) const DEFERRED: u32 = 1 << 14;
+    /// A file's: its contents are there.
+    pub(crate) const FILE: u32 = 1 << 15;
     /// What a piece inherits when a folio is split.
-    pub(crate) const INHERITED: u32 = DIRTY | REFERENCED | SWAP_BACKED | MLOCKED | POISONED;
+    pub(crate) const INHERITED: u32 = DIRTY | REFERENCED | SWAP_BACKED | MLOCKED | POISONED | FILE;
 }
 
 /// Where a head stands in a list.

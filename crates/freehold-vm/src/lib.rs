@@ -102,9 +102,9 @@
 //!
 //! # What is not here
 //!
-//! There is no swap: folios whose contents matter are left. Page tables are one level deep and as
-//! many as the caller gives; hardware tables are an [`Mmu`] implementation's. Lazyfree folios of a
-//! whole 2 MiB are mapped by 512 entries, not by one.
+//! There is no swap and no page cache: [`Vm::unmap_backed`] is for whoever has one. Page tables are
+//! one level deep and as many as the caller gives; hardware tables are an [`Mmu`] implementation's.
+//! Folios of a whole 2 MiB are mapped by 512 entries, unless [`Vm::set_pmd_mappings`] asks for one.
 //!
 //! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for the heart of reclaim;
 //! `vmalloc.rs`.
@@ -118,6 +118,7 @@ extern crate std;
 
 mod access;
 mod area;
+mod backed;
 mod deferred;
 mod entry;
 mod error;
@@ -150,6 +151,7 @@ mod write_fault;
 mod loom_tests;
 
 pub use area::{Accounting, Layout, VmallocError, VmallocStats};
+pub use backed::Gone;
 pub use deferred::DeferredSlot;
 pub use entry::Entry;
 pub use error::VmError;

@@ -191,6 +191,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let len = (space.table_end(vpn).get() - vpn.get()).min(u64::from(pages - done));
             let slots = space.slots(vpn, len);
             let entry = Entry::new(self.folios.pfn(head + first + done), access).with(bits);
+            let pmd = self.pmd_mappings.get() && done == 0 && len == Order::PAGEBLOCK.frames();
+            let entry = if pmd { entry.with(Entry::HUGE) } else { entry };
             let mapped = self.with_table(space, vpn, || {
                 // Once more: who takes a VMA or a right away does that first, and then comes to
                 // this table. Either that is seen here, or what is mapped here is seen there.

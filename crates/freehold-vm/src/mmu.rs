@@ -136,7 +136,7 @@ pub trait Mmu: Sync {
 
     /// The first entry.
     fn load(&self, slots: Slots<'_>) -> Entry {
-        slots.entries()[0].load()
+        slots.load()
     }
 
     /// Fills entries with nothing mapped: the first with `first`, each of the others with the frame
@@ -156,9 +156,7 @@ pub trait Mmu: Sync {
     /// [`map_entries`](Self::map_entries) does: with what they were, or with that of a copy. Cannot
     /// fail.
     fn restore(&self, slots: Slots<'_>, first: Entry) {
-        for (i, entry) in slots.entries().iter().enumerate() {
-            entry.store(first.advance(i as u64));
-        }
+        slots.store(first);
     }
 
     /// Clears entries, each in one atomic step, and returns the first as it was, with the young and
@@ -166,27 +164,13 @@ pub trait Mmu: Sync {
     /// ([`Entry::batches_with`]), and has the table locked, so that only hardware bits can have
     /// changed since.
     fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
-        let mut entries = slots.entries().iter();
-        let mut merged = entries.next().map_or(Entry::NONE, |first| first.take());
-        for entry in entries {
-            merged = merged.with(entry.take().only(Entry::HARDWARE));
-        }
-        merged
+        slots.take().0
     }
 
     /// Clears bits in those of the entries that are mapped, each in one atomic step, and returns
     /// which of the bits were set in any of them.
     fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
-        let mut merged = Entry::NONE;
-        for entry in slots.entries() {
-            // A read first: most entries have nothing to clear, and an atomic write costs twenty
-            // times as much.
-            let now = entry.load();
-            if now.is_mapped() && now.only(bits) != Entry::NONE {
-                merged = merged.with(entry.clear(bits).only(bits));
-            }
-        }
-        merged
+        slots.clear(bits)
     }
 
     /// Replaces the first entry where it still is `old`.
@@ -195,7 +179,7 @@ pub trait Mmu: Sync {
     ///
     /// The entry as it is, where that is not `old`.
     fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
-        slots.entries()[0].replace(old, new)
+        slots.replace(old, new)
     }
 }
 

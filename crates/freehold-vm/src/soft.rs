@@ -48,7 +48,7 @@ pub struct SoftStats {
     pub entry_maps: u64,
     /// Calls of [`Mmu::get_and_clear`].
     pub clears: u64,
-    /// Entries that they cleared.
+    /// Entries that they cleared; a PMD is one.
     pub entries_cleared: u64,
     /// Calls of [`Mmu::restore`].
     pub restores: u64,
@@ -214,27 +214,19 @@ impl<const CPUS: usize> Mmu for SoftMmu<CPUS> {
 
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
         count(&self.counters.entry_maps, 1);
-        for (i, entry) in slots.entries().iter().enumerate() {
-            entry.store(first.advance(i as u64));
-        }
+        slots.store(first);
         Ok(())
     }
 
     fn restore(&self, slots: Slots<'_>, first: Entry) {
         count(&self.counters.restores, 1);
-        for (i, entry) in slots.entries().iter().enumerate() {
-            entry.store(first.advance(i as u64));
-        }
+        slots.store(first);
     }
 
     fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
         count(&self.counters.clears, 1);
-        count(&self.counters.entries_cleared, slots.len());
-        let mut merged = Entry::NONE;
-        for (i, entry) in slots.entries().iter().enumerate() {
-            let old = entry.take();
-            merged = if i == 0 { old } else { merged.with(old.only(Entry::HARDWARE)) };
-        }
+        let (merged, entries) = slots.take();
+        count(&self.counters.entries_cleared, entries);
         merged
     }
 }

@@ -15,7 +15,6 @@ use freehold::Pfn;
 use crate::interval::{Interval, IntervalNode, IntervalTree};
 use crate::lock::Spin;
 use crate::primitive::{AtomicBool, AtomicU32};
-use crate::table::AtomicEntry;
 use crate::{Access, Entry, PageTable, Slots, SpaceId, TABLE_ENTRIES, Vpn, VpnRange};
 
 /// What holds for a range of pages: in an [`IntervalNode`].
@@ -142,13 +141,6 @@ impl<'m> Space<'m> {
         entry.is_present() || self.changing.load(crate::primitive::Ordering::Acquire) > 0
     }
 
-    fn entry(&self, vpn: Vpn) -> Option<&'m AtomicEntry> {
-        self.range().contains(vpn).then(|| {
-            let (table, index) = self.table(vpn);
-            table.entry(index)
-        })
-    }
-
     /// What a CPU does to use a page: finds the frame and notes the use in the software entry,
     /// young for reading and dirty for writing, by compare-and-swap. Takes no lock. A fault is what
     /// the entry says at this moment; reclaim may just be about to put it back:
@@ -158,9 +150,12 @@ impl<'m> Space<'m> {
     ///
     /// See [`Fault`].
     pub fn walk(&self, vpn: Vpn, write: bool) -> Result<(Pfn, Entry), Fault> {
-        let slot = self.entry(vpn).ok_or(Fault::OutOfSpace)?;
-        let mut entry = slot.load();
+        if !self.range().contains(vpn) {
+            return Err(Fault::OutOfSpace);
+        }
+        let (table, index) = self.table(vpn);
         loop {
+            let (slot, entry, behind) = table.entry(index);
             if !entry.is_mapped() {
                 return Err(Fault::NotMapped);
             }
@@ -171,12 +166,9 @@ impl<'m> Space<'m> {
                 return Err(Fault::WriteProtected);
             }
             let bits = if write { Entry::HARDWARE } else { Entry::YOUNG };
-            if entry.has(bits) {
+            if entry.has(bits) || slot.replace(entry, entry.with(bits)).is_ok() {
+                let entry = entry.with(bits).advance(behind);
                 return Ok((entry.pfn(), entry));
-            }
-            match slot.replace(entry, entry.with(bits)) {
-                Ok(()) => return Ok((entry.pfn(), entry.with(bits))),
-                Err(now) => entry = now,
             }
         }
     }
@@ -184,6 +176,6 @@ impl<'m> Space<'m> {
     /// The entry of a page at this moment.
     #[must_use]
     pub fn entry_at(&self, vpn: Vpn) -> Entry {
-        self.entry(vpn).map_or(Entry::NONE, AtomicEntry::load)
+        if self.range().contains(vpn) { self.slots(vpn, 1).load() } else { Entry::NONE }
     }
 }

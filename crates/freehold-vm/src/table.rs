@@ -10,6 +10,22 @@
 //! checks, and everything that works on several entries at once takes slots. (Linux 6.15 had a
 //! batch reader that ran on into whatever lay behind the table, when the first page of a folio was
 //! mapped near its end.)
+//!
+//! # One entry for a whole table
+//!
+//! A folio of 512 frames that lies as its table does may be mapped by one entry, a PMD. It stands in
+//! the place of the table's first, marked [`Entry::HUGE`], and the others have nothing mapped:
+//!
+//! ```text
+//!   pages     0        1        2        ...  511
+//!   PMD       | HUGE, frame f | -      | ...  | -   |    page i shows frame f + i
+//!   split     | f    | f + 1  | f + 2  | ...  | f + 511 |  all as dirty and young as the PMD was
+//! ```
+//!
+//! Whoever changes less than all of the table splits the PMD first, under the table's lock; in
+//! between a walk finds nothing mapped, and waits for the lock.
+
+use core::sync::atomic::AtomicBool as Hint;
 
 use crate::primitive::{AtomicBool, AtomicU64, Ordering};
 use crate::{Entry, SpaceId, Vpn, VpnRange, lock};
@@ -87,6 +103,9 @@ pub struct PageTable {
     /// Held by whoever changes which frames the entries show. Hardware and software walks do not
     /// take it.
     locked: AtomicBool,
+    /// The first entry is a PMD. Written under the lock; without it a hint that the first entry is
+    /// worth a look, and so not loom's, which maps none.
+    huge: Hint,
     entries: [AtomicEntry; TABLE_ENTRIES as usize],
 }
 
@@ -102,6 +121,7 @@ impl PageTable {
     pub fn new() -> Self {
         Self {
             locked: AtomicBool::new(false),
+            huge: Hint::new(false),
             entries: core::array::from_fn(|_| AtomicEntry::new()),
         }
     }
@@ -115,8 +135,48 @@ impl PageTable {
         result
     }
 
-    pub(crate) fn entry(&self, index: usize) -> &AtomicEntry {
-        &self.entries[index]
+    /// The entry that says what the page at `index` shows, what it is now, and how many frames
+    /// behind its own that page's is.
+    #[inline]
+    pub(crate) fn entry(&self, index: usize) -> (&AtomicEntry, Entry, u64) {
+        let own = &self.entries[index];
+        let entry = own.load();
+        if entry.is_mapped() { (own, entry, 0) } else { self.entry_of_pmd(index, entry) }
+    }
+
+    #[inline]
+    fn entry_of_pmd(&self, index: usize, own: Entry) -> (&AtomicEntry, Entry, u64) {
+        if self.is_huge() {
+            let pmd = self.entries[0].load();
+            if pmd.is_mapped() && pmd.has(Entry::HUGE) {
+                return (&self.entries[0], pmd, index as u64);
+            }
+        }
+        (&self.entries[index], own, 0)
+    }
+
+    #[inline]
+    fn is_huge(&self) -> bool {
+        // Relaxed: see the field. Who finds it clear though a PMD is there finds nothing mapped.
+        self.huge.load(Ordering::Relaxed)
+    }
+
+    fn set_huge(&self, huge: bool) {
+        // Relaxed: as in `is_huge`.
+        self.huge.store(huge, Ordering::Relaxed);
+    }
+
+    /// Makes a PMD, if the table has one, 512 entries; whether it had. Under the lock.
+    fn split_pmd(&self) -> bool {
+        if !self.is_huge() {
+            return false;
+        }
+        let first = self.entries[0].take().without(Entry::HUGE);
+        self.set_huge(false);
+        for (i, entry) in self.entries.iter().enumerate() {
+            entry.store(first.advance(i as u64));
+        }
+        true
     }
 }
 
@@ -180,7 +240,88 @@ impl<'t> Slots<'t> {
         VpnRange { start: self.first, end: self.first.plus(self.len()) }
     }
 
-    /// The software entries.
+    /// What the first page shows: its entry, or what its table's PMD says of it, which has
+    /// [`Entry::HUGE`] then.
+    #[inline]
+    #[must_use]
+    pub fn load(&self) -> Entry {
+        let (_, entry, behind) = self.table.entry(self.index);
+        entry.advance(behind)
+    }
+
+    /// Fills entries with nothing mapped: the first with `first`, each of the others with the frame
+    /// after the last one's; or with one PMD, where that is what `first` is. Under the table's lock.
+    pub fn store(&self, first: Entry) {
+        if first.has(Entry::HUGE) {
+            assert!(self.is_table(), "a PMD is for all of its table");
+            self.table.entries[0].store(first);
+            self.table.set_huge(true);
+            return;
+        }
+        for (i, entry) in self.entries().iter().enumerate() {
+            entry.store(first.advance(i as u64));
+        }
+    }
+
+    /// Clears entries, each in one atomic step, and returns the first as it was, with the young and
+    /// dirty bits of all of them; and how many there were: one, where a PMD was for all of them. A
+    /// PMD for more is split first. Under the table's lock.
+    #[inline]
+    pub fn take(&self) -> (Entry, u64) {
+        if self.table.is_huge() {
+            if self.is_table() {
+                self.table.set_huge(false);
+                return (self.table.entries[0].take(), 1);
+            }
+            self.table.split_pmd();
+        }
+        let mut entries = self.entries().iter();
+        let mut merged = entries.next().map_or(Entry::NONE, AtomicEntry::take);
+        for entry in entries {
+            merged = merged.with(entry.take().only(Entry::HARDWARE));
+        }
+        (merged, self.len())
+    }
+
+    /// Clears bits in those of the entries that are mapped, each in one atomic step, and returns
+    /// which of the bits were set in any of them. Under the table's lock, unless the bit is
+    /// [`Entry::YOUNG`], which a PMD loses for all of its pages.
+    pub fn clear(&self, bits: Entry) -> Entry {
+        if self.table.is_huge() && bits != Entry::YOUNG && !self.is_table() {
+            self.table.split_pmd();
+        }
+        let pmd = self.table.is_huge();
+        let entries = if pmd { &self.table.entries[..1] } else { self.entries() };
+        let mut merged = Entry::NONE;
+        for entry in entries {
+            // A read first: most entries have nothing to clear, and an atomic write costs twenty
+            // times as much.
+            let now = entry.load();
+            if now.is_mapped() && now.only(bits) != Entry::NONE {
+                merged = merged.with(entry.clear(bits).only(bits));
+            }
+        }
+        merged
+    }
+
+    /// Replaces the first entry where it still is `old`; a PMD is split first, whose pages are not
+    /// what [`load`](Self::load) said then, but without [`Entry::HUGE`]. Under the table's lock.
+    ///
+    /// # Errors
+    ///
+    /// The entry as it is, where that is not `old`.
+    pub fn replace(&self, old: Entry, new: Entry) -> Result<(), Entry> {
+        self.table.split_pmd();
+        self.entries()[0].replace(old, new)
+    }
+
+    /// Whether they are all of their table.
+    fn is_table(&self) -> bool {
+        self.len == TABLE_ENTRIES as usize
+    }
+
+    /// The software entries, as they lie in the table: with a PMD the first of the table is that,
+    /// and no other has anything.
     #[must_use]
     pub fn entries(&self) -> &'t [AtomicEntry] {
         &self.table.entries[self.index..self.index + self.len]

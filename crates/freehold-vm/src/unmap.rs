@@ -1,5 +1,6 @@
-//! Taking all of a lazyfree folio's entries away, if nothing was written to it and nobody else uses
-//! it: page by page, all or nothing, and in batches.
+//! Taking all of a folio's entries away, of a lazyfree one if nothing was written to it and nobody
+//! else uses it: page by page, all or nothing, and in batches. ([`backed`](crate::backed) asks
+//! nothing.)
 //!
 //! ```text
 //!   page by page (baseline)                     batched
@@ -42,7 +43,7 @@ use crate::folio::{Frame, flag};
 use crate::primitive::{Ordering, Plain, fence};
 use crate::rmap::Mapping;
 use crate::stats::count;
-use crate::{Entry, Flush, FlushKind, Mmu, Slots, Space, UnmapPath, Vm, Vpn};
+use crate::{Entry, Flush, FlushKind, Mmu, Slots, Space, SpaceId, UnmapPath, Vm, Vpn};
 
 /// Why a folio was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,21 +74,52 @@ enum Step {
     Kept(Kept),
 }
 
+/// Entries that a walk has just cleared together, their table still locked.
+pub(crate) struct Cleared {
+    pub(crate) space: SpaceId,
+    /// The page of the first.
+    pub(crate) vpn: Vpn,
+    /// Which frame of the folio that one showed.
+    pub(crate) first: u32,
+    pub(crate) pages: u32,
+    /// The first as it was, dirty and young where any of them was.
+    pub(crate) entry: Entry,
+    /// Their VMA lets the contents be dropped even where they were written to.
+    droppable: bool,
+}
+
 impl<'m, M: Mmu> Vm<'m, M> {
     /// Takes all entries of a locked lazyfree folio away. The caller has one reference. On failure
     /// some may be gone, and have been flushed.
     pub(crate) fn unmap_folio(&self, head: u32) -> Result<(), Kept> {
         let frame = self.folios.frame(head);
-        let mut removed = Removed::default();
-        let path = self.unmap_path();
-        count(&self.counters.rmap_walks, 1);
-        let mut result = if frame.has(flag::POISONED) { Err(Kept::Busy) } else { Ok(()) };
+        if frame.has(flag::POISONED) {
+            return Err(Kept::Busy);
+        }
         // Where one batch takes everything there is no need to look first. Nor where the pages of
         // one mapping go one by one.
-        let mut looked = false;
-        if path != UnmapPath::Batched && self.mappings.iter(&frame.rmap).nth(1).is_some() {
-            result = result.and(self.look(head));
+        let batched = self.unmap_path() == UnmapPath::Batched;
+        if !batched && self.mappings.iter(&frame.rmap).nth(1).is_some() {
+            self.look(head)?;
         }
+        let ask = |cleared: &Cleared| self.verdict(frame, cleared.entry, cleared.droppable);
+        self.take_all(head, !batched, &ask)
+    }
+
+    /// Takes entries of a locked folio away until all are gone, or `ask` says of some that were
+    /// just cleared that they have to stay. `looked`: there is no need to look at all of them
+    /// before the first is cleared. The caller has one reference.
+    pub(crate) fn take_all(
+        &self,
+        head: u32,
+        mut looked: bool,
+        ask: &impl Fn(&Cleared) -> Result<(), Kept>,
+    ) -> Result<(), Kept> {
+        let frame = self.folios.frame(head);
+        let mut removed = Removed::default();
+        let mut result = Ok(());
+        let path = self.unmap_path();
+        count(&self.counters.rmap_walks, 1);
         for mapping in self.mappings.iter(&frame.rmap) {
             let mut i = 0;
             while result.is_ok() {
@@ -98,11 +130,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 let step = space.table(vpn).0.with_lock(
                     || self.mmu.relax(),
                     || {
+                        let place = (mapping, space, live);
                         if path == UnmapPath::Batched {
-                            self.take_table(head, mapping, space, live, looked, &mut removed)
+                            self.take_table(head, place, looked, &mut removed, ask)
                         } else {
-                            let waits = &mut removed.waits;
-                            self.take_table_by_page(head, mapping, space, live, path, waits)
+                            self.take_table_by_page(head, place, path, &mut removed.waits, ask)
                         }
                     },
                 );
@@ -193,11 +225,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
     fn take_table(
         &self,
         head: u32,
-        mapping: &Mapping,
-        space: &Space<'m>,
-        mut i: u32,
+        (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
         looked: bool,
         removed: &mut Removed,
+        ask: &impl Fn(&Cleared) -> Result<(), Kept>,
     ) -> Step {
         let frame = self.folios.frame(head);
         let table_end = space.table_end(mapping.page(i));
@@ -224,7 +255,16 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let slots = space.slots(vpn, len);
             let merged = self.mmu.get_and_clear(slots);
             let droppable = vma.is_some_and(|vma| vma.value.droppable);
-            if let Err(kept) = self.verdict(frame, merged, droppable) {
+            let len = len as u32;
+            let cleared = Cleared {
+                space: space.id(),
+                vpn,
+                first: live,
+                pages: len,
+                entry: merged,
+                droppable,
+            };
+            if let Err(kept) = ask(&cleared) {
                 self.put_back(slots, merged);
                 return Step::Kept(kept);
             }
@@ -236,7 +276,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 );
             }
             count(&self.counters.batches_cleared, 1);
-            let len = len as u32;
             mapping.unmark(live, len);
             removed.entries += len;
             removed.gone += self.folios.remove_page_maps(head, live, len);
@@ -251,11 +290,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
     fn take_table_by_page(
         &self,
         head: u32,
-        mapping: &Mapping,
-        space: &Space<'m>,
-        mut i: u32,
+        (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
         path: UnmapPath,
         waits: &mut bool,
+        ask: &impl Fn(&Cleared) -> Result<(), Kept>,
     ) -> Step {
         let frame = self.folios.frame(head);
         let table_end = space.table_end(mapping.page(i));
@@ -284,7 +322,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let entry = self.mmu.get_and_clear(slots);
             // Not before the verdict: a host drops the page's contents when it flushes.
             let droppable = vma.is_some_and(|vma| vma.value.droppable);
-            if let Err(kept) = self.verdict(frame, entry, droppable) {
+            let cleared =
+                Cleared { space: space.id(), vpn, first: live, pages: len, entry, droppable };
+            if let Err(kept) = ask(&cleared) {
                 self.put_back(slots, entry);
                 return Step::Kept(kept);
             }

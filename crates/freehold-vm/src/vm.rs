@@ -6,7 +6,7 @@ use freehold::{FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 use crate::folio::{DeferredSplit, Folios, Frame, List, Lru, flag};
 use crate::frames::free_what_can_be;
 use crate::lock::Spin;
-use crate::primitive::{AtomicU32, Ordering, Plain, fence};
+use crate::primitive::{AtomicBool, AtomicU32, Ordering, Plain, fence};
 use crate::rmap::{Mapping, Mappings};
 use crate::stats::{Counters, count};
 use crate::{BATCH, Flush, FlushBatch, Frames, Mmu, Space, SpaceId, VmError, VmStats, VpnRange};
@@ -51,6 +51,8 @@ pub struct FolioState {
     pub poisoned: bool,
     /// On the deferred-split queue.
     pub deferred: bool,
+    /// A file's.
+    pub file: bool,
 }
 
 /// How reclaim takes a folio's entries away.
@@ -107,6 +109,7 @@ pub struct Vm<'m, M> {
     pending: Spin<FlushBatch>,
     /// The place of an [`UnmapPath`] among all of them.
     path: AtomicU32,
+    pub(crate) pmd_mappings: AtomicBool,
     pub(crate) counters: Counters,
 }
 
@@ -140,6 +143,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             deferred: Spin::new(List::new()),
             pending: Spin::new(FlushBatch::new()),
             path: AtomicU32::new(UnmapPath::Batched as u32),
+            pmd_mappings: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -159,6 +163,16 @@ impl<'m, M: Mmu> Vm<'m, M> {
     #[must_use]
     pub fn unmap_path(&self) -> UnmapPath {
         UnmapPath::ALL[self.path.get() as usize]
+    }
+
+    /// Whether a folio of 512 frames that comes to be mapped as a whole, by a whole page table, is
+    /// mapped by one entry (a PMD): not at first. Only for an [`Mmu`] that uses the software entries
+    /// through [`Slots`](crate::Slots), as its own methods and [`SoftMmu`](crate::SoftMmu) do.
+    ///
+    /// Whoever changes less than all of it splits the PMD first. So do the ways of reclaim that go page
+    /// by page; the others take it in one step.
+    pub fn set_pmd_mappings(&self, on: bool) {
+        self.pmd_mappings.set(on);
     }
 
     /// What has been done so far. Takes no lock.
@@ -315,6 +329,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             mlocked: frame.has(flag::MLOCKED),
             poisoned: frame.has(flag::POISONED),
             deferred: frame.has(flag::DEFERRED),
+            file: frame.has(flag::FILE),
         })
     }
 
@@ -385,8 +400,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// Notes that part of a folio is unmapped while the rest is not. Under the folio lock.
     pub(crate) fn note_partly_mapped(&self, head: u32) {
         let frame = self.folios.frame(head);
-        // A folio of two pages is not worth it, as Linux has it.
+        // A folio of two pages is not worth it, as Linux has it; of a file the rest is there.
         if frame.order().get() >= 2
+            && !frame.has(flag::FILE)
             && self.deferred.with(|| self.mmu.relax(), |queue| queue.push(&self.folios, head))
         {
             count(&self.counters.deferred_queued, 1);
@@ -489,7 +505,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.set_flag(folio, flag::POISONED, true)
     }
 
-    fn set_flag(&self, folio: Folio, flag: u32, on: bool) -> Result<(), VmError> {
+    pub(crate) fn set_flag(&self, folio: Folio, flag: u32, on: bool) -> Result<(), VmError> {
         let index = self.index(folio.0)?;
         let frame = self.folios.head(index).map(|head| self.folios.frame(head));
         let frame = frame.ok_or(VmError::NotAFolio { pfn: folio.0 })?;

@@ -6,7 +6,8 @@ use core::mem::MaybeUninit;
 use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
-use crate::block::tag::{ABSENT, HOLES};
+use crate::block::tag::{ABSENT, HOLES, TYPES};
+use crate::cpu::by::{self, By};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
@@ -21,7 +22,7 @@ use crate::zone::counters::OUTSIDE;
 use crate::zone::summary::Summary;
 use crate::zone::watermarks::kernel_watermarks;
 use crate::zone::{Apart, Zone, ZoneParts, bitmap_blocks};
-use crate::{AllocFlags, CpuId, NodeId, Pfn, Request};
+use crate::{CpuId, NodeId, Pfn};
 
 /// A page-frame allocator over the caller's metadata memory. See the
 /// [crate's documentation](crate).
@@ -181,7 +182,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         this.fill_zonelists(nodes(config));
         for (zone, config) in this.zones.iter().zip(config.zones) {
             for range in config.memory {
-                this.populate(zone, *range, config.cma, true);
+                let populated = this.populate(zone, *range, config.cma, true);
+                debug_assert!(populated.is_ok(), "the configuration was counted through");
             }
         }
         this.compute_watermarks(config);
@@ -310,8 +312,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // than a few frames each.
             let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
-            // A CPU may be between a word and its count.
-            zone.error.set((fold + 64) * self.cpus.len() as u64 + fold * OUTSIDE as u64);
+            let cpus = self.cpus.len() as u64;
+            // A CPU may be between four words and their count.
+            let error = (fold + 256) * cpus + fold * OUTSIDE as u64;
+            zone.error.set(error);
+            zone.untold.set(error + FRAMES as u64 * TYPES as u64 * cpus);
             zone.update_mode();
         }
     }
@@ -338,17 +343,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         HostBarrier(&self.platform)
     }
 
-    /// [`Self::tell_pressure`] after a request. Who may not wait may not run what the host does about it: the next one tells.
-    pub(crate) fn tell_pressure_after(&self, request: &Request) {
-        if !request.flags.contains(AllocFlags::NO_LOCK) {
-            self.tell_pressure();
-        }
-    }
-
     /// Tells the host about changed pressure. Called at the edge of the API.
     pub(crate) fn tell_pressure(&self) {
+        self.update_levels(by::OUTSIDE);
+        self.tell_levels();
+    }
+
+    /// See [`update_level`](Self::update_level).
+    pub(crate) fn update_levels(&self, by: By<'_>) {
+        self.zones.iter().for_each(|zone| self.update_level(by, zone));
+    }
+
+    /// Tells the host about levels that have changed.
+    pub(crate) fn tell_levels(&self) {
         for (z, zone) in self.zones.iter().enumerate() {
-            self.update_level(zone);
             // Acquire: pairs with `update_level`; the level that made the change is seen.
             while zone.level_changed.get() && zone.level_changed.swap(false, Ordering::Acquire) {
                 let level = zone.level.get();
@@ -394,6 +402,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 .zones
                 .iter()
                 .position(|z| z.span.contains(pfn) && self.map.is_present(pfn.get())),
+        }
+    }
+
+    /// The host has begun to take the memory of parts of blocks away, and says of which with
+    /// [`Platform::in_memory`]. From now on CPUs ask for the next frames to take even where nearly all
+    /// of a zone is free, since those at hand may have none.
+    pub fn keep_to_memory(&self) {
+        for zone in self.zones.iter().filter(|zone| !zone.thrifty.get()) {
+            zone.thrifty.set(true);
+            zone.update_mode();
         }
     }
 

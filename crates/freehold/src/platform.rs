@@ -32,6 +32,9 @@ pub enum PressureLevel {
 
 /// The host. Every method has a default that is right for a single CPU, or for threads that make
 /// [explicit calls](crate::Freehold::on).
+///
+/// None but [`pressure`](Self::pressure) may call the allocator or panic: they may be called inside a
+/// CPU's state, which would stay shut for good.
 pub trait Platform: Sync {
     /// Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale
     /// by the time it is used; a CPU's state is locked either way.
@@ -61,7 +64,8 @@ pub trait Platform: Sync {
 
     /// A zone's pressure level has changed. Called without any lock held, by the call that sees it;
     /// never by one with
-    /// [`NO_LOCK`](crate::AllocFlags::NO_LOCK), which may have interrupted this very function.
+    /// [`NO_LOCK`](crate::AllocFlags::NO_LOCK), which may have interrupted this very function. May call
+    /// the allocator, and may panic: what the call was about to return is free again then.
     fn pressure(&self, pressure: Pressure) {
         let _ = pressure;
     }
@@ -71,6 +75,17 @@ pub trait Platform: Sync {
     /// called with locks held: record it, do not call the allocator.
     fn late_double_free(&self, pfn: Pfn) {
         let _ = pfn;
+    }
+
+    /// Which of the 64 frames from `first` on, a multiple of 64, have memory behind them, as far as is
+    /// known: bit `i` for frame `first + i`. Of a host that takes the memory of free frames away.
+    /// Where there is a choice, frames that have some are taken before others. May be called with
+    /// locks held: look it up, do not call the allocator.
+    ///
+    /// Default: all have.
+    fn in_memory(&self, first: Pfn) -> u64 {
+        let _ = first;
+        !0
     }
 
     /// Frames are being freed: fill them with a pattern. Feature `debug-poison`.
@@ -84,6 +99,15 @@ pub trait Platform: Sync {
     #[cfg(feature = "debug-poison")]
     fn check_poison(&self, frames: FrameRange) {
         let _ = frames;
+    }
+}
+
+/// Undoes something where the host panics in between; to be forgotten where it does not.
+pub(crate) struct OnPanic<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for OnPanic<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 
@@ -135,6 +159,9 @@ impl<P: Platform + Sync> Platform for &P {
     }
     fn late_double_free(&self, pfn: Pfn) {
         (**self).late_double_free(pfn);
+    }
+    fn in_memory(&self, first: Pfn) -> u64 {
+        (**self).in_memory(first)
     }
     #[cfg(feature = "debug-poison")]
     fn poison(&self, frames: FrameRange) {

@@ -98,8 +98,9 @@ fn barriers(call: Call) -> Option<u64> {
         | Kind::AllocRun
         | Kind::AllocWords
         | Kind::AllocBlock
-        | Kind::AllocHighAtomic
-        | Kind::AllocAligned => Some(failing(entries(RECALLS))),
+        | Kind::AllocHighAtomic => Some(failing(entries(RECALLS))),
+        // Within its limits once all that failed.
+        Kind::AllocAligned => Some(1 + failing(entries(RECALLS + 1))),
         // Each frame may be one that takes all that a failing call takes.
         Kind::AllocBulk => Some(entries(0) + BULK as u64 * failing(entries(RECALLS) - entries(0))),
         Kind::AllocBlocks | Kind::AllocLimited => Some(1 + entries(1)),

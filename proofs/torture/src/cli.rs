@@ -104,7 +104,7 @@ struct SoakArgs {
     #[arg(long, hide = true, value_name = "N", default_value_t = 20)]
     patience: u64,
 
-    /// Do something wrong, to see it noticed.
+    /// Plant a fault, to see that it is noticed.
     #[arg(long, hide = true, value_name = "FAULT")]
     plant: Option<Plant>,
 }

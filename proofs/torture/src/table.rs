@@ -78,8 +78,8 @@ fn summary(report: &Report) -> String {
     );
     let _ = writeln!(
         text,
-        "{} threads stopped, {} of them in mid-call; {} pauses in which everything was checked; {} times every CPU was \
-         asked; {} changes of a zone's pressure; {} HIGHATOMIC blocks at most in a zone",
+        "{} threads stopped, {} of them in mid-call; {} pauses in which every invariant was checked; {} recalls of what \
+         CPUs hold; {} changes of a zone's pressure; at most {} HIGHATOMIC blocks in a zone",
         thousands(report.stops.threads),
         thousands(report.stops.in_call),
         thousands(report.pauses),
@@ -88,17 +88,16 @@ fn summary(report: &Report) -> String {
         report.high_atomic_blocks
     );
     if !report.heavy_barrier {
-        text.push_str("no membarrier(2) here: owners of CPUs took an ordinary lock\n");
+        text.push_str("no membarrier(2) on this system: owners of CPUs took an ordinary lock\n");
     }
     text.push_str(
-        "barriers, waits, writes to what all CPUs share: the most in one call, of the most that there may be \
-         (docs/bounds.md)\n",
+        "Barriers, waits and shared writes: the most in one call, of the most that are allowed (docs/bounds.md)\n",
     );
     let wrong = report.troubles.len() + report.stuck.len();
     let verdict = if report.ok {
         "verdict: nothing was wrong\n".to_owned()
     } else {
-        format!("verdict: WRONG, {wrong} findings, said above the table\n")
+        format!("verdict: WRONG, {wrong} findings, printed above the table\n")
     };
     text.push_str(&verdict);
     text

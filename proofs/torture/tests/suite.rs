@@ -124,7 +124,7 @@ fn each_planted_fault_is_noticed() {
             .code(1)
             .stderr(contains(said))
             // The verdict comes last.
-            .stdout(contains("said above the table\n").and(ends_with("table\n")));
+            .stdout(contains("printed above the table\n").and(ends_with("table\n")));
     }
 }
 

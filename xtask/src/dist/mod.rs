@@ -8,7 +8,9 @@
 //!  TARGET/NAME                                static programs, for each target that can be had
 //!  sbom.cdx.json                              what is in them: sbom.rs
 //!  SHA256SUMS                                 of all of it: sha256sum --check SHA256SUMS
-//!  freehold-X.Y.Z-TARGET.tar.gz, NOTES.md     of a release: release.rs
+//!
+//!  freehold-X.Y.Z-TARGET.tar.gz, NOTES.md     of a release: release.rs. SHA256SUMS is of what is published then,
+//!                                             the archives and the list, and nothing else
 //! ```
 //!
 //! Completions and pages need the laboratory as a library, which nothing else here does: feature
@@ -87,15 +89,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         }
     }
     sbom::write(&folder.join("sbom.cdx.json"), &PROGRAMS)?;
-    if let Some((version, notes)) = version.zip(notes) {
+    if let Some(version) = version {
         for target in TARGETS {
             release::pack(&root(), &folder, target, version)?;
         }
+    }
+    // Whoever downloads a release has no folders to check.
+    #[cfg(feature = "dist")]
+    sums::write(&folder, if version.is_some() { sums::Of::Files } else { sums::Of::Folders })?;
+    if let Some(notes) = notes {
         let path = folder.join("NOTES.md");
         std::fs::write(&path, notes).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    #[cfg(feature = "dist")]
-    sums::write(&folder)?;
     println!("{}", folder.display());
     Ok(ExitCode::SUCCESS)
 }
@@ -106,14 +111,17 @@ fn has(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The C compiler for a target, which zstd needs, if there is one.
-fn c_compiler(target: &str) -> Option<String> {
+/// The C compiler for a target, which zstd needs, if there is one: musl's own before others, whose
+/// headers are another C library's.
+fn c_compiler(target: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let machine = target.split('-').next().unwrap_or(target);
-    let mut names = vec![format!("{machine}-linux-musl-gcc"), format!("{machine}-linux-gnu-gcc")];
-    if machine == std::env::consts::ARCH {
-        names.extend(["musl-gcc".to_owned(), "cc".to_owned()]);
-    }
-    names.into_iter().find(|name| has(name))
+    let own = |names: &[&str]| {
+        let is_own = machine == std::env::consts::ARCH;
+        names.iter().filter(|_| is_own).map(|name| (*name).to_owned()).collect::<Vec<_>>()
+    };
+    let musl = [vec![format!("{machine}-linux-musl-gcc")], own(&["musl-gcc"])];
+    let others = [vec![format!("{machine}-linux-gnu-gcc")], own(&["cc"])];
+    musl.into_iter().chain(others).flatten().find(|name| has(name))
 }
 
 /// Builds the programs for a target, linked with everything they need.
@@ -124,7 +132,7 @@ fn programs(target: &str, to: &Path) -> Result<(), String> {
         eprintln!("SKIPPED: programs for {target}: its standard library cannot be had");
         return Ok(());
     }
-    let Some(compiler) = c_compiler(target) else {
+    let Some(compiler) = c_compiler(target, has) else {
         eprintln!("SKIPPED: programs for {target}: zstd needs a C compiler for it, as musl-gcc");
         return Ok(());
     };
@@ -164,4 +172,22 @@ fn executables(folder: &Path) -> Result<Vec<PathBuf>, String> {
         .collect();
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_of_musl_is_taken_before_others() {
+        let found = |target: &str, there: &[&str]| c_compiler(target, |name| there.contains(&name));
+        let own = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+        let gnu = format!("{}-linux-gnu-gcc", std::env::consts::ARCH);
+        assert_eq!(found(&own, &["cc", "musl-gcc", &gnu]).as_deref(), Some("musl-gcc"));
+        assert_eq!(found(&own, &["cc", &gnu]), Some(gnu));
+        assert_eq!(found(&own, &["cc"]).as_deref(), Some("cc"));
+        // This machine's compiler makes nothing for another one.
+        let other = found("sparc64-unknown-linux-musl", &["cc", "musl-gcc"]);
+        assert_eq!(other, None);
+    }
 }

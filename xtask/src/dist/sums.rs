@@ -4,14 +4,23 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Writes `SHA256SUMS` of all files of a folder.
+/// What is summed up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// The files of the folder itself.
+    Files,
+    /// All files below it, too.
+    Folders,
+}
+
+/// Writes `SHA256SUMS` of the files of a folder.
 ///
 /// # Errors
 ///
 /// What could not be read or written.
-pub(super) fn write(folder: &Path) -> Result<(), String> {
+pub(super) fn write(folder: &Path, of: Of) -> Result<(), String> {
     let mut files = Vec::new();
-    collect(folder, &mut files).map_err(|error| format!("{}: {error}", folder.display()))?;
+    collect(folder, of, &mut files).map_err(|error| format!("{}: {error}", folder.display()))?;
     files.sort();
     let mut lines = String::new();
     for path in files {
@@ -24,13 +33,13 @@ pub(super) fn write(folder: &Path) -> Result<(), String> {
     std::fs::write(&path, lines).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+fn collect(folder: &Path, of: Of, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.is_dir() {
-            collect(&path, files)?;
-        } else {
+        if !path.is_dir() {
             files.push(path);
+        } else if of == Of::Folders {
+            collect(&path, of, files)?;
         }
     }
     Ok(())
@@ -46,9 +55,15 @@ mod tests {
         std::fs::create_dir_all(folder.join("below")).unwrap();
         std::fs::write(folder.join("below/abc"), "abc").unwrap();
         std::fs::write(folder.join("empty"), "").unwrap();
-        write(&folder).unwrap();
-        let sums = std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap();
+        let sums = |of| {
+            write(&folder, of).unwrap();
+            let sums = std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap();
+            std::fs::remove_file(folder.join("SHA256SUMS")).unwrap();
+            sums
+        };
+        let (files, sums) = (sums(Of::Files), sums(Of::Folders));
         std::fs::remove_dir_all(&folder).unwrap();
+        assert!(!files.contains("below") && files.contains("empty"), "{files}");
         // FIPS 180-2's example, and of nothing.
         assert_eq!(
             sums,

@@ -113,7 +113,7 @@ fn numbers<'p>(
 /// `1,234` or `1.84`, bold or not, with or without a sign of per cent.
 fn number(text: &str) -> Result<f64, String> {
     let plain = text.trim().trim_matches('*').trim_start_matches('<').trim_end_matches('%');
-    plain.trim().replace(',', "").parse().map_err(|_| format!("'{text}' is no number"))
+    plain.trim().replace(',', "").parse().map_err(|_| format!("'{text}' is not a number"))
 }
 
 #[cfg(test)]

@@ -217,7 +217,7 @@ fn machines(cells: &[Value]) -> Vec<Value> {
     places.iter().map(item).collect()
 }
 
-/// One document of several: the mean of every number; what is no number is the first's.
+/// One document of several: the mean of every number; what is not a number is the first's.
 fn mean(all: &[&Value]) -> Value {
     match all.first() {
         Some(Value::Object(first)) => first

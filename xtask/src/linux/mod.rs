@@ -2,6 +2,7 @@
 //! docs/linux.md.
 
 mod backports;
+mod built;
 mod compiler;
 mod cpio;
 mod guest;
@@ -77,6 +78,7 @@ Examples:
   cargo xtask linux --plant twice               a defect, on purpose: must fail
   cargo xtask linux --bench                     beside the kernel's own allocator, by time
   cargo xtask linux --bench 3 --instructions    the same, by instructions
+  cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the pcp-buddy RFC's, Freehold's
 
 Everything lies in target/linux: packages (40 MB downloaded once, nothing is installed), the module, the guest.
 
@@ -89,9 +91,21 @@ pub(crate) struct Arguments {
     /// CPUs of the machine.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: u8,
-    /// Memory of the machine in MiB; the module takes a quarter of it.
-    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
-    memory: u32,
+    /// Memory of the machine in MiB: 1024, of which the module takes a quarter, or 2560 for --built.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
+    memory: Option<u32>,
+    /// Compile that kernel instead (170 MB to download once, some minutes), and count what its own
+    /// page allocator does under some loads.
+    #[arg(long, value_enum, value_name = "KERNEL",
+        conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous", "plant", "instructions"])]
+    built: Option<built::Built>,
+    /// How often each of those kernels is booted.
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "built",
+        value_parser = clap::value_parser!(u32).range(1..=100))]
+    boots: u32,
+    /// Boot those that were built before, and build none.
+    #[arg(long, requires = "built")]
+    cached: bool,
     /// How many allocations and frees the self-test makes; a million where nothing else is asked
     /// for.
     #[arg(long, value_name = "N")]
@@ -139,7 +153,8 @@ impl Arguments {
     fn words(&self) -> Vec<String> {
         let other = self.bench.is_some() || self.faults.is_some() || self.anonymous.is_some();
         let ops = self.ops.unwrap_or(if other { 0 } else { 1_000_000 });
-        let mut words = vec![format!("fh.blocks={}", self.memory / 8), format!("fh.ops={ops}")];
+        let blocks = self.memory() / 8;
+        let mut words = vec![format!("fh.blocks={blocks}"), format!("fh.ops={ops}")];
         // What is measured is measured without.
         words.extend((!other && !self.instructions).then(|| guest::DEBUGGING.to_owned()));
         words.extend(self.bench.map(|rounds| format!("fh.bench={rounds}")));
@@ -149,6 +164,10 @@ impl Arguments {
             words.push(format!("fh.plant={}", plant.get_name()));
         }
         words
+    }
+
+    fn memory(&self) -> u32 {
+        self.memory.unwrap_or(1024)
     }
 
     /// Seconds. Two busy cores that translate four CPUs make 20,000 operations a second, or fault
@@ -189,6 +208,9 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Err(Trouble::Missing("it is for x86-64 under Linux".to_owned()));
     }
+    if let Some(built) = arguments.built {
+        return built::run(arguments, built);
+    }
     let qemu = qemu::find(arguments.qemu.as_deref());
     // Who names one wants that one.
     let qemu =
@@ -204,7 +226,7 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     let mut machine = Machine {
         qemu,
         cpus: arguments.cpus,
-        memory: format!("{}M", arguments.memory),
+        memory: format!("{}M", arguments.memory()),
         accelerator: Accelerator::Kvm,
         extra: vec!["-initrd".into(), guest.archive.clone().into()],
     };

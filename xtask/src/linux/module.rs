@@ -15,9 +15,39 @@ use crate::build;
 const TARGET: &str = "x86_64-unknown-none";
 /// A module lies in the upper 2 GiB and is relocated by the kernel, which knows no global offset
 /// table. `core` has to be built in the same way: the one that comes with rustc goes through such a
-/// table. Returns and indirect branches go by the kernel's own thunks, as in the rest of it.
+/// table.
 const FLAGS: &str = "-Crelocation-model=static -Ccode-model=kernel -Zplt=yes -Zdirect-access-external-data=yes \
-    -Cjump-tables=no -Zfunction-return=thunk-extern -Zretpoline=yes -Zretpoline-external-thunk=yes";
+    -Cjump-tables=no";
+
+/// What kind of kernel the allocator goes into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// A distribution's, as a module: returns and indirect branches go by the kernel's own thunks, as
+    /// in the rest of it.
+    Module,
+    /// One that is compiled here, as a part of it: that one has no thunks, and its unwinder reads
+    /// frame pointers.
+    BuiltIn,
+}
+
+impl Kind {
+    fn flags(self) -> &'static str {
+        match self {
+            Self::Module => {
+                "-Zfunction-return=thunk-extern -Zretpoline=yes -Zretpoline-external-thunk=yes"
+            }
+            Self::BuiltIn => "-Cforce-frame-pointers=yes",
+        }
+    }
+
+    /// Flags differ, so folders do: neither is built again for the other.
+    fn folder(self) -> PathBuf {
+        build::target().join(match self {
+            Self::Module => "linux/rust",
+            Self::BuiltIn => "linux/rust-built-in",
+        })
+    }
+}
 
 /// What the kernel's build needs of the machine: the compiler that the kernel was built with, and
 /// what its own checker of object files is linked against.
@@ -41,9 +71,13 @@ fn have_what_it_takes(kernel: &Kernel) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The whole allocator in one object file: the same for every kernel.
-fn core_object(folder: &Path) -> Result<PathBuf, Trouble> {
-    let built = build::target().join("linux/rust");
+/// The whole allocator in one object file: the same for every kernel of that kind.
+///
+/// # Errors
+///
+/// Where the sources of `core` are missing, or it is not built.
+pub(super) fn core_object(folder: &Path, kind: Kind) -> Result<PathBuf, Trouble> {
+    let built = kind.folder();
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     if !Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core").is_dir() {
         return Err(Trouble::Missing(
@@ -72,7 +106,7 @@ fn core_object(folder: &Path) -> Result<PathBuf, Trouble> {
     // The options with -Z are there in every rustc, for those who ask in this way.
     cargo
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", FLAGS)
+        .env("RUSTFLAGS", format!("{FLAGS} {}", kind.flags()))
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort");
     // Everything in one object: what is not used is left out, `core` included.
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "fat").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
@@ -103,7 +137,7 @@ pub(crate) fn module(folder: &Path, kernel: &Kernel) -> Result<PathBuf, Trouble>
     if kernel.system.is_none() {
         have_what_it_takes(kernel)?;
     }
-    let core = core_object(folder)?;
+    let core = core_object(folder, Kind::Module)?;
     // Where the build sees itself, and where we see it.
     let (inside, there) = match &kernel.system {
         Some(system) => (PathBuf::from("/freehold"), system.join("freehold")),
@@ -146,21 +180,30 @@ pub(crate) fn module(folder: &Path, kernel: &Kernel) -> Result<PathBuf, Trouble>
 ///
 /// Where there is no C compiler, or none for static programs.
 pub(crate) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> {
-    let there = folder.join("user");
-    fs::create_dir_all(&there)?;
     let mut programs = Vec::new();
     for entry in fs::read_dir(build::root().join("os/linux/user"))? {
         let source = entry?.path();
         if source.extension().is_some_and(|extension| extension == "c") {
-            let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let program = there.join(&name);
-            let mut cc = Command::new("cc");
-            cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"])
-                .arg(&program)
-                .arg(&source);
-            run(&mut cc)?;
-            programs.push((name, program));
+            programs.push(program(folder, &source)?);
         }
     }
     Ok(programs)
+}
+
+/// Compiles one of them; its name and where it is.
+///
+/// # Errors
+///
+/// As [`programs`].
+pub(super) fn program(folder: &Path, source: &Path) -> Result<(String, PathBuf), Trouble> {
+    let there = folder.join("user");
+    fs::create_dir_all(&there)?;
+    let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let program = there.join(&name);
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source);
+    run(&mut cc)?;
+    Ok((name, program))
 }

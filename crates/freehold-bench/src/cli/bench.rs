@@ -38,7 +38,7 @@ Examples:
                                                 the bulk-free series of 2022
   freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers
   freehold bench -e jemalloc -e jemalloc-keeps orders arena
-                                                what giving memory back to the system costs
+                                                what it costs to give memory back to the system
   freehold bench -e help                        what can be measured
   freehold bench vmalloc lazyfree give-back
                                                 virtual memory; with engines of their own: see --list
@@ -65,7 +65,7 @@ const SIGNIFICANT: usize = 4;
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP, after_long_help = long_help())]
 pub(super) struct BenchArgs {
-    /// Benchmarks to run. Default: all.
+    /// Benchmarks to run; --list describes them. Default: all.
     #[arg(value_name = "NAME")]
     benchmarks: Vec<Kind>,
 
@@ -162,7 +162,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
 fn notes(report: &Report, plan: &Plan) {
     for kind in &report.left_out {
         output::complain(&format!(
-            "warning: {kind} left out: it needs two CPUs and this process may use one"
+            "warning: {kind} left out: it needs two CPUs, and this process may use only one"
         ));
     }
     let names_of = |is: &dyn Fn(&Row) -> bool| {
@@ -193,7 +193,7 @@ fn notes(report: &Report, plan: &Plan) {
     if plan.budget.is_some() && !report.interrupted && !short.is_empty() {
         output::complain(&format!(
             "note: fewer than {SIGNIFICANT} runs fitted into the time of {short}: no difference there is called \
-             significant; --runs {SIGNIFICANT} has them take what they take"
+             significant; --runs {SIGNIFICANT} takes that many, however long it takes"
         ));
     }
     for what in &report.unavailable {

@@ -23,12 +23,12 @@ const HELP: &str = "\
 Each constant is measured by itself, by one thread or by two in turns: read-modify-writes, lines passed between cores, \
 a mutex, bursts of allocations and frees of each kind of engine, and the steps that the engines count in them. With one \
 CPU the constants of two are those of the checked-in model. How much further another socket is (socket_factor) and how \
-many CPUs a socket has (cores_per_socket) are not measured: change them in the file. All of it is done --runs times, and \
-each constant is the median: a virtual machine may be twice as slow for some seconds.
+many CPUs a socket has (cores_per_socket) are not measured: change them in the file. All of it is measured --runs times, and \
+each constant is the median, since a virtual machine may be twice as slow for some seconds.
 
 Examples:
-  freehold calibrate                            print the constants; about half a minute
-  freehold calibrate --output here.json         keep them
+  freehold calibrate                            print the constants; takes about half a minute
+  freehold calibrate --output here.json         write them to a file
   freehold simulate -w pair --cpus 1,64 --model here.json
   freehold calibrate --validate --model here.json
                                                 simulated beside measured, on this machine's own CPUs
@@ -70,7 +70,7 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "FILE", requires = "validate")]
     model: Option<PathBuf>,
 
-    /// How many times all is measured.
+    /// How many times everything is measured.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
 

@@ -19,10 +19,10 @@ use freehold_labkit::engines::EngineSpec;
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
 Only counts: the same arguments give the same figures on any machine. One thread plays all CPUs of a cell; Freehold's \
-CPUs are owned, as a kernel's own themselves.
+CPUs are owned, as in a kernel.
 
 Workloads:
-  kernel-build-like   short processes and what they leave behind, by turns
+  kernel-build-like   short processes, and the memory that they leave behind
   aging               three million allocations of orders 0 to 9, three types, at 50, 60, 70 % in use
   idle                all CPUs at 50 %, then 2.5 %, then 16 ticks: what idle CPUs keep
   fill                orders 0, 3, 4 and 9 until the first failure
@@ -35,18 +35,18 @@ Examples:
   freehold bench fragmentation --engines freehold --engines pcp-buddy-fixed --engines vanilla
                                                 three designs; the whole grid
   freehold bench fragmentation --json > grid.json; freehold report grid.json
-                                                the whole grid, an hour or so of one core, as a page with pictures
+                                                the whole grid, about an hour on one core, as a page with pictures
   freehold bench fragmentation --random 12 --quick --gate
-                                                a dozen cells that nobody chose; fails where freehold is below vanilla
+                                                12 cells drawn at random; fails where freehold is below vanilla
   freehold bench fragmentation --workload aging --cpus 3 --worst-first
                                                 contiguity at orders 3, 4 and 9 side by side, the worst cells on top
 
 --random draws kernel-build-like and aging (30 to 85 % in use) on 1 to 1,024 CPUs with 2 MiB to 1 GiB each, and \
-two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. Its seed is printed; it and --quick bring the same cells again, and \
-more cells of one seed begin with the fewer.
+two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. The seed is printed: the same seed, with --quick where it was given, draws the same cells, and \
+a larger --random begins with the cells of a smaller one.
 
 --json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
-\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
+\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"group_lock_acquisitions\" and \"group_locks_per_1000\": 0 since no design has such locks, \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
 \"used_percent\" of fill is where the first allocation failed. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
 with --random, --worst-first or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": [{\"workload\", \"cpus\", \"memory_mib\", \
@@ -101,12 +101,12 @@ pub(super) struct FragmentationArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..))]
     allocations: Option<u64>,
 
-    /// Draw so many cells at random, and compare them as --worst-first does.
+    /// Draw N cells at random, and compare them as --worst-first does.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000),
           conflicts_with_all = ["cpus", "memory_per_cpu", "memory", "used"])]
     random: Option<u16>,
 
-    /// What the cells are drawn from. Default: another number each time.
+    /// The seed that the cells are drawn from. Default: another one each time.
     #[arg(long, value_name = "S", requires = "random")]
     seed: Option<u64>,
 
@@ -119,7 +119,7 @@ pub(super) struct FragmentationArgs {
     #[arg(long)]
     worst_first: bool,
 
-    /// Print so many of the worst rows and no others; all of them count, and --json has them.
+    /// Print only the N worst rows; the counts below the table and --json still cover all.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rows: Option<u16>,
 

@@ -28,13 +28,13 @@ use freehold_labkit::random::Random;
 
 pub(super) const ABOUT: About = About {
     name: "aging",
-    what: "Three million allocations of orders 0 to 9 and three types at 50, 60 and 70 % of memory, \
-           short-lived, random and long-lived; a third of the CPUs active at a time, the third \
-           wandering.",
+    what: "Allocations of orders 0 to 9 and three types with much of memory in use, short-lived, \
+           random and long-lived; a third of the CPUs is active at a time, one third after \
+           another.",
     levels: &[Some(50), Some(60), Some(70)],
     orders: &[None],
     figures: &[ORDER9, UNUSABLE3, UNUSABLE4, LOCKS, SHARED_WRITES, FAILURES9, MIXED],
-    best: "Most free memory to be had as order 9",
+    best: "Most free memory that can serve order 9",
 };
 
 /// Times that the active third goes round all CPUs, and that each CPU ticks.

@@ -209,6 +209,8 @@ impl<'e> Books<'e> {
             shared_writes: Some(shared_writes),
             zone_locks_per_1000: per_1000(zone_locks),
             shared_writes_per_1000: per_1000(shared_writes),
+            group_lock_acquisitions: Some(0),
+            group_locks_per_1000: Some(0.0),
             order9_share: Some(1.0 - memory.unusable_index(Order::PAGEBLOCK)),
             order9_failures: Some(self.failed[Order::PAGEBLOCK.index()]),
             mixed_blocks: Some(self.mixed()),

@@ -74,7 +74,7 @@ impl Scenario {
             let Self { workload, cpus, seed, .. } = self;
             let (engine, mib) = (self.engine.name(), self.memory_mib());
             format!(
-                "engine {engine} is not whole after {workload} on {cpus} CPUs with {mib} MiB, seed {seed}: {reason}"
+                "engine {engine} lost frames or failed its checks after {workload} on {cpus} CPUs with {mib} MiB, seed {seed}: {reason}"
             )
         })?;
         Ok(Cell {

@@ -79,6 +79,11 @@ pub struct Figures {
     pub zone_locks_per_1000: Option<f64>,
     /// Writes to lines that all CPUs share, for each 1,000 frames allocated.
     pub shared_writes_per_1000: Option<f64>,
+    /// Always 0: no design has a lock of a group of CPUs any more. The name stays so that results can
+    /// be compared with those of versions that had one.
+    pub group_lock_acquisitions: Option<u64>,
+    /// Always 0, for the same reason.
+    pub group_locks_per_1000: Option<f64>,
     /// The share of free memory that can serve requests of order 9, at the end.
     pub order9_share: Option<f64>,
     pub order9_failures: Option<u64>,

@@ -170,9 +170,9 @@ fn beside_first(
     let shown = &rows[..most.unwrap_or(rows.len()).min(rows.len())];
     let wide = style.width >= DIFFERENCES_FROM;
     let about = format!(
-        "The share of free memory that can serve an order: {baseline}'s, {engine}'s{}. Worst first; means of the \
-         seeds.",
-        if wide { " and the difference" } else { "" },
+        "The share of free memory that can serve a request of an order: first {baseline}'s, then {engine}'s{}. More is \
+         better; worst first; means of the seeds.",
+        if wide { ", then the difference" } else { "" },
     );
     let mut header = vec![TableCell::new("workload, in use")];
     header.extend(["CPUs", "memory"].map(right));
@@ -183,16 +183,17 @@ fn beside_first(
         let _ = writeln!(text, "... and {} more.\n", rows.len() - shown.len());
     }
     if let Some(worst) = rows.first().filter(|row| is_below(row.worst())) {
-        let _ = writeln!(text, "The worst again: freehold bench fragmentation {worst}\n");
+        let _ =
+            writeln!(text, "To run the worst cell again: freehold bench fragmentation {worst}\n");
     }
     for tally in tallies.iter().filter(|tally| tally.engine == engine) {
         let _ = writeln!(
             text,
-            "order {}: {} of {} cells not below {baseline} by more than {}",
+            "order {}: {engine} is above {baseline}, or within {} of it, in {} of {} cells",
             tally.order,
+            pointed(*tolerance),
             tally.not_below,
-            tally.cells,
-            pointed(*tolerance)
+            tally.cells
         );
     }
     text

@@ -531,6 +531,6 @@ fn unknown_names() {
     bench().args(["-e", "vanilla,-merg"]).assert().code(2).stderr(contains("did you mean 'merge'"));
     bench().args(["--runs", "0"]).assert().code(2);
     for old in ["--targets", "--html"] {
-        bench().args([old, "x"]).assert().code(2).stderr(contains("not there any more"));
+        bench().args([old, "x"]).assert().code(2).stderr(contains("was removed"));
     }
 }

@@ -164,10 +164,8 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
 /// again.
 #[inline(never)]
 fn give_long(arena: &Arena, range: FrameRange) {
-    if !ON_THE_FAST_WAY {
-        arena.ending(range);
-    }
-    if let Err(error) = arena.give_range(range) {
+    let freed = if ON_THE_FAST_WAY { arena.give_range(range) } else { arena.end_range(range) };
+    if let Err(error) = freed {
         arena.refuse_drop(error);
     }
 }
@@ -196,7 +194,9 @@ impl Arena {
     #[inline(always)]
     pub(crate) fn give_frames(&self, range: FrameRange) {
         if ON_THE_FAST_WAY {
-            self.ending(range);
+            if let Err(error) = self.ending(range) {
+                return self.refuse_drop(error);
+            }
         }
         let count = range.end.get().wrapping_sub(range.start.get());
         GIVE[count.trailing_zeros() as usize](self, range);

@@ -1,7 +1,8 @@
 //! Frames by number: allocating and freeing them. The short way of handles is in `quick.rs`.
 
 use freehold::{
-    AllocError, FRAME_SIZE, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
+    AllocError, BulkFreeError, FRAME_SIZE, FrameRange, FreeError, Migratetype, Order,
+    PAGEBLOCK_FRAMES, Pfn,
 };
 
 use super::Arena;
@@ -64,7 +65,9 @@ impl Arena {
     /// none; returns the first.
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
-        let order = Self::quick_order(count).filter(|_| thread::fast(&self.key).is_some());
+        // Where there is a limit, that may be what was in the way.
+        let said = thread::fast(&self.key).is_some() && self.inner.watch.limit.is_none();
+        let order = Self::quick_order(count).filter(|_| said);
         let mut failed = order.map(|order| AllocError::NoMemory { order });
         let range = self.persist(count, || self.find_range(count, failed.take()))?;
         self.began(range.start);
@@ -80,14 +83,15 @@ impl Arena {
         }
     }
 
-    /// Frames are to be freed by whoever has them: what the arena does about that.
+    /// Frames are to be freed by whoever has them: what the arena does about that. It comes before
+    /// the free, after which they are somebody else's; so what would be refused is refused here,
+    /// with nothing done to frames that are not the caller's.
     #[inline]
-    pub(super) fn ending(&self, range: FrameRange) {
-        let Some(checks) = &self.inner.checks else { return };
-        // What a child has at the frames' addresses is its own copy, or nothing.
-        if !self.core.stamp.is_forked() && self.check_inside(range).is_ok() {
-            checks.ending(&self.inner.memory, range);
-        }
+    pub(super) fn ending(&self, range: FrameRange) -> Result<(), Error> {
+        let Some(checks) = &self.inner.checks else { return Ok(()) };
+        thread::enter_to_free(&self.core, |cpu| cpu.check_free(range))??;
+        checks.ending(&self.inner.memory, range);
+        Ok(())
     }
 
     /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own
@@ -243,37 +247,35 @@ impl Arena {
     ) -> Result<(), Error> {
         self.core.check_fork()?;
         self.check_inside(range)?;
-        self.memory_up_to(range.end)?;
+        self.inner.memory_up_to(range.end)?;
         self.isolating(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
         self.core.used.taken(range.len());
         self.hand_out(range, &mut dirty)
     }
 
     fn find_range(&self, count: u64, failed: Option<AllocError>) -> Result<FrameRange, Error> {
-        let whole =
-            count.checked_next_power_of_two().filter(|_| count > 0).and_then(Order::fitting);
-        let Some(order) = whole.filter(|order| order.frames() >= count) else {
-            if count == 0 {
-                return Err(AllocError::ZeroLength.into());
-            }
-            return self.find_contiguous(count);
-        };
-        let start = match self.request_slow(FrameRequest::new(order), failed) {
-            Ok(start) => start,
-            // There may be a run that is long enough, if not a whole chunk of that order.
-            Err(error) if error.is_out_of_memory() && !count.is_power_of_two() => {
-                return self.find_contiguous(count);
-            }
-            Err(error) => return Err(error),
-        };
-        let range = FrameRange { start, end: Pfn::new(start.get() + count) };
-        let rest = FrameRange { start: range.end, end: Pfn::new(start.get() + order.frames()) };
-        if !rest.is_empty() {
-            // Ours, and nobody knows of it, so it cannot be refused.
-            let _ = thread::enter(&self.core, |cpu| cpu.free_range(rest))?;
-            self.core.used.given(rest.len());
+        if count == 0 {
+            return Err(AllocError::ZeroLength.into());
         }
-        Ok(range)
+        if let Some(order) = Order::fitting(count).filter(|order| order.frames() == count) {
+            let start = self.request_slow(FrameRequest::new(order), failed)?;
+            return Ok(FrameRange { start, end: Pfn::new(start.get() + count) });
+        }
+        if count > PAGEBLOCK_FRAMES && !self.core.stamp.is_forked() {
+            // As in `request_slow`.
+            self.core.owe(count / PAGEBLOCK_FRAMES);
+            self.core.collect_owed();
+        }
+        let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc_run(count))??);
+        match self.retried(None, attempt) {
+            Ok(range) => {
+                self.core.used.taken(count);
+                Ok(range)
+            }
+            // There may be a gap over several blocks in use, or in somebody's hand.
+            Err(error) if error.is_out_of_memory() => self.find_contiguous(count),
+            Err(error) => Err(error),
+        }
     }
 
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
@@ -331,10 +333,11 @@ impl Arena {
     fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
         if let Some(checks) = &self.inner.checks {
             self.core.check_fork()?;
-            let range = FrameRange::new(pfn, order.frames());
+            let chunk = FrameRange::new(pfn, order.frames()).filter(|_| pfn.is_aligned(order));
             // What is no chunk of the arena's the allocator refuses in its own words.
-            if let Some(range) = range.filter(|&range| self.check_inside(range).is_ok()) {
-                checks.ending_chunk(&self.inner.memory, range)?;
+            if let Some(chunk) = chunk.filter(|&chunk| self.check_inside(chunk).is_ok()) {
+                checks.check_chunk(chunk)?;
+                self.ending(chunk)?;
             }
         }
         thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??;
@@ -353,11 +356,17 @@ impl Arena {
     ///
     /// As [`Self::free`].
     pub unsafe fn free_range(&self, range: FrameRange) -> Result<(), Error> {
-        self.ending(range);
+        self.end_range(range)
+    }
+
+    /// As [`Self::free_range`].
+    pub(crate) fn end_range(&self, range: FrameRange) -> Result<(), Error> {
+        self.ending(range)?;
         self.give_range(range)
     }
 
-    pub(crate) fn give_range(&self, range: FrameRange) -> Result<(), Error> {
+    /// Frees frames with which the arena has done what it does beside.
+    pub(super) fn give_range(&self, range: FrameRange) -> Result<(), Error> {
         // The allocator has no range of which the end could not be told from a hole's.
         if range.end < range.start {
             return Err(FreeError::ZeroLength.into());
@@ -424,12 +433,17 @@ impl Arena {
     ///
     /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been freed.
     pub unsafe fn free_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
-        if self.inner.checks.is_some() {
-            for range in frames.iter().filter_map(|&pfn| FrameRange::new(pfn, 1)) {
-                self.ending(range);
+        if self.inner.checks.is_none() {
+            return self.give_bulk(frames);
+        }
+        // One after the other: those behind the first that is refused are to stay as they are.
+        for (freed, &pfn) in frames.iter().enumerate() {
+            match self.give(pfn, Order::ZERO) {
+                Err(Error::Free(error)) => return Err(BulkFreeError { freed, error }.into()),
+                done => done?,
             }
         }
-        self.give_bulk(frames)
+        Ok(())
     }
 
     fn give_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! What an arena does beside allocating where it is asked to: refuse a free of too much at once,
 //! and leave nothing in memory that was freed.
 
-use freehold::{FrameRange, Migratetype, Pfn};
+use freehold::{BulkFreeError, FrameRange, Frames as _, FreeError, Migratetype, Order, Pfn};
 use freehold_host::{Arena, Error, Frames};
 
 use crate::common::order;
@@ -105,4 +105,125 @@ fn a_thread_works_in_more_arenas_than_its_cache_has_places() {
     let again = Arena::with_size(2 << 20).unwrap();
     drop(again.frames(1).unwrap());
     assert_eq!(again.stats().slots_taken, 1);
+}
+
+/// Frames of a small arena, with a byte of their own in each; what it is now.
+fn marked(arena: &Arena, pfn: Pfn) -> u8 {
+    // SAFETY: memory of the arena that is allocated, and that only this thread looks at.
+    unsafe { arena.pointer(pfn).unwrap().as_ptr().add(9).read() }
+}
+
+fn mark(arena: &Arena, pfn: Pfn) {
+    // SAFETY: memory of the arena that is allocated, and that only this thread looks at.
+    unsafe { arena.pointer(pfn).unwrap().as_ptr().add(9).write(0x5a) }
+}
+
+/// Both kinds of arena that do something to frames before they free them.
+fn with_checks(test: impl Fn(&Arena, bool)) {
+    for (zero, checked) in [(true, false), (false, true), (true, true)] {
+        let builder = Arena::builder(4 << 20).zero_on_free(zero).checked(checked);
+        let arena = builder.build().unwrap();
+        test(&arena, checked);
+        arena.validate().unwrap();
+        assert_eq!(arena.free_frames(), 1024, "zero {zero}, checked {checked}");
+    }
+}
+
+/// Allocates until it gets just this chunk; the others go home.
+fn take_just(arena: &Arena, pfn: Pfn, of: u8) {
+    let mut others = Vec::new();
+    loop {
+        match arena.alloc(order(of), Migratetype::Movable).unwrap() {
+            got if got == pfn => break,
+            got => others.push(got),
+        }
+    }
+    // SAFETY: allocated above, and used by nobody.
+    others.into_iter().for_each(|pfn| unsafe { arena.free(pfn, order(of)) }.unwrap());
+}
+
+#[test]
+fn frames_behind_a_refused_one_of_a_bulk_free_keep_what_is_in_them_and_where_they_start() {
+    with_checks(|arena, checked| {
+        let mut frames = [0; 8].map(|_| arena.alloc(order(0), Migratetype::Movable).unwrap());
+        frames.sort_unstable();
+        let at = 1 + frames[1..].iter().position(|pfn| pfn.is_aligned(order(1))).unwrap();
+        let (b, c) = (frames[at], frames[at + 1]);
+        assert_eq!(c.get(), b.get() + 1);
+        // SAFETY: it is the mistake that is tried; nobody uses the frames but this thread.
+        let freed = unsafe {
+            arena.free(b, order(0)).unwrap();
+            mark(arena, c);
+            arena.free_bulk(&[frames[0], b, c])
+        };
+        let refused = BulkFreeError { freed: 1, error: FreeError::DoubleFree { pfn: b } };
+        assert_eq!(freed, Err(Error::BulkFree(refused)));
+        assert_eq!(marked(arena, c), 0x5a, "frames behind it have not been freed");
+        take_just(arena, b, 0);
+        if checked {
+            // SAFETY: it is the mistake that is tried.
+            let freed = unsafe { arena.free(b, order(1)) };
+            assert_eq!(freed, Err(Error::WrongOrder { pfn: b, frames: 2, next: c }));
+        }
+        // SAFETY: allocated above, and used by nobody.
+        unsafe { arena.free_bulk(&frames[1..]) }.unwrap();
+    });
+}
+
+#[test]
+fn a_free_that_is_refused_leaves_memory_as_it_is() {
+    with_checks(|arena, checked| {
+        let chunk = arena.alloc(order(3), Migratetype::Movable).unwrap();
+        let frame = |i: u64| Pfn::new(chunk.get() + i);
+        let all = FrameRange::new(chunk, 8).unwrap();
+        let mark_all = || (0..8).for_each(|i| mark(arena, frame(i)));
+        let kept = |frames: std::ops::Range<u64>, what| {
+            for i in frames {
+                assert_eq!(marked(arena, frame(i)), 0x5a, "{what}: frame {i}");
+            }
+        };
+        mark_all();
+        // SAFETY, here and below: it is the mistakes that are tried; nobody uses the frames but
+        // this thread.
+        let freed = unsafe { arena.free(frame(1), order(1)) };
+        let misaligned = FreeError::Misaligned { pfn: frame(1), order: order(1) };
+        assert_eq!(freed, Err(Error::Free(misaligned)));
+        kept(0..8, "misaligned");
+        unsafe { arena.free(chunk, order(3)) }.unwrap();
+        take_just(arena, frame(4), 2);
+        // What a refused free of all eight must not touch is the new owner's four.
+        mark_all();
+        let next = frame(4);
+        let refused = Err(Error::Free(FreeError::DoubleFree { pfn: chunk }));
+        let of_two = Err(Error::WrongOrder { pfn: chunk, frames: 8, next });
+        let freed = unsafe { arena.free(chunk, order(3)) };
+        assert_eq!(freed, if checked { of_two } else { refused });
+        kept(4..8, "as a chunk");
+        assert_eq!(unsafe { arena.free_range(all) }, refused);
+        kept(4..8, "as a range");
+        // SAFETY: as above.
+        let through = unsafe { arena.frame_allocator() };
+        let refused = Err(FreeError::DoubleFree { pfn: chunk });
+        assert_eq!(through.free_range(all), refused);
+        kept(4..8, "through the frame allocator");
+        unsafe { arena.free(frame(4), order(2)) }.unwrap();
+    });
+}
+
+/// A range that goes home through the frame allocator is treated as any other.
+#[test]
+fn the_frame_allocator_does_beside_frees_what_the_arena_does() {
+    with_checks(|arena, _| {
+        let [first, second] = [0; 2].map(|_| arena.alloc(order(3), Migratetype::Movable).unwrap());
+        // SAFETY: allocated above, and used by nobody but this thread.
+        let through = unsafe { arena.frame_allocator() };
+        for pfn in [first, second] {
+            through.free_range(FrameRange::new(pfn, 8).unwrap()).unwrap();
+        }
+        let all = arena.frames(1024).unwrap().into_raw();
+        // A start that was not forgotten would refuse this.
+        for block in [0, 512].map(|i| Pfn::new(all.start.get() + i)) {
+            through.free(block, Order::PAGEBLOCK).unwrap();
+        }
+    });
 }

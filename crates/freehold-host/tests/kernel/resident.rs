@@ -122,3 +122,58 @@ fn asking_the_kernel_about_an_arena_of_16_tib_takes_no_walk_over_it() {
     assert_eq!(arena.trim().unwrap().blocks, 1);
     assert_eq!(arena.trim().unwrap().blocks, 0);
 }
+
+/// The page faults of this thread so far.
+fn faults() -> i64 {
+    // SAFETY: all zeros is a value of it, and it is written by the call.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a place for the thread's figures.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_minflt
+}
+
+/// Single frames are taken from beside those in use, where the rest of their blocks was given back.
+#[test]
+fn frames_in_memory_are_taken_before_those_that_were_given_back() {
+    for every in [1000, 100, 20, 10] {
+        for size in [64 << 20, 1 << 30] {
+            let arena = Arena::with_size(size).unwrap();
+            let mut frames: Vec<_> = (0..12_000).map(|_| arena.frames(1).unwrap()).collect();
+            frames.iter_mut().for_each(|frame| frame[0] = 1);
+            let mut n = 0;
+            frames.retain(|_| {
+                n += 1;
+                n % every == 0
+            });
+            arena.trim().unwrap();
+            let free = in_memory(&arena) - frames.len() as u64;
+            assert!(free >= 80, "1 in {every} of {size}: {free} free frames in memory");
+            // Not all of them: what the thread's CPU has leased, and what is first tried, may go.
+            let wanted = free.min(1000) * 9 / 10;
+            let mut taken = Vec::with_capacity(wanted as usize);
+            let before = faults();
+            for _ in 0..wanted {
+                let mut frame = arena.frames(1).unwrap();
+                frame[0] = 1;
+                taken.push(frame);
+            }
+            assert_eq!(faults() - before, 0, "1 in {every} of {size}: {wanted} of {free} frames");
+        }
+    }
+}
+
+/// Of whole blocks, too: the lowest one that is in memory, although lower ones are not.
+#[test]
+fn a_block_in_memory_is_taken_before_lower_ones_that_were_given_back() {
+    let arena = Arena::with_size(32 << 20).unwrap();
+    let mut blocks: Vec<_> = (0..8).map(|_| arena.frames(512).unwrap()).collect();
+    blocks.iter_mut().for_each(|block| block.fill(1));
+    blocks.sort_by_key(|block| block.pfn());
+    let last = blocks.pop().unwrap();
+    let start = last.pfn();
+    drop(blocks);
+    arena.trim().unwrap();
+    drop(last);
+    arena.drain().unwrap();
+    assert_eq!(arena.frames(512).unwrap().pfn(), start);
+}

@@ -16,6 +16,12 @@ mod kv_cache;
 #[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
 #[path = "../../examples/packet-pipeline.rs"]
 mod packet_pipeline;
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/shared-frames.rs"]
+mod shared_frames;
+
+/// Set where this program is started once more as a worker: where the queue is.
+const QUEUE: &str = "FREEHOLD_TEST_QUEUE";
 
 #[test]
 fn the_buffer_pool_loses_no_write_and_keeps_to_its_frames() {
@@ -90,4 +96,27 @@ fn the_fault_handler_serves_real_faults_and_gets_every_frame_back() {
     }
     // Folios are aligned runs, so there are no more runs than folios.
     assert!(around.runs_freed <= around.folios, "{around:?}");
+}
+
+/// Not a test by itself: what the one below starts, in a process of its own.
+#[test]
+fn the_worker_over_shared_frames() {
+    if let Ok(queue) = std::env::var(QUEUE) {
+        shared_frames::work(std::io::stdin(), queue.parse().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_worker_over_shared_frames_is_killed_and_nothing_is_lost() {
+    let report = shared_frames::run(|memfd, queue| {
+        Ok(std::process::Command::new(std::env::current_exe()?)
+            .args(["--exact", "examples::the_worker_over_shared_frames"])
+            .env(QUEUE, queue.to_string())
+            .stdin(std::process::Stdio::from(memfd))
+            .stdout(std::process::Stdio::null())
+            .spawn()?)
+    })
+    .unwrap();
+    assert!((10..100).contains(&report.before) && report.begun <= 1, "{report:?}");
+    assert_eq!((report.right, report.left), (100, 0), "{report:?}");
 }

@@ -6,6 +6,7 @@ mod common;
 mod examples;
 mod extend;
 mod handles;
+mod lengths;
 mod misuse;
 mod model;
 mod real_memory_threads;

@@ -46,7 +46,7 @@ pub(crate) struct LookArgs {
     #[command(flatten)]
     printed: Printed,
 
-    /// Look again every so many seconds, until Ctrl-C.
+    /// Look again every SECONDS seconds, until Ctrl-C.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     watch: Option<u32>,
 
@@ -70,8 +70,11 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
         [] => vec![Path::new("/proc")],
         all if all.len() <= 2 => all.iter().map(PathBuf::as_path).collect(),
         all => {
-            return Err(CliError::new(format!("{} machines; two can be compared", all.len()))
-                .hint("name one or two with --from"));
+            return Err(CliError::new(format!(
+                "{} machines were named, and two at most can be compared",
+                all.len()
+            ))
+            .hint("name one or two with --from"));
         }
     };
     if args.prometheus.is_some() && machines.len() > 1 {

@@ -6,16 +6,21 @@ use freehold_trace::machine::{Look, LookZone, OrderFigures};
 
 use super::{ABOVE, Named, bar, share};
 use freehold_labkit::report::number::memory_of;
-use freehold_labkit::report::table::{Style, left, rendered, right};
+use freehold_labkit::report::table::{Style, left, rendered, right, wrap};
 use freehold_labkit::report::thousands;
 
 /// Characters of a bar.
-const BAR: usize = 20;
+fn bar_width(style: Style) -> usize {
+    if style.width < 100 { 8 } else { 20 }
+}
+
+/// What the last column says.
+const INDEX: &str = "unusable index: the share of free memory in chunks too small for the order; 0 is best, 1 is worst";
 
 /// One machine.
 pub(crate) fn render(named: &Named, style: Style) -> String {
     let look = &named.look;
-    let mut text = format!("{}\n", heading(named));
+    let mut text = format!("{}\n", wrap(&heading(named), style, "  "));
     for zone in &look.zones {
         let _ = write!(text, "\n{}", zone_text(look, zone, style));
     }
@@ -44,26 +49,31 @@ fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
     let memory = |pages| memory_of(pages, look.page_size);
     let free = share(zone.free, zone.managed);
     let [min, low, high] = zone.watermarks.map(memory);
-    let mut text = format!(
-        "NODE {} ZONE {}  [{}] {:.1}% of {} free, {} (min {min}, low {low}, high {high})\n",
+    let state = format!(
+        "NODE {} ZONE {}  [{}] {:.1}% of {} free, {} (min {min}, low {low}, high {high})",
         zone.node,
         zone.zone,
-        bar(free, BAR),
+        bar(free, bar_width(style)),
         free * 100.0,
         memory(zone.managed),
         ABOVE[usize::from(zone.above.min(3))],
     );
     let lists = format!(
-        "{} CPUs' lists hold {}, at most {}",
+        "{} CPUs' lists hold {}, at most {}{}",
         zone.cpus,
         memory(zone.held),
-        memory(zone.held_high)
+        memory(zone.held_high),
+        cma(look, zone)
     );
-    let _ = writeln!(text, "  {lists}{}{}", cma(look, zone), blocks(look, zone));
+    let mut text = format!("{}\n", wrap(&state, style, "  "));
+    for line in [Some(lists), blocks(look, zone)].into_iter().flatten() {
+        let _ = writeln!(text, "  {}", wrap(&line, style, "    "));
+    }
     if zone.orders.is_empty() {
         text.push_str("  free chunks by order are not known: there is no buddyinfo\n");
         return text;
     }
+    let width = bar_width(style);
     let row = |order: &OrderFigures| {
         let part = share(order.pages, zone.free);
         let index = order.unusable_index;
@@ -72,12 +82,13 @@ fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
             right(memory_of(1 << order.order, look.page_size)),
             right(thousands(order.chunks)),
             right(memory(order.pages)),
-            right(format!("[{}] {:5.1}%", bar(part, BAR), part * 100.0)),
-            right(format!("[{}] {index:.3}", bar(index, BAR))),
+            right(format!("[{}] {:5.1}%", bar(part, width), part * 100.0)),
+            right(format!("[{}] {index:.3}", bar(index, width))),
         ]
     };
     let header = ["order", "chunk", "chunks", "free", "share of free", "unusable index"].map(right);
     let _ = writeln!(text, "{}", rendered(style, header, zone.orders.iter().map(row)));
+    let _ = writeln!(text, "  {}", wrap(INDEX, style, "  "));
     types(&mut text, look, zone, style);
     text
 }
@@ -93,23 +104,24 @@ fn cma(look: &Look, zone: &LookZone) -> String {
     }
 }
 
-fn blocks(look: &Look, zone: &LookZone) -> String {
-    let Some(blocks) = zone.blocks else { return String::new() };
+fn blocks(look: &Look, zone: &LookZone) -> Option<String> {
+    let blocks = zone.blocks?;
     let whole = zone.whole_free_blocks.unwrap_or(0);
     let mixed = match zone.mixed_blocks {
         Some(mixed) => format!("{} mixed", thousands(mixed)),
         None => "mixed not known (page_owner is off)".to_owned(),
     };
-    format!(
-        "; {} blocks of {}: {} wholly free, {mixed}",
+    Some(format!(
+        "{} blocks of {}: {} wholly free, {mixed}",
         thousands(blocks),
         memory_of(1 << look.pageblock_order, look.page_size),
         thousands(whole),
-    )
+    ))
 }
 
 /// The types that have blocks or free memory.
 fn types(text: &mut String, look: &Look, zone: &LookZone, style: Style) {
+    let width = bar_width(style);
     let rows = zone.types.iter().filter(|of| of.blocks > 0 || of.free > 0).map(|of| {
         let (free, blocks) =
             (share(of.free, zone.free), share(of.blocks, zone.blocks.unwrap_or(0)));
@@ -117,9 +129,9 @@ fn types(text: &mut String, look: &Look, zone: &LookZone, style: Style) {
         [
             right(of.name),
             right(thousands(of.blocks)),
-            right(format!("[{}] {:5.1}%", bar(blocks, BAR), blocks * 100.0)),
+            right(format!("[{}] {:5.1}%", bar(blocks, width), blocks * 100.0)),
             right(format!("{bound}{}", memory_of(of.free, look.page_size))),
-            right(format!("[{}] {:5.1}%", bar(free, BAR), free * 100.0)),
+            right(format!("[{}] {:5.1}%", bar(free, width), free * 100.0)),
         ]
     });
     let rows: Vec<_> = rows.collect();
@@ -133,7 +145,8 @@ fn types(text: &mut String, look: &Look, zone: &LookZone, style: Style) {
 
 /// Two machines, figure beside figure, in the amounts of each.
 pub(crate) fn compare(one: &Named, other: &Named, style: Style) -> String {
-    let mut text = format!("A  {}\nB  {}\n", heading(one), heading(other));
+    let [a, b] = [one, other].map(|of| wrap(&heading(of), style, "   "));
+    let mut text = format!("A  {a}\nB  {b}\n");
     for zone in &one.look.zones {
         let same = |of: &&LookZone| of.node == zone.node && of.zone == zone.zone;
         let Some(second) = other.look.zones.iter().find(same) else {
@@ -202,7 +215,19 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
-        assert!(text.lines().count() < 30, "one page:\n{text}");
+        assert!(text.lines().count() < 34, "one page:\n{text}");
+    }
+
+    #[test]
+    fn a_page_fits_a_narrow_terminal_and_breaks_no_amount() {
+        let text = render(&machine(), Style::plain(80));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        // A row is one line: no line has a unit alone.
+        let alone = |line: &str| ["KiB", "MiB", "GiB"].iter().any(|unit| line.trim() == *unit);
+        assert!(!text.lines().any(alone), "{text}");
+        for part in ["4 KiB", "4.0 MiB", "[####....]  50.0%", "[##......] 0.250"] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
     }
 
     #[test]

@@ -247,12 +247,12 @@ fn a_switch_needs_a_sign() {
 #[test]
 fn bad_amounts_of_memory() {
     for (amount, why) in [
-        ("much", "no amount of memory"),
+        ("much", "not an amount of memory"),
         ("8", "has no unit"),
-        ("8X", "no unit"),
+        ("8X", "not a unit"),
         ("1M", "too little"),
         ("99T", "too much"),
-        ("99999999999999999999G", "no amount"),
+        ("99999999999999999999G", "not an amount"),
     ] {
         freehold()
             .args(["replay", "--memory", amount])

@@ -60,6 +60,8 @@ fn json_has_every_promised_name() {
             "shared_writes",
             "zone_locks_per_1000",
             "shared_writes_per_1000",
+            "group_lock_acquisitions",
+            "group_locks_per_1000",
             "merges_zone",
             "merges_pcp",
             "refills",
@@ -92,6 +94,7 @@ fn json_has_every_promised_name() {
         let events = of("allocs") + of("frees");
         for (total, rate) in [
             ("zone_lock_acquisitions", "zone_locks_per_1000"),
+            ("group_lock_acquisitions", "group_locks_per_1000"),
             ("shared_writes", "shared_writes_per_1000"),
         ] {
             assert!((of(rate) * events / 1000.0 - of(total)).abs() < 1e-6, "{rate} of {engine}");
@@ -257,7 +260,8 @@ fn a_trace_that_does_not_say_its_kernel_is_compared_with_the_newest() {
 ";
     let done = freehold().args(["replay", "-"]).write_stdin(text).assert().code(0);
     let said = String::from_utf8_lossy(&done.get_output().stderr);
-    let why = "which kernel recorded it is not said: vanilla is compared with (--kernel names it)";
+    let why =
+        "does not say which kernel recorded it; vanilla is the baseline (--kernel VERSION names";
     assert!(said.contains(why), "{said}");
 }
 
@@ -288,7 +292,7 @@ fn the_terminal_the_json_and_the_report_say_one_answer() {
 fn rows_that_are_equal_are_one_line_and_directions_are_words() {
     let done = freehold().args(["replay"]).assert().code(0);
     let text = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
-    assert!(text.contains("Equal in all: allocations 70,302"), "{text}");
+    assert!(text.contains("Equal for all engines: allocations 70,302"), "{text}");
     assert!(!text.lines().any(|line| line.starts_with("   allocations")), "{text}");
     let direction = |row: &str| {
         let line = text.lines().find(|line| line.trim_start().starts_with(row));
@@ -299,7 +303,7 @@ fn rows_that_are_equal_are_one_line_and_directions_are_words() {
     assert_eq!(direction("wholly free blocks at the end"), "more");
     // Of one engine nothing is equal to another's.
     let alone = freehold().args(["replay", "-e", "vanilla"]).assert().code(0);
-    assert!(!String::from_utf8_lossy(&alone.get_output().stdout).contains("Equal in all"));
+    assert!(!String::from_utf8_lossy(&alone.get_output().stdout).contains("Equal for all engines"));
 }
 
 #[test]

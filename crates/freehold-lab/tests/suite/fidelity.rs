@@ -208,6 +208,32 @@ fn each_wrong_kernel_is_told_apart_as_often_as_the_document_says() {
     }
 }
 
+/// Two kernels compiled from one source, as it is and with the RFC's patches, under the same loads:
+/// each is known by its own model, and the RFC's by no other.
+#[test]
+fn kernels_with_and_without_the_rfc_are_known_by_their_own_model() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded/built");
+    let names = ["rfc-exit", "rfc-jemalloc", "vanilla-exit", "vanilla-jemalloc"];
+    let traces = names.map(|name| folder.join(name).with_extension("parquet"));
+    let compared = compare_kernels(&traces, &["7.1", "pcp-buddy"]);
+    assert_eq!(compared.len(), names.len());
+    for (trace, name) in compared.iter().zip(names) {
+        let engines = trace["against_kernel"]["engines"].as_array().unwrap();
+        let of = |kernel: &str| {
+            let found = engines.iter().find(|engine| {
+                engine["engine"] == kernel && engine["starting_lists"] == "zoneinfo"
+            });
+            found.unwrap_or_else(|| panic!("{kernel} is not compared on {name}"))
+        };
+        let rfc = name.starts_with("rfc");
+        let (own, other) = if rfc { ("pcp-buddy", "7.1") } else { ("7.1", "pcp-buddy") };
+        assert!(totals(of(own)), "{name}: {}", of(own));
+        // The RFC's orders are not met by its model: docs/fidelity.md.
+        assert_eq!(within(of(own)), !rfc, "{name}: {}", of(own));
+        assert!(!within(of(other)), "{name}: {other} counts as the kernel did");
+    }
+}
+
 /// A row that the verdict does not rest on has nothing in the column of bounds: what is said there
 /// is what is judged.
 #[test]

@@ -285,6 +285,8 @@ impl Kind {
 
     /// What people read: the terminal's page and that of HTML.
     fn check_pages(&self, page: &str, html: &str) {
+        // Lines are broken where the terminal ends.
+        let page = &page.split_whitespace().collect::<Vec<_>>().join(" ");
         let memory = |pages| self.memory(pages);
         let (managed, free) =
             (memory(self.managed), self.free as f64 / self.managed as f64 * 100.0);

@@ -1,5 +1,5 @@
 //! The commands that are programs of their own: started from beside `freehold` or from the search
-//! path, and named with the line that builds them where they are not there.
+//! path, and named with the lines that install and run them where they are not there.
 #![cfg(unix)]
 
 use std::fs;
@@ -43,11 +43,17 @@ fn put(folder: &Path, name: &str, says: &str) {
 fn a_command_that_is_not_built_is_named_with_the_line_that_runs_it() {
     let installed = Installed::new();
     for (arguments, line) in [
-        (vec!["bench", "--quick", "pair"], "cargo run --release -p freehold-bench -- --quick pair"),
+        (
+            vec!["bench", "--quick", "pair"],
+            "cargo run --profile measure -p freehold-bench -- --quick pair",
+        ),
         (vec!["calibrate", "--runs", "1"], "-p freehold-bench -- calibrate --runs 1"),
         (vec!["simulate", "--help"], "cargo run --release -p freehold-simulate -- --help"),
         (vec!["report", "a b.json"], "cargo run --release -p freehold-report -- 'a b.json'"),
         (vec!["compare", "a", "b"], "cargo run --release -p freehold-report -- compare a b"),
+        (vec!["bench"], "cargo install --path crates/freehold-bench --profile measure\n"),
+        (vec!["report"], "cargo install --path crates/freehold-report\n"),
+        (vec!["soak"], "cargo install --path proofs/torture\n"),
         (vec!["soak"], "cd proofs/torture && cargo run --release --\n"),
     ] {
         let done = installed.freehold(&arguments).assert().code(2).stdout("");

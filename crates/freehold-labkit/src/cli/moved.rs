@@ -17,7 +17,7 @@ pub fn check(arguments: &[OsString], moved: &[Moved]) -> Result<(), CliError> {
     for text in texts.take_while(|text| text != "--") {
         let name = text.split_once('=').map_or(&*text, |(name, _)| name);
         if let Some((old, new)) = moved.iter().find(|(old, _)| *old == name) {
-            return Err(CliError::new(format!("{old} is not there any more")).hint(*new));
+            return Err(CliError::new(format!("{old} was removed")).hint(*new));
         }
     }
     Ok(())
@@ -36,7 +36,10 @@ mod tests {
         };
         for old in [&["--json", "--html", "x"][..], &["--html=x"]] {
             let said = found(old).expect("an old spelling");
-            assert!(said.contains("--html is not") && said.contains("freehold report"), "{said}");
+            assert!(
+                said.contains("--html was removed") && said.contains("freehold report"),
+                "{said}"
+            );
         }
         assert_eq!(found(&["--htm", "--", "--html"]), None);
     }

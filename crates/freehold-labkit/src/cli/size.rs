@@ -32,7 +32,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     let number: u64 =
-        number.parse().map_err(|_| format!("'{text}' is no amount of memory; {FORM}"))?;
+        number.parse().map_err(|_| format!("'{text}' is not an amount of memory; {FORM}"))?;
     let lower = suffix.to_ascii_lowercase();
     let unit = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
     let shift = match unit {
@@ -41,7 +41,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "m" => 20,
         "g" => 30,
         "t" => 40,
-        _ => return Err(format!("'{suffix}' is no unit of memory; {FORM}")),
+        _ => return Err(format!("'{suffix}' is not a unit of memory; {FORM}")),
     };
     number
         .checked_mul(1 << shift)
@@ -66,13 +66,13 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
     let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 90.0);
     percent
         .map(|percent| percent / 100.0)
-        .ok_or_else(|| format!("'{text}' is no share: above 0% up to 90%, for example 25%"))
+        .ok_or_else(|| format!("'{text}' is not a share: above 0% up to 90%, for example 25%"))
 }
 
 /// `0.05`: a share.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| format!("'{text}' is no share: a number from 0 to 1, for example 0.05"))
+    share.ok_or_else(|| format!("'{text}' is not a share: a number from 0 to 1, for example 0.05"))
 }
 
 /// The CPUs of a simulated machine.
@@ -80,7 +80,7 @@ pub fn parse_cpus(text: &str) -> Result<u16, String> {
     match text.parse::<u64>() {
         Ok(cpus) if (1..=u64::from(SIMULATED_CPUS_MAX)).contains(&cpus) => Ok(cpus as u16),
         Ok(cpus) => Err(format!("{cpus} CPUs cannot be simulated: 1 to {SIMULATED_CPUS_MAX} can")),
-        Err(_) => Err(format!("'{text}' is no number of CPUs: write 1 to {SIMULATED_CPUS_MAX}")),
+        Err(_) => Err(format!("'{text}' is not a number of CPUs: write 1 to {SIMULATED_CPUS_MAX}")),
     }
 }
 
@@ -93,7 +93,7 @@ pub fn parse_page_size(text: &str) -> Result<u64, String> {
     let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
     bytes
         .filter(|bytes| bytes.is_power_of_two() && (4096..=1 << 20).contains(bytes))
-        .ok_or_else(|| format!("`{text}` is no page size (4K, 16K, 64K)"))
+        .ok_or_else(|| format!("`{text}` is not a page size (4K, 16K, 64K)"))
 }
 
 #[cfg(test)]

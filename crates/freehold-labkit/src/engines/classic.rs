@@ -174,6 +174,10 @@ impl Engine for ClassicEngine {
         self.classic.tick(cpu);
     }
 
+    fn set_reclaim(&self, active: bool) {
+        self.classic.set_reclaim(active);
+    }
+
     fn drain_all(&self) {
         self.classic.drain_all();
     }
@@ -208,6 +212,8 @@ impl Engine for ClassicEngine {
             refilled_frames: pcp.refilled_frames,
             drains: pcp.drains,
             drained_frames: pcp.drained_frames,
+            drains_of_all: stats.drain_all,
+            cpus_asked: stats.cpus_asked,
             remote_frees: pcp.remote_frees,
             lists_looked_at: pcp.lists_looked_at,
             fallbacks: zone.fallbacks,

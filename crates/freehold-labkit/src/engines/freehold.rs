@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
     AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, PageblockState, Pfn,
-    Platform, SingleCpu, Watermarks, ZoneConfig, ZoneStats,
+    Platform, Watermarks, ZoneConfig, ZoneStats,
 };
 
 use super::sums::{added, free_chunks};
@@ -73,13 +73,14 @@ pub(super) fn build(
         (true, _) => build_owned(machine, Counting::threads()),
         (false, true) => build_owned(machine, Counting::default()),
         (false, false) => {
-            Ok(Box::new(FreeholdEngine::new(leaked(machine, SingleCpu)?, Vec::new())))
+            let allocator = leaked(machine, Counting::callers())?;
+            Ok(Box::new(FreeholdEngine::new(allocator, Vec::new())))
         }
     }
 }
 
-/// On that platform, with every CPU owned.
-fn build_owned<P: Waits>(machine: &MachineConfig, platform: P) -> Result<Box<dyn Engine>, String> {
+/// With every CPU owned.
+fn build_owned(machine: &MachineConfig, platform: Counting) -> Result<Box<dyn Engine>, String> {
     let allocator = leaked(machine, platform)?;
     Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
 }

@@ -63,32 +63,56 @@ impl Platform for HostThreads {
     }
 }
 
-/// CPUs that are owned, with what they wait for counted: by threads, with the system's barrier; or
-/// all by one thread, which has seen whatever any of them did, so that a barrier has nothing to
-/// wait for.
+/// Who plays the CPUs of an engine, and so what a heavy barrier is.
+#[derive(Default)]
+enum Players {
+    /// One thread plays CPUs that are owned: it has seen whatever any of them did, so that a barrier
+    /// has nothing to wait for.
+    #[default]
+    OneThread,
+    /// Nobody owns a CPU, and there is no barrier.
+    Callers,
+    /// Each thread owns its CPU, and the barrier is the system's.
+    Threads(HostThreads),
+}
+
+/// The platform of an engine, which counts barriers and waits. One type for all players: each
+/// further one would have the whole allocator compiled once more.
 #[derive(Default)]
 pub(super) struct Counting {
-    threads: Option<HostThreads>,
+    players: Players,
     barriers: AtomicU64,
     waits: AtomicU64,
     wait_ns: AtomicU64,
 }
 
 impl Counting {
+    /// Calls name their CPU.
+    pub(super) fn callers() -> Self {
+        Self { players: Players::Callers, ..Self::default() }
+    }
+
+    /// Each CPU is a thread of this process.
     pub(super) fn threads() -> Self {
-        Self { threads: Some(HostThreads::new()), ..Self::default() }
+        Self { players: Players::Threads(HostThreads::new()), ..Self::default() }
     }
 }
 
 impl Platform for Counting {
     fn has_heavy_barrier(&self) -> bool {
-        self.threads.is_none_or(HostThreads::has_barrier)
+        match self.players {
+            Players::OneThread => true,
+            Players::Callers => false,
+            Players::Threads(threads) => threads.has_barrier(),
+        }
     }
 
     fn heavy_barrier(&self) {
         // Relaxed: a count that carries nothing.
         self.barriers.fetch_add(1, Relaxed);
-        self.threads.iter().for_each(HostThreads::heavy_barrier);
+        if let Players::Threads(threads) = self.players {
+            threads.heavy_barrier();
+        }
     }
 
     fn relax(&self) {

@@ -114,6 +114,7 @@ impl<'a> Driver<'a> {
                     started = thread_cpu_time_ns();
                 }
                 Op::Tick { cpu } => self.applier.engine.tick(CpuId::new(cpu)),
+                Op::Reclaim { active } => self.applier.engine.set_reclaim(active),
                 Op::Sample { index } => {
                     self.cpu_time_ns += thread_cpu_time_ns() - started;
                     self.sample(batch.samples[index as usize]);

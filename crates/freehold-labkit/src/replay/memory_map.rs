@@ -170,7 +170,7 @@ pub fn encode(before: &[u64], now: &[u64]) -> String {
 
 /// Applies a plane to the cells of the moment before.
 pub fn decode(text: &str, cells: &mut [u64]) -> Result<(), String> {
-    let number = |word: &str| word.parse::<u64>().map_err(|_| format!("'{word}' is no number"));
+    let number = |word: &str| word.parse::<u64>().map_err(|_| format!("'{word}' is not a number"));
     let words: Vec<u64> = text.split_ascii_whitespace().map(number).collect::<Result<_, _>>()?;
     let mut at = 0u64;
     for triple in words.chunks(3) {

@@ -21,8 +21,10 @@ mod frame_set;
 mod frames;
 mod mapper;
 pub mod memory_map;
+mod of_zone;
 mod op;
 pub mod outcome;
+mod reclaim;
 pub mod sizing;
 mod source;
 pub mod starting_lists;
@@ -36,8 +38,10 @@ pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};
 pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
 pub use memory_map::MemoryMap;
+pub use of_zone::OfZone;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
 pub use outcome::{EngineOutcome, Sample};
+pub use reclaim::{ReclaimChange, reclaim_changes};
 pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace, each_event};
 pub use survey::{Survey, survey};
 
@@ -170,6 +174,8 @@ pub struct Beginning {
     pub tick_phase_ns: u64,
     /// When it ran.
     pub ticks: Option<Vec<Tick>>,
+    /// When memory was being reclaimed.
+    pub reclaim: Vec<ReclaimChange>,
 }
 
 impl Default for Beginning {
@@ -181,6 +187,7 @@ impl Default for Beginning {
             cma: Vec::new(),
             tick_phase_ns: TICK_PHASE_NS,
             ticks: None,
+            reclaim: Vec::new(),
         }
     }
 }
@@ -239,5 +246,6 @@ fn mapper_options(
         }),
         warm: if options.warm { survey.warm.clone() } else { Vec::new() },
         ticks: beginning.ticks.clone(),
+        reclaim: beginning.reclaim.clone(),
     }
 }

@@ -65,6 +65,10 @@ pub enum Op {
     Tick {
         cpu: u16,
     },
+    /// From now on memory is being reclaimed, or no longer.
+    Reclaim {
+        active: bool,
+    },
     /// Look at the state of memory: sample number `index` of the batch's [`Batch::samples`].
     Sample {
         index: u32,

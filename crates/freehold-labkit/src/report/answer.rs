@@ -6,7 +6,8 @@
 //!  1. over 1 % of allocations failed: a warning, and nobody is best
 //!  2. who is best in each of QUESTIONS; within 1 %, or one apart in a count, is a tie and no win
 //!  3. the row of the table in which the one with the most wins is furthest behind
-//!  4. the share of the recorded time that the zone lock was held, and the wait for it with more CPUs
+//!  4. the share of the recorded time that the zone lock would have been held by the model, and the
+//!     wait for it with more CPUs
 //! ```
 
 use std::fmt::Write as _;
@@ -24,13 +25,30 @@ use crate::model::Model;
 use crate::replay::{EngineOutcome, Replay};
 use crate::zone_lock::LockUse;
 
-/// Rows of the table in which an engine can be best, as the question is put.
-const QUESTIONS: [&str; 5] = [
-    "zone locks / 1,000 events",
-    "shared writes / 1,000 events",
-    "steps per hold, max",
-    "wholly free blocks at the end",
-    "unusable index, order 9, mean",
+/// A row of the table in which an engine can be best.
+struct Question {
+    /// The row's name.
+    row: &'static str,
+    /// How the sentence begins.
+    best: &'static str,
+    /// What stands behind its figure.
+    unit: &'static str,
+}
+
+const fn question(row: &'static str, best: &'static str, unit: &'static str) -> Question {
+    Question { row, best, unit }
+}
+
+const QUESTIONS: [Question; 5] = [
+    question("zone locks / 1,000 events", "Fewest zone locks", " per 1,000 events"),
+    question("shared writes / 1,000 events", "Fewest shared writes", " per 1,000 events"),
+    question("steps per hold, max", "Least work in the longest hold of the zone lock", " steps"),
+    question("wholly free blocks at the end", "Most wholly free blocks at the end", ""),
+    question(
+        "unusable index, order 9, mean",
+        "Least free memory that is unusable for huge pages (index of order 9, mean)",
+        "",
+    ),
 ];
 
 /// A larger share of failed allocations makes figures of different work.
@@ -67,7 +85,7 @@ pub struct ZoneLock {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Wait {
     pub engine: String,
-    /// Share of the recorded time that the lock was held.
+    /// Share of the recorded time that the lock would have been held, by the model.
     pub held_share: f64,
     /// Share of their time that CPUs wait for it, on each of the machines.
     pub waiting_shares: [f64; 4],
@@ -103,8 +121,8 @@ fn failures(replay: &Replay) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "Over 1 % of allocations failed: {}. The machine is too small for this trace, and who fails more has less to do: \
-         no engine is called best.",
+        "Over 1 % of allocations failed: {}. The machine is too small for this trace, and an engine that fails more often \
+         does less work, so no engine is called best.",
         failed.join(", ")
     )]
 }
@@ -156,7 +174,10 @@ fn rows(replay: &Replay) -> impl Iterator<Item = Row> {
 fn best(replay: &Replay) -> Vec<String> {
     let names: Vec<&str> = replay.engines.iter().map(|one| one.engine.as_str()).collect();
     let (mut said, mut wins) = (Vec::new(), vec![0; names.len()]);
-    for row in rows(replay).filter(|row| QUESTIONS.contains(&row.metric.name)) {
+    for row in rows(replay) {
+        let Some(asked) = QUESTIONS.iter().find(|asked| asked.row == row.metric.name) else {
+            continue;
+        };
         let best = row.best();
         let winners: Vec<usize> = (0..names.len()).filter(|&at| row.is_tie(at, best)).collect();
         if winners.len() == names.len() {
@@ -164,39 +185,46 @@ fn best(replay: &Replay) -> Vec<String> {
         }
         winners.iter().for_each(|&at| wins[at] += 1);
         let who: Vec<&str> = winners.iter().map(|&at| names[at]).collect();
-        let most = if row.metric.better == Better::More { "Most" } else { "Least" };
-        let mut text = format!(
-            "{most} {}: {}, {}",
-            row.metric.name,
-            who.join(" and "),
-            row.values[best].1.text()
-        );
+        let (who, figure) = (listed(&who), row.values[best].1.text());
+        let mut text = format!("{}: {who}, {figure}{}", asked.best, asked.unit);
         if !winners.contains(&0) {
             let (base, value) = (row.values[0], row.values[best]);
-            let _ = write!(text, ", where {} has {}", names[0], base.1.text());
-            if let Some(change) = percent(base.0, value.0) {
-                let _ = write!(text, " ({change})");
-            }
+            let change = percent(base.0, value.0).map(|change| change + " ").unwrap_or_default();
+            let _ = write!(text, " ({change}beside {}'s {})", names[0], base.1.text());
         }
         said.push(text + ".");
     }
     let Some(&most) = wins.iter().max().filter(|most| **most > 0) else {
-        return vec!["In what matters most these engines do not differ on this trace.".to_owned()];
+        let asked = QUESTIONS.map(|asked| asked.row).join("; ");
+        return vec![format!(
+            "On this trace these engines do not differ in what is compared: {asked}."
+        )];
     };
     let leaders: Vec<usize> = (0..names.len()).filter(|&at| wins[at] == most).collect();
     said.extend(leaders.into_iter().map(|leader| worst(replay, &names, leader, most)));
     said
 }
 
+/// `a`, `a and b`, `a, b and c`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
 /// The row in which an engine is furthest behind the best one.
 fn worst(replay: &Replay, names: &[&str], engine: usize, wins: usize) -> String {
     let (name, questions) = (names[engine], QUESTIONS.len());
-    let often = format!("{name} is among the best in {wins} of {questions}");
+    let often = format!(
+        "{name} is best, alone or with others, in {wins} of the {questions} figures compared"
+    );
     let behind = rows(replay).filter(|row| !row.is_tie(engine, row.best()));
     match behind.max_by(|a, b| a.behind(engine).total_cmp(&b.behind(engine))) {
         None => format!("{often}, and behind in no row of the table."),
         Some(row) => format!(
-            "{often}; its worst row is {}: {}, where {} has {}.",
+            "{often}. The row in which it is furthest behind is {}: {}, and the best, {}, has {}.",
             row.metric.name,
             row.values[engine].1.text(),
             names[row.best()],
@@ -263,11 +291,13 @@ fn zone_lock(replay: &Replay, model: &Model) -> Option<ZoneLock> {
 
 /// Whether it is a problem as recorded.
 fn now_sentence(first: &Wait, waiting: f64, span: &str, cpus: u16) -> String {
-    let is = if waiting < PROBLEM { "no" } else { "yes" };
+    let is = if waiting < PROBLEM { "No" } else { "Yes" };
     format!(
-        "Is the zone lock a problem on this machine? On its {cpus} CPUs {is}: with {} it was held {} of the {span} recorded.",
+        "Is the zone lock a problem on this machine of {cpus} CPUs? {is}: by the model, {} would have held it for {} of \
+         the {span} recorded, and its CPUs would have waited for it for {} of their time.",
         first.engine,
-        share(first.held_share)
+        share(first.held_share),
+        share(waiting)
     )
 }
 
@@ -276,14 +306,18 @@ fn more_sentence(first: &Wait) -> String {
     let shares: Vec<String> = CPUS
         .iter()
         .zip(first.waiting_shares)
-        .map(|(cpus, waiting)| format!("{} at {cpus}", share(waiting)))
+        .map(|(cpus, waiting)| format!("{} on {cpus} CPUs", share(waiting)))
         .collect();
     let from = CPUS.iter().zip(first.waiting_shares).find(|(_, waiting)| *waiting >= PROBLEM);
-    let from = from.map_or("a problem at none of these".to_owned(), |(cpus, _)| {
-        format!("a problem from {cpus} on")
-    });
+    let least = share(PROBLEM);
+    let from = match from {
+        None => format!("It is a problem ({least} or more) on none of these"),
+        Some((cpus, _)) => format!("It is a problem ({least} or more) from {cpus} CPUs on"),
+    };
     format!(
-        "Bursts not counted, CPUs that each did what one did here would wait for it this share of their time: {}. That is {from}.",
+        "With more CPUs, each as busy as these, the CPUs of {} would wait for the lock for at least this share of their time: \
+         {}. {from}.",
+        first.engine,
         shares.join(", ")
     )
 }
@@ -297,20 +331,20 @@ fn help_sentence(engines: &[Wait]) -> String {
         return String::new();
     }
     if first.waiting_shares[last] < PROBLEM {
-        return "The lock alone asks for no change.".to_owned();
+        return "The zone lock alone is no reason to change the allocator here.".to_owned();
     }
     let helps = |wait: &&Wait| wait.waiting_shares[last] < first.waiting_shares[last] / 2.0;
     let mut help: Vec<&Wait> = others.iter().filter(helps).collect();
     help.sort_by(|a, b| a.waiting_shares[last].total_cmp(&b.waiting_shares[last]));
     if help.is_empty() {
-        return format!("At {} none of the others halves that.", CPUS[last]);
+        return format!("None of the other engines halves the wait on {} CPUs.", CPUS[last]);
     }
     let text = |wait: &&Wait| match wait.held_share {
         0.0 => format!("{} (takes no zone lock)", wait.engine),
         _ => format!("{} ({})", wait.engine, share(wait.waiting_shares[last])),
     };
     let help = unique(help.iter().map(text));
-    format!("What would help at {} CPUs: {}.", CPUS[last], help.join(", "))
+    format!("Engines that more than halve the wait on {} CPUs: {}.", CPUS[last], help.join(", "))
 }
 
 /// The answer as text for people: warnings, sentences, and the wait for the zone lock as a table.
@@ -328,7 +362,7 @@ pub fn render(answer: &Answer, style: Style) -> String {
     let columns = lock.cpus.map(|cpus| (right(format!("at {cpus} CPUs")), Room::Always));
     let named = [
         (Cell::new("waiting for the zone lock"), Room::Always),
-        (right("held here"), Room::Always),
+        (right("lock held here"), Room::Always),
     ];
     let mut table = Table::new(named.into_iter().chain(columns));
     let names: Vec<&str> = lock.engines.iter().map(|wait| wait.engine.as_str()).collect();
@@ -339,7 +373,8 @@ pub fn render(answer: &Answer, style: Style) -> String {
         table.row(std::iter::once(name).chain(shares.map(|part| right(share(part)))));
     }
     let legend = format!(
-        "Shares of the CPUs' time, by the constants of: {} (--model takes those of another).",
+        "Shares of time by the model, and floors: requests are taken to come evenly, and shared writes cost nothing here. \
+         Its constants are of: {} (--model FILE takes another machine's).",
         lock.model
     );
     let _ = writeln!(text, "\n{}\n  {}", table.render(style), wrap(&legend, style, "  "));
@@ -417,14 +452,16 @@ mod tests {
         assert_eq!(said.len(), 2, "{said:?}");
         assert_eq!(
             said[0],
-            "Least zone locks / 1,000 events: b, 1.000, where a has 2.000 (-50.0%)."
+            "Fewest zone locks: b, 1.000 per 1,000 events (-50.0% beside a's 2.000)."
         );
         let said = answer(engines(1.0)).sentences;
-        assert_eq!(said, ["In what matters most these engines do not differ on this trace."]);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("On this trace these engines do not differ"));
         // Two that are as good are both named.
         let mut three = engines(2.0);
         three.push(engine("c", 1.005, 100.0, 1671));
-        assert!(answer(three).sentences[0].contains("b and c, 1.000"));
+        assert_eq!(listed(&["a", "b", "c"]), "a, b and c");
+        assert!(answer(three).sentences[0].contains("b and c, 1.000 per"));
     }
 
     #[test]
@@ -433,18 +470,19 @@ mod tests {
         let said = said.sentences;
         assert_eq!(
             said[0],
-            "Least zone locks / 1,000 events: b, 0.000, where 6.18 has 40.0 (-100.0%)."
+            "Fewest zone locks: b, 0.000 per 1,000 events (-100.0% beside 6.18's 40.0)."
         );
         assert_eq!(
             said[2],
-            "Most wholly free blocks at the end: b, 150, where 6.18 has 100 (+50.0%)."
+            "Most wholly free blocks at the end: b, 150 (+50.0% beside 6.18's 100)."
         );
         let last = said.last().expect("who leads");
-        assert_eq!(last, "b is among the best in 3 of 5, and behind in no row of the table.");
+        let best = "b is best, alone or with others, in 3 of the 5 figures compared";
+        assert_eq!(*last, format!("{best}, and behind in no row of the table."));
         let mut loses = engine("b", 0.0, 200.0, 150);
         (loses.counters.fallbacks, loses.counters.refills) = (9, 1);
         let said = answer(vec![engine("6.18", 40.0, 900.0, 100), loses]).sentences;
-        let worst = "its worst row is fallbacks: 9, where 6.18 has 0.";
+        let worst = "furthest behind is fallbacks: 9, and the best, 6.18, has 0.";
         assert!(said.last().expect("who leads").ends_with(worst), "{said:?}");
     }
 
@@ -460,15 +498,19 @@ mod tests {
         assert_eq!(first.engines[1].waiting_shares, [0.0; 4]);
         let [here, more, help] = &first.sentences[..] else { panic!("{first:?}") };
         assert!(
-            here.contains("On its 2 CPUs no: with 6.18 it was held 1.2 % of the 1.0 ms"),
+            here.contains(
+                "2 CPUs? No: by the model, 6.18 would have held it for 1.2 % of the 1.0 ms"
+            ),
             "{here}"
         );
-        assert!(more.ends_with("a problem from 64 on."), "{more}");
-        assert_eq!(help, "What would help at 256 CPUs: freehold (takes no zone lock).");
+        assert!(more.ends_with("It is a problem (1.0 % or more) from 64 CPUs on."), "{more}");
+        let frees =
+            "Engines that more than halve the wait on 256 CPUs: freehold (takes no zone lock).";
+        assert_eq!(help, frees);
         // Hardly used: nothing has to change.
         let rare = lock(vec![engine("6.18", 0.5, 900.0, 100), none]).expect("it is said");
-        assert!(rare.sentences[1].ends_with("a problem at none of these."), "{rare:?}");
-        assert_eq!(rare.sentences[2], "The lock alone asks for no change.");
+        assert!(rare.sentences[1].ends_with("on none of these."), "{rare:?}");
+        assert!(rare.sentences[2].starts_with("The zone lock alone is no reason to change"));
     }
 
     #[test]

@@ -105,7 +105,9 @@ pub(super) const GROUPS: [(&str, &[Metric]); 5] = [
             metric("PCP hit rate", Better::More, |_, e| Value::Share(e.pcp_hit_rate)),
             metric("refills", Better::Less, |_, e| Value::Count(e.counters.refills)),
             metric("drains", Better::Less, |_, e| Value::Count(e.counters.drains)),
-            metric("remote frees", Better::Neither, |_, e| Value::Count(e.counters.remote_frees)),
+            metric("frees outside the CPU's own lists", Better::Neither, |_, e| {
+                Value::Count(e.counters.remote_frees)
+            }),
         ],
     ),
     (

@@ -8,7 +8,8 @@ use crate::engine::Paths;
 /// of a row's kind.
 pub fn render(columns: &[(String, Paths)], style: Style) -> String {
     if columns.is_empty() {
-        return "None of these engines says which ways its calls took; freehold does.\n".to_owned();
+        return "None of these engines counts which paths its calls took; freehold does.\n"
+            .to_owned();
     }
     let header = std::iter::once((Cell::new("times"), Room::Always));
     let names = columns.iter().map(|(name, _)| (right(name), Room::Wraps));

@@ -7,7 +7,7 @@
 //!   ZONE LOCK
 //!     zone locks / 1,000 events  less    38.7  0.000 (-100.0%)
 //!     ...
-//!   Equal in all: allocations 70,302, failures 0.
+//!   Equal for all engines: allocations 70,302, failures 0.
 //! ```
 
 use std::fmt::Write as _;
@@ -37,7 +37,7 @@ pub fn render(replay: &Replay, style: Style) -> String {
     };
     let mut text = format!("{header}\n{}\n", table.render(style));
     if !equal.is_empty() {
-        let equal = format!("Equal in all: {}.", equal.join("; "));
+        let equal = format!("Equal for all engines: {}.", equal.join("; "));
         let _ = writeln!(text, "{}", wrap(&equal, style, "  "));
     }
     text
@@ -281,12 +281,12 @@ pub fn header_lines(replay: &Replay) -> String {
     for (count, what) in [
         (survey.oddities.skipped, "malformed rows skipped"),
         (survey.oddities.long_gaps, "gaps of more than an hour"),
-        (facts.failed_allocs, "failed allocations not replayed"),
-        (facts.split_frees, "frees inside larger allocations"),
-        (facts.wide_frees, "frees over smaller allocations"),
-        (facts.lost_frees, "frees missing in the trace"),
+        (facts.failed_allocs, "allocations that failed in the recording, not replayed"),
+        (facts.split_frees, "frees of a part of a larger allocation"),
+        (facts.wide_frees, "frees of several smaller allocations at once"),
+        (facts.lost_frees, "allocations of frames still in use: their free is not in the trace"),
         (facts.in_parts, "requests above order 10 made in parts of order 10"),
-        (facts.misaligned, "misaligned events left out"),
+        (facts.misaligned, "events with a frame number not aligned to its order, left out"),
         (survey.description.lost_events.unwrap_or(0), "events lost by the recorder"),
     ] {
         if count > 0 {

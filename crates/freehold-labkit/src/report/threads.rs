@@ -50,7 +50,9 @@ const GROUPS: [(&str, &[Row]); 3] = [
                 decimal(rate(engine, engine.counters.zone_lock_work))
             }),
             ("steps per hold, max", |_, engine, _| thousands(engine.counters.zone_lock_work_max)),
-            ("remote frees", |_, engine, _| thousands(engine.counters.remote_frees)),
+            ("frees outside the CPU's own lists", |_, engine, _| {
+                thousands(engine.counters.remote_frees)
+            }),
             ("failures", |_, engine, _| thousands(engine.counters.failed)),
             ("waits for an allocation of another CPU", |_, _, met| thousands(met.order_waits)),
             ("waits for a thread far behind", |_, _, met| thousands(met.lead_waits)),

@@ -24,8 +24,8 @@ Examples:
 
 Compared is what both results have: the same trace on the same machine, benchmark, or simulated machine, by the same \
 engine, with the same seed. Counts are exact, and the same on every machine. Benchmarks that were run several times differ \
-where the two-sided Mann-Whitney U test says so at 5 %, which takes 4 runs on each side; a difference that is not \
-significant is unclear, and never worse. The time of an event in a replay is noisy and not judged. Of several seeds the mean \
+where the two-sided Mann-Whitney U test finds it significant at 5 %, which takes 4 runs on each side; a difference that is not \
+significant is called unclear, never worse. The time of an event in a replay is noisy and not judged. Of several seeds the mean \
 is shown.
 
 --json prints {\"command\": \"compare\", \"before\", \"after\", \"tolerance_percent\", \"worse\", \"better\", \"summary\", \
@@ -47,7 +47,7 @@ pub(super) struct CompareArgs {
     #[arg(value_name = "AFTER")]
     after: PathBuf,
 
-    /// End with exit code 1 if a figure is worse by more than so many per cent.
+    /// End with exit code 1 if a figure is worse by more than PERCENT.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     worse: Option<f64>,
 
@@ -59,7 +59,7 @@ pub(super) struct CompareArgs {
     #[arg(short, long = "metric", value_name = "NAME")]
     metrics: Vec<String>,
 
-    /// Show what is equal, too.
+    /// Show equal figures, too.
     #[arg(long, conflicts_with = "json")]
     all: bool,
 
@@ -126,5 +126,6 @@ fn failed(why: Incomparable) -> CliError {
 fn parse_percent(text: &str) -> Result<f64, String> {
     let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
     let percent = percent.filter(|percent| percent.is_finite() && *percent >= 0.0);
-    percent.ok_or_else(|| format!("'{text}' is no percentage: a number from 0 up, for example 2.5"))
+    percent
+        .ok_or_else(|| format!("'{text}' is not a percentage: a number from 0 up, for example 2.5"))
 }

@@ -10,6 +10,7 @@ use super::{Incomparable, incomparable};
 use crate::html::{Kind, Source, documents};
 use freehold_labkit::better::Better;
 use freehold_labkit::defaults::{ALLOCATIONS, TICK_MS};
+use freehold_labkit::report::thousands;
 
 /// What a figure is of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
@@ -225,14 +226,15 @@ fn of_trace(data: &Value) -> String {
     if let (Some(cpus), Some(frames)) =
         (machine["cpus"].as_u64(), machine["memory_frames"].as_u64())
     {
+        let events = data["replayed_events"].as_u64().unwrap_or(0);
         what = format!(
-            "{what} ({} events) on {cpus} CPUs, {} MiB",
-            data["replayed_events"],
-            frames >> 8
+            "{what}, {} events, on {cpus} CPUs with {} MiB",
+            thousands(events),
+            thousands(frames >> 8)
         );
     }
     if let Some(origin) = machine["origin"].as_str() {
-        what = format!("{what}, {origin}");
+        what = format!("{what}, {origin} machine");
     }
     if let Some(cma) = machine["cma_frames"].as_u64().filter(|&frames| frames > 0) {
         what = format!("{what}, {} MiB of it CMA", cma >> 8);

@@ -79,7 +79,7 @@ pub fn compare(
         && a != b
     {
         return incomparable(
-            format!("{before} and {after} were simulated by different constants"),
+            format!("{before} and {after} were simulated with different constants"),
             "simulate both with the same --model",
         );
     }
@@ -89,7 +89,9 @@ pub fn compare(
     if figures.is_empty() {
         let (a, b) = (&older.figures[0].place, &newer.figures[0].place);
         return incomparable(
-            format!("{before} and {after} have nothing in common: the one has {a}, the other {b}"),
+            format!(
+                "{before} and {after} have no figure in common: the first has {a}, the second {b}"
+            ),
             "run the same command with the same arguments twice, once before a change and once after it",
         );
     }
@@ -107,8 +109,8 @@ fn machines_differ(before: Option<f64>, after: Option<f64>) -> Option<String> {
     let factor = if a > b { a / b } else { b / a };
     (factor > OTHER_MACHINE).then(|| {
         format!(
-            "an uncontended atomic operation took {a:.1} ns and {b:.1} ns: these were two machines, or one that was busy; \
-             times say little of the engines"
+            "an uncontended atomic operation took {a:.1} ns and {b:.1} ns: the results are of two machines, or of one that was busy, so times \
+             say little about the engines"
         )
     })
 }

@@ -48,13 +48,14 @@ pub fn summary(comparison: &Comparison) -> String {
     );
     let unclear = comparison.count(Verdict::Unclear);
     if unclear > 0 {
-        let _ = write!(text, "; {unclear} differ by no more than runs of one thing do");
+        let _ =
+            write!(text, "; {unclear} unclear: they differ no more than runs of one program do");
     }
     text.push('.');
     if let Some(worst) = worst(comparison) {
         let Place { what, engine, metric, .. } = &worst.place;
         let change = percent(worst.before, worst.after).unwrap_or_else(|| "from 0".to_owned());
-        let _ = write!(text, " The worst: {metric} of {engine}, {what}, {change}.");
+        let _ = write!(text, " Worst: {metric} of {engine} ({what}), {change}.");
     }
     text
 }
@@ -81,7 +82,7 @@ pub fn table(comparison: &Comparison, all: bool, style: Style) -> String {
     let mut sum = summary(comparison);
     let equal = comparison.figures.len() - shown.len();
     if equal > 0 {
-        let _ = write!(sum, " {} not shown, they are equal.", thousands(equal as u64));
+        let _ = write!(sum, " {} equal figures are not shown.", thousands(equal as u64));
     }
     let _ = writeln!(text, "{}", wrap(&sum, style, ""));
     for (name, only) in

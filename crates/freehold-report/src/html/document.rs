@@ -43,7 +43,7 @@ pub(super) struct Document {
 /// What is wrong with a document that no command writes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "this is no output of replay, bench, simulate or compare: {found}; expected \"trace\" and \"engines\" (replay), \
+    "this is not an output of replay, bench, simulate or compare: {found}; expected \"trace\" and \"engines\" (replay), \
      \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), \
      \"cells\" with a \"workload\" (bench fragmentation), or \"figures\" with a \"verdict\" (compare)"
 )]

@@ -106,7 +106,7 @@ impl TraceOps {
                 let piece = slots.split.map(|(first, at, order)| (first + index, at, order));
                 slots.set(slot, piece);
             }
-            Op::Start | Op::Tick { .. } | Op::Sample { .. } | Op::End => {}
+            Op::Start | Op::Tick { .. } | Op::Reclaim { .. } | Op::Sample { .. } | Op::End => {}
         }
     }
 

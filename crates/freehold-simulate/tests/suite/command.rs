@@ -133,7 +133,7 @@ fn the_verdict_is_that_of_the_rows() {
     let expected = match freehold / vanilla {
         more if more > 1.0 / 0.99 => "At 64 CPUs freehold allocates most: ",
         less if less < 0.99 => "At 64 CPUs vanilla allocates most: ",
-        _ => "At 64 CPUs the engines do not differ.",
+        _ => "At 64 CPUs the engines' frames/s do not differ.",
     };
     let said = document["verdict"].as_str().unwrap();
     assert!(said.starts_with(expected), "{said}: {vanilla} {freehold}");
@@ -153,7 +153,7 @@ fn mistakes_are_named_with_what_to_do() {
         (&["--cpus", "0"], "0 CPUs cannot be simulated"),
         (&["--cpus", "1025"], "1025 CPUs cannot be simulated"),
         (&["-e", "vanila"], "did you mean 'vanilla'"),
-        (&["--tick=-1"], "no number of milliseconds"),
+        (&["--tick=-1"], "not a number of milliseconds"),
         (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),
         (&["-w", "trace"], "--trace"),
         (&["--model", "/nowhere/model.json"], "freehold calibrate --output"),

@@ -64,11 +64,11 @@ impl<'a> Fields<'a> {
             // 1c2ab3 could be guessed at, 123456 not: so neither is.
             _ if value.iter().all(u8::is_ascii_hexdigit) && decimal(value).is_none() => {
                 Err(Bad::because(format!(
-                    "pfn `{}` is no decimal number; hexadecimal ones begin with 0x",
+                    "pfn `{}` is not a decimal number; hexadecimal ones begin with 0x",
                     lossy(value)
                 )))
             }
-            _ => Err(Bad::because(format!("pfn `{}` is no frame number", lossy(value)))),
+            _ => Err(Bad::because(format!("pfn `{}` is not a frame number", lossy(value)))),
         }
     }
 
@@ -107,7 +107,11 @@ pub(super) fn required<'a>(name: &str, value: Option<&'a [u8]>) -> Result<&'a [u
 
 pub(super) fn order_of(name: &str, value: &[u8]) -> Result<Order, Bad> {
     number(value).and_then(|order| Order::new(u8::try_from(order).ok()?)).ok_or_else(|| {
-        Bad::because(format!("{name} `{}` is no order (0 to {})", lossy(value), Order::MAX.get()))
+        Bad::because(format!(
+            "{name} `{}` is not an order (0 to {})",
+            lossy(value),
+            Order::MAX.get()
+        ))
     })
 }
 
@@ -126,9 +130,9 @@ fn list_type_of(name: &str, value: &[u8], numbers: &TypeNumbers) -> Result<u8, B
         None => named_type(value),
     };
     let most = Migratetype::ALL.len() - 1;
-    found
-        .map(|mt| mt as u8)
-        .ok_or_else(|| Bad::because(format!("{name} `{}` is no type (0 to {most})", lossy(value))))
+    found.map(|mt| mt as u8).ok_or_else(|| {
+        Bad::because(format!("{name} `{}` is not a type (0 to {most})", lossy(value)))
+    })
 }
 
 pub(super) fn truth(name: &str, value: &[u8]) -> Result<bool, Bad> {

@@ -16,7 +16,7 @@ pub(crate) struct Prefix<'a> {
     pub(crate) cpu: CpuId,
     pub(crate) pid: u32,
     pub(crate) ts_ns: u64,
-    /// `ts_ns` is no time but a bare number, which no clock of nanoseconds prints.
+    /// `ts_ns` is not a time but a bare number, which no clock of nanoseconds prints.
     pub(crate) is_ticks: bool,
     /// The subsystem, printed by perf only.
     pub(crate) system: Option<&'a [u8]>,

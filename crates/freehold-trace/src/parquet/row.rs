@@ -49,7 +49,7 @@ impl ParquetReader {
     }
 }
 
-const NO_REQUEST: &str = "is no type of a request (0 to 2)";
+const NO_REQUEST: &str = "is not a type of a request (0 to 2)";
 const CONTRADICTS: &str = "is not the type that the row's gfp_flags name; --kernel VERSION names a kernel with other numbers";
 
 /// A row of what was decoded last.
@@ -66,7 +66,7 @@ impl Row<'_> {
     #[inline]
     fn event(self) -> Result<Event, BadValue> {
         if self.value(Column::TsNs) == NULL {
-            return Err(self.bad(Column::TsNs, "is no time"));
+            return Err(self.bad(Column::TsNs, "is not a time"));
         }
         let cpu = self.value(Column::Cpu);
         if cpu > CPU_MAX {
@@ -92,10 +92,10 @@ impl Row<'_> {
                         .flag(order <= Order::COSTLY || order == Order::PAGEBLOCK)?,
                 }
             }
-            _ => return Err(self.bad(Column::Event, "is no event number (0 to 5)")),
+            _ => return Err(self.bad(Column::Event, "is not an event number (0 to 5)")),
         };
         let pid = u32::try_from(self.value(Column::Pid))
-            .map_err(|_| self.bad(Column::Pid, "is no thread id"))?;
+            .map_err(|_| self.bad(Column::Pid, "is not a thread id"))?;
         Ok(Event { ts_ns: self.value(Column::TsNs), cpu: CpuId::new(cpu as u16), pid, kind })
     }
 
@@ -146,7 +146,7 @@ impl Row<'_> {
             (None, NONE) => Migratetype::from_index(usize::from(migratetype))
                 .and_then(|mt| mt.fallbacks().first().copied())
                 .unwrap_or(Migratetype::Movable) as u8,
-            _ => return Err(self.bad(Column::FallbackMigratetype, "is no type (0 to 5)")),
+            _ => return Err(self.bad(Column::FallbackMigratetype, "is not a type (0 to 5)")),
         };
         let (pfn, change_ownership) = (self.pfn()?, self.flag(false)?);
         Ok(EventKind::Extfrag {
@@ -172,14 +172,14 @@ impl Row<'_> {
     #[inline]
     fn order(self, column: Column) -> Result<Order, BadValue> {
         let narrow = u8::try_from(self.value(column)).ok();
-        narrow.and_then(Order::new).ok_or_else(|| self.bad(column, "is no order (0 to 18)"))
+        narrow.and_then(Order::new).ok_or_else(|| self.bad(column, "is not an order (0 to 18)"))
     }
 
     #[inline]
     fn pfn(self) -> Result<Pfn, BadValue> {
         match self.value(Column::Pfn) {
             pfn @ 0..=PFN_MAX => Ok(Pfn::new(pfn)),
-            _ => Err(self.bad(Column::Pfn, "is no frame number (0 to 2^52 - 1)")),
+            _ => Err(self.bad(Column::Pfn, "is not a frame number (0 to 2^52 - 1)")),
         }
     }
 
@@ -191,7 +191,7 @@ impl Row<'_> {
             Some(mt) => Ok(mt as u8),
             // Without the column nothing is known; most memory is movable.
             None if number == NONE && !self.has_types => Ok(Migratetype::Movable as u8),
-            None => Err(self.bad(Column::Migratetype, "is no type (0 to 5)")),
+            None => Err(self.bad(Column::Migratetype, "is not a type (0 to 5)")),
         }
     }
 

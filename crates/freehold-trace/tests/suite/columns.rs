@@ -280,11 +280,11 @@ fn every_nonsense_value_is_named_with_row_and_column() {
     let schema = "required int32 pfn; required int32 order; required int32 event; required int32 ts_ns; \
                   required int32 cpu;";
     for (column, value, says) in [
-        (0, -1, "18446744073709551615 is no frame number"),
-        (0, -77, "is no frame number"),
-        (1, 19, "19 is no order (0 to 18)"),
-        (1, -1, "is no order"),
-        (2, 6, "6 is no event number (0 to 5)"),
+        (0, -1, "18446744073709551615 is not a frame number"),
+        (0, -77, "is not a frame number"),
+        (1, 19, "19 is not an order (0 to 18)"),
+        (1, -1, "is not an order"),
+        (2, 6, "6 is not an event number (0 to 5)"),
         (4, 4096, "4096 is above 4095"),
     ] {
         let mut columns = good.map(<[i32]>::to_vec);

@@ -201,7 +201,7 @@ fn a_bad_line_is_named_or_skipped_and_counted() {
     let text = lines.concat();
     match error(&text) {
         TraceError::BadLine { line, why, text, .. } => {
-            assert_eq!((line, why.as_str()), (6, "order `77` is no order (0 to 18)"));
+            assert_eq!((line, why.as_str()), (6, "order `77` is not an order (0 to 18)"));
             assert!(text.starts_with("make-16810"));
         }
         other => panic!("{other}"),

@@ -4,6 +4,7 @@
 
 mod common;
 
+mod backed;
 mod deferred;
 mod hardware;
 mod lazyfree;

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use crate::common::hooked::*;
 use crate::common::*;
-use freehold_vm::{Access, Fault, SoftMmu, UnmapPath};
+use freehold_vm::{Access, Entry, Fault, SoftMmu, UnmapPath};
 
 /// The proposal's microbenchmark, counted: 128 MiB of 64 KiB folios.
 fn microbenchmark(path: UnmapPath) -> (freehold_vm::VmStats, freehold_vm::SoftStats) {
@@ -103,6 +103,16 @@ fn all_or_nothing_goes_page_by_page_where_one_batch_is_not_all() {
         let before = vm.mmu().stats();
         assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
         assert_eq!(vm.mmu().stats().clears - before.clears, clears, "{path:?}, PROT_NONE");
+        assert_all_free(&fh);
+
+        // In one VMA: as after a fork whose child is gone.
+        let (fh, vm) = lazyfree_folio(4, 0);
+        vm.set_unmap_path(path);
+        vm.protect(SPACE, pages(0, 8), Access::Read).unwrap();
+        vm.protect(SPACE, pages(0, 8), Access::ReadWrite).unwrap();
+        let before = vm.mmu().stats();
+        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
+        assert_eq!(vm.mmu().stats().clears - before.clears, clears, "{path:?}, rights");
         assert_all_free(&fh);
     }
 }
@@ -228,4 +238,113 @@ fn a_reference_taken_after_the_last_clearing_keeps_the_folio_and_finds_it_flushe
         vm.deferred_split(fh, folio).unwrap();
     }
     assert_all_free(fh);
+}
+
+/// A folio of 2 MiB, mapped by one entry, lazyfree.
+fn pmd_mapped()
+-> (freehold::Freehold<'static, freehold::Threads>, freehold_vm::Vm<'static, SoftMmu>) {
+    let (fh, vm) = machine(SoftMmu::new(), 16, 2);
+    vm.set_pmd_mappings(true);
+    vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(512), order(9), Access::ReadWrite).unwrap();
+    assert!((0..512).all(|i| vm.touch(SPACE, vpn(512 + i), true).is_ok()));
+    assert_eq!(vm.madvise_free(&fh, SPACE, pages(512, 512)), Ok(512));
+    (fh, vm)
+}
+
+fn entry(vm: &freehold_vm::Vm<'_, SoftMmu>, page: u64) -> Entry {
+    vm.space(SPACE).unwrap().entry_at(vpn(page))
+}
+
+/// Patch 4 of 4 of the proposal: a folio that one entry maps is given up with that entry. Without
+/// it the entry becomes 512, which go page by page.
+#[test]
+fn a_folio_that_a_pmd_maps_is_taken_in_one_step_or_split_first() {
+    for (path, clears, queued) in [
+        (UnmapPath::PageByPage, 512, 1),
+        (UnmapPath::PageByPageDeferred, 512, 1),
+        (UnmapPath::Whole, 1, 0),
+        (UnmapPath::WholeDeferred, 1, 0),
+        (UnmapPath::Batched, 1, 0),
+    ] {
+        let (fh, vm) = pmd_mapped();
+        vm.set_unmap_path(path);
+        let before = vm.mmu().stats();
+        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 2048)), Ok(512));
+        let soft = vm.mmu().stats();
+        let cleared = soft.entries_cleared - before.entries_cleared;
+        assert_eq!((soft.clears - before.clears, cleared), (clears, clears), "{path:?}");
+        assert_eq!(vm.stats().deferred_queued, queued, "{path:?}");
+        assert_all_free(&fh);
+    }
+}
+
+/// One page's use is that of the one entry, and a write since keeps all of the folio, still mapped
+/// by one entry.
+#[test]
+fn a_write_through_a_pmd_brings_the_folio_back_in_one_piece() {
+    let (fh, vm) = pmd_mapped();
+    let pfn = entry(&vm, 512).pfn();
+    assert!(!entry(&vm, 700).is_young() && !entry(&vm, 700).is_dirty());
+    assert_eq!(vm.touch(SPACE, vpn(512 + 300), true), Ok(pfn.checked_add(300).unwrap()));
+    assert!(entry(&vm, 512).is_dirty() && entry(&vm, 1023).is_dirty());
+    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 2048)), Ok(0));
+    assert_eq!((vm.stats().redirtied, vm.stats().batches_restored), (1, 1));
+    assert!(entry(&vm, 1023).has(Entry::HUGE) && entry(&vm, 1023).pfn().get() == pfn.get() + 511);
+    assert_eq!(vm.unmap(&fh, SPACE, pages(0, 2048)), Ok(512));
+    assert_all_free(&fh);
+}
+
+/// Whoever changes a part finds 512 entries, each with what the one had.
+#[test]
+fn a_part_of_what_a_pmd_maps_is_changed_after_a_split() {
+    type Change = fn(&freehold::Freehold<'_, freehold::Threads>, &freehold_vm::Vm<'_, SoftMmu>);
+    let changes: [Change; 5] = [
+        |fh, vm| assert_eq!(vm.unmap(fh, SPACE, pages(512 + 8, 1)), Ok(1)),
+        |_, vm| vm.protect(SPACE, pages(512 + 8, 1), Access::None).unwrap(),
+        |_, vm| vm.clear_soft_dirty(SPACE, pages(512 + 8, 1)).unwrap(),
+        |fh, vm| assert_eq!(vm.madvise_free(fh, SPACE, pages(512 + 8, 1)), Ok(1)),
+        |fh, vm| {
+            vm.add_vma(space(1), pages(0, 2048), RW).unwrap();
+            vm.share(fh, SPACE, pages(512 + 8, 1), space(1), vpn(3)).unwrap();
+        },
+    ];
+    for (i, change) in changes.into_iter().enumerate() {
+        let (fh, vm) = pmd_mapped();
+        let pfn = entry(&vm, 512).pfn();
+        vm.touch(SPACE, vpn(512 + 30), true).unwrap();
+        change(&fh, &vm);
+        for page in (0..512).filter(|page| *page != 8) {
+            let now = entry(&vm, 512 + page);
+            assert!(!now.has(Entry::HUGE) && now.is_dirty() && now.is_writable(), "change {i}");
+            assert_eq!(now.pfn().get(), pfn.get() + page, "change {i}");
+        }
+        let now = entry(&vm, 512 + 8);
+        assert!(
+            !now.has(Entry::HUGE) && !(now.is_present() && now.is_writable() && now.is_dirty())
+        );
+        vm.unmap(&fh, SPACE, pages(0, 2048)).unwrap();
+        if i == 4 {
+            vm.unmap(&fh, space(1), pages(0, 2048)).unwrap();
+        }
+        assert_all_free(&fh);
+    }
+}
+
+/// Only a whole table is mapped so: not a folio that lies across two, nor a part of one.
+#[test]
+fn a_pmd_is_for_all_of_its_table() {
+    for (at, part) in [(256, (0, 512)), (512, (0, 511)), (513, (1, 511))] {
+        let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
+        vm.set_pmd_mappings(true);
+        vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
+        let folio = vm.folio_alloc(&fh, order(9)).unwrap();
+        vm.map(folio, part, SPACE, vpn(at), Access::Read).unwrap();
+        assert!(
+            (0..2048).all(|page| !vm.space(SPACE).unwrap().entry_at(vpn(page)).has(Entry::HUGE))
+        );
+        vm.unmap(&fh, SPACE, pages(0, 2048)).unwrap();
+        vm.put(&fh, folio.pfn()).unwrap();
+        assert_all_free(&fh);
+    }
 }

@@ -59,12 +59,12 @@ impl Lanes {
     }
 }
 
-/// Of these starts of runs of `2^order` bits, `order` at most 5, those that are no half of a run
-/// twice as long.
+/// Of these starts of runs of `2^order` bits, `order` at most 5, those where a run twice as long
+/// starts, and those that are no half of such a run.
 #[inline(always)]
-const fn lone(starts: u64, order: u32) -> u64 {
-    let lower = starts & starts >> (1 << order) & ALIGNED[order as usize + 1];
-    starts & !(lower | lower << (1 << order))
+const fn longer_and_lone(starts: u64, order: u32) -> (u64, u64) {
+    let longer = starts & starts >> (1 << order) & ALIGNED[order as usize + 1];
+    (longer, starts & !(longer | longer << (1 << order)))
 }
 
 /// Which of these starts of runs of `2^order` bits to take, `order` at most 5: the lowest one that
@@ -72,7 +72,7 @@ const fn lone(starts: u64, order: u32) -> u64 {
 /// none of them may.
 #[inline(always)]
 pub(crate) const fn best_start(starts: u64, order: u32, breakable: u64) -> Option<u32> {
-    let lone = lone(starts, order);
+    let (_, lone) = longer_and_lone(starts, order);
     let fitting = if lone != 0 { lone } else { starts & breakable };
     if fitting != 0 { Some(fitting.trailing_zeros()) } else { None }
 }
@@ -80,11 +80,16 @@ pub(crate) const fn best_start(starts: u64, order: u32, breakable: u64) -> Optio
 /// The smallest maximal run of at least `2^order` set bits, as a mask and its order; none where there
 /// is no such run.
 pub(crate) fn smallest_run(word: u64, order: u32) -> Option<(u64, u32)> {
+    let mut starts = runs(word, order);
     for order in order..6 {
-        let lone = lone(runs(word, order), order);
+        if starts == 0 {
+            return None;
+        }
+        let (longer, lone) = longer_and_lone(starts, order);
         if lone != 0 {
             return Some((mask(lone.trailing_zeros(), 1 << order), order));
         }
+        starts = longer;
     }
     (word == !0).then_some((!0, 6))
 }
@@ -102,6 +107,20 @@ pub(crate) const fn in_kept_runs(word: u64) -> u64 {
 #[inline(always)]
 pub(crate) const fn loose(word: u64) -> u64 {
     word & !in_kept_runs(word)
+}
+
+/// Whether there are three loose frames or more: as many as are worth a bit on the board.
+#[inline(always)]
+pub(crate) const fn has_several_loose(word: u64) -> bool {
+    // Most words have no three frames at all.
+    has_three(word) && has_three(loose(word))
+}
+
+/// Whether at least three bits are set.
+#[inline(always)]
+const fn has_three(word: u64) -> bool {
+    let but_one = word & word.wrapping_sub(1);
+    but_one & but_one.wrapping_sub(1) != 0
 }
 
 /// A word with `len` bits set from `start` on; `start + len` is at most 64.
@@ -238,6 +257,7 @@ mod tests {
         assert_eq!(smallest_run(!0, 0), Some((!0, 6)));
         assert_eq!(in_kept_runs(word), 0xff00_ffff_0000_0000);
         assert_eq!(loose(word), 0x0c01);
+        assert!(has_several_loose(word) && !has_several_loose(word & !1) && !has_several_loose(0));
     }
 
     #[test]

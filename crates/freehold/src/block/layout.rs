@@ -148,11 +148,18 @@ impl<'m> WordCell<'m> {
 
     /// Names another word.
     pub(crate) fn set(&self, word: &'m AtomicU64) {
-        // Relaxed: under the CPU's door, and every value ever stored is good for 'm.
-        self.0.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+        // Release: see `seen`. Every value ever stored is good for 'm.
+        self.0.store(core::ptr::from_ref(word).cast_mut(), Ordering::Release);
     }
 
-    /// The word.
+    /// The word, to who is not inside the CPU's door: it may never have seen the metadata that the word
+    /// is in set up.
+    pub(crate) fn seen(&self) -> &'m AtomicU64 {
+        // SAFETY: as in `get`. Acquire: whoever named the word has seen it set up.
+        unsafe { &*self.0.load(Ordering::Acquire) }
+    }
+
+    /// The word, under the CPU's door.
     #[inline(always)]
     pub(crate) fn get(&self) -> &'m AtomicU64 {
         // SAFETY: only `new` and `set` store here, each time a pointer made from a reference that

@@ -31,8 +31,6 @@ pub(crate) const CLASS_NONE: u8 = 0;
 pub(crate) const CLASS_WHOLE: u8 = BLOCK_ORDER as u8 + 1;
 /// Somebody takes all of its words, to make it whole; who does looks at the words afterwards.
 pub(crate) const CLASS_BUSY: u8 = u8::MAX;
-/// A run of each order up to 6 at the start of a word.
-const RUN: [u64; 7] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
 
 /// In a lease: the CPU has nothing of the word in hand.
 pub(crate) const EMPTY: u16 = 1 << 15;
@@ -122,22 +120,11 @@ impl Head {
         self.class.store(CLASS_NONE, Ordering::SeqCst);
     }
 
-    /// Whether a put that left a word as `now` completed a run larger than the class says. `bits` are
-    /// the frames put.
+    /// Whether a word that is `now` has a larger run than the class says. From order 6 on runs are whole
+    /// words: who raises the class looks at the others, and whether the block is BUSY.
     #[inline(always)]
-    pub(crate) fn completes(&self, now: u64, bits: u64) -> bool {
-        let class = self.class();
-        if class == CLASS_BUSY {
-            return false;
-        }
-        // From order 6 on the runs are whole words: who raises the class looks at the others.
-        let order = u32::from(class).min(6);
-        if bits & (bits - 1) == 0 {
-            let start = bits.trailing_zeros() & !((1 << order) - 1);
-            let run = RUN[order as usize] << start;
-            return now & run == run;
-        }
-        bits::has_run(now, order)
+    pub(crate) fn completes(&self, now: u64) -> bool {
+        bits::has_run(now, u32::from(self.class()).min(6))
     }
 }
 
@@ -328,6 +315,51 @@ pub(crate) fn class_of(words: &[u64; WORDS]) -> u8 {
         }
     }
     class
+}
+
+/// The smallest of the gaps of `len` free frames or more (1 to 512 of them), wherever they start, and of
+/// those the lowest: its length, and its first frame.
+pub(crate) fn smallest_gap(words: &[u64; WORDS], len: usize) -> Option<(usize, usize)> {
+    // A bit is set where `have` free frames start.
+    let (mut starts, mut have) = (*words, 1);
+    while have < len {
+        let step = have.min(len - have);
+        starts = and_shifted(&starts, step);
+        have += step;
+    }
+    let mut best = None;
+    let mut at = bits::next(&starts, 0, true);
+    while at < FRAMES {
+        let end = bits::next(&starts, at, false);
+        let size = end - at + len - 1;
+        if best.is_none_or(|(least, _)| size < least) {
+            best = Some((size, at));
+        }
+        at = bits::next(&starts, end, true);
+    }
+    best
+}
+
+/// The words, and what is `by` bits further on as well.
+fn and_shifted(words: &[u64; WORDS], by: usize) -> [u64; WORDS] {
+    let (skip, shift) = (by / 64, by % 64);
+    let at = |w: usize| words.get(w).copied().unwrap_or(0);
+    core::array::from_fn(|w| {
+        let low = at(w + skip) >> shift;
+        let high = if shift == 0 { 0 } else { at(w + skip + 1) << (64 - shift) };
+        words[w] & (low | high)
+    })
+}
+
+/// How many frames are free from the first one on.
+pub(crate) fn free_head(words: &[u64; WORDS]) -> usize {
+    bits::next(words, 0, false)
+}
+
+/// How many frames are free up to the last one.
+pub(crate) fn free_tail(words: &[u64; WORDS]) -> usize {
+    let used = words.iter().enumerate().rev().find(|&(_, &word)| word != !0);
+    used.map_or(FRAMES, |(w, &word)| (WORDS - 1 - w) * 64 + word.leading_ones() as usize)
 }
 
 /// Free frames in these words.

@@ -6,6 +6,8 @@
 //! 3 hints                6 single chunks, at the min mark      9 the same once more, and reserves
 //! ```
 //!
+//! A run comes from a hint before another lease: of a lease it is not known whether a run of it fits.
+//!
 //! A request fails only after all of these came to nothing on every zone it may use.
 //!
 //! Steps 1 to 3 of single frames, and what other orders have in their place, are in
@@ -17,6 +19,7 @@ use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Purpose, SLOTS};
 use crate::cpu::state::CpuState;
+use crate::platform::OnPanic;
 use crate::primitive::{Count, Plain, SharedCount};
 use crate::transfer::refill::Want;
 use crate::zone::Zone;
@@ -61,13 +64,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(found)
     }
 
-    /// A run of order 1 to 5 from another lease for runs, a hint, or the next word of the block in
-    /// use.
+    /// A run of order 1 to 5 from another lease for runs, or the next word of the block in use, where
+    /// none was freed lately.
     #[inline]
     fn run_nearby(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let found = self
             .next_run(migratetype, order)
-            .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order))
             .or_else(|| self.break_in_hand(migratetype, order, true).map(Pfn::new))
             .or_else(|| self.take_of_block_in_use_at_home(Want::plain(order, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][order as usize].add(1);
@@ -121,15 +123,30 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Err(_) => self.cpu.counters.failed.add(1),
         }
         let fh = self.fh;
-        drop(self);
-        fh.tell_pressure_after(request);
+        let back = OnPanic(|| _ = result.map(|pfn| fh.free_chunk(None, pfn, request.order)));
+        self.leave_and_tell(request, result.is_err());
+        core::mem::forget(back);
         if let Ok(pfn) = result {
             fh.handed_out(pfn, request.order);
         }
         result
     }
 
+    /// Leaves the CPU after a request, and tells the host about changed pressure. Who may not wait may
+    /// not run what the host does about it: the next one tells.
+    pub(crate) fn leave_and_tell(self, request: &Request, failed: bool) {
+        let (fh, tell) = (self.fh, !request.flags.contains(AllocFlags::NO_LOCK));
+        if tell {
+            fh.update_levels(if failed { self.by() } else { OUTSIDE });
+        }
+        drop(self);
+        if tell {
+            fh.tell_levels();
+        }
+    }
+
     pub(crate) fn alloc_checked(&self, request: &Request) -> Result<Pfn, AllocError> {
+        self.fh.begin_look(self.cpu);
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
@@ -137,7 +154,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Err(AllocError::CpuOffline { cpu: self.id });
         }
         if request.is_limited() {
-            return self.alloc_limited(request, false);
+            return self.alloc_limited(request);
         }
         if request.align > request.order {
             // A larger chunk starts where the smaller one has to; the frames after it go back at
@@ -145,7 +162,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let larger = Request { order: request.align, align: Order::ZERO, ..*request };
             let pfn = match self.alloc_checked(&larger) {
                 Err(AllocError::NoMemory { .. } | AllocError::WouldBlock) => {
-                    return self.alloc_limited(request, true);
+                    return self.alloc_limited(request);
                 }
                 result => result?,
             };
@@ -199,10 +216,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 // It went offline meanwhile: it may not lease anything.
                 return Err(AllocError::CpuOffline { cpu: self.id });
             }
-            if let Some(pfn) = self.fh.look_beside_movers(|| self.try_stages(request, &all)) {
+            let look = || {
+                self.fh.begin_look(self.cpu);
+                self.try_stages(request, &all)
+            };
+            if let Some(pfn) = self.fh.look_beside_movers(look) {
                 return Ok(pfn);
             }
-            if asked == 0 {
+            if asked == 0 && !self.fh.would_ask(self.id, wanted) {
                 break;
             }
         }
@@ -210,12 +231,29 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Err(AllocError::NoMemory { order: request.order })
     }
 
+    /// What a look past the leases finds that has found nothing: what CPUs have in hand may be all that
+    /// is missing. It goes no further than it has to.
+    pub(crate) fn look_after_recall<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        self.give_back_all();
+        for _ in 0..RECALLS {
+            let ask = self.fh.would_ask(self.id, None);
+            if ask {
+                self.outside(|| self.fh.recall(Some(self.id), None));
+            }
+            let found = self.fh.look_beside_movers(&mut look);
+            if found.is_some() || ask || !self.fh.would_ask(self.id, None) {
+                return found;
+            }
+        }
+        None
+    }
+
     /// Whether a zone has too few free frames for a request to leave it its mark. What CPUs have in
     /// hand does not count there, and may be all that is missing, whatever runs it has.
     fn is_short_of_a_mark(&self, request: &Request) -> bool {
         let (fh, frames) = (self.fh, request.order.frames());
         let mut zones = fh.zonelist(self.id.index(), request.node).map(|z| &fh.zones[z]);
-        zones.any(|zone| !fh.leaves_mark(zone, frames, request.flags, request.cma()))
+        zones.any(|zone| !fh.leaves_mark(self.by(), zone, frames, request.flags, request.cma()))
     }
 
     /// A run in hand is broken up where the board had nothing.
@@ -250,27 +288,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return self.fh.kept_block(self.cpu, request.migratetype as usize);
         }
         types.into_iter().flatten().find_map(|migratetype| match order {
-            0 => {
-                self.next_frame(migratetype).or_else(|| self.fh.hinted_frame(self.cpu, migratetype))
-            }
-            1..6 => self
-                .next_run(migratetype, order)
-                .or_else(|| self.fh.hinted_run(self.cpu, migratetype, order)),
+            0 => self.next_frame(migratetype),
+            1..6 => self.next_run(migratetype, order),
             _ => None,
         })
     }
 
-    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's
-    /// free frames are CMA) or after it, where there is CMA and it will do.
+    /// [`types_in`] of a zone.
     fn types(&self, z: usize, request: &Request) -> [Option<usize>; 2] {
-        let (own, zone) = (request.migratetype as usize, &self.fh.zones[z]);
-        if !request.cma() || zone.cma_blocks.get() == 0 {
-            [Some(own), None]
-        } else if zone.cma_comes_first() {
-            [Some(CMA), Some(own)]
-        } else {
-            [Some(own), Some(CMA)]
-        }
+        types_in(&self.fh.zones[z], request)
     }
 
     /// From another lease of that type: of what lies in no larger run.
@@ -325,13 +351,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let pfn = match stage {
             Stage::Normal if order == BLOCK_ORDER => self.whole_block(z, request),
             Stage::Normal => types().find_map(|migratetype| self.split_block(z, want(migratetype))),
-            Stage::LastResort if order < BLOCK_ORDER => fh.take_high_atomic(by, zone, want(own)),
+            Stage::LastResort => fh.take_high_atomic(by, zone, want(own)),
             _ if order == BLOCK_ORDER => None,
             Stage::Reserve => {
                 types().find_map(|migratetype| fh.take_reserved(by, zone, want(migratetype)))
             }
             Stage::Fallback => {
-                if !fh.may_lease(zone, request.flags, false) {
+                if !fh.may_lease(by, zone, order, request.flags, false) {
                     return None;
                 }
                 let index = self.claim_fallback(z, want(own))?;
@@ -345,7 +371,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From the block in use, then from the next ones.
     fn split_block(&self, z: usize, want: Want) -> Option<u64> {
         let zone = &self.fh.zones[z];
-        if !self.fh.may_lease(zone, want.flags, want.migratetype == CMA) {
+        let cma = want.migratetype == CMA;
+        if !self.fh.may_lease(self.by(), zone, want.order, want.flags, cma) {
             return None;
         }
         if let Some(pfn) = self.take_of_block_in_use(z, want) {
@@ -380,10 +407,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// word at a time is leased of it, as long as the zone keeps its mark.
     fn mix(&self, z: usize, want: Want) -> Option<u64> {
         let (fh, zone) = (self.fh, &self.fh.zones[z]);
-        if !fh.leaves_mark(zone, 1 << want.order, want.flags, false) {
+        if !fh.leaves_mark(self.by(), zone, 1 << want.order, want.flags, false) {
             return None;
         }
-        let leasing = fh.may_lease(zone, want.flags, false);
+        let leasing = fh.may_lease(self.by(), zone, want.order, want.flags, false);
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
             let (index, _) = fh.mix(self.by(), zone, want)?;
@@ -432,8 +459,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         } else if u32::from(request.order.get()) == BLOCK_ORDER {
             let kind = request.migratetype as usize;
             let take = |zone| self.take_whole(OUTSIDE, zone, kind, request.flags, true);
-            let index = zones().find_map(take);
-            index.map(|index| Pfn::new(self.take_block(index, kind)))
+            let whole = zones().find_map(take).map(|index| self.take_block(index, kind));
+            // All of a CMA block.
+            let cma = || zones().find_map(|zone| self.cma_unseen(zone, request));
+            whole.or_else(cma).map(Pfn::new)
         } else {
             let found =
                 stages.iter().find_map(|stage| zones().find_map(|z| stage(self, z, request)));
@@ -445,12 +474,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     fn reserved_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
-        self.take_reserved(OUTSIDE, zone, want_of(request))
+        types_in(zone, request).into_iter().flatten().find_map(|migratetype| {
+            self.take_reserved(OUTSIDE, zone, Want { migratetype, ..want_of(request) })
+        })
+    }
+
+    fn cma_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+        let want = Want { migratetype: CMA, ..want_of(request) };
+        request.cma().then(|| self.take_reserved(OUTSIDE, zone, want)).flatten()
     }
 
     fn fallback_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = want_of(request);
-        if !self.leaves_mark(zone, 1 << want.order, want.flags, false) {
+        if !self.leaves_mark(OUTSIDE, zone, 1 << want.order, want.flags, false) {
             return None;
         }
         let index = self.claim_fallback(OUTSIDE, zone, want)?;
@@ -459,7 +495,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     fn mixed_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = want_of(request);
-        if !self.leaves_mark(zone, 1 << want.order, want.flags, false) {
+        if !self.leaves_mark(OUTSIDE, zone, 1 << want.order, want.flags, false) {
             return None;
         }
         let (index, _) = self.mix(OUTSIDE, zone, want)?;
@@ -485,11 +521,235 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
+/// The types of block to look at: the request's own, and CMA before it (over half of the zone's free
+/// frames are CMA) or after it, where there is CMA and it will do.
+fn types_in(zone: &Zone<'_>, request: &Request) -> [Option<usize>; 2] {
+    let own = request.migratetype as usize;
+    if !request.cma() || zone.cma_blocks.get() == 0 {
+        [Some(own), None]
+    } else if zone.cma_comes_first() {
+        [Some(CMA), Some(own)]
+    } else {
+        [Some(own), Some(CMA)]
+    }
+}
+
 /// What a request looks for in blocks of its own type.
 fn want_of(request: &Request) -> Want {
     Want {
         order: u32::from(request.order.get()),
         migratetype: request.migratetype as usize,
         flags: request.flags,
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use core::cell::Cell;
+    use std::boxed::Box;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::rc::Rc;
+    use std::vec::Vec;
+
+    use crate::block::tag::HIGH_ATOMIC;
+    use crate::cpu::by::OUTSIDE;
+    use crate::cpu::inside::Inside;
+    use crate::primitive::{AtomicBool, Ordering, Plain, SharedCount};
+    use crate::steps::interrupted_twice;
+    use crate::testing::{machine, machine_of, machine_on, place};
+    use crate::{
+        AllocError, AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn,
+        Platform, Pressure, Request, SingleCpu, ZoneConfig,
+    };
+
+    fn movable(order: u8) -> Request {
+        Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+    }
+
+    fn exhaust(fh: &Freehold<'_, SingleCpu>, request: Request) -> Vec<Pfn> {
+        core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect()
+    }
+
+    /// The larger chunk that an aligned one comes from is in nobody's hand; a frame that starts where
+    /// it has to is.
+    #[test]
+    fn an_aligned_frame_in_another_hand_is_found() {
+        let fh = machine(2, 512);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let other = fh.on(CpuId::new(1));
+        let frames: Vec<Pfn> = (0..512).map(|_| other.alloc(movable(0)).unwrap()).collect();
+        let last = frames.iter().rev().find(|pfn| pfn.get() % 8 == 0).unwrap();
+        other.free(*last, Order::ZERO).unwrap();
+        let aligned = movable(0).align(Order::new(3).unwrap());
+        assert_eq!(fh.on(CpuId::new(0)).alloc(aligned), Ok(*last));
+        fh.validate().unwrap();
+    }
+
+    /// Somebody is inside the CPU's state, whom the caller may have interrupted.
+    #[test]
+    fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
+        let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
+        let cma = [FrameRange::new(Pfn::new(512), 1024).unwrap()];
+        let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
+        for order in [0, 3, 6, 9] {
+            let fh = machine_of(SingleCpu, &Config::new(1, &zones));
+            fh.set_watermarks(0, 0, 0, 0).unwrap();
+            let id = CpuId::new(0);
+            let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+            let request = movable(order).flags(AllocFlags::NO_LOCK | AllocFlags::CMA);
+            let all = exhaust(&fh, request);
+            assert_eq!(all.len(), 2048 >> order, "order {order}");
+            drop(inside);
+            assert_eq!(exhaust(&fh, movable(0)), []);
+            fh.validate().unwrap();
+            all.iter().for_each(|&pfn| fh.on(id).free(pfn, request.order).unwrap());
+            fh.drain_all();
+            fh.validate().unwrap();
+            assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
+        }
+    }
+
+    /// A block kept for HIGHATOMIC requests, all of it free, on a machine of 128 of them; its first
+    /// frame.
+    fn reserved() -> (Freehold<'static, SingleCpu>, Pfn) {
+        let fh = machine(1, 1 << 16);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
+        fh.drain_all();
+        let (index, _) = place(&fh, pfn);
+        assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), HIGH_ATOMIC));
+        fh.zones[0].high_atomic_blocks.add_shared(1);
+        fh.on(CpuId::new(0)).free(pfn, Order::ZERO).unwrap();
+        fh.drain_all();
+        fh.validate().unwrap();
+        (fh, pfn.pageblock())
+    }
+
+    #[test]
+    fn a_reserved_block_is_given_up_before_a_request_of_any_order_fails() {
+        for order in 0..=12 {
+            let (fh, _) = reserved();
+            assert_eq!(exhaust(&fh, movable(order)).len(), (1 << 16) >> order, "order {order}");
+            assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+            fh.validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_reserved_block_is_given_up_before_a_request_within_limits_fails() {
+        for order in [0, 3, 6, 9] {
+            let (fh, block) = reserved();
+            let within = movable(order).from(block).below(Pfn::new(block.get() + 512));
+            assert_eq!(exhaust(&fh, within).len(), 512 >> order, "order {order}");
+            assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+            fh.validate().unwrap();
+        }
+        // None of those within the limits of others.
+        let (fh, block) = reserved();
+        let outside =
+            movable(0).from(Pfn::new(block.get() + 512)).below(Pfn::new(block.get() + 1024));
+        assert_eq!(exhaust(&fh, outside).len(), 512);
+        assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
+    }
+
+    /// All memory is in blocks of another type, half of each free.
+    #[test]
+    fn who_would_rather_fail_than_mix_types_fails() {
+        let fh = machine(1, 2048);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let all = exhaust(&fh, Request::new(Order::ZERO, Migratetype::Unmovable));
+        assert_eq!(all.len(), 2048);
+        for pfn in all.iter().filter(|pfn| pfn.get() % 2 == 0) {
+            fh.on(CpuId::new(0)).free(*pfn, Order::ZERO).unwrap();
+        }
+        fh.drain_all();
+        let none = Err(AllocError::NoMemory { order: Order::ZERO });
+        let not_mixed = movable(0).flags(AllocFlags::NO_FRAGMENT);
+        assert_eq!(fh.on(CpuId::new(0)).alloc(not_mixed), none);
+        assert_eq!(fh.on(CpuId::new(0)).alloc(not_mixed.below(Pfn::new(2048))), none);
+        let unseen = fh.alloc_unseen(CpuId::new(0), &not_mixed);
+        assert_eq!(unseen, Err(AllocError::WouldBlock));
+        assert_eq!(exhaust(&fh, movable(0)).len(), 1024);
+    }
+
+    /// Two frames are free all the time: in another CPU's hand; in their word, while others are asked for
+    /// what they have in hand; one of them in that hand again, when the board is looked at.
+    #[test]
+    fn a_request_finds_what_is_free_all_the_time() {
+        for request in [movable(0), movable(0).below(Pfn::new(512))] {
+            let fh: &'static Freehold<'_, SingleCpu> = Box::leak(Box::new(machine(2, 512)));
+            fh.set_watermarks(0, 0, 0, 0).unwrap();
+            let (cpu, other) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
+            let block = other.alloc(movable(9)).unwrap();
+            other.free(block, Order::new(1).unwrap()).unwrap();
+            let (mut n, mut reached) = (0, true);
+            while reached {
+                n += 1;
+                let mut m = 0;
+                loop {
+                    m += 1;
+                    let taken = other.alloc(movable(0)).unwrap();
+                    other.free(taken, Order::ZERO).unwrap();
+                    assert_eq!(fh.cpu_holdings(CpuId::new(1)).unwrap().0, 2);
+                    let again = Rc::new(Cell::new(None));
+                    let second = again.clone();
+                    let flush = move || fh.on(CpuId::new(1)).flush().unwrap();
+                    let take = move || second.set(fh.on(CpuId::new(1)).alloc(movable(0)).ok());
+                    let (found, both) = interrupted_twice(n, flush, m, take, || cpu.alloc(request));
+                    assert!(found.is_ok(), "flushed before step {n}, taken {m} later");
+                    cpu.free(found.unwrap(), Order::ZERO).unwrap();
+                    again.take().into_iter().for_each(|pfn| other.free(pfn, Order::ZERO).unwrap());
+                    fh.drain_all();
+                    if !both {
+                        break;
+                    }
+                }
+                reached = m > 1;
+            }
+            assert!(n > 20, "{n} steps");
+            fh.validate().unwrap();
+        }
+    }
+
+    /// A host that panics once it is armed.
+    struct Panics(AtomicBool);
+
+    impl Platform for Panics {
+        fn pressure(&self, _: Pressure) {
+            assert!(!self.0.swap(false, Ordering::Relaxed), "memory is short");
+        }
+    }
+
+    #[test]
+    fn what_a_call_has_taken_is_free_again_where_the_host_panics() {
+        type Call = fn(&Freehold<'static, Panics>) -> Vec<Pfn>;
+        let calls: [Call; 4] = [
+            |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(0)).unwrap()]),
+            |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(9)).unwrap()]),
+            |fh| {
+                let mut out = [Pfn::new(0); 100];
+                let done = fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).unwrap();
+                out[..done].into()
+            },
+            |fh| {
+                let range = FrameRange::new(Pfn::new(600), 700).unwrap();
+                fh.alloc_contig_range(range, |_| false).unwrap();
+                Vec::from([range.start])
+            },
+        ];
+        for (n, call) in calls.into_iter().enumerate() {
+            let fh = machine_on(Panics(AtomicBool::new(false)), 1, 2048);
+            fh.set_watermarks(0, 0, 0, 0).unwrap();
+            fh.set_watermarks(0, 0, 2048, 2048).unwrap();
+            // Below low only now.
+            fh.platform.0.store(true, Ordering::Relaxed);
+            let result = catch_unwind(AssertUnwindSafe(|| call(&fh)));
+            assert!(result.is_err(), "call {n} has told nobody");
+            fh.drain_all();
+            fh.validate().unwrap();
+            assert_eq!(fh.zone_stats(0).unwrap().free, 2048, "call {n}");
+        }
     }
 }

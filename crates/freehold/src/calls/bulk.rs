@@ -22,6 +22,7 @@ use super::short::InHand;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
+use crate::platform::OnPanic;
 use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
 use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
@@ -72,23 +73,22 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         if let (0, Some(error)) = (done, failure) {
             self.cpu.counters.failed.add(1);
-            return self.left(request, Err(error));
+            self.leave(request, &[]);
+            return Err(error);
         }
         for pfn in &out[..done] {
             self.fh.handed_out(*pfn, Order::ZERO);
         }
-        self.left(request, Ok(done))
+        self.leave(request, &out[..done]);
+        Ok(done)
     }
 
-    fn left(
-        self,
-        request: &Request,
-        result: Result<usize, AllocError>,
-    ) -> Result<usize, AllocError> {
+    /// Leaves the CPU with these frames, none where the request has failed, and tells the host.
+    fn leave(self, request: &Request, frames: &[Pfn]) {
         let fh = self.fh;
-        drop(self);
-        fh.tell_pressure_after(request);
-        result
+        let back = OnPanic(|| _ = fh.free_frames(None, frames));
+        self.leave_and_tell(request, frames.is_empty());
+        core::mem::forget(back);
     }
 
     /// What the current lease has, as far as `out` goes.
@@ -116,22 +116,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let Some(index) = self.fh.map.index(in_use).filter(|_| out.len() >= 64) else { return 0 };
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         let tag = head.tag.get();
-        let fits = tag.zone() == zone
-            && !self.fh.zones[zone].is_tight()
-            && tag.is_plain_split_of(migratetype);
-        if !fits {
+        if tag.zone() != zone || !tag.is_plain_split_of(migratetype) {
             return 0;
         }
         let mut done = 0;
         for w in 0..WORDS {
             let word = line.word(w);
             if word != 0
+                && !self.fh.zones[zone].is_tight()
                 && !head.is_leased(w)
                 && line.take_bits(w, word)
-                && self.fh.still_open(self.by(), index, w, word)
+                && self.fh.still_open(self.by(), index, w, word, word.count_ones().into())
             {
                 done +=
                     write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
+                self.fh.fold_home(self.cpu);
                 if out.len() - done < 64 {
                     break;
                 }
@@ -216,7 +215,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // Inlined: one call a frame made this dearer than single frees (134 instructions,
                 // 124).
                 1 if in_hand == InHand::Elsewhere => {
-                    self.to_word(inside.cpu, frames[at].get(), 0, mask)
+                    self.to_word::<0>(inside.cpu, frames[at].get())
                 }
                 64 if mask == !0 => self.words_to_block::<1>(inside.cpu, key * 64, 64),
                 _ => false,

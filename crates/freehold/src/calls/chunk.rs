@@ -51,27 +51,31 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
                 return Ok(self.left_with(state, pfn, request.order));
             }
         }
+        let fails = || {
+            let (order, migratetype) = (request.order, request.migratetype);
+            self.fh.fails_again(state, order, migratetype, request.flags)
+        };
+        // What was freed lately is looked up in two places for runs: the look at a failure first.
+        let is_run = short && (1..6).contains(&order);
+        let run_fails = is_run && fails();
         let found = match way {
-            _ if !short => None,
+            _ if !short || run_fails => None,
             Request::PLAIN_FRAME => self.fh.frame_freed_lately(state, kind),
             Request::PLAIN_RUN => match order {
                 6 => self.fh.words_freed_lately::<1>(state, kind),
                 7 => self.fh.words_freed_lately::<2>(state, kind),
                 8 => self.fh.words_freed_lately::<4>(state, kind),
-                1 | 2 => state.run_freed_in_hand(kind, order),
-                _ => None,
+                1 => self.fh.run_freed_lately::<1>(state, kind),
+                2 => self.fh.run_freed_lately::<2>(state, kind),
+                3 => self.fh.run_freed_lately::<3>(state, kind),
+                4 => self.fh.run_freed_lately::<4>(state, kind),
+                _ => self.fh.run_freed_lately::<5>(state, kind),
             },
             _ => self.fh.block_in_hand(state, kind),
         };
         match found {
             Some(pfn) => Ok(self.left_with(state, pfn, request.order)),
-            None if self.fh.fails_again(
-                state,
-                request.order,
-                request.migratetype,
-                request.flags,
-            ) =>
-            {
+            None if run_fails || !is_run && fails() => {
                 self.door.get_out(self.fh, state);
                 Err(AllocError::NoMemory { order: request.order })
             }
@@ -119,17 +123,20 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let in_hand =
             if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
         if in_hand == InHand::Yes {
-            if let 1 | 2 = order.get() {
-                state.leases.set_freed(Leases::slot_of(pfn.get() / 64));
+            if let order @ 1..6 = order.get() {
+                state.leases.set_freed(order.into(), Leases::slot_of(pfn.get() / 64));
             }
             self.door.get_out(self.fh, state);
             return Ok(());
         }
         let done = match order.get() {
-            0 if in_hand == InHand::Elsewhere => self.fh.frame_to_word(state, pfn.get()),
-            order @ 1..6 if in_hand == InHand::Elsewhere => {
-                self.fh.run_to_word(state, pfn.get(), u32::from(order), frames)
-            }
+            ..6 if in_hand == InHand::No => false,
+            0 => self.fh.chunk_to_word::<0>(state, pfn.get()),
+            1 => self.fh.chunk_to_word::<1>(state, pfn.get()),
+            2 => self.fh.chunk_to_word::<2>(state, pfn.get()),
+            3 => self.fh.chunk_to_word::<3>(state, pfn.get()),
+            4 => self.fh.chunk_to_word::<4>(state, pfn.get()),
+            5 => self.fh.chunk_to_word::<5>(state, pfn.get()),
             6 => self.fh.words_to_block::<1>(state, pfn.get(), 1),
             7 => self.fh.words_to_block::<2>(state, pfn.get(), 1),
             8 => self.fh.words_to_block::<4>(state, pfn.get(), 1),

@@ -128,7 +128,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 self.count_free(by, tag, index, count.wrapping_neg());
                 return Err(self.is_free(index, w, there));
             }
-            Ok(now) => self.raise_by(by, index, now, frames),
+            Ok(now) => self.raise_by(by, index, now),
         }
         match inside {
             None => self.count_frees_outside(index, tag, frees),
@@ -137,6 +137,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     self.leave_hint(inside.cpu, tag, index, first.get(), 0);
                 }
                 self.count_frees(inside.cpu, frees);
+                self.fold_home(inside.cpu);
             }
         }
         Ok(())

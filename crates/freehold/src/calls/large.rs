@@ -7,6 +7,7 @@
 //! | the bits are cleared word by word, all or none | nobody else has these blocks |
 //! | `take_block` of each | it is in use as a whole; the last one makes the run the caller's |
 //! | no run in any zone: whole blocks come from CPUs, then once more | it fails only where those made none |
+//! | no run: HIGHATOMIC blocks become ordinary ones, then once more | nor these |
 
 use crate::block::FRAMES;
 use crate::block::layout::Index;
@@ -22,23 +23,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A run of `2^(order - 9)` whole blocks: from the zones; after fetching home all that is free
     /// if need be.
     pub(crate) fn alloc_run_of_blocks(&self, request: &Request) -> Result<Pfn, AllocError> {
-        let zones = || self.fh.zonelist(self.id.index(), request.node);
-        for round in 0..2 {
-            let look = || {
-                zones().find_map(|z| self.fh.take_run_of_blocks(self.by(), z, request, 0, u64::MAX))
-            };
-            let found = if round == 0 { look() } else { self.fh.look_beside_movers(look) };
-            if let Some(pfn) = found {
-                return Ok(pfn);
-            }
-            if request.flags.contains(AllocFlags::NO_LOCK) {
-                return Err(AllocError::WouldBlock);
-            }
-            if round == 0 {
-                self.outside(|| self.fh.recall(None, None));
-            }
+        let (fh, cpu) = (self.fh, self.id.index());
+        let look = || {
+            fh.begin_look(self.cpu);
+            fh.zonelist(cpu, request.node)
+                .find_map(|z| fh.take_run_of_blocks(self.by(), z, request, 0, u64::MAX))
+        };
+        if let Some(pfn) = look() {
+            return Ok(pfn);
         }
-        Err(AllocError::NoMemory { order: request.order })
+        if request.flags.contains(AllocFlags::NO_LOCK) {
+            return Err(AllocError::WouldBlock);
+        }
+        self.look_after_recall(look)
+            .or_else(|| fh.give_up_reserves(self.by(), cpu, request).then(look).flatten())
+            .ok_or(AllocError::NoMemory { order: request.order })
     }
 }
 
@@ -60,7 +59,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut at = from.div_ceil(FRAMES as u64).saturating_sub(zone.first_block);
         let to = (below / FRAMES as u64).saturating_sub(zone.first_block);
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
-        let allowed = || self.allows(zone, frames, request.flags, false, false);
+        let allowed = || self.allows(by, zone, frames, request.flags, false, false);
         loop {
             let mut steps = 0;
             let found = zone.bitmap.find(order, at, to, SEARCH_WORDS, &mut steps);

@@ -15,6 +15,7 @@
 //! | a whole one of the bitmap: its bit is cleared | nobody else has it |
 //! | of that one: all of it, or split, and a run taken | the board knows what is left |
 //! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
+//! | nothing: HIGHATOMIC blocks within the limits become ordinary ones, and all once more | and there were none |
 
 use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
@@ -45,7 +46,8 @@ impl Kind {
     /// Whether such blocks will do for a request at all.
     fn is_for(self, request: &Request) -> bool {
         match self {
-            Self::Same | Self::Whole | Self::Other => true,
+            Self::Same | Self::Whole => true,
+            Self::Other => !request.flags.contains(AllocFlags::NO_FRAGMENT),
             Self::Cma => request.cma(),
             Self::Reserve => request
                 .flags
@@ -68,36 +70,24 @@ impl Kind {
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// Serves a request within its limits, of any order and alignment. `fetched`: all CPUs have
-    /// just been asked.
-    pub(crate) fn alloc_limited(
-        &self,
-        request: &Request,
-        mut fetched: bool,
-    ) -> Result<Pfn, AllocError> {
-        let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
-        loop {
-            let look = || self.fh.find_limited(self.by(), self.id.index(), request);
-            let last = fetched && may_wait;
-            let found = if last { self.fh.look_beside_movers(look) } else { look() };
-            if let Some(pfn) = found {
-                return Ok(pfn);
-            }
-            if fetched {
-                break;
-            }
-            // What CPUs have in hand may be what is missing. It goes no further than it has to.
-            if may_wait {
-                self.outside(|| self.fh.recall(None, None));
-            } else {
-                self.give_back_all();
-            }
-            fetched = true;
+    /// Serves a request within its limits, of any order and alignment.
+    pub(crate) fn alloc_limited(&self, request: &Request) -> Result<Pfn, AllocError> {
+        let (fh, cpu) = (self.fh, self.id.index());
+        let look = || {
+            fh.begin_look(self.cpu);
+            fh.find_limited(self.by(), cpu, request)
+        };
+        if let Some(pfn) = look() {
+            return Ok(pfn);
         }
-        Err(match may_wait {
-            true => AllocError::NoMemory { order: request.order },
-            false => AllocError::WouldBlock,
-        })
+        // What CPUs have in hand may be what is missing. It goes no further than it has to.
+        if request.flags.contains(AllocFlags::NO_LOCK) {
+            self.give_back_all();
+            return look().ok_or(AllocError::WouldBlock);
+        }
+        self.look_after_recall(look)
+            .or_else(|| fh.give_up_reserves(self.by(), cpu, request).then(look).flatten())
+            .ok_or(AllocError::NoMemory { order: request.order })
     }
 }
 
@@ -127,7 +117,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let frames = request.order.frames();
         // The reserve is there to be used.
         if kind != Kind::Reserve
-            && !self.leaves_mark(zone, frames, request.flags, kind == Kind::Cma)
+            && !self.leaves_mark(by, zone, frames, request.flags, kind == Kind::Cma)
         {
             return None;
         }
@@ -203,7 +193,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             number = zone.first_block + bit + 1;
             let base = (zone.first_block + bit) << 9;
             let allowed =
-                || !in_use || self.allows(zone, FRAMES as u64, request.flags, false, false);
+                || !in_use || self.allows(by, zone, FRAMES as u64, request.flags, false, false);
             if !self.has_room_at(base, request) {
                 continue;
             }

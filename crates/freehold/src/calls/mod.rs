@@ -13,11 +13,13 @@
 //! | [`range`] | chunks and ranges: blocks and words, checked before anything changes |
 //! | [`large`] | orders above 9 |
 //! | [`limited`] | requests within address limits |
+//! | [`fit`] | runs of any number of frames |
 
 pub(crate) mod alloc;
 pub(crate) mod bulk;
 pub(crate) mod chunk;
 pub(crate) mod door;
+pub(crate) mod fit;
 pub(crate) mod frames;
 pub(crate) mod free;
 pub(crate) mod handle;

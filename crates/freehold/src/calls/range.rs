@@ -111,7 +111,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    fn check_range(
+    /// Why a free of these frames would be refused, as far as can be seen; changes nothing.
+    pub(crate) fn check_range(
         &self,
         inside: Option<&Inside<'_, 'm, P>>,
         range: FrameRange,

@@ -85,17 +85,15 @@ impl CpuState<'_> {
         Some(Pfn::new(lease.key() * 64 + u64::from(start)))
     }
 
-    /// A run of order 1 or 2 from the word that one was freed into since the last time. Of larger
-    /// ones a word has few, and that one mostly no other: looking there costs more than it finds.
+    /// A run from the word in hand that one of its order was freed into since the last time: it fits
+    /// exactly, mostly.
     #[inline(always)]
-    pub(crate) fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        let slot = self.leases.freed();
-        if slot == SLOTS { None } else { self.run_freed_into(slot, migratetype, order) }
-    }
-
-    #[inline(never)]
-    fn run_freed_into(&self, slot: usize, migratetype: usize, order: u32) -> Option<Pfn> {
-        self.leases.set_freed(SLOTS);
+    fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+        let slot = self.leases.freed(order);
+        if slot == SLOTS {
+            return None;
+        }
+        self.leases.set_freed(order, SLOTS);
         let lease = self.leases.slot(slot);
         if !lease.serves(Purpose::Runs, migratetype) {
             return None;
@@ -171,6 +169,21 @@ impl<P: Platform> Freehold<'_, P> {
         }
     }
 
+    /// A run of order 1 to 5 that this CPU has freed lately: into a word in hand, or by a hint.
+    #[inline(never)]
+    pub(crate) fn run_freed_lately<const ORDER: u32>(
+        &self,
+        cpu: &CpuState<'_>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        if let Some(pfn) = cpu.run_freed_in_hand(migratetype, ORDER) {
+            return Some(pfn);
+        }
+        let pfn = self.hinted_run::<ORDER>(cpu, migratetype)?;
+        cpu.counters.allocs[migratetype % 4][ORDER as usize].add(1);
+        Some(pfn)
+    }
+
     /// A frame that this CPU has freed lately, where no lease has any in hand.
     #[inline(never)]
     pub(crate) fn frame_freed_lately(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
@@ -189,7 +202,7 @@ impl<P: Platform> Freehold<'_, P> {
         if mode == mode::TIGHT {
             return None;
         }
-        self.hinted(cpu, migratetype, 0, |index, w, frame| {
+        self.hinted::<0>(cpu, migratetype, |index, w, frame| {
             let line = self.map.line(index);
             // Not out of a run of order 3 or more, unless nearly all memory is whole.
             let run = line.word(w) >> (frame.trailing_zeros() & !7) & 0xff;
@@ -200,20 +213,17 @@ impl<P: Platform> Freehold<'_, P> {
     /// A run of order 1 to 5 that this CPU has freed lately, and that is no half of a larger one:
     /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
     /// unless most of the zone is whole.
-    #[inline(never)]
-    pub(crate) fn hinted_run(
-        &self,
-        cpu: &CpuState<'_>,
-        migratetype: usize,
-        order: u32,
-    ) -> Option<Pfn> {
-        let most = self.most_class(cpu, order);
-        self.hinted(cpu, migratetype, order, |index, w, run| {
+    #[inline(always)]
+    fn hinted_run<const ORDER: u32>(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
+        let most = self.most_class(cpu, ORDER);
+        let found = self.hinted::<ORDER>(cpu, migratetype, |index, w, run| {
             let line = self.map.line(index);
-            let buddy = bits::mask(run.trailing_zeros() ^ (1 << order), 1 << order);
+            let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
             let fits = line.word(w) & buddy != buddy;
             fits && self.map.head(index).class() <= most && line.take_bits(w, run)
-        })
+        });
+        self.fold_home(cpu);
+        found
     }
 
     /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
@@ -254,49 +264,38 @@ impl<P: Platform> Freehold<'_, P> {
     }
 
     #[inline(always)]
-    fn hinted(
+    fn hinted<const ORDER: u32>(
         &self,
         cpu: &CpuState<'_>,
         migratetype: usize,
-        order: u32,
         take: impl Fn(Index, usize, u64) -> bool,
     ) -> Option<Pfn> {
-        while let Some((raw, offset)) = cpu.hints.pop(migratetype, order) {
+        while let Some((raw, offset)) = cpu.hints.pop(migratetype, ORDER) {
             let index = self.map.index(raw)?;
             let w = offset as usize / 64;
             let head = self.map.head(index);
             let fits = head.tag.get().is_plain_split_of(migratetype) && !head.is_leased(w);
-            let frames = bits::mask(offset % 64, 1 << order);
+            let frames = bits::mask(offset % 64, 1 << ORDER);
             if fits && take(index, w, frames) {
                 // Where the block has just changed the next request looks further.
                 let pfn = Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset));
-                return self.still_open(By(Some(cpu)), index, w, frames).then_some(pfn);
+                let open = self.still_open(By(Some(cpu)), index, w, frames, 1 << ORDER);
+                return open.then_some(pfn);
             }
         }
         None
     }
 
-    /// A single frame straight into its word, for which this CPU has no slot.
+    /// A chunk of order 0 to 5 straight into its word, for which this CPU has no slot.
     #[inline(never)]
-    pub(crate) fn frame_to_word(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
-        self.to_word(cpu, pfn, 0, 1 << (pfn % 64))
+    pub(crate) fn chunk_to_word<const ORDER: u32>(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
+        self.to_word::<ORDER>(cpu, pfn)
     }
 
-    /// An aligned run of order 1 to 5 straight into its word; `frames` are its bits.
-    #[inline(never)]
-    pub(crate) fn run_to_word(
-        &self,
-        cpu: &CpuState<'_>,
-        pfn: u64,
-        order: u32,
-        frames: u64,
-    ) -> bool {
-        self.to_word(cpu, pfn, order, frames)
-    }
-
-    /// As the two above, inlined; any order up to 5.
+    /// [`chunk_to_word`](Self::chunk_to_word), inlined.
     #[inline(always)]
-    pub(crate) fn to_word(&self, cpu: &CpuState<'_>, pfn: u64, order: u32, frames: u64) -> bool {
+    pub(crate) fn to_word<const ORDER: u32>(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
+        let frames = bits::mask((pfn % 64) as u32, 1 << ORDER);
         let Some(index) = self.map.locate(pfn) else { return false };
         let key = pfn / 64;
         let w = key as usize % WORDS;
@@ -309,16 +308,17 @@ impl<P: Platform> Freehold<'_, P> {
         }
         let by = By(Some(cpu));
         // Before they can be seen: see `watch`.
-        let count = 1 << order.min(6);
+        let count = 1 << ORDER;
         self.count_free(by, tag, index, count);
         let Ok(now) = line.put(w, frames) else {
             self.count_free(by, tag, index, count.wrapping_neg());
             return false;
         };
-        self.raise_by(by, index, now, frames);
+        self.raise_by(by, index, now);
         cpu.last_key.set(key);
-        self.leave_hint(cpu, tag, index, pfn, order);
+        self.leave_hint(cpu, tag, index, pfn, ORDER);
         self.count_frees(cpu, 1);
+        self.fold_frees(cpu, tag.migratetype());
         true
     }
 
@@ -402,6 +402,7 @@ impl<P: Platform> Freehold<'_, P> {
         self.leave_hint(cpu, tag, index, pfn, 6 + LEN.ilog2());
         self.count_frees(cpu, frees);
         self.raise_by_words(by, index, tag, first, LEN);
+        self.fold_home(cpu);
         true
     }
 

@@ -175,6 +175,14 @@ impl<'m> Lease<'m> {
         usize::from(self.kind.get()) == kind_of(purpose, migratetype)
     }
 
+    /// Whether there is a run of that order in hand, together with what others have freed into the word
+    /// since, as another CPU sees it.
+    pub(crate) fn shows_run(&self, order: u32) -> bool {
+        // Relaxed: a glance.
+        self.key() != NO_KEY
+            && bits::has_run(self.all() | self.word.seen().load(Ordering::Relaxed), order)
+    }
+
     /// Whether a frame of that word is in this hand, as another CPU sees it.
     pub(crate) fn shows(&self, key: u64, bits: u64) -> bool {
         self.shown(key) & bits != 0
@@ -207,8 +215,9 @@ pub(crate) struct Leases<'m> {
     /// Bit s: slot s may have frames in hand, by kind; its word is this CPU's, and no other may
     /// take it over.
     ready: [AtomicU32; KINDS],
-    /// The slot that a run was freed into since such a run was last looked for; `SLOTS` for none.
-    freed: AtomicU32,
+    /// By order: the slot that such a run was freed into since one was last looked for; `SLOTS` for
+    /// none.
+    freed: [AtomicU8; 8],
     /// Bit s: slot s is in use.
     held: AtomicU32,
     /// How many may be in use.
@@ -222,7 +231,7 @@ impl<'m> Leases<'m> {
             slots: core::array::from_fn(|_| Lease::new(no_word)),
             current: core::array::from_fn(|_| AtomicU32::new(SLOTS as u32)),
             ready: core::array::from_fn(|_| AtomicU32::new(0)),
-            freed: AtomicU32::new(SLOTS as u32),
+            freed: core::array::from_fn(|_| AtomicU8::new(SLOTS as u8)),
             held: AtomicU32::new(0),
             limit: AtomicU32::new(SLOTS as u32),
         }
@@ -257,15 +266,16 @@ impl<'m> Leases<'m> {
         current.set(slot as u32);
     }
 
-    /// The slot that a run was freed into last, unless that was looked at since; else `SLOTS`.
+    /// The slot that a run of that order, 1 to 5, was freed into last, unless that was looked at since;
+    /// else `SLOTS`.
     #[inline(always)]
-    pub(crate) fn freed(&self) -> usize {
-        self.freed.get() as usize
+    pub(crate) fn freed(&self, order: u32) -> usize {
+        self.freed[order as usize % 8].get().into()
     }
 
     #[inline(always)]
-    pub(crate) fn set_freed(&self, slot: usize) {
-        self.freed.set(slot as u32);
+    pub(crate) fn set_freed(&self, order: u32, slot: usize) {
+        self.freed[order as usize % 8].set(slot as u8);
     }
 
     /// Slots that may have frames in hand.

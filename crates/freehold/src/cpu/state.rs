@@ -14,6 +14,7 @@ use super::lease::{Leases, Purpose};
 use crate::block::NONE;
 use crate::block::tag::TYPES;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Plain};
+use crate::zone::watermarks::Found;
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
 pub(crate) const KEPT: usize = 2;
@@ -51,6 +52,11 @@ pub(crate) struct CpuState<'m> {
     pub(crate) futile_request: AtomicU64,
     /// A watermark was what it was short of.
     pub(crate) futile_for_mark: AtomicBool,
+    /// Looks of requests at all there is: what one of them has summed up says nothing in the next.
+    pub(crate) looks: AtomicU64,
+    /// The section of the zone where the next gap for a run is looked for: see
+    /// [`fit`](crate::calls::fit).
+    pub(crate) next_gap: AtomicU32,
     /// Allocations when the last tick came.
     pub(crate) allocs_at_tick: AtomicU64,
     /// The next CPU that the recall which has knocked here is about to enter.
@@ -77,6 +83,8 @@ impl<'m> CpuState<'m> {
             futile: AtomicU64::new(0),
             futile_request: AtomicU64::new(0),
             futile_for_mark: AtomicBool::new(false),
+            looks: AtomicU64::new(0),
+            next_gap: AtomicU32::new(0),
             allocs_at_tick: AtomicU64::new(0),
             next_asked: AtomicU32::new(0),
         }
@@ -89,6 +97,8 @@ pub(crate) struct Cursors {
     blocks: [[AtomicU32; TYPES]; 2],
     /// As [`CpuState::free`].
     pub(crate) free: [AtomicU64; 8],
+    /// What a request of this CPU has found of the zone's free frames.
+    pub(crate) found: Found,
 }
 
 impl Cursors {
@@ -96,6 +106,7 @@ impl Cursors {
         Self {
             blocks: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(NONE))),
             free: core::array::from_fn(|_| AtomicU64::new(0)),
+            found: Found::new(),
         }
     }
 

@@ -43,7 +43,7 @@ pub struct CpuStats {
     pub refills: u64,
     /// Refills by phase that gave something; see [`RefillPhase`](crate::RefillPhase).
     pub refills_by_phase: [u64; 3],
-    /// Free frames of the blocks that it got.
+    /// Frames of the words that it leased.
     pub refilled_frames: u64,
     /// Times it asked all other CPUs for what they had in hand, since it could not be served
     /// otherwise.

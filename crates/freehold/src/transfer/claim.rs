@@ -14,15 +14,22 @@ impl<P: Platform> Freehold<'_, P> {
     /// may where the block is a split one, nobody is making it whole, and nobody leases the word. Who
     /// looked before taking them may have been away for long: the hand of a lease that ends shows its
     /// frames for some steps after they are in the word again, and a free of them would be refused.
-    /// What is in the words of a block that somebody makes whole was freed twice.
+    /// What is in the words of a block that somebody makes whole was freed twice. `count` of them.
     #[inline(always)]
-    pub(crate) fn still_open(&self, by: By<'_>, index: Index, w: usize, frames: u64) -> bool {
+    pub(crate) fn still_open(
+        &self,
+        by: By<'_>,
+        index: Index,
+        w: usize,
+        frames: u64,
+        count: u64,
+    ) -> bool {
         let head = self.map.head(index);
         // Before the tag, as in `lease`.
         let busy = head.is_busy();
         let tag = head.tag.get();
         // Before they are put back, which counts them again.
-        self.count_free(by, tag, index, u64::from(frames.count_ones()).wrapping_neg());
+        self.count_free(by, tag, index, count.wrapping_neg());
         let open = !busy && tag.is_open() && !head.is_leased(w);
         if !open {
             self.put_back_after_all(by, index, w, frames);
@@ -100,6 +107,9 @@ impl<P: Platform> Freehold<'_, P> {
         let tag = head.tag.get();
         if end == first + LEN && !busy && tag.is_open() && !leased() {
             self.count_free(by, tag, index, (64 * LEN as u64).wrapping_neg());
+            if let Some(cpu) = by.0 {
+                self.fold_home(cpu);
+            }
             return true;
         }
         self.put_words_back(by, index, first..end);
@@ -154,12 +164,16 @@ impl<P: Platform> Freehold<'_, P> {
     pub(crate) fn claim_at(&self, by: By<'_>, index: Index, offset: usize, len: usize) -> bool {
         let line = self.map.line(index);
         for (done, (w, m)) in bits::spans(offset, len).enumerate() {
-            if !(line.take_bits(w, m) && self.still_open(by, index, w, m)) {
+            let count = u64::from(m.count_ones());
+            if !(line.take_bits(w, m) && self.still_open(by, index, w, m, count)) {
                 for (w, m) in bits::spans(offset, len).take(done) {
                     self.put_back(by, index, w, m);
                 }
                 return false;
             }
+        }
+        if let Some(cpu) = by.0 {
+            self.fold_home(cpu);
         }
         true
     }

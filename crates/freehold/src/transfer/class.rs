@@ -43,8 +43,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Puts frames that were in somebody's hand, or that nobody may have, back into their word.
     pub(crate) fn put_back(&self, by: By<'_>, index: Index, w: usize, bits: u64) {
         let now = self.put_in_word(by, index, w, bits);
-        // What was in the word already did not count while the word was leased.
-        self.raise_by(by, index, now, now);
+        self.raise_by(by, index, now);
     }
 
     /// [`put_back`](Self::put_back) without a word to the board. Returns what the word is now.
@@ -67,14 +66,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.forget_strays(index, w, strays);
     }
 
-    /// A word is `now`, after `bits` of it became takeable: raises the block's class if it says less.
+    /// A word is `now`, after frames of it became takeable: raises the block's class if it says less.
     #[inline(always)]
-    pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64, bits: u64) {
+    pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64) {
         let head = self.map.head(index);
-        if now != 0 && head.completes(now, bits) {
+        if head.completes(now) {
             self.raise_for(by, index, now);
         }
-        if !head.loose.get() && bits::loose(now) != 0 {
+        if !head.loose.get() && bits::has_several_loose(now) {
             self.list_loose(by, index);
         }
         self.watch.came(ANY);
@@ -171,6 +170,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Marks that a block's frames may be in nobody's sight until they are in the bitmap, or in a row of
     /// the board again: while the block is BUSY, and between its class and that class's row. Others
     /// clear the bit of the class before meanwhile, and frees that bring no larger run tell nobody.
+    /// Before the tag is looked at: who marks this after a block was isolated takes no words of it.
     pub(crate) fn moving_block(&self, by: By<'_>, index: Index) -> Option<Moving<'_>> {
         if by.0.is_some() {
             return None;

@@ -4,6 +4,7 @@ use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
 use crate::cpu::by::OUTSIDE;
+use crate::platform::OnPanic;
 use crate::primitive::Plain;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
@@ -71,7 +72,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.empty_range(range, &mut migrate)?;
         let taken = self.take_range(range);
         drop(isolated);
+        let back = OnPanic(|| _ = taken.map(|()| self.commit_range(None, range)));
         self.tell_pressure();
+        core::mem::forget(back);
         #[cfg(feature = "debug-poison")]
         if taken.is_ok() {
             self.platform.check_poison(range);
@@ -140,7 +143,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Finds and allocates `count` frames in a row that start at a multiple of `2^align` frames and
-    /// lie within `limits`: any number, in any zone (those of node 0 first).
+    /// lie within `limits`: any number, in any zone (those of CPU 0's node first).
     ///
     /// First where nothing has to be moved; then where only movable and CMA blocks are in the way.
     /// Each frame that is in the way and does not move is asked for once.

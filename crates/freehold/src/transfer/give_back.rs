@@ -27,6 +27,9 @@ impl<P: Platform> Inside<'_, '_, P> {
             }
         }
         self.fh.fold_counts(self.cpu, true);
+        if self.cpu.holds.get() {
+            self.fh.begin_look(self.cpu);
+        }
         self.fh.holds_nothing(self.cpu);
     }
 

@@ -7,7 +7,7 @@ use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
 use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
-use crate::primitive::{Count, Plain};
+use crate::primitive::{Count, Ordering, Plain};
 use crate::transfer::isolate::Isolated;
 use crate::{AllocError, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
 
@@ -38,8 +38,9 @@ pub enum HotplugError {
         /// The end of the range that does not.
         pfn: Pfn,
     },
-    /// A frame is in use, or its block is being isolated by somebody else: when memory goes, or
-    /// comes beside other memory of the same pageblock.
+    /// A frame is in use, or somebody else is isolating its block or on the way with frames: when memory
+    /// goes, or comes beside other memory of the same pageblock. Or somebody is just writing the
+    /// metadata of a pageblock of which only a part comes.
     Busy {
         /// The first such frame.
         pfn: Pfn,
@@ -59,7 +60,7 @@ impl fmt::Display for HotplugError {
                 write!(f, "memory is removed by whole pageblocks; {pfn} is inside one")
             }
             Self::Busy { pfn } => {
-                write!(f, "{pfn} is in use, or its pageblock is being isolated; try again")
+                write!(f, "{pfn} is in use, or somebody else is at its pageblock; try again")
             }
             Self::NoRoom => f.write_str(
                 "no room: set ZoneConfig::spare_sections and Config::extra_ranges higher",
@@ -153,9 +154,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let isolated = self.isolate_ends(range)?;
-            if !self.populate(&self.zones[z], range, &[], false) {
-                return Err(HotplugError::NoRoom);
-            }
+            self.populate(&self.zones[z], range, &[], false)?;
             drop(isolated);
             self.memory_changed();
             Ok(())
@@ -238,6 +237,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let isolated = self.isolate_range(range).map_err(busy)?;
         self.pass_all_doors();
+        // Outside every door somebody may be taking words of it, to see if all of it is free.
+        if !self.wait_for_movers() {
+            return Err(HotplugError::Busy { pfn: range.start });
+        }
         self.empty_range(range, &mut |_| false).map_err(busy)?;
         self.map.change_ranges(|| self.forget_range(range));
         for number in Self::blocks_of(range) {
@@ -265,18 +268,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         debug_assert_eq!(tag.zone(), z);
         self.note_type(index, tag.migratetype(), crate::Migratetype::Movable as usize);
         match tag.migratetype() {
-            HIGH_ATOMIC => zone.high_atomic_blocks.sub(1),
+            // Relaxed: a count, which requests change meanwhile.
+            HIGH_ATOMIC => _ = zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed),
             crate::block::tag::CMA => zone.cma_blocks.sub(1),
             _ => {}
         }
-        head.tag.set(Tag::new(ABSENT, 0, 0));
+        // It stays of its zone: who has freed the last of it outside every door may be about to say so.
+        head.tag.set(Tag::new(ABSENT, 0, zone.id));
         let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
         self.count_free(OUTSIDE, tag, index, u64::from(frames).wrapping_neg());
         zone.managed.set(zone.managed.get() - u64::from(frames));
     }
 
     /// Takes a range out of what is known to be memory.
-    fn forget_range(&self, range: FrameRange) {
+    pub(crate) fn forget_range(&self, range: FrameRange) {
         let (start, end) = (range.start.get(), range.end.get());
         for r in self.map.ranges {
             let (s, e) = (r.start.get(), r.end.get());
@@ -329,8 +334,13 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
+    use crate::cpu::by::OUTSIDE;
     use crate::primitive::Plain;
-    use crate::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
+    use crate::testing::{machine, machine_of, place, two_zones};
+    use crate::{
+        Config, CpuId, FrameRange, Freehold, HotplugError, Migratetype, Order, Pfn, Request,
+        SingleCpu, ZoneConfig,
+    };
 
     const MIB: u64 = 256;
 
@@ -367,5 +377,63 @@ mod tests {
                 assert_eq!(sizes(cpus, first * MIB), at_once, "{cpus} CPUs, {first} MiB at first");
             }
         }
+    }
+
+    /// A free outside every door has put its frame, and is stopped; the block becomes whole and goes.
+    /// Then it says on the board what has come.
+    #[test]
+    fn a_free_that_comes_after_its_block_has_gone_finds_the_zone_it_was_of() {
+        let fh = two_zones(1, 1 << 14);
+        let cpu = fh.on(CpuId::new(0));
+        let frames: Vec<Pfn> = (0..512)
+            .map(|_| cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap())
+            .collect();
+        cpu.flush().unwrap();
+        let (index, w) = place(&fh, frames[0]);
+        let bit = 1 << (frames[0].get() % 64);
+        let tag = fh.map.head(index).tag.get();
+        assert_eq!(tag.zone(), 1);
+        fh.count_free(OUTSIDE, tag, index, 1);
+        let now = fh.map.line(index).put(w, bit).unwrap();
+        frames[1..].iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
+        fh.drain_all();
+        let block = FrameRange::new(frames[0].pageblock(), 512).unwrap();
+        fh.remove_memory(block).unwrap();
+        fh.raise_by(OUTSIDE, index, now);
+        fh.validate().unwrap();
+        fh.add_memory(block).unwrap();
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(1).unwrap().free, 1 << 14);
+    }
+
+    /// Somebody outside every door may be about to take words of the block, and put them back.
+    #[test]
+    fn memory_does_not_go_beside_frames_on_the_way() {
+        let fh = machine(1, 2048);
+        let block = FrameRange::new(Pfn::new(0), 512).unwrap();
+        let mark = fh.zones[0].moving(OUTSIDE, 5);
+        assert_eq!(fh.remove_memory(block), Err(HotplugError::Busy { pfn: Pfn::new(0) }));
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
+        drop(mark);
+        fh.remove_memory(block).unwrap();
+        fh.validate().unwrap();
+    }
+
+    /// The metadata of a piece that is no whole block is set up at once; somebody is stopped at it.
+    #[test]
+    fn memory_that_cannot_be_set_up_is_not_added() {
+        let memory = [FrameRange::new(Pfn::new(1 << 15), 1024).unwrap()];
+        let span = FrameRange { start: Pfn::new(0), end: Pfn::new(2 << 15) };
+        let zones = [ZoneConfig { span, spare_sections: 1, ..ZoneConfig::new(&memory) }];
+        let fh = machine_of(SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
+        let piece = FrameRange::new(Pfn::new(512), 100).unwrap();
+        fh.map.blocks.leave_marked(0, true);
+        assert_eq!(fh.add_memory(piece), Err(HotplugError::Busy { pfn: piece.start }));
+        fh.map.blocks.leave_marked(0, false);
+        fh.validate().unwrap();
+        fh.add_memory(piece).unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 1124);
+        fh.validate().unwrap();
     }
 }

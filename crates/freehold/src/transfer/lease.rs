@@ -19,10 +19,10 @@ use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, NO_KEY, Purpose};
-use crate::primitive::Plain;
+use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
 use crate::zone::board::LOOSE;
-use crate::{Freehold, Platform};
+use crate::{Freehold, Pfn, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
@@ -68,10 +68,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             fh.put_back_uncounted(index, w, got);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);
-            fh.raise_by(self.by(), index, now, now);
+            fh.raise_by(self.by(), index, now);
             return None;
         }
-        fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
+        self.count_leased(tag, index, got);
         let (all, place) = (got | freed, (index.get(), w, line.cell(w)));
         let breakable = self.breakable(all, order, tag.zone());
         leases.open(slot, key, place, (purpose, migratetype), all, breakable);
@@ -87,12 +87,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let lease = self.cpu.leases.slot(slot);
         let got = self.fh.map.line(index).take_word(w);
         let tag = self.fh.map.head(index).tag.get();
-        self.fh.count_free(self.by(), tag, index, u64::from(got.count_ones()).wrapping_neg());
+        self.count_leased(tag, index, got);
         let strays = lease.all() & got;
         self.fh.report_late(index, w, strays);
         lease.add_all(got & !strays);
         self.cpu.leases.set_ready(slot);
         (lease.mask() != 0).then_some(slot)
+    }
+
+    /// These frames have left their word for the hand.
+    #[inline(always)]
+    fn count_leased(&self, tag: Tag, index: Index, frames: u64) {
+        let count = u64::from(frames.count_ones());
+        self.cpu.counters.refilled_frames.add(count);
+        self.fh.count_free(self.by(), tag, index, count.wrapping_neg());
+        self.fh.fold_home(self.cpu);
     }
 
     /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,
@@ -147,7 +156,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         // Not only what was in hand: nothing of a leased word counts for the board.
         let now = line.word_after_class(w);
-        fh.raise_by(self.by(), index, now, now);
+        fh.raise_by(self.by(), index, now);
     }
 
     /// What of these frames may be broken up, after the board was asked for a run of that order, or
@@ -214,7 +223,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             head.set_lease(w, self.lease_name() | EMPTY);
             // A free that came in between has not counted for the board.
             let now = line.word_after_class(w);
-            fh.raise_by(self.by(), index, now, now);
+            fh.raise_by(self.by(), index, now);
         }
         false
     }
@@ -242,7 +251,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let Some(slot) = self.lease(index, w, tag, kind, (0, Some(want.order))) else {
                 continue;
             };
-            self.fh.fold_home(self.cpu, tag.migratetype());
             let Some(pfn) = self.take(slot, want.order) else { continue };
             // Where it had the word for something else, with nothing left in hand, the next request
             // finds its own.
@@ -259,7 +267,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// begin at different words.
     fn best_word(&self, index: Index, want: Want) -> Option<usize> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        let lanes = bits::LANES[want.order as usize];
+        let (lanes, base) = (bits::LANES[want.order as usize], self.fh.map.base(index));
         let mut best = None;
         for step in 0..WORDS {
             let w = (step + self.id.index()) % WORDS;
@@ -272,7 +280,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 continue;
             }
             // Nothing fits better than loose frames, whatever runs lie beside them.
-            if want.is_for_loose() && bits::loose(word) != 0 {
+            let loose = if want.is_for_loose() { bits::loose(word) } else { 0 };
+            if loose != 0 && loose & self.fh.platform.in_memory(Pfn::new(base + 64 * w as u64)) != 0
+            {
                 best = Some((0, w));
                 break;
             }

@@ -25,7 +25,7 @@
 
 use crate::block::map::LOOKS;
 use crate::cpu::by::By;
-use crate::primitive::{AtomicU64, Ordering, acquire_fence, release_fence};
+use crate::primitive::{AtomicU64, Ordering, acquire_fence, full_fence};
 use crate::zone::Zone;
 use crate::{Freehold, Platform};
 
@@ -55,9 +55,10 @@ impl<'m> Zone<'m> {
     pub(crate) fn moving(&'m self, by: By<'_>, n: usize) -> Option<Moving<'m>> {
         let mark = &self.outside[n % self.outside.len()].moving;
         by.0.is_none().then(|| {
-            // Relaxed: the fence has whoever sees by what the frames are taken see this, too.
+            // Relaxed: the fence has whoever sees by what the frames are taken see this, too. A full one:
+            // the block's tag is read next, which hotplug writes before it looks here.
             mark.fetch_add(ONE, Ordering::Relaxed);
-            release_fence();
+            full_fence();
             Moving(mark)
         })
     }
@@ -80,6 +81,24 @@ impl<P: Platform> Freehold<'_, P> {
     /// Whether anybody outside every door has frames on the way.
     pub(crate) fn is_anything_moving(&self) -> bool {
         self.moves().at_it != 0
+    }
+
+    /// Waits until all who had frames on the way outside every door have put them where they are found;
+    /// `false` where one of them has not after [`LOOKS`] turns.
+    pub(crate) fn wait_for_movers(&self) -> bool {
+        // Who marks its frames after this sees what the caller has written.
+        full_fence();
+        let mut marks = self.zones.iter().flat_map(|zone| &zone.outside);
+        marks.all(|mark| {
+            (0..LOOKS).any(|_| {
+                // Acquire: as in `moves`.
+                let nobody = mark.moving.load(Ordering::Acquire) as u32 == 0;
+                if !nobody {
+                    self.platform.relax();
+                }
+                nobody
+            })
+        })
     }
 
     /// What a look at all there is finds, for who fails if that is nothing; made again where frames

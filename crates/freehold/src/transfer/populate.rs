@@ -11,23 +11,32 @@ use crate::cpu::by::OUTSIDE;
 use crate::primitive::{Count, Ordering, Plain};
 use crate::types::section::{SECTION_BLOCKS, SECTION_SHIFT};
 use crate::zone::Zone;
-use crate::{FrameRange, Freehold, Migratetype, Pfn, Platform};
+use crate::{FrameRange, Freehold, HotplugError, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Makes a piece of memory free and the zone's. It must not be present yet. Under the hotplug
-    /// lock, or `at_start`, before anyone else knows this allocator. `false` where a section or a range slot is
-    /// missing; nothing has changed then.
+    /// lock, or `at_start`, before anyone else knows this allocator.
+    ///
+    /// # Errors
+    ///
+    /// [`HotplugError::NoRoom`] where a section or a range slot is missing, [`HotplugError::Busy`] where
+    /// somebody is stopped while setting up a section of which only a part comes; nothing has changed
+    /// then.
     pub(crate) fn populate(
         &self,
         zone: &'m Zone<'m>,
         range: FrameRange,
         cma: &[FrameRange],
         at_start: bool,
-    ) -> bool {
+    ) -> Result<(), HotplugError> {
         let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
         // At the start the configuration was counted through: there is room for all of it.
         if !at_start && !self.has_room_for(first, last) || !self.note_range(zone, range) {
-            return false;
+            return Err(HotplugError::NoRoom);
+        }
+        if !self.ends_are_set_up(range) {
+            self.map.change_ranges(|| self.forget_range(range));
+            return Err(HotplugError::Busy { pfn: range.start });
         }
         let mut number = first;
         while number <= last {
@@ -53,7 +62,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
             );
             number += 1;
         }
-        true
+        Ok(())
+    }
+
+    /// Sets up the blocks of which a piece of memory has only a part; `false` where somebody else is
+    /// stopped at their sections.
+    fn ends_are_set_up(&self, range: FrameRange) -> bool {
+        let ends = [range.start, range.end].map(Pfn::get);
+        let mut parts = ends.into_iter().filter(|end| end % FRAMES as u64 != 0);
+        parts.all(|pfn| self.map.set_up(pfn, || self.waited()))
     }
 
     /// Whether there is room for the sections of these blocks, set up now or when they are used.

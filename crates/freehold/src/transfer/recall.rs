@@ -10,9 +10,9 @@
 //! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot yet,
 //! is nowhere but in its door.
 
-use crate::block::{NONE, bits};
+use crate::block::NONE;
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::{NO_KEY, SLOTS};
+use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
 use crate::platform::Barrier;
 use crate::primitive::{Plain, acquire_fence};
@@ -36,15 +36,28 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // Acquire: whoever has taken what we have looked for in vain was inside its CPU's state
         // then.
         acquire_fence();
-        self.recall_where(but, |cpu| {
-            // Who is inside may have taken frames that are in no slot yet, or not put back yet what it
-            // had: the door after the hand.
-            self.has_for(cpu, order) || {
-                // Acquire: whoever has emptied the hand was inside then.
-                acquire_fence();
-                cpu.door.is_occupied()
-            }
-        })
+        self.recall_where(but, |cpu| self.may_have_for(cpu, order))
+    }
+
+    /// Whether a recall by that CPU would ask anybody now. A recall that asks nobody, and a look that
+    /// finds nothing, are two moments: in between frames may have come out of a hand and gone into
+    /// another. So who fails looks at the hands once more.
+    pub(crate) fn would_ask(&self, but: CpuId, order: Option<Order>) -> bool {
+        // Acquire: as `recall`.
+        acquire_fence();
+        let mut others = self.cpus.iter().filter(|cpu| usize::from(cpu.number) != but.index());
+        others.any(|cpu| self.may_have_for(cpu, order))
+    }
+
+    /// Whether a CPU has something for a request of that order, or may be on its way with it.
+    fn may_have_for(&self, cpu: &CpuState<'m>, order: Option<Order>) -> bool {
+        // Who is inside may have taken frames that are in no slot yet, or not put back yet what it
+        // had: the door after the hand.
+        self.has_for(cpu, order) || {
+            // Acquire: whoever has emptied the hand was inside then.
+            acquire_fence();
+            cpu.door.is_occupied()
+        }
     }
 
     /// Whether a CPU has something that a request of that order would ask it for, by a glance.
@@ -69,10 +82,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let Some(order) = order.filter(|&order| order < Order::PAGEBLOCK) else { return true };
         // Of a run of several words each is full.
         let order = u32::from(order.get()).min(6);
-        (0..SLOTS).any(|slot| {
-            let lease = cpu.leases.slot(slot);
-            lease.key() != NO_KEY && bits::has_run(lease.all() | lease.word(), order)
-        })
+        (0..SLOTS).any(|slot| cpu.leases.slot(slot).shows_run(order))
     }
 
     /// [`recall`](Self::recall) of the CPUs that `wanted` picks.

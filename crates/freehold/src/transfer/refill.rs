@@ -12,7 +12,7 @@
 use crate::block::layout::Index;
 use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, count_of, find_run};
-use crate::block::{FRAMES, bits};
+use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
@@ -20,7 +20,7 @@ use crate::primitive::{Count, Ordering, Plain, SharedCount};
 use crate::types::section::SECTION_BLOCKS_LOG;
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, LOOSE, row_of};
-use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform};
+use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform, Request};
 
 /// Single frames and runs of order 1 may come from a block in use whose largest run is of order 2:
 /// with less each few frames would ask the board, with more larger runs are broken up.
@@ -35,7 +35,8 @@ const LOOKS_FOR_FALLBACK: u32 = 16;
 
 /// Free frames of a block that may lose loose ones before a run of eight is broken up elsewhere. With
 /// more of it free it may become whole, if it is left alone: without that bound short processes on few
-/// CPUs left a fifth less of free memory in whole blocks.
+/// CPUs left a fifth less of free memory in whole blocks. Where the host has taken the memory of its
+/// larger runs away, what is loose is taken however much is free.
 const MOST_FREE: u32 = FRAMES as u32 / 2;
 
 /// How a CPU came by the next block to take frames of.
@@ -134,10 +135,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A block is the one in use from now on.
     fn came_by(&self, z: usize, want: Want, index: Index, phase: RefillPhase) {
-        let counters = &self.cpu.counters;
-        counters.by_phase[phase as usize].add(1);
-        let words = self.fh.open_words(index);
-        counters.refilled_frames.add(u64::from(count_of(&words)));
+        self.cpu.counters.by_phase[phase as usize].add(1);
         self.use_block(z, want.purpose(), want.migratetype, index.get());
     }
 
@@ -206,6 +204,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
             let row = row_of(want.migratetype, class);
+            if !zone.board.has_any(row) {
+                continue;
+            }
             let found = self.each_in_row(by, zone, row, |index| {
                 if most == 0 {
                     return Some(None);
@@ -242,7 +243,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Whether a block that has a bit in a row belongs there; otherwise the bit is cleared.
-    fn belongs(&self, by: By<'_>, index: Index, zone: &Zone<'m>, row: usize) -> bool {
+    pub(crate) fn belongs(&self, by: By<'_>, index: Index, zone: &Zone<'m>, row: usize) -> bool {
         let head = self.map.head(index);
         let (tag, class) = (head.tag.get(), head.class());
         if class == CLASS_BUSY {
@@ -261,7 +262,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A movable block with loose frames beside a large run, at most half of it free: in the lowest
     /// section that has one that of the smallest class, so that the others may become whole.
     fn pick_loose(&self, by: By<'_>, zone: &'m Zone<'m>, migratetype: usize) -> Option<Index> {
-        self.each_section_in_row(by, zone, LOOSE, |first, word| {
+        self.each_section_in_row(by, zone, LOOSE, 0, |first, word| {
             let rows = self.map.rows(self.map.locate_block(first)?);
             let mut left = word;
             let classes = SMALL_CLASS + 1..=CLASSES;
@@ -276,8 +277,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let words = self.open_words(index);
                 let right = tag.is_open()
                     && tag.migratetype() == migratetype
-                    && count_of(&words) <= MOST_FREE
-                    && words.into_iter().any(|word| bits::loose(word) != 0);
+                    && words.iter().any(|&word| bits::loose(word) != 0)
+                    && (count_of(&words) <= MOST_FREE || self.only_loose_in_memory(index, &words));
                 if !right {
                     self.unlist_loose(by, index, zone);
                 }
@@ -294,11 +295,24 @@ impl<'m, P: Platform> Freehold<'m, P> {
         })
     }
 
+    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have it
+    /// whole, and what is loose costs nothing.
+    fn only_loose_in_memory(&self, index: Index, words: &[u64; WORDS]) -> bool {
+        let base = self.map.base(index);
+        let (mut loose, mut absent) = (0, 0);
+        for (w, &word) in words.iter().enumerate() {
+            let there = self.platform.in_memory(Pfn::new(base + 64 * w as u64));
+            loose |= bits::loose(word) & there;
+            absent |= word & !there;
+        }
+        loose != 0 && absent != 0
+    }
+
     /// Whether another CPU leases a word of a block.
     fn is_shared(&self, by: By<'_>, index: Index) -> bool {
         let head = self.map.head(index);
         let me = by.0.map_or(0, |cpu| cpu.number + 1);
-        (0..crate::block::WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
+        (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
     }
 
     /// Calls `see` with each block that has a bit in a row, lowest first, until it returns something.
@@ -307,26 +321,38 @@ impl<'m, P: Platform> Freehold<'m, P> {
         by: By<'_>,
         zone: &'m Zone<'m>,
         row: usize,
+        see: impl FnMut(Index) -> Option<T>,
+    ) -> Option<T> {
+        self.each_in_row_from(by, zone, row, 0, see)
+    }
+
+    /// [`each_in_row`](Self::each_in_row) from a section of the zone on.
+    pub(crate) fn each_in_row_from<T>(
+        &self,
+        by: By<'_>,
+        zone: &'m Zone<'m>,
+        row: usize,
+        from: u64,
         mut see: impl FnMut(Index) -> Option<T>,
     ) -> Option<T> {
-        self.each_section_in_row(by, zone, row, |first, word| {
+        self.each_section_in_row(by, zone, row, from, |first, word| {
             bits::each(word)
                 .filter_map(|bit| self.map.locate_block(first + u64::from(bit)))
                 .find_map(&mut see)
         })
     }
 
-    /// Calls `see` with the first block of each section that has blocks in a row, and the section's
-    /// word of that row, lowest first, until it returns something.
+    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and the
+    /// section's word of that row, lowest first, until it returns something.
     fn each_section_in_row<T>(
         &self,
         by: By<'_>,
         zone: &'m Zone<'m>,
         row: usize,
+        mut from: u64,
         mut see: impl FnMut(u64, u64) -> Option<T>,
     ) -> Option<T> {
         let mut writes = 0;
-        let mut from = 0;
         let rows = |first: u64| self.map.locate_block(first).map(|index| self.map.rows(index));
         let found = loop {
             let Some((section, word)) = zone.board.next(row, from, rows, &mut writes) else {
@@ -419,7 +445,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
         let cma = want.migratetype == crate::block::tag::CMA;
-        if !self.leaves_mark(zone, 1 << want.order, want.flags, cma) {
+        if !self.leaves_mark(by, zone, 1 << want.order, want.flags, cma) {
             return None;
         }
         if let Some((pfn, index)) = self.take_listed(by, zone, want) {
@@ -449,9 +475,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         {
             return;
         }
+        // Counted before it is one: who gives it up takes it off.
+        zone.high_atomic_blocks.add_shared(1);
         let tag = self.map.head(index).tag.get();
-        if tag.migratetype() < HIGH_ATOMIC && self.retype(by, index, tag, HIGH_ATOMIC) {
-            zone.high_atomic_blocks.add_shared(1);
+        if tag.migratetype() >= HIGH_ATOMIC || !self.retype(by, index, tag, HIGH_ATOMIC) {
+            // Relaxed: a count.
+            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -472,17 +501,55 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return self.take_listed(by, zone, reserve).map(|(pfn, _)| pfn);
         }
         let index = self.pick(by, zone, reserve, false, u32::MAX)?;
+        self.give_up_reserve(by, zone, index, want.migratetype);
+        self.take_reserved(by, zone, want)
+    }
+
+    /// A HIGHATOMIC block becomes an ordinary one of that type.
+    fn give_up_reserve(
+        &self,
+        by: By<'_>,
+        zone: &Zone<'m>,
+        index: Index,
+        migratetype: usize,
+    ) -> bool {
         let tag = self.map.head(index).tag.get();
-        if tag.migratetype() == HIGH_ATOMIC && self.retype(by, index, tag, want.migratetype) {
+        let given_up = tag.migratetype() == HIGH_ATOMIC && self.retype(by, index, tag, migratetype);
+        if given_up {
             // Relaxed: a count.
             zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
             self.raise(by, index);
         }
-        self.take_reserved(by, zone, want)
+        given_up
     }
 
-    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run.
+    /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its type:
+    /// for who has found nothing. Whether there were any.
+    pub(crate) fn give_up_reserves(&self, by: By<'_>, cpu: usize, request: &Request) -> bool {
+        let mut given_up = false;
+        for z in self.zonelist(cpu, request.node) {
+            let zone = &self.zones[z];
+            if zone.high_atomic_blocks.get() == 0 {
+                continue;
+            }
+            self.each_in_row(by, zone, row_of(HIGH_ATOMIC, 1), |index| {
+                let base = self.map.base(index);
+                let within =
+                    request.from.get() < base + FRAMES as u64 && base < request.below.get();
+                given_up |=
+                    within && self.give_up_reserve(by, zone, index, request.migratetype as usize);
+                None::<()>
+            });
+        }
+        given_up
+    }
+
+    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run. None
+    /// with NO_FRAGMENT.
     pub(crate) fn mix(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<(Index, Tag)> {
+        if want.flags.contains(AllocFlags::NO_FRAGMENT) {
+            return None;
+        }
         Migratetype::PCP[want.migratetype].fallbacks().iter().find_map(|&fallback| {
             let other = Want { migratetype: fallback as usize, ..want };
             let index = self.pick(by, zone, other, false, u32::MAX)?;

@@ -25,9 +25,9 @@
 use crate::block::NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
-use crate::primitive::{AtomicU64, Count, Ordering, Plain, acquire_fence, full_fence};
+use crate::primitive::{AtomicU64, Count, Ordering, Plain, full_fence};
 use crate::zone::Zone;
-use crate::{AllocFlags, Freehold, Migratetype, Order, Platform, Request};
+use crate::{AllocFlags, CpuId, Freehold, Migratetype, Order, Platform, Request};
 
 /// The class that every frame has.
 pub(crate) const ANY: u8 = 0;
@@ -143,16 +143,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn somebody_has(&self, here: &CpuState<'m>) -> bool {
         let order = Order::new((here.futile_request.get() & 0xff) as u8);
         let wanted = order.filter(|_| !here.futile_for_mark.get());
-        // Acquire: as `recall`.
-        acquire_fence();
-        self.cpus.iter().any(|cpu| {
-            // The door after the hand, as in `recall`.
-            self.has_for(cpu, wanted)
-                || cpu.number != here.number && {
-                    acquire_fence();
-                    cpu.door.is_occupied()
-                }
-        })
+        self.has_for(here, wanted) || self.would_ask(CpuId::new(here.number), wanted)
     }
 
     /// A CPU is about to have something in hand, or a block that it takes its next words from. By who
@@ -214,7 +205,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             zone.is_empty_from(request.order.get() + 1, request.cma())
                 || for_mark
                     && zone.high_atomic_blocks.get() == 0
-                    && !fh.allows(zone, request.order.frames(), request.flags, request.cma(), true)
+                    && !fh.allows(
+                        self.by(),
+                        zone,
+                        request.order.frames(),
+                        request.flags,
+                        request.cma(),
+                        true,
+                    )
         };
         let Some(key) = key_of(request).filter(|_| zones.all(hopeless)) else { return };
         self.cpu.futile_request.set(key);
@@ -282,6 +280,19 @@ mod tests {
             // A larger one would not come to more.
             [0, 1, 5, 8, 0].into_iter().for_each(|order| fails_at_once(&fh, order));
             assert_eq!(fh.totals().cpus.failed, 2 + 5);
+        }
+    }
+
+    /// There are as many counts as CPUs: the first request of a CPU that fails at a mark sums them up
+    /// once before others are asked for what they have, and once afterwards.
+    #[test]
+    fn the_first_request_that_fails_sums_up_once_a_look() {
+        for order in [0, 1, 3, 9] {
+            let (fh, _) = exhausted(100);
+            let sums = || fh.zones[0].counters.sums.get();
+            let before = sums();
+            fh.on(CpuId::new(1)).alloc(request(order)).unwrap_err();
+            assert_eq!(sums() - before, 2, "order {order}");
         }
     }
 

@@ -9,15 +9,17 @@
 //! Where somebody else is setting that section up at this moment, and the caller may not wait or has
 //! waited long, the bit is set again and the next section is looked at.
 
-use crate::block::FRAMES;
 use crate::block::layout::Index;
 use crate::block::words::CLASS_WHOLE;
+use crate::block::{FRAMES, WORDS};
 use crate::cpu::by::By;
 use crate::primitive::Plain;
 use crate::types::section::SECTION_BLOCKS;
 use crate::zone::Zone;
-use crate::{AllocFlags, Freehold, Platform};
+use crate::{AllocFlags, Freehold, Pfn, Platform};
 
+/// Whole blocks looked at for one that has memory behind it.
+const LOOKS_FOR_MEMORY: u32 = 16;
 /// Regions of 1 GiB that a request looks at which cannot be moved away later.
 const REGIONS: usize = 32;
 
@@ -43,7 +45,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         in_use: bool,
     ) -> Option<Index> {
         // A glance first.
-        let allowed = || !in_use || self.allows(zone, FRAMES as u64, flags, false, true);
+        let allowed = || !in_use || self.allows(by, zone, FRAMES as u64, flags, false, true);
         if zone.wholes() == 0 || !zone.claim_wholes(1, allowed) {
             return None;
         }
@@ -85,6 +87,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
             }
         }
+        // Those whose memory the host has taken away are left for later, as far as is looked.
+        let mut from = 0;
+        for _ in 0..LOOKS_FOR_MEMORY {
+            let Some(bit) = zone.bitmap.next(from).0 else { break };
+            if self.is_in_memory(zone.first_block + bit) {
+                if let Some(index) = self.take_whole_at(by, zone, bit, may_wait) {
+                    return Some(index);
+                }
+            }
+            from = bit + 1;
+        }
         let mut from = 0;
         while let Some(bit) = zone.bitmap.next(from).0 {
             if let Some(index) = self.take_whole_at(by, zone, bit, may_wait) {
@@ -98,6 +111,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
             };
         }
         None
+    }
+
+    /// Whether some of a block has memory behind it, as far as the host knows.
+    fn is_in_memory(&self, number: u64) -> bool {
+        let words = WORDS as u64;
+        (0..words).any(|w| self.platform.in_memory(Pfn::new((number * words + w) * 64)) != 0)
     }
 
     /// Takes the whole block of that bit, if it is set. For who has claimed a whole block.

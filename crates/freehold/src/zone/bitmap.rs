@@ -58,8 +58,9 @@ impl<'m> WholeBitmap<'m> {
         let word = &self.words[w];
         let mut old = word.get();
         while old & mask == mask {
-            // Acquire: pairs with `insert`. Each failure is another CPU's success.
-            match word.compare_exchange_weak(old, old & !mask, Ordering::Acquire, Ordering::Relaxed)
+            // Acquire: pairs with `insert`. Release: who finds the bit gone sees that a CPU is inside
+            // its door with the block. Each failure is another CPU's success.
+            match word.compare_exchange_weak(old, old & !mask, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) if old & !mask != 0 => return Some(1),
                 // SeqCst: see `summary`.

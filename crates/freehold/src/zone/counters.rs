@@ -8,12 +8,21 @@ pub(crate) struct ZoneCounters {
     pub(crate) mixed: AtomicU64,
     /// Writes to what all CPUs share that no CPU counts.
     pub(crate) shared_writes: AtomicU64,
+    /// Sums of free frames over all CPUs.
+    #[cfg(test)]
+    pub(crate) sums: AtomicU64,
 }
 
 impl ZoneCounters {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
-        Self { fallbacks: zero(), mixed: zero(), shared_writes: zero() }
+        Self {
+            fallbacks: zero(),
+            mixed: zero(),
+            shared_writes: zero(),
+            #[cfg(test)]
+            sums: zero(),
+        }
     }
 }
 

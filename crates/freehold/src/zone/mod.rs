@@ -52,6 +52,9 @@ pub(crate) struct Zone<'m> {
     pub(crate) last_region: AtomicU32,
     /// One of [`mode`]'s. Written only where it changes, since every CPU reads it.
     pub(crate) mode: AtomicU8,
+    /// The memory of parts of blocks was taken away: what is at hand may be what costs most, so the
+    /// zone is never roomy.
+    pub(crate) thrifty: AtomicBool,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
     /// Requests that cannot be moved away look at which 1 GiB a block lies in: the machine is
@@ -59,8 +62,10 @@ pub(crate) struct Zone<'m> {
     pub(crate) by_region: AtomicBool,
     /// Frames by which a CPU's own count may differ from 0 before it adds it to the zone's.
     pub(crate) fold: AtomicU64,
-    /// By how much the zone's own count may be wrong, all CPUs together.
+    /// By how much the zone's own count may be too high, all CPUs together.
     pub(crate) error: AtomicU64,
+    /// By how much it may be too low: a CPU tells of what it frees after up to 512 frames of a type.
+    pub(crate) untold: AtomicU64,
     /// Frames there are; changes at hotplug.
     pub(crate) managed: AtomicU64,
     /// CMA blocks there are. None: a request that would take CMA frames is an ordinary one.
@@ -108,10 +113,12 @@ impl<'m> Zone<'m> {
             tainted: parts.tainted,
             last_region: AtomicU32::new(0),
             mode: AtomicU8::new(mode::ORDINARY),
+            thrifty: AtomicBool::new(false),
             spread: AtomicBool::new(false),
             by_region: AtomicBool::new(false),
             fold: zero(),
             error: zero(),
+            untold: zero(),
             managed: zero(),
             cma_blocks: zero(),
             min: zero(),
@@ -152,11 +159,12 @@ impl<'m> Zone<'m> {
     pub(crate) fn claim_wholes(&self, n: u64, allowed: impl Fn() -> bool) -> bool {
         let mut count = self.wholes();
         while count >= n && allowed() {
-            // Relaxed: who claims one by the count looks for its bit.
+            // Release: who finds the block gone sees that a CPU is inside its door with it. Relaxed on
+            // failure: who claims one by the count looks for its bit.
             let claimed = self.whole_blocks.0.compare_exchange_weak(
                 count,
                 count - n,
-                Ordering::Relaxed,
+                Ordering::Release,
                 Ordering::Relaxed,
             );
             match claimed {

@@ -94,11 +94,6 @@ impl<'m> Summary<'m> {
         }
     }
 
-    /// Whether any word may be other than 0.
-    pub(crate) fn has_any(&self) -> bool {
-        self.any2.iter().any(|word| word.get() != 0)
-    }
-
     /// Whether the bits for that word are set.
     pub(crate) fn shows(&self, w: u64) -> bool {
         let v = w / 64;

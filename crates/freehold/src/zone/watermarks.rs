@@ -17,7 +17,7 @@ use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES, Tag};
 use crate::cpu::by::By;
 use crate::cpu::state::CpuState;
-use crate::primitive::{Count, Ordering, Plain};
+use crate::primitive::{AtomicU64, Count, Ordering, Plain};
 use crate::transfer::watch::ANY;
 use crate::{AllocFlags, Freehold, Platform};
 
@@ -35,6 +35,38 @@ impl Free {
     fn usable(self, reserves: bool, cma: bool) -> u64 {
         let reserved = if reserves { 0 } else { self.high_atomic };
         self.all.saturating_sub(reserved + if cma { 0 } else { self.cma })
+    }
+}
+
+/// A sum of a zone's free frames that was too small for a request. Until that request begins its next
+/// look at all there is no smaller sum is made: there are as many counts as CPUs.
+pub(crate) struct Found {
+    /// The CPU's look in which it was made; 0 for none.
+    look: AtomicU64,
+    all: AtomicU64,
+    high_atomic: AtomicU64,
+    cma: AtomicU64,
+}
+
+impl Found {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { look: zero(), all: zero(), high_atomic: zero(), cma: zero() }
+    }
+
+    fn set(&self, look: u64, free: Free) {
+        self.all.set(free.all);
+        self.high_atomic.set(free.high_atomic);
+        self.cma.set(free.cma);
+        self.look.set(look);
+    }
+
+    fn get(&self, look: u64) -> Option<Free> {
+        (self.look.get() == look).then(|| Free {
+            all: self.all.get(),
+            high_atomic: self.high_atomic.get(),
+            cma: self.cma.get(),
+        })
     }
 }
 
@@ -75,9 +107,9 @@ impl Zone<'_> {
     /// Notes how its memory stands. After counts have changed by more than a few frames.
     pub(crate) fn update_mode(&self) {
         let min = self.min.get();
-        let now = if min != 0 && self.roughly_free() < min + self.error.get() {
+        let now = if min != 0 && self.roughly_free() < min.saturating_add(self.error.get()) {
             mode::TIGHT
-        } else if self.wholes() * 8 > self.blocks() * 7 {
+        } else if !self.thrifty.get() && self.wholes() * 8 > self.blocks() * 7 {
             mode::ROOMY
         } else {
             mode::ORDINARY
@@ -86,6 +118,12 @@ impl Zone<'_> {
             self.mode.set(now);
         }
     }
+}
+
+/// Whether counts of a zone, one for each type, are together further from 0 than that.
+fn is_far(counts: &[AtomicU64; 8], most: u64) -> bool {
+    let far = |sum: u64, count: &AtomicU64| sum + (count.get() as i64).unsigned_abs();
+    counts[..TYPES].iter().fold(0, far) > most
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -105,14 +143,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn count_free_elsewhere(&self, by: By<'_>, tag: Tag, index: Index, frames: u64) {
         let (zone, migratetype) = (tag.zone() % self.zones.len(), tag.migratetype());
         match by.0 {
-            Some(cpu) => self.cursors_of(cpu, zone).free[migratetype].add(frames),
+            Some(cpu) => {
+                let own = &self.cursors_of(cpu, zone).free;
+                own[migratetype].add(frames);
+                if is_far(own, self.zones[zone].fold.get()) {
+                    self.fold_counts(cpu, false);
+                }
+            }
             None => {
                 let zone = &self.zones[zone];
                 let outside = &zone.outside[index.get() as usize % zone.outside.len()];
                 let count = &outside.free[migratetype];
                 // Relaxed: a count, summed up by who needs it.
                 let now = count.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
-                if (now as i64).unsigned_abs() > zone.fold.get() {
+                // There is a count for each type.
+                if (now as i64).unsigned_abs() > zone.fold.get() / TYPES as u64 {
                     let all = count.swap(0, Ordering::Relaxed);
                     // SeqCst: whether somebody watches for it is read next.
                     zone.split_free[migratetype].fetch_add(all, Ordering::SeqCst);
@@ -123,18 +168,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Adds a CPU's counts that have grown large to the zones'; all of them if `all`. By who is
-    /// inside.
+    /// Adds a CPU's counts of zones where they have grown large to those of the zones; all of them if
+    /// `all`. By who is inside.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn fold_counts(&self, cpu: &CpuState<'_>, all: bool) {
         for (z, zone) in self.zones.iter().enumerate() {
             let own = &self.cursors_of(cpu, z).free;
             let home = (z == cpu.home_zone.get() as usize).then_some(&cpu.free);
             let most = if all { 0 } else { zone.fold.get() };
             let mut folded = false;
-            for count in [Some(own), home].into_iter().flatten() {
-                for (migratetype, count) in count[..TYPES].iter().enumerate() {
+            for counts in [Some(own), home].into_iter().flatten().filter(|own| is_far(own, most)) {
+                for (migratetype, count) in counts[..TYPES].iter().enumerate() {
                     let frames = count.get();
-                    if (frames as i64).unsigned_abs() > most {
+                    if frames != 0 {
                         count.set(0);
                         // SeqCst: whether somebody watches for it is read next. Who sums up
                         // meanwhile may miss these frames for a moment.
@@ -151,32 +198,47 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// [`fold_counts`](Self::fold_counts) of the home zone's count of one type.
+    /// [`fold_counts`](Self::fold_counts) of the home zone's: after whatever takes frames of its
+    /// words, but for a single frame by a hint, which was freed before. The count of another zone is
+    /// looked at whenever it changes.
     #[inline(always)]
-    pub(crate) fn fold_home(&self, cpu: &CpuState<'_>, migratetype: usize) {
+    pub(crate) fn fold_home(&self, cpu: &CpuState<'_>) {
         let zone = &self.zones[cpu.home_zone.get() as usize];
-        if (cpu.free[migratetype].get() as i64).unsigned_abs() > zone.fold.get() {
+        let sum = cpu.free[..TYPES].iter().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
+        if (sum as i64).unsigned_abs() > zone.fold.get() {
             self.fold_counts(cpu, false);
         }
     }
 
-    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs.
+    /// The same after a free of up to 32 frames into a word of that type: a short look, since the zone
+    /// may know of a few too little.
+    #[inline(always)]
+    pub(crate) fn fold_frees(&self, cpu: &CpuState<'_>, migratetype: usize) {
+        if cpu.free[migratetype].get() as i64 > FRAMES as i64 {
+            self.fold_counts(cpu, false);
+        }
+    }
+
+    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs. Looks at a line or
+    /// two of each CPU.
     pub(crate) fn free_in(&self, zone: &Zone<'m>) -> Free {
+        #[cfg(test)]
+        zone.counters.sums.add(1);
         let z = usize::from(zone.id);
-        let split = |migratetype: usize| {
-            let mut sum = zone.split_free[migratetype].get();
-            for outside in &zone.outside {
-                sum = sum.wrapping_add(outside.free[migratetype].get());
+        let mut split: [u64; TYPES] =
+            core::array::from_fn(|migratetype| zone.split_free[migratetype].get());
+        let mut add = |counts: &[AtomicU64; 8]| {
+            for (sum, count) in split.iter_mut().zip(counts) {
+                *sum = sum.wrapping_add(count.get());
             }
-            for cpu in self.cpus {
-                sum = sum.wrapping_add(self.cursors_of(cpu, z).free[migratetype].get());
-                if cpu.home_zone.get() as usize == z {
-                    sum = sum.wrapping_add(cpu.free[migratetype].get());
-                }
-            }
-            sum
         };
-        let split: [u64; TYPES] = core::array::from_fn(split);
+        zone.outside.iter().for_each(|outside| add(&outside.free));
+        for cpu in self.cpus {
+            add(&self.cursors_of(cpu, z).free);
+            if cpu.home_zone.get() as usize == z {
+                add(&cpu.free);
+            }
+        }
         // Somebody is between taking frames and counting them.
         let least = |sum: u64| if sum > u64::MAX / 2 { 0 } else { sum };
         // Who changes a word while its block changes its type counts the frames for the old one: a
@@ -191,32 +253,61 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
+    /// A CPU's request looks at all there is from here on.
+    pub(crate) fn begin_look(&self, cpu: &CpuState<'_>) {
+        cpu.looks.add(1);
+    }
+
+    /// The sum that was too small in this look, if one was made.
+    fn found(&self, by: By<'_>, zone: &Zone<'m>) -> Option<Free> {
+        let cpu = by.0?;
+        self.cursors_of(cpu, usize::from(zone.id)).found.get(cpu.looks.get())
+    }
+
     /// Whether a zone may hand out `frames` and keep the mark of these flags. HIGHATOMIC frames count
     /// if `reserves` says so and the flags allow it.
     pub(crate) fn allows(
         &self,
+        by: By<'_>,
         zone: &Zone<'m>,
         frames: u64,
         flags: AllocFlags,
         cma: bool,
         reserves: bool,
     ) -> bool {
-        let needed = frames + zone.min_mark(flags);
+        let needed = zone.min_mark(flags).saturating_add(frames);
         // What is whole alone will do, mostly.
         if zone.wholes() * FRAMES as u64 >= needed {
             return true;
         }
         let high = AllocFlags::HIGH_ATOMIC | AllocFlags::OOM | AllocFlags::NON_BLOCK;
-        self.free_in(zone).usable(reserves && flags.intersects(high), cma) >= needed
+        let enough = |free: Free| free.usable(reserves && flags.intersects(high), cma) >= needed;
+        if self.found(by, zone).is_some_and(|free| !enough(free)) {
+            return false;
+        }
+        let free = self.free_in(zone);
+        let enough = enough(free);
+        if let (false, Some(cpu)) = (enough, by.0) {
+            self.cursors_of(cpu, usize::from(zone.id)).found.set(cpu.looks.get(), free);
+        }
+        enough
     }
 
     /// Whether a CPU may lease words of a zone: that keeps its mark, whatever lower one the request
-    /// has, unless it has none.
+    /// has, unless it has none. From order 6 on whole words are taken instead.
     #[inline]
-    pub(crate) fn may_lease(&self, zone: &Zone<'m>, flags: AllocFlags, cma: bool) -> bool {
+    pub(crate) fn may_lease(
+        &self,
+        by: By<'_>,
+        zone: &Zone<'m>,
+        order: u32,
+        flags: AllocFlags,
+        cma: bool,
+    ) -> bool {
         !zone.is_tight() || {
-            let flags = flags & AllocFlags::NO_WATERMARKS;
-            flags.contains(AllocFlags::NO_WATERMARKS) || self.allows(zone, 64, flags, cma, false)
+            let (flags, frames) = (flags & AllocFlags::NO_WATERMARKS, 1 << order.max(6));
+            flags.contains(AllocFlags::NO_WATERMARKS)
+                || self.allows(by, zone, frames, flags, cma, false)
         }
     }
 
@@ -224,17 +315,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// whatever the flags: for who does not take any.
     pub(crate) fn leaves_mark(
         &self,
+        by: By<'_>,
         zone: &Zone<'m>,
         frames: u64,
         flags: AllocFlags,
         cma: bool,
     ) -> bool {
         // Without a mark what is found is free.
-        zone.min_mark(flags) == 0 || self.allows(zone, frames, flags, cma, false)
+        zone.min_mark(flags) == 0 || self.allows(by, zone, frames, flags, cma, false)
     }
 
-    /// Compares the free frames with the marks; a change is told later, at the edge of the API.
-    pub(crate) fn update_level(&self, zone: &Zone<'m>) {
+    /// Compares the free frames with the marks; a change is told later, at the edge of the API. `by` a
+    /// CPU whose request has failed: what it has summed up will do.
+    pub(crate) fn update_level(&self, by: By<'_>, zone: &Zone<'m>) {
         let level_of = |free: u64| {
             if free < zone.min.get() {
                 2
@@ -248,10 +341,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 zone.level.get().min(1)
             }
         };
-        let (rough, error) = (zone.roughly_free(), zone.error.get());
-        let mut level = level_of(rough.saturating_sub(error));
-        if level != level_of(rough + error) {
-            level = level_of(self.free_in(zone).all);
+        let rough = zone.roughly_free();
+        let mut level = level_of(rough.saturating_sub(zone.error.get()));
+        if level != level_of(rough + zone.untold.get()) {
+            let free = self.found(by, zone).unwrap_or_else(|| self.free_in(zone));
+            level = level_of(free.all);
         }
         if level != zone.level.get() {
             zone.level.set(level);
@@ -274,9 +368,103 @@ pub(crate) fn kernel_watermarks(managed: u64, total: u64) -> [u64; 3] {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
     use crate::cpu::by::OUTSIDE;
-    use crate::testing::{machine, place};
-    use crate::{CpuId, Migratetype, Order, Request};
+    use crate::primitive::Plain;
+    use crate::testing::{machine, place, two_zones};
+    use crate::{AllocError, CpuId, Freehold, Migratetype, Order, Pfn, Request, SingleCpu};
+
+    const MIN: u64 = 800;
+
+    fn movable(order: u8) -> Request {
+        Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+    }
+
+    /// All that CPU 0 gets of that order, and how many frames a zone has left.
+    fn exhaust(fh: &Freehold<'_, SingleCpu>, order: u8) -> Vec<Pfn> {
+        core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(movable(order)).ok()).collect()
+    }
+
+    /// Words of a block are claimed past the leases, and past the look at the mark.
+    #[test]
+    fn chunks_of_every_order_leave_the_min_mark() {
+        for order in 0..10 {
+            let fh = machine(1, 1 << 14);
+            fh.set_watermarks(0, MIN, 2 * MIN, 3 * MIN).unwrap();
+            let taken = exhaust(&fh, order).len() as u64;
+            let (free, size) = (fh.free_in(&fh.zones[0]).all, 1 << order);
+            assert_eq!((1 << 14) - taken * size, free);
+            assert!((MIN..MIN + size).contains(&free), "order {order}: {free}");
+        }
+    }
+
+    #[test]
+    fn bulk_calls_leave_the_min_mark() {
+        let fh = machine(1, 1 << 14);
+        fh.set_watermarks(0, MIN, 2 * MIN, 3 * MIN).unwrap();
+        let mut out = [Pfn::new(0); 64];
+        while fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).is_ok() {}
+        assert_eq!(fh.free_in(&fh.zones[0]).all, MIN);
+    }
+
+    /// What a CPU takes of a zone that is not its home is told as well: nobody's home may be short of
+    /// memory.
+    #[test]
+    fn a_zone_that_is_nobodys_home_keeps_its_mark() {
+        for order in [0, 3, 6] {
+            let fh = two_zones(1, 1 << 14);
+            [0, 1].into_iter().for_each(|z| fh.set_watermarks(z, MIN, 2 * MIN, 3 * MIN).unwrap());
+            exhaust(&fh, order);
+            for zone in fh.zones {
+                let free = fh.free_in(zone).all;
+                assert!((MIN..MIN + (1 << order)).contains(&free), "order {order}: {free}");
+            }
+        }
+    }
+
+    /// A CPU that frees and allocates nothing tells the zone: up to a known number of frames. The
+    /// frames of a block are no runs, and so nothing new to the board.
+    #[test]
+    fn a_cpu_that_only_frees_tells_the_zone() {
+        for zones in [1, 2] {
+            let fh = if zones == 1 { machine(2, 1 << 14) } else { two_zones(2, 1 << 14) };
+            for z in 0..zones {
+                fh.set_watermarks(z, MIN, 2 * MIN, 3 * MIN).unwrap();
+            }
+            let request = movable(0).flags(crate::AllocFlags::NO_WATERMARKS);
+            let all: Vec<Pfn> =
+                core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect();
+            assert_eq!(all.len(), zones << 14);
+            assert!(fh.zones.iter().all(|zone| zone.is_tight()));
+            let other = fh.on(CpuId::new(1));
+            for frame in (0..512).step_by(2) {
+                for start in fh.zones.iter().map(|zone| zone.span.start.get()) {
+                    for block in 0..32 {
+                        other.free(Pfn::new(start + block * 512 + frame), Order::ZERO).unwrap();
+                    }
+                }
+            }
+            for zone in fh.zones {
+                let (rough, free) = (zone.roughly_free(), fh.free_in(zone).all);
+                assert_eq!(free, 1 << 13);
+                assert!(rough <= free && free <= rough + zone.untold.get(), "{rough} of {free}");
+                assert!(zone.untold.get() < free, "the bound says nothing");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_above_the_highest_mark() {
+        let fh = machine(1, 1 << 14);
+        fh.set_watermarks(0, u64::MAX, u64::MAX, u64::MAX).unwrap();
+        for order in [0, 6, 9, 10] {
+            let none = Err(AllocError::NoMemory { order: Order::new(order).unwrap() });
+            assert_eq!(fh.on(CpuId::new(0)).alloc(movable(order)), none);
+        }
+    }
 
     /// Frames are taken by somebody who read the tag just before the block got another type, and
     /// freed by somebody who read it afterwards: the old type has less than none, the new one more

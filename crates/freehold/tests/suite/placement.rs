@@ -45,8 +45,8 @@ fn a_single_frame_comes_from_the_block_with_the_smallest_runs() {
     fh.validate().unwrap();
 }
 
-/// A block with a large run has single frames beside it, in no run of eight; another one has a run of
-/// eight and nothing else. The single frames go first, then the smaller run is broken up.
+/// A block with a large run has single frames beside it, in no run of eight, three of them in one word;
+/// another one has a run of eight and nothing else. The single frames go first, then the smaller run is broken up.
 #[test]
 fn single_frames_take_loose_ones_before_a_run_is_broken_up() {
     let fh = zone_of(2, 64);
@@ -57,12 +57,13 @@ fn single_frames_take_loose_ones_before_a_run_is_broken_up() {
     let free = |start: u64, len: u64| fh.on(cpu(1)).free_range(range(start, len)).unwrap();
     free(large + 256, 128);
     free(small + 8, 8);
-    [5, 70, 71, 200].into_iter().for_each(|n| free(large + n, 1));
+    let singles = [5, 70, 71, 75, 200];
+    singles.into_iter().for_each(|n| free(large + n, 1));
     fh.drain_all();
     let next = || fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
-    let mut loose = [0; 4].map(|_| next() - large);
+    let mut loose = singles.map(|_| next() - large);
     loose.sort_unstable();
-    assert_eq!(loose, [5, 70, 71, 200]);
+    assert_eq!(loose, singles);
     for _ in 0..8 {
         let pfn = next();
         assert!((small + 8..small + 16).contains(&pfn), "{pfn} is in the larger run");
@@ -81,13 +82,33 @@ fn single_frames_leave_loose_ones_of_a_block_that_is_mostly_free() {
     let (large, small) = (512 * 4, 512 * 9);
     let free = |start: u64, len: u64| fh.on(cpu(1)).free_range(range(start, len)).unwrap();
     free(large + 256, 256);
-    free(large + 5, 1);
+    [5, 7, 9].into_iter().for_each(|n| free(large + n, 1));
     free(small + 8, 8);
     fh.drain_all();
     for _ in 0..8 {
         let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
         assert!((small + 8..small + 16).contains(&pfn), "{pfn} is in a block that is mostly free");
     }
+    fh.validate().unwrap();
+}
+
+/// Fewer than three loose frames of a word are not worth a write to a row that all CPUs share.
+#[test]
+fn the_third_loose_frame_of_a_word_is_told_and_no_other() {
+    let fh = zone_of(2, 64);
+    let frames = fill(&fh);
+    assert_eq!(frames.len() as u64, 64 * MIB);
+    let block = 512 * 9;
+    let writes = || fh.totals().cpus.shared_writes;
+    let writes_of = |n: u64| {
+        let before = writes();
+        fh.on(cpu(1)).free(Pfn::new(block + n), Order::ZERO).unwrap();
+        writes() - before
+    };
+    // By turns into two words: a second free in a row would lease its word.
+    let [first, rest @ ..] = [0, 64, 2, 66, 4, 68, 6].map(writes_of);
+    assert!(first > 0, "a block with a free frame is on the board");
+    assert_eq!(rest.map(|writes| writes > 0), [false, false, false, true, false, false]);
     fh.validate().unwrap();
 }
 

@@ -4,8 +4,8 @@
 //! kernel, given the same allocations and frees, must refill and drain about as many frames.
 //!
 //! The zone that most chunks were taken from is the one compared: its size, watermarks and tuning
-//! come from the zoneinfo recorded beside the trace. Frames of other zones take part in the replay
-//! (the trace does not say which zone a later request could have used), so their share is reported.
+//! come from the zoneinfo recorded beside the trace. What the kernel served from other zones is left
+//! out ([`OfZone`](super::OfZone)); how much it took from each is reported.
 
 mod counts;
 

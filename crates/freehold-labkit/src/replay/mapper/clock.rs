@@ -1,4 +1,5 @@
-//! The clock of a trace: when the periodic work is due, and when to look at memory.
+//! The clock of a trace: when the periodic work is due, when reclaim begins and ends, and when to look
+//! at memory.
 
 use super::super::op::{Op, SamplePoint};
 use super::Mapper;
@@ -17,6 +18,13 @@ impl Mapper {
     /// Hands out the ticks and samples that are due at `now`.
     pub(super) fn clock(&mut self, now: u64, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
         let Some(schedule) = self.options.schedule else { return };
+        while now >= self.next_reclaim_ns {
+            let active = self.options.reclaim[self.next_reclaim].active;
+            ops.push(Op::Reclaim { active });
+            self.next_reclaim += 1;
+            let next = self.options.reclaim.get(self.next_reclaim);
+            self.next_reclaim_ns = next.map_or(u64::MAX, |change| change.ts_ns);
+        }
         if now >= self.next_tick_ns {
             self.ticks(now, schedule.cpus, ops);
         }

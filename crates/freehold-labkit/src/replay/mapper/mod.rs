@@ -71,6 +71,9 @@ pub struct Mapper {
     pub(super) warm: Option<Warm>,
     next_tick_ns: u64,
     next_recorded_tick: usize,
+    /// Those of the options that are still to come.
+    next_reclaim: usize,
+    next_reclaim_ns: u64,
     next_sample_ns: u64,
     samples_taken: u32,
     facts: TraceFacts,
@@ -96,6 +99,7 @@ impl Mapper {
             }
             _ => 0,
         };
+        let next_reclaim_ns = options.reclaim.first().map_or(u64::MAX, |change| change.ts_ns);
         Self {
             options,
             index: FrameIndex::new(),
@@ -105,6 +109,8 @@ impl Mapper {
             warm: None,
             next_tick_ns,
             next_recorded_tick,
+            next_reclaim: 0,
+            next_reclaim_ns,
             next_sample_ns,
             samples_taken: 0,
             facts: TraceFacts::default(),
@@ -132,7 +138,8 @@ impl Mapper {
             ops.push(Op::Start);
             self.replayed = 0;
         }
-        if event.ts_ns >= self.next_tick_ns || event.ts_ns >= self.next_sample_ns {
+        let next = self.next_tick_ns.min(self.next_sample_ns).min(self.next_reclaim_ns);
+        if event.ts_ns >= next {
             self.clock(event.ts_ns, ops, samples);
         }
         let cpu = event.cpu;

@@ -3,6 +3,7 @@
 use freehold_trace::ticks::Tick;
 
 use super::Injection;
+use crate::replay::reclaim::ReclaimChange;
 
 /// When to look at memory and when the periodic work is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,4 +29,6 @@ pub struct MapperOptions {
     /// When the periodic work ran, in rising order of time; `None` where nobody recorded it, and it
     /// is taken to run once a second.
     pub ticks: Option<Vec<Tick>>,
+    /// When memory was being reclaimed, in rising order of time.
+    pub reclaim: Vec<ReclaimChange>,
 }

@@ -202,7 +202,7 @@ impl<'f, 'a> Worker<'f, 'a> {
             }
             Op::Tick { .. } => self.field.engine.tick(self.cpu),
             // No batch announced it, or it is of no stream: that cannot come from the planner.
-            Op::Member { .. } | Op::Start | Op::Sample { .. } | Op::End => {
+            Op::Member { .. } | Op::Start | Op::Reclaim { .. } | Op::Sample { .. } | Op::End => {
                 self.applier.errors.add(format!("{:?} has no place in a stream", ops[0]));
             }
         }

@@ -147,7 +147,7 @@ function benchLacks(document) {
   return [
     document.interrupted && "The run was stopped before all was done.",
     document.pinned === false && "The system did not let threads choose their CPU.",
-    document.barrier === false && "There was no membarrier(2): freehold's owners took an ordinary lock.",
+    document.barrier === false && "The system had no membarrier(2): owners of freehold's CPUs took an ordinary lock.",
     document.left_out?.length > 0 && `Left out, because they need two CPUs: ${document.left_out.join(", ")}.`,
     ...(document.unavailable || []),
   ].filter(Boolean);
@@ -157,7 +157,7 @@ function benchDocument(document) {
   const rows = (document.rows || []).filter((row) => typeof row.median === "number");
   const engines = unique(rows.map((row) => row.engine));
   const yardstick = document.yardstick || {};
-  const names = { rmw_ns: "One atomic read-modify-write, uncontended", handover_ns: "Handing a cache line to another core", ring_alone_ns: "producer-consumer's ring without an engine, a frame" };
+  const names = { rmw_ns: "One atomic read-modify-write, uncontended", handover_ns: "Handing a cache line to another core", ring_alone_ns: "The ring of producer-consumer alone, without an engine, a frame" };
   const facts = Object.entries(yardstick).filter(([, value]) => typeof value === "number").map(([name, value]) =>
     el("div", {}, el("dt", {}, names[name] || words(name)), el("dd", {}, figure(value, name.endsWith("_ns") ? `${decimal(value)} ns` : number(value)))));
   const scale = state.get("scale") === "log" ? "log" : "linear";
@@ -170,7 +170,7 @@ function benchDocument(document) {
   return [
     el("h2", {}, "Benchmarks"),
     benchVerdict(rows, engines),
-    facts.length > 0 && [el("p", { class: "quiet" }, "What this machine itself costs, from the same run: compare machines by these, not by nanoseconds."), el("dl", { class: "facts" }, facts)],
+    facts.length > 0 && [el("p", { class: "quiet" }, "What this machine itself costs, measured in the same run: compare machines by these figures, not by nanoseconds of the benchmarks."), el("dl", { class: "facts" }, facts)],
     benchLacks(document).map((text) => el("p", { class: "note" }, text)),
     rows.length === 0 ? el("p", { class: "note" }, "No benchmark was finished in this run.") : [
       groups.length > 1 && benchContents(rows),

@@ -28,13 +28,13 @@ function comparisonDocument(data) {
     ["worse", "better", "unclear", "same", "neither"].map((verdict) => {
       const own = differs.filter((one) => one.verdict === verdict);
       const captions = {
-        worse: "Worse", better: "Better", unclear: "Different, but no more than runs of one thing are",
+        worse: "Worse", better: "Better", unclear: "Different, but no more than runs of one program are",
         same: `Different by at most ${data.tolerance_percent} %`, neither: "Different, and neither better nor worse",
       };
       return own.length > 0 && comparisonTable(captions[verdict], data, own);
     }),
     figures.length > differs.length && el("p", { class: "quiet" }, `${plural(figures.length - differs.length, "figure")} equal.`),
     only(data.before, data.only_before), only(data.after, data.only_after),
-    el("p", { class: "quiet" }, "Counts are exact: any difference of theirs is one. Of runs a difference counts where the two-sided Mann-Whitney U test calls it significant at 5 %."),
+    el("p", { class: "quiet" }, "Counts are exact, so any difference counts. A difference of repeated runs counts where the two-sided Mann-Whitney U test calls it significant at 5 %."),
   ];
 }

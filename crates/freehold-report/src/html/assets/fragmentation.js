@@ -12,14 +12,14 @@ const FRAGMENTATION_FIGURES = [
   ["Unusable-free-space index, order 9", (cell) => cell.unusable?.["9"], (x) => x.toFixed(3), "less"],
   ["Zone locks per 1,000 frames", (cell) => cell.zone_locks_per_1000, rate, "less", true],
   ["Shared writes per 1,000 frames", (cell) => cell.shared_writes_per_1000, rate, "less", true],
-  ["Share of free memory to be had as order 9", (cell) => cell.order9_share, (x) => x.toFixed(3), "more"],
+  ["Share of free memory that can serve order 9", (cell) => cell.order9_share, (x) => x.toFixed(3), "more"],
   ["Share of memory that idle CPUs keep", (cell) => cell.idle_share, (x) => x.toFixed(3), "less"],
   ["How full memory is at the first failure, %", (cell) => (typeof cell.order === "number" ? cell.used_percent : null), (x) => x.toFixed(2), "more"],
   ["Wholly free blocks", (cell) => (cell.workload === "two-cpu-mix" ? cell.free_blocks : null), (x) => number(Math.round(x * 10) / 10), "more"],
 ];
 
 const FRAGMENTATION_WORKLOADS = {
-  "kernel-build-like": "Short processes and what they leave behind, by turns.",
+  "kernel-build-like": "Short processes, and the memory that they leave behind.",
   aging: "Long use with chunks of many orders, types and lifetimes, at a given share of memory in use.",
   idle: "All CPUs busy, then nearly none: what idle CPUs keep.",
   fill: "Chunks of one order until the first failure.",

@@ -33,9 +33,9 @@ function kindView(kind, documents) {
 function about(data) {
   const terms = [
     ["Event", "A row of a trace: an allocation, a free, or what the recording kernel said of its own refills, drains and fallbacks."],
-    ["Replayed event", "An allocation or a free that each engine was asked for, those among them that stand for memory the trace does not show being allocated. What is counted “per 1,000 events” is counted by the events that the engine carried out."],
-    ["Refill, drain", "Frames go from the zone to a CPU; and back."],
-    ["Pageblock", "512 neighbouring frames, 2 MiB. In pcp-buddy a CPU can own whole ones, in freehold the CPUs that share a cache hold them together, named by the first of them; in the other designs the zone has them all."],
+    ["Replayed event", "An allocation or a free that each engine was asked for, including allocations of frames that were in use before recording began. Figures per 1,000 events are of the events that the engine carried out."],
+    ["Refill, drain", "A refill moves frames from the zone to a CPU, a drain moves them back."],
+    ["Pageblock", "512 neighbouring frames, 2 MiB. In pcp-buddy a CPU can own a whole one; in freehold a CPU leases words of 64 frames of it, and keeps up to two whole ones in hand; in the other designs the zone has them all."],
     ["Zone lock", "The one lock of a zone's free lists. Work is counted in elementary steps done while it is held: a list link or unlink, a split or merge, a list looked at, a bitmap word, a block moved."],
     ["Migratetype", "What kind of allocation a pageblock is meant for, so that frames that never move do not end up everywhere."],
     ["Unusable-free-space index", "The share of free memory that cannot serve a request of that order (Gorman and Whitcroft, 2006): 0 when all of it can, 1 when none can."],

@@ -9,22 +9,22 @@ const REPLAY_ROWS = [
     ["freed on another CPU, in the trace", (_, d) => d.trace.remote_frees],
   ]],
   ["Zone lock", [
-    ["acquisitions per 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, e), decimal, "less"],
-    ["shared writes per 1,000 events", (e) => (typeof e.shared_writes === "number" ? perThousand(e.shared_writes, e) : null), decimal, "less"],
-    ["work per 1,000 events", (e) => perThousand(e.zone_lock_work, e), decimal, "less"],
-    ["work per hold, mean", (e) => e.zone_lock_work_mean, decimal, "less"],
-    ["work per hold, p99", (e) => e.zone_lock_work_p99, number, "less"],
-    ["work per hold, max", (e) => e.zone_lock_work_max, number, "less"],
+    ["zone locks / 1,000 events", (e) => perThousand(e.zone_lock_acquisitions, e), decimal, "less"],
+    ["shared writes / 1,000 events", (e) => (typeof e.shared_writes === "number" ? perThousand(e.shared_writes, e) : null), decimal, "less"],
+    ["zone steps / 1,000 events", (e) => perThousand(e.zone_lock_work, e), decimal, "less"],
+    ["steps per hold, mean", (e) => e.zone_lock_work_mean, decimal, "less"],
+    ["steps per hold, p99", (e) => e.zone_lock_work_p99, number, "less"],
+    ["steps per hold, max", (e) => e.zone_lock_work_max, number, "less"],
     ["merges under the zone lock", (e) => e.merges_zone, number, "less"],
     ["merges under a PCP lock", (e) => e.merges_pcp],
   ]],
   ["Per-CPU lists", [
-    ["PCP locks per 1,000 events", (e) => (typeof e.pcp_lock_acquisitions === "number" ? perThousand(e.pcp_lock_acquisitions, e) : null), decimal, "less"],
-    ["work under them per 1,000 events", (e) => (typeof e.pcp_lock_work === "number" ? perThousand(e.pcp_lock_work, e) : null), decimal, "less"],
+    ["PCP locks / 1,000 events", (e) => (typeof e.pcp_lock_acquisitions === "number" ? perThousand(e.pcp_lock_acquisitions, e) : null), decimal, "less"],
+    ["PCP steps / 1,000 events", (e) => (typeof e.pcp_lock_work === "number" ? perThousand(e.pcp_lock_work, e) : null), decimal, "less"],
     ["PCP hit rate", (e) => e.pcp_hit_rate, percentOf, "more"],
     ["refills", (e) => e.refills, number, "less"],
     ["drains", (e) => e.drains, number, "less"],
-    ["remote frees", (e) => e.remote_frees],
+    ["frees outside the CPU’s own lists", (e) => e.remote_frees],
   ]],
   ["Fragmentation", [
     ["fallbacks", (e) => e.fallbacks, number, "less"],
@@ -91,7 +91,7 @@ function replayTable(document) {
   });
   return [
     table("Each engine on this trace; percentages are against the first", ["", ...document.engines.map((engine) => engine.engine)], rows, { class: "comparison" }),
-    equal.length > 0 && el("p", { class: "quiet" }, `Equal in all: ${equal.join("; ")}.`),
+    equal.length > 0 && el("p", { class: "quiet" }, `Equal for all engines: ${equal.join("; ")}.`),
   ];
 }
 
@@ -121,10 +121,10 @@ function replayAnswer({ answer }) {
     answer.sentences.length > 0 && el("ul", {}, answer.sentences.map((said) => el("li", {}, said))),
     lock && [
       el("p", {}, lock.sentences.join(" ")),
-      table("Share of the CPUs’ time spent waiting for the zone lock, if each did what one did here; and the share of the recorded time that it was held",
-        ["", "held here", ...lock.cpus.map((cpus) => `${cpus} CPUs`)],
+      table("By the model: the share of the recorded time that the zone lock would have been held, and the share of their time that more CPUs, each as busy as these, would wait for it",
+        ["", "lock held here", ...lock.cpus.map((cpus) => `${cpus} CPUs`)],
         lock.engines.map((one) => ({ head: one.engine, cells: [one.held_share, ...one.waiting_shares].map((part) => ({ class: "number", content: figure(part, share(part)) })) })), { class: "comparison" }),
-      el("p", { class: "quiet" }, `By the constants of: ${lock.model}.`),
+      el("p", { class: "quiet" }, `Shares of time by the model, and floors: requests are taken to come evenly, and shared writes cost nothing here. Its constants are of: ${lock.model}.`),
     ]);
 }
 

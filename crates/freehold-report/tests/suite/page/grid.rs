@@ -90,7 +90,7 @@ fn the_picture_of_the_grid_is_what_the_cells_said() {
             "aging",
             Some(60.0),
             "/order9_share",
-            "aging, 60 % in use: share of free memory to be had as order 9",
+            "aging, 60 % in use: share of free memory that can serve order 9",
             share,
             reversed,
         ),

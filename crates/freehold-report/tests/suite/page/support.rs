@@ -223,7 +223,9 @@ pub(crate) fn shown(page: &mut Browser, within: &str) -> HashSet<u64> {
         .eval(&format!("[...document.querySelectorAll('{within} data')].map((one) => one.value)"));
     let texts = values.as_array().unwrap().iter().map(|value| value.as_str().unwrap());
     texts
-        .map(|text| text.parse::<f64>().unwrap_or_else(|_| panic!("{text} is no number")).to_bits())
+        .map(|text| {
+            text.parse::<f64>().unwrap_or_else(|_| panic!("{text} is not a number")).to_bits()
+        })
         .collect()
 }
 

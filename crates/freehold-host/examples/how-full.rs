@@ -1,0 +1,106 @@
+//! How full an arena gets with runs of one length, or of many.
+//!
+//! ```text
+//! cargo run --release -p freehold-host --example how-full              256 MiB
+//! cargo run --release -p freehold-host --example how-full -- 64        64 MiB
+//! ```
+//!
+//! First it is filled until a request fails. Then it is a cache that is its own budget: a request that
+//! fails evicts entries at random until it is served, and how much was in use at each failure is noted.
+//! Addresses only: nothing is touched, and the figures are the same every time.
+
+use freehold_host::{Arena, Error, Frames};
+
+/// Requests of the cache; those before the arena has been full for a while do not count.
+const REQUESTS: u64 = 15_000;
+const WARM: u64 = 5_000;
+
+/// A mix of lengths: its name, and the next length.
+type Mix = (&'static str, fn(&mut Random) -> u64);
+
+const MIXES: [Mix; 4] = [
+    ("4 KiB to 64 KiB, powers of two", |random| 1 << random.below(5)),
+    ("4 KiB to 1 MiB, powers of two", |random| 1 << random.below(9)),
+    ("4 KiB to 1 MiB, and 0 to 2 frames more", |random| {
+        ((1 << random.below(9)) + random.below(3)).min(256)
+    }),
+    ("1 to 256 frames", |random| 1 + random.below(256)),
+];
+
+/// Xorshift, so that it is the same everywhere (Marsaglia, Xorshift RNGs, 2003).
+pub(crate) struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// The share that is in use when the first request fails.
+fn filled(bytes: u64, mut next: impl FnMut() -> u64) -> Result<f64, Error> {
+    let arena = Arena::with_size(bytes)?;
+    let (mut all, mut used) = (Vec::new(), 0);
+    while let Ok(frames) = arena.frames(next()) {
+        used += frames.frame_count();
+        all.push(frames);
+    }
+    Ok(used as f64 / arena.stats().frames as f64)
+}
+
+/// The mean share in use when a request of the cache fails, and the least.
+fn evicting(bytes: u64, mix: Mix) -> Result<(f64, f64), Error> {
+    let arena = Arena::with_size(bytes)?;
+    let all = arena.stats().frames as f64;
+    let (mut random, mut entries, mut used) = (Random(7), Vec::<Frames<&Arena>>::new(), 0);
+    let (mut sum, mut failures, mut least) = (0.0, 0u32, 1f64);
+    for request in 0..REQUESTS {
+        let count = mix.1(&mut random);
+        let frames = loop {
+            match arena.frames(count) {
+                Ok(frames) => break frames,
+                Err(_) if entries.is_empty() => return Err(Error::NoRun { frames: count }),
+                Err(_) => {}
+            }
+            if request >= WARM {
+                let share = used as f64 / all;
+                (sum, failures, least) = (sum + share, failures + 1, least.min(share));
+            }
+            let evicted = entries.swap_remove(random.below(entries.len() as u64) as usize);
+            used -= evicted.frame_count();
+        };
+        used += count;
+        entries.push(frames);
+    }
+    Ok((sum / f64::from(failures.max(1)), least))
+}
+
+fn main() -> Result<(), Error> {
+    let arg = std::env::args().nth(1).map(|arg| arg.parse::<u64>().expect("a number: MiB"));
+    let bytes = arg.unwrap_or(256).max(16) << 20;
+    println!("{:42} {:>8}", "runs of one length", "full at");
+    for count in [1, 3, 17, 33, 129, 171, 257, 300, 512, 600, 1500, 3000] {
+        println!("{count:>42} {:>8.3}", filled(bytes, || count)?);
+    }
+    for (name, lengths) in [("1 to 512", 1..=512), ("513 to 4,096, each 7th", 513..=4096)] {
+        let step = if *lengths.end() > 512 { 7 } else { 1 };
+        let (mut least, mut at) = (1.0, 0);
+        for count in lengths.step_by(step) {
+            let share = filled(bytes, || count)?;
+            if share < least {
+                (least, at) = (share, count);
+            }
+        }
+        println!("{name:>42} {least:>8.3} at the least, of {at} frames");
+    }
+    println!("\n{:42} {:>8} {:>20} {:>8}", "a mix", "full at", "evicting: mean", "least");
+    for mix in MIXES {
+        let mut random = Random(12345);
+        let share = filled(bytes, || mix.1(&mut random))?;
+        let (mean, least) = evicting(bytes, mix)?;
+        println!("{:42} {share:>8.3} {mean:>20.3} {least:>8.3}", mix.0);
+    }
+    Ok(())
+}

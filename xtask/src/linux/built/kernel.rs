@@ -1,0 +1,196 @@
+//! A kernel of ours: configured by `tinyconfig` and our fragment, built by the kernel's own make.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use super::super::Trouble;
+use super::super::module;
+use super::super::tools::run;
+use super::{Design, source, tree};
+use crate::build;
+
+/// How many objects are compiled between two lines of progress.
+const STEP: usize = 50;
+
+/// An image that boots.
+pub(super) struct Image {
+    pub(super) path: PathBuf,
+    /// Lines that its kernel adds and takes away, by file; empty where it was not built now.
+    pub(super) lines: Vec<(String, usize, usize)>,
+}
+
+/// Where that kernel's image is kept.
+pub(super) fn kept(folder: &Path, design: Design) -> PathBuf {
+    folder.join("kernels").join(design.name())
+}
+
+/// Builds that kernel in `folder`, or takes the image that is there where nothing has changed.
+///
+/// # Errors
+///
+/// [`Trouble::Missing`] where the source, a tool or the RFC cannot be had; whatever fails to build.
+pub(super) fn image(folder: &Path, design: Design) -> Result<Image, Trouble> {
+    let tools = source::tools(folder)?;
+    let source = source::source(folder)?;
+    let mut change = tree::change(design, folder, &source)?;
+    if design == Design::Freehold {
+        let core = module::core_object(folder, module::Kind::BuiltIn)?;
+        change.added.insert("core.o_shipped".to_owned(), fs::read(&core)?);
+        fs::remove_file(core)?;
+    }
+    let fragment = fs::read_to_string(build::root().join("os/linux/built/kernel.config"))?;
+    let mut inputs = DefaultHasher::new();
+    (source::VERSION, &change.changed, &change.added, &fragment).hash(&mut inputs);
+    let inputs = format!("{:016x}\n", inputs.finish());
+    let path = kept(folder, design);
+    let lines = tree::lines_changed(&change, folder)?;
+    let stamp = path.with_extension("inputs");
+    if path.exists() && fs::read_to_string(&stamp).ok().as_ref() == Some(&inputs) {
+        return Ok(Image { path, lines });
+    }
+    tree::lay(&change, folder, &source)?;
+    let make = Make { tools, source, objects: folder.join("objects") };
+    configure(&make, &fragment)?;
+    make.kernel(design)?;
+    fs::create_dir_all(folder.join("kernels"))?;
+    fs::copy(make.objects.join("arch/x86/boot/bzImage"), &path)?;
+    fs::write(stamp, inputs)?;
+    Ok(Image { path, lines })
+}
+
+/// The kernel's make, with what it needs.
+struct Make {
+    tools: PathBuf,
+    source: PathBuf,
+    objects: PathBuf,
+}
+
+impl Make {
+    /// At the lowest priority but one: it takes minutes.
+    fn command(&self, target: &str) -> Command {
+        let binaries = self.tools.join("usr/bin");
+        let mut path = binaries.clone().into_os_string();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        let mut make = Command::new("nice");
+        make.args(["-n", "10", "make", "-C"]).arg(&self.source);
+        make.arg(format!("O={}", self.objects.display())).args(["ARCH=x86_64", target]);
+        make.env("PATH", path)
+            .env("M4", binaries.join("m4"))
+            .env("BISON_PKGDATADIR", self.tools.join("usr/share/bison"))
+            // Who calls cargo from a make of his own does not mean this one.
+            .env_remove("MAKEFLAGS");
+        make
+    }
+
+    /// Compiles and links, and says how far it is.
+    fn kernel(&self, design: Design) -> Result<(), Trouble> {
+        let jobs =
+            std::env::var("CARGO_BUILD_JOBS").ok().filter(|jobs| jobs.parse::<u32>().is_ok());
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let jobs = jobs.unwrap_or_else(|| cores.to_string());
+        let started = Instant::now();
+        eprintln!("building {}: 700 objects the first time, some minutes", design.name());
+        let mut make = self.command("bzImage");
+        let log = self.objects.join("make.log");
+        make.arg(format!("-j{jobs}")).stdout(Stdio::piped()).stderr(fs::File::create(&log)?);
+        let mut child = make
+            .spawn()
+            .map_err(|error| Trouble::Missing(format!("make cannot be run: {error}")))?;
+        let mut objects = 0;
+        let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        for line in lines.map_while(Result::ok) {
+            objects += usize::from(line.trim_start().starts_with("CC "));
+            if objects % STEP == 0 && line.trim_start().starts_with("CC ") {
+                eprintln!("  {objects} objects, {:.0} s", started.elapsed().as_secs_f64());
+            }
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        if !child.wait()?.success() {
+            let said = fs::read_to_string(&log)?;
+            let last: Vec<&str> = said.lines().rev().take(30).collect();
+            let last: Vec<&str> = last.into_iter().rev().collect();
+            return Err(Trouble::Wrong(format!(
+                "{} is not built ({}):\n{}",
+                design.name(),
+                log.display(),
+                last.join("\n")
+            )));
+        }
+        eprintln!("built {}: {objects} objects in {seconds:.0} s", design.name());
+        Ok(())
+    }
+}
+
+/// `tinyconfig` and the fragment, unless it is configured so already.
+fn configure(make: &Make, fragment: &str) -> Result<(), Trouble> {
+    fs::create_dir_all(&make.objects)?;
+    let known = make.objects.join("fragment");
+    if fs::read_to_string(&known).is_ok_and(|known| known == fragment) {
+        return Ok(());
+    }
+    run(make.command("tinyconfig").arg("-s"))?;
+    let config = make.objects.join(".config");
+    let tiny = fs::read_to_string(&config)?;
+    let wanted: Vec<String> = settings(fragment).collect();
+    fs::write(&config, format!("{tiny}\n{}\n", wanted.join("\n")))?;
+    run(make.command("olddefconfig").arg("-s"))?;
+    let got = fs::read_to_string(&config)?;
+    let refused: Vec<&str> = refused(&wanted, &got);
+    if !refused.is_empty() {
+        return Err(Trouble::Wrong(format!(
+            "the kernel's own rules refuse {}: os/linux/built/kernel.config",
+            refused.join(", ")
+        )));
+    }
+    fs::write(known, fragment)?;
+    Ok(())
+}
+
+/// The fragment's options, as a `.config` has them.
+fn settings(fragment: &str) -> impl Iterator<Item = String> {
+    let options = fragment.lines().map(str::trim).filter(|line| line.starts_with("CONFIG_"));
+    options.map(|line| match line.strip_suffix("=n") {
+        Some(option) => format!("# {option} is not set"),
+        None => line.to_owned(),
+    })
+}
+
+/// Which of them a `.config` does not have. An option that is off may be unknown to it.
+fn refused<'a>(wanted: &'a [String], config: &str) -> Vec<&'a str> {
+    let has = |line: &str| match line.strip_prefix("# ") {
+        Some(off) => {
+            let option = off.trim_end_matches(" is not set");
+            !config.lines().any(|line| line.starts_with(&format!("{option}=")))
+        }
+        None => config.lines().any(|there| there == line),
+    };
+    wanted.iter().map(String::as_str).filter(|line| !has(line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_refuses_is_told() {
+        let wanted: Vec<String> =
+            settings("# why\nCONFIG_A=y\nCONFIG_B=n\nCONFIG_C=4\nCONFIG_D=n\n").collect();
+        assert_eq!(
+            wanted,
+            ["CONFIG_A=y", "# CONFIG_B is not set", "CONFIG_C=4", "# CONFIG_D is not set"]
+        );
+        assert_eq!(
+            refused(&wanted, "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=4\nCONFIG_DD=y\n"),
+            [""; 0]
+        );
+        assert_eq!(
+            refused(&wanted, "CONFIG_A=m\nCONFIG_C=8\nCONFIG_D=y\n"),
+            ["CONFIG_A=y", "CONFIG_C=4", "# CONFIG_D is not set"]
+        );
+    }
+}

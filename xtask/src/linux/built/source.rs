@@ -1,0 +1,118 @@
+//! The kernel's source and the tools that its build needs, by the distribution's own package tools,
+//! unpacked under `target/linux/built`. Nothing is installed.
+//!
+//! ```text
+//! target/linux/built/apt        apt's own folder: the list of one release's source packages
+//!                   /tools      flex, bison and m4, unpacked
+//!                   /source     the kernel's source, with one kernel's changes
+//!                   /pristine   the files of it that some kernel changes, as they came
+//!                   /objects    what make has built of it
+//!                   /kernels    the images, one a kernel
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::super::Trouble;
+use super::super::packages::{apt_get_download, files_ending_in, unpack};
+use super::super::tools::{output, run};
+
+/// The last source package of 7.1 in Debian's backports whose archive is still served. The RFC was
+/// posted for 7.0; its mends and all rules are for this one.
+const PACKAGE: &str = "linux=7.1.3-1~bpo13+1";
+pub(super) const VERSION: &str = "7.1.3";
+const LIST: &str = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian trixie-backports main\n";
+/// What no kernel of ours compiles, and what is large. Files named `Kconfig` stay: all are read.
+const LEFT_OUT: [&str; 8] = [
+    "*/Documentation/*/*",
+    "*/tools/testing/*",
+    "*/drivers/gpu/*.[ch]",
+    "*/drivers/net/*.[ch]",
+    "*/drivers/media/*.[ch]",
+    "*/sound/*.[ch]",
+    "*/arch/arm*/*.dts*",
+    "*/arch/*/boot/dts/*",
+];
+
+fn missing(trouble: Trouble) -> Trouble {
+    Trouble::Missing(trouble.to_string())
+}
+
+/// The source, in `folder`; downloaded and unpacked where it is not there.
+///
+/// # Errors
+///
+/// [`Trouble::Missing`] where the package cannot be had.
+pub(super) fn source(folder: &Path) -> Result<PathBuf, Trouble> {
+    let source = folder.join("source");
+    if source.join("Makefile").is_file() {
+        return Ok(source);
+    }
+    let archive = archive(&folder.join("apt"))?;
+    eprintln!("unpacking {} (1 GB)", archive.display());
+    // Under another name until all of it is there.
+    let half = folder.join("source.half");
+    if half.exists() {
+        fs::remove_dir_all(&half)?;
+    }
+    fs::create_dir_all(&half)?;
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(&archive).arg("-C").arg(&half).arg("--strip-components=1");
+    tar.args(LEFT_OUT.map(|pattern| format!("--exclude={pattern}")));
+    run(&mut tar)?;
+    fs::rename(&half, &source)?;
+    Ok(source)
+}
+
+/// The archive of the source package, which apt checks against its signed list.
+fn archive(apt: &Path) -> Result<PathBuf, Trouble> {
+    fs::create_dir_all(apt.join("lists/partial"))?;
+    let there = |apt: &Path| {
+        files_ending_in(apt, ".orig.tar.xz")
+            .map(|files| files.into_iter().find(|file| file.to_string_lossy().contains(VERSION)))
+    };
+    if let Some(archive) = there(apt)? {
+        return Ok(archive);
+    }
+    fs::write(apt.join("sources.list"), LIST)?;
+    let settings = format!(
+        "Dir::Etc::sourcelist \"{0}/sources.list\";\nDir::Etc::sourceparts \"-\";\n\
+         Dir::State::lists \"{0}/lists\";\nDir::Cache \"{0}/cache\";\nAPT::Sandbox::User \"root\";\n",
+        apt.display()
+    );
+    fs::create_dir_all(apt.join("cache/archives/partial"))?;
+    fs::write(apt.join("apt.conf"), settings)?;
+    let get = |words: &[&str]| {
+        let mut apt_get = Command::new("apt-get");
+        apt_get.current_dir(apt).env("APT_CONFIG", apt.join("apt.conf")).arg("-qq").args(words);
+        output(&mut apt_get).map_err(missing)
+    };
+    eprintln!("downloading the source of Linux {VERSION} (162 MB), to {}", apt.display());
+    get(&["update"])?;
+    get(&["source", "--download-only", "--tar-only", PACKAGE])?;
+    there(apt)?.ok_or_else(|| Trouble::Missing(format!("apt-get brought no archive of {PACKAGE}")))
+}
+
+/// The folder of tools that the build needs and that this machine may not have.
+///
+/// # Errors
+///
+/// [`Trouble::Missing`] where a package cannot be had.
+pub(super) fn tools(folder: &Path) -> Result<PathBuf, Trouble> {
+    let tools = folder.join("tools");
+    if !tools.join("usr/bin/flex").is_file() {
+        let packages = folder.join("packages");
+        fs::create_dir_all(&packages)?;
+        apt_get_download(&packages, &["flex", "bison", "m4", "busybox-static"])?;
+        for package in files_ending_in(&packages, ".deb")? {
+            unpack(&package, &tools)?;
+        }
+    }
+    for program in ["make", "cc", "ld", "bc", "perl", "patch"] {
+        output(Command::new("sh").args(["-c", &format!("command -v {program}")]))
+            .map_err(|_| Trouble::Missing(format!("{program} is not installed")))?;
+    }
+    Ok(tools)
+}

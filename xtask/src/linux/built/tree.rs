@@ -1,0 +1,316 @@
+//! One source tree for all kernels: what a kernel changes is written over it, what another one had
+//! changed goes back to what it was. So a further kernel costs the files that differ, and a link.
+//!
+//! The RFC changes headers that every file of the kernel includes, in places that only `mm/` looks
+//! at: the lists of `struct per_cpu_pages`, which all others have a pointer to; what a section
+//! knows of its pageblocks, behind the bitmap that `pfn_valid()` reads; a page type, which is a
+//! number. So a header keeps the time that it came with, and `mm/` is compiled anew where one has
+//! changed: 60 files instead of 700.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use super::super::Trouble;
+use super::super::tools::run;
+use super::rules::{Rules, Texts};
+use super::{Design, thread};
+use crate::build;
+
+/// Our own files in the tree: a folder that the original does not have.
+const OURS: &str = "mm/freehold";
+
+/// A kernel's text: what it changes of the source, by path, and what it adds.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) changed: BTreeMap<String, String>,
+    pub(super) added: BTreeMap<String, Vec<u8>>,
+}
+
+fn rules(name: &str) -> Result<Rules, Trouble> {
+    Rules::read(&build::root().join("os/linux/built").join(name))
+}
+
+/// What that kernel is, in words of the source in `folder`.
+///
+/// # Errors
+///
+/// [`Trouble::Missing`] where the RFC's text is not there; a rule or a patch that does not fit.
+pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Change, Trouble> {
+    let original = Original { folder: folder.join("pristine"), source: source.to_path_buf() };
+    let mut texts = Texts::of(&original.folder);
+    for file in ["mm/page_alloc.c", "mm/Makefile"] {
+        original.keep(file)?;
+    }
+    if design == Design::Rfc {
+        texts.changed = rfc(folder, &original)?;
+    }
+    rules("counts.json")?.apply(&mut texts)?;
+    match design {
+        Design::Rfc => rules("rfc.json")?.apply(&mut texts)?,
+        Design::Vanilla => rules("vanilla.json")?.apply(&mut texts)?,
+        Design::Freehold => {
+            rules("vanilla.json")?.apply(&mut texts)?;
+            rules("freehold.json")?.apply(&mut texts)?;
+        }
+    }
+    Ok(Change { changed: texts.changed, added: added(design)? })
+}
+
+/// Our files beside the kernel's, but for the allocator itself.
+fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
+    let root = build::root();
+    let mut names = vec!["built/Makefile", "built/counts.c", "built/counts.h"];
+    if design == Design::Freehold {
+        names.extend([
+            "built/freehold.c",
+            "built/hooks.h",
+            "platform.c",
+            "memory.c",
+            "arithmetic.c",
+            "fh.h",
+            "compat.h",
+            "include/stdbool.h",
+            "include/stddef.h",
+            "include/stdint.h",
+        ]);
+    }
+    let mut added = BTreeMap::new();
+    for name in names {
+        let to = name.strip_prefix("built/").unwrap_or(name);
+        added.insert(to.to_owned(), fs::read(root.join("os/linux").join(name))?);
+    }
+    if design == Design::Freehold {
+        let header = root.join("crates/freehold-ffi/include/freehold.h");
+        added.insert("include/freehold.h".to_owned(), fs::read(header)?);
+    }
+    Ok(added)
+}
+
+/// The source's files as they came, kept since the first change of each.
+struct Original {
+    folder: PathBuf,
+    source: PathBuf,
+}
+
+impl Original {
+    fn keep(&self, file: &str) -> Result<PathBuf, Trouble> {
+        let kept = self.folder.join(file);
+        if !kept.exists() {
+            fs::create_dir_all(kept.parent().unwrap_or(&kept))?;
+            let from = self.source.join(file);
+            fs::copy(&from, &kept)?;
+            File::options().write(true).open(&kept)?.set_modified(modified(&from)?)?;
+        }
+        Ok(kept)
+    }
+}
+
+fn modified(path: &Path) -> Result<SystemTime, Trouble> {
+    Ok(fs::metadata(path)?.modified()?)
+}
+
+/// Where the discussion's text is: beside the repository.
+fn discussion() -> PathBuf {
+    build::root().join("../shared/threads/pcp-buddy-allocator.txt")
+}
+
+/// The files that the RFC's two patches change, patched in a scratch folder.
+fn rfc(folder: &Path, original: &Original) -> Result<BTreeMap<String, String>, Trouble> {
+    let path = discussion();
+    let text = fs::read_to_string(&path).map_err(|error| {
+        Trouble::Missing(format!("the RFC is not there: {}: {error}", path.display()))
+    })?;
+    let patches = thread::patches(&text);
+    let [first, second] = &patches[..] else {
+        return Err(Trouble::Wrong(format!(
+            "{} has {} patches instead of two",
+            path.display(),
+            patches.len()
+        )));
+    };
+    let mut mended = Texts::default();
+    mended.changed.insert("2.patch".to_owned(), second.clone());
+    rules("rfc-mends.json")?.apply(&mut mended)?;
+    let second = thread::recounted(&mended.changed["2.patch"]);
+    let scratch = folder.join("scratch");
+    if scratch.exists() {
+        fs::remove_dir_all(&scratch)?;
+    }
+    let files: Vec<String> = [first, &second]
+        .iter()
+        .flat_map(|patch| patch.lines())
+        .filter_map(|line| line.strip_prefix("+++ b/").map(str::to_owned))
+        .collect();
+    for file in &files {
+        let to = scratch.join(file);
+        fs::create_dir_all(to.parent().unwrap_or(&to))?;
+        fs::copy(original.keep(file)?, &to)?;
+    }
+    for (name, patch) in [("1.patch", first), ("2.patch", &second)] {
+        fs::write(scratch.join(name), patch)?;
+        run(Command::new("patch").current_dir(&scratch).args([
+            "--strip=1",
+            "--fuzz=3",
+            "--silent",
+            "--forward",
+            "--input",
+            name,
+        ]))?;
+    }
+    let mut changed = BTreeMap::new();
+    for file in files {
+        let text = fs::read_to_string(scratch.join(&file))?;
+        changed.insert(file, text);
+    }
+    Ok(changed)
+}
+
+/// Makes the tree that kernel's. What has not changed keeps its time, so that it is not compiled
+/// again.
+///
+/// # Errors
+///
+/// Where a file cannot be written.
+pub(super) fn lay(change: &Change, folder: &Path, source: &Path) -> Result<(), Trouble> {
+    let pristine = folder.join("pristine");
+    let mut headers = false;
+    for file in files_below(&pristine, Path::new(""))? {
+        let original = pristine.join(&file);
+        let text = match change.changed.get(&file) {
+            Some(text) => text.clone().into_bytes(),
+            None => fs::read(&original)?,
+        };
+        let to = source.join(&file);
+        if fs::read(&to).ok().as_deref() != Some(&text) {
+            fs::write(&to, text)?;
+            if file.starts_with("include/") {
+                File::options().write(true).open(&to)?.set_modified(modified(&original)?)?;
+                headers = true;
+            }
+        }
+    }
+    let ours = source.join(OURS);
+    fs::create_dir_all(ours.join("include"))?;
+    for file in files_below(&ours, Path::new(""))? {
+        if !change.added.contains_key(&file) {
+            fs::remove_file(ours.join(file))?;
+        }
+    }
+    for (name, bytes) in &change.added {
+        if fs::read(ours.join(name)).ok().as_ref() != Some(bytes) {
+            fs::write(ours.join(name), bytes)?;
+        }
+    }
+    if headers {
+        remove_objects(&folder.join("objects/mm"))?;
+    }
+    Ok(())
+}
+
+/// Paths below a folder, written with `/`.
+fn files_below(folder: &Path, below: &Path) -> Result<Vec<String>, Trouble> {
+    let mut files = Vec::new();
+    let here = folder.join(below);
+    if !here.is_dir() {
+        return Ok(files);
+    }
+    for entry in fs::read_dir(here)? {
+        let entry = entry?;
+        let path = below.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            files.extend(files_below(folder, &path)?);
+        } else {
+            files.push(path.to_string_lossy().into_owned());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn remove_objects(folder: &Path) -> Result<(), Trouble> {
+    for file in files_below(folder, Path::new(""))? {
+        if Path::new(&file).extension().is_some_and(|extension| extension == "o") {
+            fs::remove_file(folder.join(file))?;
+        }
+    }
+    Ok(())
+}
+
+/// Lines of the kernel's own files that a kernel adds and takes away, by file: what a reviewer would
+/// read.
+///
+/// # Errors
+///
+/// Where a kept file cannot be read.
+pub(super) fn lines_changed(
+    change: &Change,
+    folder: &Path,
+) -> Result<Vec<(String, usize, usize)>, Trouble> {
+    let mut found = Vec::new();
+    for (file, text) in &change.changed {
+        let was = fs::read_to_string(folder.join("pristine").join(file))?;
+        let (added, removed) = differences(&was, text);
+        found.push((file.clone(), added, removed));
+    }
+    Ok(found)
+}
+
+/// Lines that one text has more often than the other: moved ones count for nothing.
+fn differences(old: &str, new: &str) -> (usize, usize) {
+    let mut count: BTreeMap<&str, i64> = BTreeMap::new();
+    new.lines().for_each(|line| *count.entry(line).or_default() += 1);
+    old.lines().for_each(|line| *count.entry(line).or_default() -= 1);
+    let sum = |more: i64| {
+        count.values().map(|difference| usize::try_from(difference * more).unwrap_or(0)).sum()
+    };
+    (sum(1), sum(-1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_more_or_fewer_are_counted() {
+        assert_eq!(differences("a\nb\nb\n", "a\nb\nc\nd\n"), (2, 1));
+        assert_eq!(differences("a\nb\n", "b\na\n"), (0, 0));
+    }
+
+    #[test]
+    fn a_tree_is_one_kernels_and_then_anothers() {
+        let folder = std::env::temp_dir().join(format!("freehold-tree-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let source = folder.join("source");
+        for file in ["include/a.h", "mm/b.c"] {
+            let path = source.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "as it came\n").unwrap();
+        }
+        fs::create_dir_all(folder.join("objects/mm")).unwrap();
+        let object = folder.join("objects/mm/b.o");
+        fs::write(&object, "").unwrap();
+        let original = Original { folder: folder.join("pristine"), source: source.clone() };
+        original.keep("include/a.h").unwrap();
+        original.keep("mm/b.c").unwrap();
+        let came = modified(&source.join("include/a.h")).unwrap();
+        let change = |file: &str| Change {
+            changed: [(file.to_owned(), "changed\n".to_owned())].into(),
+            added: [(file.replace('/', "-"), b"ours".to_vec())].into(),
+        };
+        let read = |file: &str| fs::read_to_string(source.join(file)).unwrap_or_default();
+
+        lay(&change("mm/b.c"), &folder, &source).unwrap();
+        assert_eq!([read("mm/b.c"), read("include/a.h")], ["changed\n", "as it came\n"]);
+        assert!(object.exists() && source.join("mm/freehold/mm-b.c").exists());
+
+        lay(&change("include/a.h"), &folder, &source).unwrap();
+        assert_eq!([read("mm/b.c"), read("include/a.h")], ["as it came\n", "changed\n"]);
+        // A header keeps its time, so what includes it in mm/ is taken away by hand.
+        assert_eq!(modified(&source.join("include/a.h")).unwrap(), came);
+        assert!(!object.exists() && !source.join("mm/freehold/mm-b.c").exists());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
