@@ -24,6 +24,7 @@ mod mixed;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::boxed::Box;
+use std::string::String;
 use std::sync::Mutex;
 use std::vec::Vec;
 
@@ -186,6 +187,10 @@ impl World {
     /// Has both have some memory, so that blocks are partly free and words leased.
     fn prepare(&self) {
         let own = self.fh.on(STOPPED);
+        // Every section's metadata is set up: who is stopped at that keeps the section, see bounds.md.
+        let blocks = core::iter::from_fn(|| own.alloc(movable(9)).ok()).collect::<Vec<_>>();
+        blocks.into_iter().for_each(|pfn| own.free(pfn, Order::PAGEBLOCK).unwrap());
+        self.fh.drain_all();
         let take = |n: u8| (own.alloc(movable(n)).unwrap(), order(n));
         let mut mine = Vec::new();
         match self.plan.call {
@@ -382,6 +387,34 @@ impl World {
         (0..SLOTS).map(of_slot).sum::<u64>() + kept * 512
     }
 
+    /// What is known of the blocks that these chunks are not all of.
+    fn blocks_without(&self, got: &[Chunk]) -> String {
+        let fh = &self.fh;
+        let frames = |number: u64| {
+            let in_it = got.iter().filter(|(pfn, _)| pfn.get() / 512 == number);
+            in_it.map(|(_, order)| order.frames().min(512)).sum::<u64>()
+        };
+        let numbers = FIRST / 512..(FIRST + FRAMES) / 512;
+        let told = numbers.filter(|&number| frames(number) < 512).map(|number| {
+            let Some(index) = fh.map.locate_block(number) else {
+                return std::format!("\n{number}: not set up");
+            };
+            let (head, zone) = (fh.map.head(index), &fh.zones[0]);
+            let bit = zone.bitmap.contains(number - zone.first_block);
+            std::format!(
+                "\n{number}: {} got, state {}, in hand {}, class {}, bit {bit} of {}, words {:x?}",
+                frames(number),
+                head.tag.get().state(),
+                head.tag.get().has(crate::block::tag::IN_HAND),
+                head.class(),
+                zone.wholes(),
+                fh.words(index)
+            )
+        });
+        let doors = fh.cpus.iter().map(|cpu| std::format!(" {}", cpu.door.is_occupied()));
+        told.chain(["\ndoors".into()]).chain(doors).collect()
+    }
+
     /// All memory that can be had without waiting is taken: it is all but what the stopped thread
     /// has, or has in hand, and what its call is about, and one block on the way.
     fn all_else_is_there(&self, ended: bool) {
@@ -407,8 +440,9 @@ impl World {
         let most = if ended { 0 } else { self.plan.call.frames() + 512 };
         assert!(
             hidden <= most,
-            "{:?}: {there} frames can be had, the stopped thread has {mine} and {in_hand} in hand, {hidden} are gone",
-            self.plan
+            "{:?}: {there} frames can be had, the stopped thread has {mine} and {in_hand} in hand, {hidden} are gone: {}",
+            self.plan,
+            self.blocks_without(&got)
         );
         // Nobody has a frame twice.
         let mut all: Vec<u64> = got
