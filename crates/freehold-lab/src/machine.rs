@@ -2,6 +2,7 @@
 
 use freehold::{FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{BlockType, parse_buddyinfo, parse_pagetypeinfo};
+use freehold_trace::kernel::Kernel;
 use freehold_trace::machine::{Machine as Described, ZoneState};
 use freehold_trace::ticks::{self, Tick};
 use freehold_trace::zoneinfo;
@@ -10,12 +11,27 @@ use super::passes;
 use super::replay_args::{Common, Machine, MachineArgs};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::input::TraceFile;
+use freehold_labkit::cli::output;
 use freehold_labkit::cli::size::Memory;
 use freehold_labkit::engines::{MachineConfig, RecordedZone};
 use freehold_labkit::replay::account::Account;
 use freehold_labkit::replay::against_kernel;
 use freehold_labkit::replay::fill::{Contents, Layout};
 use freehold_labkit::replay::{Beginning, Origin, Survey, sizing};
+
+/// When the periodic work ran, if that was recorded. A recorder of before wrote a file without times
+/// also where the kernel could not say.
+fn recorded_ticks(trace: &TraceFile) -> Result<Option<Vec<Tick>>, CliError> {
+    let Some((shown, ticks)) = trace.state(ticks::KIND, ticks::parse)? else { return Ok(None) };
+    if !ticks.is_empty() || trace.kernel().is_some_and(Kernel::filters_by_function) {
+        return Ok(Some(ticks));
+    }
+    output::complain(&format!(
+        "warning: {shown} has no times, and its kernel could not say any (Linux 6.6 can; --kernel names \
+         it): the once-a-second work on the CPUs' lists is taken to run once a second on every CPU"
+    ));
+    Ok(None)
+}
 
 /// The zones of the machine that a trace was recorded on, and what was in them.
 pub(super) struct Recorded {
@@ -65,7 +81,7 @@ impl Recorded {
             all.push(contents);
             accounts.push(account);
         }
-        let ticks = trace.state(ticks::KIND, ticks::parse)?.map(|(_, ticks)| ticks);
+        let ticks = recorded_ticks(trace)?;
         Ok(Some(Self { zones, contents: all, accounts, ticks, shown }))
     }
 
@@ -304,4 +320,28 @@ fn folded(chunks: &[u64]) -> [u64; Order::LINUX_MAX.index() + 1] {
         folded[at] += n.saturating_mul(1 << (order - at));
     }
     folded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_file_without_times_is_none_of_a_kernel_that_could_not_say_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("t.parquet");
+        let recorded = "../../data/recorded/ticks/sort.parquet";
+        std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(recorded), &trace).unwrap();
+        let ticks = |text: &str, kernel: &str| {
+            std::fs::write(folder.path().join("t.ticks.txt"), text).unwrap();
+            let trace = TraceFile::named(&trace, false, Kernel::parse(kernel)).unwrap();
+            recorded_ticks(&trace).unwrap().map(|ticks| ticks.len())
+        };
+        let head = freehold_trace::ticks::written(&[]);
+        assert_eq!(ticks(&head, "6.1"), None);
+        assert_eq!(ticks(&head, "6.6"), Some(0), "it could, and there was none");
+        assert_eq!(ticks(&format!("{head}5 0\n"), "6.1"), Some(1));
+    }
 }

@@ -22,7 +22,7 @@ use freehold_labkit::report::thousands as count;
 const EXAMPLES: &str = "\
 Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed, and \
 copies /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace (NAME.zoneinfo.before.txt and so on), and says when \
-the once-a-second work on each CPU's lists ran (NAME.ticks.txt); replays read them. Needs root.
+the once-a-second work on each CPU's lists ran (NAME.ticks.txt; Linux 6.6 or later); replays read them. Needs root.
 
 Everything stays in the kernel's buffers until the end, so that the recorder does not record itself. What does not fit is \
 lost, and a trace with holes is not written unless --allow-lost says so.
@@ -103,6 +103,12 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     // Before there is anything to leave behind.
     let stop = stop::on_signals(false);
     let instance = tracefs.instance(args.buffer.div_ceil(1024)).map_err(cli_error)?;
+    if !instance.records_ticks() {
+        output::complain(
+            "warning: this kernel cannot say when the once-a-second work on the CPUs' lists runs (Linux 6.6 \
+             can): a replay will have it once a second on every CPU",
+        );
+    }
     announce(args, &instance)?;
     if args.drain {
         drain()?;

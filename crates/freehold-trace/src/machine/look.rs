@@ -135,7 +135,7 @@ impl Look {
             managed: sum(|zone| zone.managed),
             free: sum(|zone| zone.free),
             held: sum(|zone| zone.held),
-            cma: zones.iter().map(|zone| zone.cma).sum(),
+            cma: sum_of(zones.iter().map(|zone| zone.cma)),
             orders: orders(&chunks),
         };
         Self {
@@ -150,6 +150,11 @@ impl Look {
     }
 }
 
+/// A sum that is known where every part of it is.
+fn sum_of(mut parts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    parts.try_fold(0u64, |all, part| Some(all.saturating_add(part?)))
+}
+
 fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
     let info = &zone.info;
     let types = !zone.types.is_empty();
@@ -161,7 +166,7 @@ fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
     let whole = zone.chunks.iter().enumerate().skip(block);
     let whole = whole
         .fold(0u64, |all, (order, n)| all.saturating_add(n.saturating_mul(1 << (order - block))));
-    let mixed: Option<Vec<u64>> = zone.types.iter().map(|of| of.mixed).collect();
+    let mixed = sum_of(zone.types.iter().map(|of| of.mixed));
     LookZone {
         node: info.node,
         zone: info.name.clone(),
@@ -180,7 +185,7 @@ fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
             .filter(|_| zone.cma() != Some(0)),
         blocks: types.then(|| sum(|of| of.blocks)),
         whole_free_blocks: (!zone.chunks.is_empty()).then_some(whole),
-        mixed_blocks: mixed.filter(|_| types).map(|mixed| mixed.iter().sum()),
+        mixed_blocks: mixed.filter(|_| types),
         orders: orders(&zone.chunks),
         types: zone.types.iter().map(of_type).collect(),
     }

@@ -155,7 +155,11 @@ impl Machine {
             .into_iter()
             .filter(|zone| zone.managed > 0 && zone.start_pfn.is_some())
             .map(|zone| ZoneState::new(zone, buddies, types))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        // What is added up over all zones.
+        for (what, of) in SUMS {
+            total(zones.iter().map(of), "all zones", || what.to_owned())?;
+        }
         let pageblock_told = told.is_some();
         Ok(Self { zones, page_size, pageblock_order, pageblock_told, max_order })
     }
@@ -253,11 +257,15 @@ impl ZoneState {
             })
             .transpose()?;
         let by_type = types.map(|types| types_of(types, &info)).transpose()?.unwrap_or_default();
+        let zone = format!("zone {}", info.name);
         let mut chunks = buddy.map_or_else(Vec::new, |of| of.chunks.clone());
         if chunks.is_empty() {
             for of in &by_type {
                 chunks.resize(of.chunks.len().max(chunks.len()), 0);
-                chunks.iter_mut().zip(&of.chunks).for_each(|(sum, n)| *sum += n);
+                for (order, (sum, &n)) in chunks.iter_mut().zip(&of.chunks).enumerate() {
+                    let what = || format!("free chunks of order {order}");
+                    *sum = total([*sum, n], &zone, what)?;
+                }
             }
         }
         let state = Self { info, chunks, types: by_type };
@@ -274,7 +282,11 @@ impl ZoneState {
     fn holds_together(&self, counted: bool, block: Option<Order>) -> Result<(), StateError> {
         let Zone { name, managed, free, spanned, .. } = &self.info;
         let near = managed / APART;
-        let by_type: u64 = self.types.iter().map(|of| frames(&of.chunks)).sum();
+        let by_type = self.types.iter().map(|of| frames(&of.chunks));
+        let zone = format!("zone {name}");
+        let by_type = total(by_type, &zone, || "free pages".to_owned())?;
+        let mixed = self.types.iter().filter_map(|of| of.mixed);
+        total(mixed, &zone, || "mixed pageblocks".to_owned())?;
         let at_least = self.types.iter().any(|of| of.at_least);
         let differ = |one: u64, other: u64| one.abs_diff(other) > near;
         let apart = |what: &str, n: u64, other: &str, m: u64| {
@@ -291,9 +303,10 @@ impl ZoneState {
         }
         let Some(block) = block else { return Ok(()) };
         // Blocks without any memory are not counted, blocks in part without it are.
-        let blocks: u64 = self.types.iter().map(|of| of.blocks).sum();
+        let blocks = self.types.iter().map(|of| of.blocks);
+        let blocks = total(blocks, &zone, || "pageblocks".to_owned())?;
         let size = blocks.saturating_mul(block.frames());
-        let most = spanned + spanned / 10 + 2 * block.frames();
+        let most = spanned.saturating_add(spanned / 10).saturating_add(2 * block.frames());
         if size < managed - managed / 10 || size > most {
             return Err(contradiction(format!(
                 "zone {name}: {blocks} pageblocks of order {} are {size} pages; zoneinfo has \
@@ -328,6 +341,24 @@ fn types_of(types: &PageTypeInfo, zone: &Zone) -> Result<Vec<TypeState>, StateEr
 
 fn missing(file: &str, zone: &Zone) -> StateError {
     contradiction(format!("{file} has no zone {} of node {}, zoneinfo has", zone.name, zone.node))
+}
+
+/// What is added up over all zones.
+const SUMS: [(&str, fn(&ZoneState) -> u64); 4] = [
+    ("managed pages", |zone| zone.info.managed),
+    ("free pages", ZoneState::free),
+    ("pages on the CPUs' lists", ZoneState::held),
+    ("pages of CMA", |zone| zone.info.cma),
+];
+
+/// A sum of what the files count; a contradiction where it is more than any memory has.
+fn total(
+    counts: impl IntoIterator<Item = u64>,
+    zone: &str,
+    what: impl FnOnce() -> String,
+) -> Result<u64, StateError> {
+    let sum = counts.into_iter().try_fold(0u64, u64::checked_add);
+    sum.ok_or_else(|| contradiction(format!("{zone}: more {} than there can be", what())))
 }
 
 fn contradiction(what: String) -> StateError {

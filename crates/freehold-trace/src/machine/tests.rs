@@ -155,3 +155,29 @@ fn files_that_are_not_of_one_machine_are_refused() {
         "buddyinfo has orders 0 to 8, pagetypeinfo 0 to 10"
     );
 }
+
+/// Counts that no memory has are said to be so, whichever sum they are too large for.
+#[test]
+fn counts_too_large_to_be_added_up_are_a_contradiction() {
+    let refused = |machine: Result<Machine, StateError>, what: &str| match machine {
+        Err(StateError::Contradiction { what: said }) => assert!(said.contains(what), "{said}"),
+        other => panic!("{what}: {other:?}"),
+    };
+    let (huge, none) = (u64::MAX, "0 0 0 0 0 0 0 0 0 0 0");
+    let free = format!("{huge} 0 0 0 0 0 0 0 0 0 0");
+    let types = pagetypeinfo_of(9, &[("Unmovable", 4, &free), ("Movable", 28, &free)]);
+    refused(Machine::new(zoneinfo_of(0, 16384, ""), None, Some(&types), None), "chunks of order 0");
+    let types = pagetypeinfo_of(9, &[("Unmovable", huge, none), ("Movable", 28, none)]);
+    refused(Machine::new(zoneinfo_of(0, 16384, ""), None, Some(&types), None), "pageblocks");
+    let mut types = pagetypeinfo_of(9, &[("Unmovable", 4, none), ("Movable", 28, none)]);
+    let mixed = |(of, _): &(BlockType, u64)| (*of, huge);
+    types.mixed = vec![types.blocks[0].clone()];
+    types.mixed[0].blocks = types.mixed[0].blocks.iter().map(mixed).collect();
+    refused(Machine::new(zoneinfo_of(0, 16384, ""), None, Some(&types), None), "mixed pageblocks");
+    let types = pagetypeinfo_of(9, &[("Unmovable", 4, none), ("Movable", 28, none)]);
+    let zones = zoneinfo_of(0, huge, "");
+    refused(Machine::new(zones, None, Some(&types), None), "32 pageblocks");
+    let mut zones = zoneinfo_of(0, huge, "");
+    zones.push(Zone { node: 1, ..zones[0].clone() });
+    refused(Machine::new(zones, None, None, None), "managed pages");
+}

@@ -111,8 +111,8 @@ pub struct Recording {
     pub written: Written,
     /// Its size in bytes.
     pub bytes: u64,
-    /// When the periodic work ran, `/proc/zoneinfo` before and after, and other descriptions of
-    /// memory, beside it.
+    /// When the periodic work ran (where [`Instance::records_ticks`] says so), `/proc/zoneinfo`
+    /// before and after, and other descriptions of memory, beside it.
     pub beside: Vec<PathBuf>,
 }
 
@@ -175,10 +175,21 @@ pub fn write(
     let written = written?;
     let bytes = fs::metadata(path).map_or(0, |file| file.len());
     let name = Source::Path(path.to_owned()).name();
-    let beside = path.with_file_name(format!("{name}.{}.txt", ticks::KIND));
-    fs::write(&beside, ticks::written(&ticks))
-        .map_err(|source| RecordError::Write { path: beside.clone(), source })?;
-    Ok(Recording { path: path.to_owned(), written, bytes, beside: vec![beside] })
+    let times = path.with_file_name(format!("{name}.{}.txt", ticks::KIND));
+    let mut beside = Vec::new();
+    let done = if instance.records_ticks() {
+        beside.push(times.clone());
+        fs::write(&times, ticks::written(&ticks))
+    } else {
+        // A file without times would say that there were none; one of an earlier recording of that
+        // name, that they were others.
+        match fs::remove_file(&times) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    };
+    done.map_err(|source| RecordError::Write { path: times, source })?;
+    Ok(Recording { path: path.to_owned(), written, bytes, beside })
 }
 
 fn convert(
@@ -218,6 +229,46 @@ fn convert(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TEXT: &str = "# tracer: nop
+            make-77    [002] .....     5.000001: mm_page_free: page=x pfn=0x10 order=0
+     kworker/1:0-19581 [001] .....     5.000002: workqueue_execute_start: work struct 0: function vmstat_update
+";
+
+    /// A directory as an instance of a kernel that can pick events out by function, or cannot.
+    fn instance(picks_out: bool) -> (tempfile::TempDir, Instance) {
+        let folder = tempfile::tempdir().unwrap();
+        for event in EVENTS {
+            fs::create_dir_all(folder.path().join("events/kmem").join(event)).unwrap();
+        }
+        let work = folder.path().join("events/workqueue/workqueue_execute_start");
+        fs::create_dir_all(&work).unwrap();
+        if !picks_out {
+            // What cannot be written to, by root either.
+            fs::create_dir(work.join("filter")).unwrap();
+        }
+        fs::write(folder.path().join("trace"), TEXT).unwrap();
+        let mut instance = Instance::new(folder.path().to_owned());
+        instance.prepare(64).unwrap();
+        (folder, instance)
+    }
+
+    /// An empty list of times would say that the periodic work never ran.
+    #[test]
+    fn times_of_the_periodic_work_that_cannot_be_recorded_are_not_written() {
+        let out = tempfile::tempdir().unwrap();
+        let path = out.path().join("t.parquet");
+        let about = About { name: "t".into(), command: None, seconds: 1.0, page_size: 4096 };
+        let ticks = out.path().join("t.ticks.txt");
+        for picks_out in [true, false, true, false] {
+            let (_folder, instance) = instance(picks_out);
+            assert_eq!(instance.records_ticks(), picks_out);
+            let written = write(&instance, 0, &about, &path, |_| {}).unwrap();
+            assert_eq!(written.beside.contains(&ticks), picks_out);
+            // Nor does one of an earlier recording of that name stay.
+            assert_eq!(ticks.exists(), picks_out);
+        }
+    }
 
     #[test]
     fn descriptions_lie_where_a_replay_looks_for_them() {

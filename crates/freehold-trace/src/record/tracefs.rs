@@ -167,21 +167,8 @@ impl Tracefs {
         fs::create_dir(&path)
             .map_err(|source| RecordError::Kernel { path: path.clone(), source })?;
         // From here on dropping it removes it.
-        let instance = Instance { path };
-        instance.set("tracing_on", "0")?;
-        instance.set("buffer_size_kb", &buffer_kib.to_string())?;
-        instance.set("trace_clock", "mono")?;
-        // Newer than some kernels; without it the trace has a few events more.
-        let _ = instance.set("set_event_notrace_pid", &std::process::id().to_string());
-        for event in EVENTS {
-            instance.set(&format!("events/kmem/{event}/enable"), "1")?;
-        }
-        // When the periodic work runs. Linux before 6.6 cannot pick it out by name: better without
-        // it than with all work of the machine.
-        let of_lists = format!("function.function == {}", ticks::FUNCTION);
-        if instance.set("events/workqueue/workqueue_execute_start/filter", &of_lists).is_ok() {
-            let _ = instance.set("events/workqueue/workqueue_execute_start/enable", "1");
-        }
+        let mut instance = Instance::new(path);
+        instance.prepare(buffer_kib)?;
         Ok(instance)
     }
 }
@@ -190,9 +177,41 @@ impl Tracefs {
 #[derive(Debug)]
 pub struct Instance {
     path: PathBuf,
+    records_ticks: bool,
 }
 
 impl Instance {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, records_ticks: false }
+    }
+
+    /// Sets the buffers and switches of one that has just been made.
+    pub(super) fn prepare(&mut self, buffer_kib: u64) -> Result<(), RecordError> {
+        self.set("tracing_on", "0")?;
+        self.set("buffer_size_kb", &buffer_kib.to_string())?;
+        self.set("trace_clock", "mono")?;
+        // Newer than some kernels; without it the trace has a few events more.
+        let _ = self.set("set_event_notrace_pid", &std::process::id().to_string());
+        for event in EVENTS {
+            self.set(&format!("events/kmem/{event}/enable"), "1")?;
+        }
+        // Linux before 6.6 cannot pick it out by name: better without it than with all work of the
+        // machine.
+        let of_lists = format!("function.function == {}", ticks::FUNCTION);
+        let event = "events/workqueue/workqueue_execute_start";
+        let picked_out = self.set(&format!("{event}/filter"), &of_lists);
+        let switched_on = picked_out.and_then(|()| self.set(&format!("{event}/enable"), "1"));
+        self.records_ticks = switched_on.is_ok();
+        Ok(())
+    }
+
+    /// Whether it records when the periodic work of the CPUs' lists runs, which Linux before 6.6
+    /// cannot be asked for alone.
+    #[must_use]
+    pub fn records_ticks(&self) -> bool {
+        self.records_ticks
+    }
+
     fn set(&self, file: &str, value: &str) -> Result<(), RecordError> {
         fs::write(self.path.join(file), value).map_err(|source| self.failed(file, source))
     }
