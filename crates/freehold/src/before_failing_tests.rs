@@ -165,10 +165,10 @@ fn a_request_finds_what_is_free_all_the_time() {
                 let again = Rc::new(Cell::new(None));
                 let second = again.clone();
                 // While CPU 0 is inside, the other one would wait.
-                let enters = || !fh.cpus[1].door.is_occupied();
-                let other = || Some(fh.on(CpuId::new(1))).filter(|_| enters());
-                let flush = move || other().into_iter().for_each(|on| on.flush().unwrap());
-                let take = move || second.set(other().and_then(|on| on.alloc(movable(0)).ok()));
+                let enters = move || !fh.cpus[1].door.is_occupied();
+                let let_in = move || Some(fh.on(CpuId::new(1))).filter(|_| enters());
+                let flush = move || let_in().into_iter().for_each(|on| on.flush().unwrap());
+                let take = move || second.set(let_in().and_then(|on| on.alloc(movable(0)).ok()));
                 let (found, both) = interrupted_twice(n, flush, m, take, || cpu.alloc(request));
                 assert!(found.is_ok(), "flushed before step {n}, taken {m} later");
                 cpu.free(found.unwrap(), Order::ZERO).unwrap();
