@@ -217,6 +217,9 @@ impl Pass<'_> {
             return;
         }
         let (range, all) = (self.range(block), which == Which::All);
+        // It may be backed before the allocator is told of it: by `populate`, and by mlockall(2). A
+        // block of which it cannot be told stays as it is.
+        let _ = self.inner.memory_up_to(range.end);
         if self.take(Order::PAGEBLOCK, range).is_none() {
             if all || notes.is_watched(block) {
                 self.take_parts(range);

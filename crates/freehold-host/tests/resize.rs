@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use freehold_host::freehold::{FrameRange, Pfn};
 use freehold_host::{Arena, Backing, Error, Frames, Numa, Topology};
 
 const MIB: u64 = 1 << 20;
@@ -235,9 +236,7 @@ fn an_arena_of_several_tib_has_all_of_its_frames() {
     // Frames at the end are there as soon as they are named.
     let arena = Arena::with_size(3 * TIB).unwrap();
     let end = arena.range().end.get();
-    let last =
-        freehold_host::freehold::FrameRange::new(freehold_host::freehold::Pfn::new(end - 512), 512)
-            .unwrap();
+    let last = FrameRange::new(Pfn::new(end - 512), 512).unwrap();
     assert_eq!(arena.shrink(TIB / 2).unwrap().len(), TIB / 8192);
     assert_eq!(arena.shrink(2 * TIB).unwrap().len(), TIB / 2048);
     assert_eq!(arena.free_frames(), TIB / 8192);
@@ -245,4 +244,57 @@ fn an_arena_of_several_tib_has_all_of_its_frames() {
     assert_eq!(arena.free_frames(), arena.stats().frames);
     assert!(arena.range().contains(last.start));
     consistent(&arena);
+}
+
+/// A page that cannot be written to in the middle of what is added is the one thing that makes
+/// population fail on any machine.
+#[test]
+fn growth_that_cannot_be_populated_gives_back_what_was() {
+    let _alone = alone();
+    for backing in [Backing::Private, Backing::HugePages] {
+        let builder = Arena::builder(4 * MIB).reserve(64 * MIB).populate(true).backing(backing);
+        let arena = builder.build().unwrap();
+        let at = (arena.range().end.get() * 4096 + 24 * MIB) as usize;
+        let protect = |how| {
+            let at = std::ptr::without_provenance_mut(at);
+            // SAFETY: addresses that the arena has reserved and that nobody uses.
+            assert_eq!(unsafe { libc::mprotect(at, 2 << 20, how) }, 0);
+        };
+        protect(libc::PROT_READ);
+        let before = resident();
+        let error = arena.grow(40 * MIB).unwrap_err();
+        assert!(error.os_error().is_some(), "{error}");
+        assert_eq!(arena.stats().blocks_resident, 2);
+        assert!(resident() < before + 4 * MIB, "{before}, {}", resident());
+        consistent(&arena);
+        protect(libc::PROT_READ | libc::PROT_WRITE);
+        let added = arena.grow(40 * MIB).unwrap();
+        assert_eq!(arena.frames_in_memory(added), Ok(40 * 256));
+        assert_eq!(arena.stats().blocks_resident, 22);
+        consistent(&arena);
+    }
+}
+
+/// The allocator is told of the last node's memory in steps of a TiB, and memory can be backed
+/// before it is told.
+#[test]
+fn what_is_populated_where_nobody_has_allocated_yet_is_given_back() {
+    let _alone = alone();
+    for shrink in [false, true] {
+        let Ok(arena) = Arena::with_size(3 * TIB) else { return };
+        let end = arena.range().end.get();
+        let last = FrameRange::new(Pfn::new(end - 8192), 8192).unwrap();
+        let before = resident();
+        arena.populate(last).unwrap();
+        assert_eq!(arena.stats().blocks_resident, 16);
+        if shrink {
+            assert_eq!(arena.shrink(32 * MIB), Ok(last));
+        } else {
+            assert_eq!(arena.trim().unwrap().blocks, 16);
+        }
+        assert_eq!(arena.stats().blocks_resident, 0);
+        assert!(resident() < before + 4 * MIB, "{before}, {}", resident());
+        assert_eq!(arena.free_frames(), arena.stats().frames);
+        consistent(&arena);
+    }
 }

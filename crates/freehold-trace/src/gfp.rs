@@ -298,22 +298,12 @@ pub struct Translation {
 }
 
 impl Translation {
-    /// The translation from the kernel whose table is `names`; `None` where no bit differs.
-    pub(super) fn from_names<'a>(names: impl Iterator<Item = (&'a str, u64)>) -> Option<Self> {
-        let mut bits: [u32; 32] = std::array::from_fn(|bit| 1 << bit);
-        for (name, there) in names {
-            if !name.starts_with("__GFP_")
-                || !there.is_power_of_two()
-                || there > u64::from(u32::MAX)
-            {
-                continue;
-            }
-            if let Some(here) = one(name) {
-                bits[there.trailing_zeros() as usize] = here;
-            }
-        }
-        let same = bits.iter().enumerate().all(|(bit, &here)| here == 1 << bit);
-        (!same).then_some(Self { bits, unless: None })
+    /// Whether every single bit that the table names is where it is here, so that there is nothing
+    /// to translate.
+    pub(super) fn is_needless(table: &[(String, u64)]) -> bool {
+        let bits = table.iter().filter(|(_, bits)| bits.is_power_of_two());
+        let mut own = bits.filter_map(|(name, bits)| Some((name.strip_prefix("__GFP_")?, *bits)));
+        own.all(|(own, bits)| named(own).map(u64::from) == Some(bits))
     }
 
     /// The translation by a kernel's own table of names, and names of single bits that are not known
@@ -482,12 +472,23 @@ mod tests {
     fn numbers_of_another_kernel_are_translated_by_name() {
         // Linux 5.10: __GFP_ATOMIC was bit 9 and __GFP_ZERO bit 8; here __GFP_COMP is moved for the
         // test.
-        let there =
-            [("__GFP_COMP", 1u64 << 20), ("__GFP_HARDWALL", 1 << 18), ("__GFP_ATOMIC", 1 << 9)];
-        let translation = Translation::from_names(there.into_iter()).unwrap();
-        assert_eq!(translation.apply(1 << 20 | 1 << 9 | 0xcc0), GFP_COMP | 0xcc0);
+        let table = |names: &[(&str, u64)]| -> Vec<(String, u64)> {
+            names.iter().map(|&(name, bits)| (name.to_owned(), bits)).collect()
+        };
+        let there = table(&[
+            ("__GFP_COMP", 1 << 20),
+            ("__GFP_HARDWALL", 1 << 18),
+            ("__GFP_ATOMIC", 1 << 9),
+            ("__GFP_FROBNICATE", 1 << 17),
+        ]);
+        assert!(!Translation::is_needless(&there));
+        let (translation, unknown) = Translation::from_table(&there, Some(GfpEra::Zero));
+        assert_eq!(unknown, ["__GFP_FROBNICATE"]);
+        assert_eq!(translation.apply(1 << 20 | 1 << 17 | 1 << 9 | 0xcc0), GFP_COMP | 0xcc0);
         assert_eq!(translation.apply(1 << 18), 1 << 20);
-        let same = NAMES.iter().map(|&(name, bits)| (name, u64::from(bits)));
-        assert!(Translation::from_names(same).is_none());
+        let same: Vec<_> = NAMES.iter().map(|&(name, bits)| (name, u64::from(bits))).collect();
+        assert!(Translation::is_needless(&table(&same)));
+        // One that is not known here is no reason to read its bit as another.
+        assert!(!Translation::is_needless(&table(&[("__GFP_FROBNICATE", 1 << 17)])));
     }
 }

@@ -70,9 +70,9 @@ impl LineParser {
         }
         let line = line.trim_ascii_end();
         let trimmed = line.trim_ascii_start();
-        if let Some(line) = no_event(trimmed) {
+        if let Some(note) = no_event(trimmed).filter(|_| !is_of_a_task(line)) {
             self.in_chain &= !trimmed.is_empty();
-            return Ok(line);
+            return Ok(note);
         }
         let indented = trimmed.len() < line.len();
         let prefix = match prefix(line) {
@@ -207,7 +207,14 @@ pub(super) fn request_numbers(line: &[u8], flags: &Flags) -> Option<(u64, u32)> 
     Some((number(fields.migratetype?)?, bits))
 }
 
-/// A line that is plainly no event: a comment, a header, a recorder's note; told by how it begins.
+/// Whether a line that begins as a note does is an event all the same: a task may be called
+/// anything. `# ` at the very beginning makes a comment of whatever follows.
+fn is_of_a_task(line: &[u8]) -> bool {
+    !line.is_empty() && !line.starts_with(b"# ") && prefix(line).is_ok()
+}
+
+/// A line that is plainly no event, unless a task is called so: a comment, a header, a recorder's
+/// note; told by how it begins.
 fn no_event(trimmed: &[u8]) -> Option<Line> {
     match trimmed.first() {
         None | Some(b'#') => Some(Line::Note),

@@ -72,7 +72,8 @@ impl Meaning {
         }
     }
 
-    /// Takes the kernel's own names of its flags; what to say of them.
+    /// Takes the kernel's own names of its flags, in a text's header or a Parquet file's
+    /// description; what to say of them.
     pub(super) fn name_flags(&mut self, table: &FlagNames, era: Option<GfpEra>) -> Option<String> {
         if table.unread > 0 || table.names.is_empty() {
             let unread = table.unread;

@@ -313,8 +313,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
             let cpus = self.cpus.len() as u64;
-            // A CPU may be between four words and their count.
-            let error = (fold + 256) * cpus + fold * OUTSIDE as u64;
+            // A CPU may be between four words and their count; and what it takes by hints of orders 0
+            // to 2 it has freed before, and told of: 352 frames of three types at most.
+            let error = (fold + 256 + 352) * cpus + fold * OUTSIDE as u64;
             zone.error.set(error);
             zone.untold.set(error + FRAMES as u64 * TYPES as u64 * cpus);
             zone.update_mode();

@@ -67,6 +67,8 @@ compile_error!(
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod before_failing_tests;
 mod block;
 mod boot;
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -126,7 +126,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let scratch = scratch::Scratch::new(package, &mutants)?;
     let mut programs = Vec::new();
     for build in Build::ALL {
-        if arguments.by.as_ref().is_none_or(|by| Build::of(by) == build) {
+        // Loom takes long to build, and of the first tests of a crate none may be loom's.
+        let named = wanted.iter().filter_map(|(_, mutant)| mutant.first());
+        let of_named = named.map(|(program, _)| Build::of(program)).any(|named| named == build);
+        let by = arguments.by.as_ref().is_none_or(|by| Build::of(by) == build);
+        if by && (of_named || !arguments.first) {
             programs.extend(scratch.build(build)?);
         }
     }

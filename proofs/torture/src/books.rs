@@ -1,11 +1,13 @@
 //! Who has each frame, kept beside the allocator and never asked of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use freehold::{FrameRange, Order, Pfn};
 
 const NOBODY: u32 = 0;
+/// Frames of a page of the book, which is there once one of them was in use.
+const PAGE: u64 = 1 << 15;
 /// What is wrong is told this often; the rest is counted.
 const TOLD: usize = 20;
 
@@ -34,7 +36,8 @@ impl Chunk {
 
 pub(super) struct Books {
     first: u64,
-    owners: Box<[AtomicU32]>,
+    end: u64,
+    pages: Box<[OnceLock<Box<[AtomicU32]>>]>,
     /// Frames that somebody has.
     owned: AtomicU64,
     troubles: Mutex<Vec<String>>,
@@ -43,10 +46,12 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(first: u64, frames: u64) -> Self {
+    /// Of the frames `first..end`.
+    pub(super) fn new(first: u64, end: u64) -> Self {
         Self {
             first,
-            owners: (0..frames).map(|_| AtomicU32::new(NOBODY)).collect(),
+            end,
+            pages: (first..end).step_by(PAGE as usize).map(|_| OnceLock::new()).collect(),
             owned: AtomicU64::new(0),
             troubles: Mutex::new(Vec::new()),
             trouble: AtomicBool::new(false),
@@ -78,8 +83,7 @@ impl Books {
 
     fn change(&self, chunk: Chunk, from: u32, to: u32) {
         for pfn in chunk.start..chunk.start + chunk.frames {
-            let Some(owner) = pfn.checked_sub(self.first).and_then(|n| self.owners.get(n as usize))
-            else {
+            let Some(owner) = self.owner(pfn) else {
                 return self.tell(format!("pfn {pfn:#x} is no memory of this machine"));
             };
             // AcqRel: who has the frame next sees the entry that was made before it was freed.
@@ -92,6 +96,14 @@ impl Books {
                 ));
             }
         }
+    }
+
+    /// The entry of a frame of the machine.
+    fn owner(&self, pfn: u64) -> Option<&AtomicU32> {
+        let n = pfn.checked_sub(self.first).filter(|_| pfn < self.end)?;
+        let nobodys = || (0..PAGE).map(|_| AtomicU32::new(NOBODY)).collect();
+        let page = self.pages.get((n / PAGE) as usize)?.get_or_init(nobodys);
+        page.get((n % PAGE) as usize)
     }
 
     pub(super) fn tell(&self, what: String) {
@@ -132,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_frame_in_two_hands_or_freed_by_another_is_told() {
-        let books = Books::new(512, 1024);
+        let books = Books::new(512, 1536);
         let chunk = Chunk { start: 600, frames: 8 };
         books.take(chunk, 1);
         books.pass(chunk, 1, 2);

@@ -46,7 +46,7 @@ fn one_zone(world: &World, zone: usize) {
     }
     let reserved = stats.blocks_by_type[Migratetype::HighAtomic.index()];
     // A block more is made while there are less than 1 %.
-    let most = world.zones[zone].len() / 100 / 512 + 1;
+    let most = world.zones[zone].frames() / 100 / 512 + 1;
     if reserved > most {
         world.books.tell(format!(
             "zone {zone} has {reserved} HIGHATOMIC blocks, and {most} are the most there may be"
@@ -79,7 +79,7 @@ pub(super) fn end(world: &World, tally: &Tally) {
                 stats.managed, stats.free, stats.free_in_zone
             ));
         }
-        if stats.free_blocks != stats.managed / 512 {
+        if stats.free_blocks != world.zones[zone].blocks() {
             world
                 .books
                 .tell(format!("zone {zone}: {} blocks are whole in the end", stats.free_blocks));

@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, Parser};
 use freehold::FRAME_SIZE;
 
 use crate::table::table;
-use crate::{LEAST, Plan, Plant, run as soak};
+use crate::{LEAST, Map, Plan, Plant, run as soak};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Shown;
 use freehold_labkit::cli::size::{Memory, parse_bytes, parse_memory};
@@ -25,6 +25,8 @@ The same seed draws the same numbers; how threads meet is up to the system.
 Examples:
   freehold soak                                 a minute
   freehold soak --minutes 60 --threads 32 --memory 1G
+  freehold soak --map sparse --aged             holes, four zones, scattered frames from the start
+  freehold soak --memory 1T --used 256M         the metadata of 1 TiB
   freehold soak --seconds 10 --json
 
 --json prints {\"ok\", \"troubles\": [...], \"stuck\": [...], \"rows\": [{\"call\", \"owner\", \"alone\", \"count\", \"refused\", \"p50_ns\", \"p99_ns\", \"p999_ns\", \"max_ns\", \"barriers\", \"barriers_bound\", ...}], ...}.
@@ -73,6 +75,20 @@ struct SoakArgs {
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_machine)]
     memory: Memory,
 
+    /// The most that threads have of it at once, about. Default: all of it. With little of a large
+    /// machine only the metadata of what is used is backed.
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    used: Option<Memory>,
+
+    /// Where the memory is: two zones in one piece each, or four zones with holes that share sections
+    /// (192M at least).
+    #[arg(long, value_enum, default_value_t)]
+    map: Map,
+
+    /// Begin with half of the memory in use, scattered over all blocks.
+    #[arg(long)]
+    aged: bool,
+
     /// What random numbers are drawn from.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -112,6 +128,9 @@ fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
         time: Duration::from_secs(seconds),
         threads: args.threads.unwrap_or_else(threads),
         frames: args.memory.frames,
+        used: args.used.map_or(u64::MAX, |used| used.frames),
+        map: args.map,
+        aged: args.aged,
         seed: args.seed,
         stops: !args.no_stops,
         patience: Duration::from_secs(args.patience),

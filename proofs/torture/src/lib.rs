@@ -2,6 +2,7 @@
 //! likes.
 //!
 //! ```text
+//! aged    if asked for: half of memory is in use, scattered
 //! solo    one thread makes every call, with nobody to wait for: writes to what all CPUs share are counted call by call
 //! storm   all threads; CPUs, memory and isolated ranges come and go; threads are stopped in mid-call
 //!         now and then everybody pauses: every invariant is checked, and free and owned frames add up
@@ -16,6 +17,7 @@
 // A program: what is public is for its tests and for other programs of the laboratory.
 #![allow(missing_docs)]
 
+mod aged;
 mod books;
 mod bounds;
 mod call;
@@ -25,6 +27,7 @@ mod cli;
 mod cores;
 mod handle;
 mod host;
+mod map;
 mod plugger;
 mod report;
 #[cfg(target_os = "linux")]
@@ -55,6 +58,12 @@ pub struct Plan {
     pub threads: u32,
     /// Frames of the machine.
     pub frames: u64,
+    /// Frames that threads have at once, about: no more than the machine has.
+    pub used: u64,
+    /// Where the memory is.
+    pub map: Map,
+    /// Half of all frames are in use at first, scattered over all blocks.
+    pub aged: bool,
     /// What random numbers are drawn from. How threads meet is up to the system: the same seed is
     /// not the same run.
     pub seed: u64,
@@ -64,6 +73,18 @@ pub struct Plan {
     pub patience: Duration,
     /// What to do wrong on purpose, so that one can see it noticed.
     pub plant: Option<Plant>,
+}
+
+/// Where the machine's memory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Map {
+    /// Two zones, each in one piece.
+    #[default]
+    Plain,
+    /// Four zones that share sections of metadata; each in pieces, with holes inside blocks and of
+    /// whole sections between them.
+    Sparse,
 }
 
 /// A fault of the soak's own, in place of one of the allocator.

@@ -74,10 +74,13 @@ impl Plugger {
 
     fn change_memory(&mut self) {
         let world = self.clerk.world;
-        let zone = world.removable(self.random.below(2) as usize);
+        let zone = self.random.below(world.zones.len() as u64) as usize;
+        let piece = world.removable(zone, self.random.below(16) as usize);
         let blocks = 1 + self.random.below(2);
-        let first = self.random.below(zone.len() / 512 - blocks);
-        let start = zone.start.get() + first * 512;
+        let Some(places) = (piece.len() / 512).checked_sub(blocks).filter(|&n| n != 0) else {
+            return;
+        };
+        let start = piece.start.get() + self.random.below(places) * 512;
         let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + blocks * 512) };
         match self.clerk.ask(Kind::RemoveMemory, 0, start, || world.freehold.remove_memory(range)) {
             Ok(()) => {}
@@ -95,8 +98,8 @@ impl Plugger {
     /// then some that do not rise.
     fn set_watermarks(&mut self) {
         let world = self.clerk.world;
-        let zone = self.random.below(2) as usize;
-        let most = world.zones[zone].len() / 16;
+        let zone = self.random.below(world.zones.len() as u64) as usize;
+        let most = world.zones[zone].frames() / 16;
         let mut steps = [0; 3].map(|_: u64| self.random.below(most));
         if self.random.below(3) == 0 {
             steps = [0; 3];

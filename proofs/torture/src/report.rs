@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::Map;
 use super::bounds::{Counts, limit, limit_alone};
 use super::call::{Call, Door};
 use super::tally::{Line, Tally};
@@ -89,7 +90,13 @@ pub struct Report {
     pub threads: u32,
     pub cpus: u64,
     pub zones: u64,
+    /// Where the memory is.
+    pub map: Map,
+    /// Half of it was in use from the start, scattered.
+    pub aged: bool,
     pub memory_bytes: u64,
+    /// The most of it that threads have at once, about.
+    pub used_bytes: u64,
     /// Whether owners of CPUs could do without atomic read-modify-writes.
     pub heavy_barrier: bool,
     pub seconds: f64,
@@ -133,7 +140,10 @@ impl Report {
             threads: world.plan.threads,
             cpus: u64::from(world.cpus()),
             zones: world.zones.len() as u64,
+            map: world.plan.map,
+            aged: world.plan.aged,
             memory_bytes: world.frames() * freehold::FRAME_SIZE,
+            used_bytes: world.plan.used.min(world.frames()) * freehold::FRAME_SIZE,
             heavy_barrier: freehold::Platform::has_heavy_barrier(world.freehold.platform()),
             seconds: time.as_secs_f64(),
             calls: rows.iter().map(|row| row.count).sum(),

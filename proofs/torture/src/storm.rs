@@ -14,7 +14,7 @@ use super::tally::Tally;
 use super::watch::{Watchdog, tell_all};
 use super::worker::Worker;
 use super::world::World;
-use super::{Plan, checks, stops};
+use super::{Plan, aged, checks, stops};
 
 /// How often the watchdog looks.
 const TURN: Duration = Duration::from_millis(50);
@@ -67,6 +67,7 @@ pub fn run(
     mut progress: impl FnMut(Duration, u64),
 ) -> Result<Report, ConfigError> {
     let world = World::build(plan)?;
+    let aged = aged::age(world);
     let begun = Instant::now();
     let mut watchdog = Watchdog::new(world.posts.len(), TURN, world.plan.patience);
     let mut stuck = Vec::new();
@@ -99,6 +100,7 @@ pub fn run(
         checks::bounds(world, &storm, false);
         let mut all = storm.clone();
         all.add(&alone);
+        all.add(&aged);
         // After a fault what is left over has been told already.
         if !world.books.is_trouble() {
             free_pool(world, &mut all);

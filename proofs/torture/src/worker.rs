@@ -56,7 +56,7 @@ impl Worker {
             ),
             held: Vec::new(),
             frames: 0,
-            target: world.frames() / u64::from(world.plan.threads) / 2,
+            target: world.share() / 2,
             plant,
         }
     }
@@ -94,7 +94,7 @@ impl Worker {
             let own = self.random.below(2) == 0;
             self.change_handle(Some((cpu, own)));
         }
-        let share = world.frames() / u64::from(world.plan.threads);
+        let share = world.share();
         if world.is_low_tide() {
             // Nearly all is free: blocks become whole, and memory can go.
             self.target = self.target.min(share / 50);
@@ -179,8 +179,8 @@ impl Worker {
                 }
             }
             1 => {
-                let zones = self.clerk.world.zones;
-                let from = zones[0].start.get() + self.random.below(self.clerk.world.frames());
+                let span = self.clerk.world.span();
+                let from = span.start.get() + self.random.below(span.len());
                 let below = Pfn::new(from + 1024 + self.random.below(8192));
                 self.alloc(Kind::AllocLimited, order, request.from(Pfn::new(from)).below(below));
             }
@@ -292,7 +292,7 @@ impl Worker {
             }
             return;
         }
-        let zone = world.zones[self.random.below(2) as usize];
+        let zone = world.zones[self.random.below(world.zones.len() as u64) as usize].span;
         let start = Pfn::new(zone.start.get() + self.random.below(zone.len() - len));
         let chunk = Chunk::new(start, len);
         match self.clerk.ask(Kind::ContigRange, cpu, start.get(), || {
@@ -327,8 +327,8 @@ impl Worker {
 
     /// What can be asked without changing anything. While others call little of it is sure.
     fn look(&mut self) {
-        let (world, cpu, zone) =
-            (self.clerk.world, self.handle.cpu(), self.random.below(2) as usize);
+        let (world, cpu) = (self.clerk.world, self.handle.cpu());
+        let zone = self.random.below(world.zones.len() as u64) as usize;
         let (fh, about) = (&world.freehold, zone as u64);
         let sound = match self.random.below(5) {
             0 => self.clerk.ask(Kind::Totals, cpu.get(), about, || {
@@ -340,7 +340,7 @@ impl Worker {
             1 => self.whereabouts(),
             2 => self.clerk.ask(Kind::ZoneStats, cpu.get(), about, || {
                 let stats = fh.zone_stats(zone).ok_or("no statistics of a zone")?;
-                (stats.managed <= world.zones[zone].len())
+                (stats.managed <= world.zones[zone].frames())
                     .then_some(())
                     .ok_or("a zone has more than there is")
             }),
@@ -366,7 +366,7 @@ impl Worker {
         self.clerk.ask(Kind::Where, cpu.get(), pfn.get(), || {
             let holder = world.freehold.holder_of(pfn).is_none_or(|cpu| cpu.get() < world.cpus());
             let zone = world.freehold.zone_of(pfn);
-            if !holder || zone != world.zones.iter().position(|zone| zone.contains(pfn)) {
+            if !holder || zone != world.zones.iter().position(|zone| zone.span.contains(pfn)) {
                 return Err("a frame in use is not where it belongs");
             }
             if owned && !world.freehold.is_online(cpu) {
@@ -385,7 +385,7 @@ impl Worker {
         let order = [0, 0, 3][self.random.below(3) as usize];
         let request =
             Request::new(order_of(order), Migratetype::PCP[self.random.below(3) as usize]);
-        let mut left = self.clerk.world.frames();
+        let mut left = self.clerk.world.plan.used.min(self.clerk.world.frames());
         while left > 0 && !self.clerk.world.is_over() && self.alloc(alloc_of(order), order, request)
         {
             left -= 1;
@@ -434,7 +434,7 @@ impl Worker {
 }
 
 fn all(world: &World) -> FrameRange {
-    FrameRange { start: world.zones[0].start, end: world.zones[1].end }
+    world.span()
 }
 
 fn unless_offline(error: AllocError) -> Result<(), AllocError> {

@@ -8,16 +8,12 @@ use freehold::{Config, ConfigError, FrameRange, Freehold, NodeId, Pfn, Watermark
 use super::Plan;
 use super::books::{Books, Chunk};
 use super::host::Host;
+use super::map::{self, Zone};
 use super::watch::Post;
 
-/// The first frame: not 0, which is a frame as good as any but hides mistakes.
-const FIRST: u64 = 1 << 18;
 const CMA_BLOCKS: u64 = 4;
 /// Of these some stay: what comes back after it was removed is ordinary memory.
 const CMA_STAYS: u64 = 2;
-/// The second zone has one frame in so many, but no less than this.
-const SECOND: u64 = 8;
-const LEAST_SECOND: u64 = 16 << 8;
 /// The least memory of a machine: two zones with room for CMA, for what is removed and for the
 /// largest chunks.
 pub(crate) const LEAST: u64 = 64 << 8;
@@ -37,9 +33,9 @@ pub(super) struct World {
     pub(super) gate: RwLock<()>,
     /// It is over: free what you have.
     pub(super) end: AtomicBool,
-    pub(super) zones: [FrameRange; 2],
+    pub(super) zones: Vec<Zone>,
     /// Each zone's watermarks; whoever holds this sets them.
-    pub(super) marks: Mutex<[[u64; 3]; 2]>,
+    pub(super) marks: Mutex<Vec<[u64; 3]>>,
     /// Nobody has much just now: blocks become whole, and memory can go.
     low_tide: AtomicBool,
     /// The most HIGHATOMIC blocks of a zone that a pause has seen.
@@ -47,39 +43,38 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Two zones on two nodes. The first one is large, since a zone keeps a HIGHATOMIC block only
-    /// where that is no more than 1 % of it; the second one has CMA blocks, at its end.
+    /// Zones on two nodes in turn. The first one is large, since a zone keeps a HIGHATOMIC block only
+    /// where that is no more than 1 % of it; the last one has CMA blocks, at its end.
     pub(super) fn build(plan: Plan) -> Result<&'static Self, ConfigError> {
         // Whole blocks in each zone.
-        let frames = plan.frames.max(LEAST).next_multiple_of(512);
-        let second = (frames / SECOND).next_multiple_of(512).max(LEAST_SECOND);
-        let [start, edge, end] = [0, frames - second, frames].map(|n| Pfn::new(FIRST + n));
-        let zones = [FrameRange { start, end: edge }, FrameRange { start: edge, end }];
+        let zones = map::zones(plan.map, plan.frames.max(LEAST));
         let cpus = plan.threads.clamp(2, 1 << 12) as u16;
         let nodes: Vec<NodeId> = (0..cpus).map(|cpu| NodeId::new((cpu % 2) as u8)).collect();
-        let cma = [FrameRange {
-            start: Pfn::new(zones[1].end.get() - CMA_BLOCKS * 512),
-            end: zones[1].end,
-        }];
-        let zone = |n: usize| ZoneConfig {
-            node: NodeId::new(n as u8),
-            cma: if n == 1 { &cma } else { &[] },
-            watermarks: Watermarks::None,
-            ..ZoneConfig::new(&zones[n..=n])
-        };
-        let both = [zone(0), zone(1)];
-        let config = Config { cpu_nodes: &nodes, extra_ranges: 8, ..Config::new(cpus, &both) };
+        let last = zones.len() - 1;
+        let end = zones[last].span.end;
+        let cma = [FrameRange { start: Pfn::new(end.get() - CMA_BLOCKS * 512), end }];
+        let configs: Vec<ZoneConfig<'_>> = zones
+            .iter()
+            .enumerate()
+            .map(|(n, zone)| ZoneConfig {
+                node: NodeId::new((n % 2) as u8),
+                cma: if n == last { &cma } else { &[] },
+                watermarks: Watermarks::None,
+                ..ZoneConfig::new(&zone.pieces)
+            })
+            .collect();
+        let config = Config { cpu_nodes: &nodes, extra_ranges: 8, ..Config::new(cpus, &configs) };
         let freehold = Freehold::leaked(&config, Host::new())?;
         let world = Self {
             freehold,
-            books: Books::new(FIRST, frames),
+            books: Books::new(zones[0].span.start.get(), end.get()),
             posts: (0..=plan.threads).map(|_| Post::default()).collect(),
             plan,
             pool: Mutex::new(Vec::new()),
             gate: RwLock::new(()),
             end: AtomicBool::new(false),
+            marks: Mutex::new(vec![[0; 3]; zones.len()]),
             zones,
-            marks: Mutex::new([[0; 3]; 2]),
             low_tide: AtomicBool::new(false),
             high_atomic: AtomicU64::new(0),
         };
@@ -88,18 +83,31 @@ impl World {
 
     /// Frames of the machine.
     pub(super) fn frames(&self) -> u64 {
-        self.zones.iter().map(FrameRange::len).sum()
+        self.zones.iter().map(Zone::frames).sum()
     }
 
-    /// The whole blocks of a zone that may go: all but some of the CMA blocks.
-    pub(super) fn removable(&self, zone: usize) -> FrameRange {
-        let all = self.zones[zone];
-        let stays = if zone == 1 { CMA_STAYS * 512 } else { 0 };
+    /// Frames that each thread has at once when all have as many as they are to have.
+    pub(super) fn share(&self) -> u64 {
+        self.plan.used.min(self.frames()) / u64::from(self.plan.threads)
+    }
+
+    /// From the first frame to the last, holes included.
+    pub(super) fn span(&self) -> FrameRange {
+        let last = self.zones.last().map_or(Pfn::new(0), |zone| zone.span.end);
+        FrameRange { start: self.zones[0].span.start, end: last }
+    }
+
+    /// The whole blocks of a piece of a zone that may go: all but some of the CMA blocks.
+    pub(super) fn removable(&self, zone: usize, piece: usize) -> FrameRange {
+        let pieces = &self.zones[zone].pieces;
+        let all = Zone::whole(&pieces[piece % pieces.len()]);
+        let has_cma = zone + 1 == self.zones.len() && all.end == self.zones[zone].span.end;
+        let stays = if has_cma { CMA_STAYS * 512 } else { 0 };
         FrameRange { start: all.start, end: Pfn::new(all.end.get() - stays) }
     }
 
     /// The watermarks; their holder may set a zone's meanwhile.
-    pub(super) fn marks(&self) -> MutexGuard<'_, [[u64; 3]; 2]> {
+    pub(super) fn marks(&self) -> MutexGuard<'_, Vec<[u64; 3]>> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

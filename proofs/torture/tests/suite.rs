@@ -70,6 +70,30 @@ fn two_seconds_of_everything_find_nothing_wrong() {
     assert!(document["stops"]["threads"].is_u64());
 }
 
+/// Holes within blocks and of whole sections, four zones that share sections, half of it in use.
+#[test]
+fn two_seconds_on_a_sparse_aged_machine_find_nothing_wrong() {
+    let args = ["--seconds", "2", "--threads", "8", "--map", "sparse", "--aged", "--json"];
+    let output = soak(&args).assert().success().get_output().stdout.clone();
+    let document: Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!((document["ok"].as_bool(), document["zones"].as_u64()), (Some(true), Some(4)));
+    assert_eq!(
+        (document["map"].as_str(), document["aged"].as_bool()),
+        (Some("sparse"), Some(true))
+    );
+}
+
+/// Of the machine's frames few are used at once, anywhere in it.
+#[test]
+fn two_seconds_on_a_machine_of_a_tebibyte_find_nothing_wrong() {
+    let args = ["--seconds", "2", "--threads", "8", "--memory", "1T", "--used", "64M", "--json"];
+    let output = soak(&args).assert().success().get_output().stdout.clone();
+    let document: Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!(document["ok"].as_bool(), Some(true));
+    let bytes = ["memory_bytes", "used_bytes"].map(|key| document[key].as_u64());
+    assert_eq!(bytes, [Some(1 << 40), Some(64 << 20)]);
+}
+
 #[test]
 fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
     // Narrower than the table: neither a name nor a number is broken.

@@ -45,7 +45,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "torture",
-        title: "everything at once on more threads than cores, for a minute",
+        title: "everything at once on more threads than cores: on two zones, on four with holes, on a tebibyte",
         run: torture,
         ..PROOF
     },
@@ -104,9 +104,10 @@ fn loom(run: &Run) -> Result<(), String> {
 }
 
 fn shuttle(run: &Run) -> Result<(), String> {
-    run.cargo("test --quiet -p freehold --lib --release shuttle_")
+    run.cargo("test --quiet -p freehold --lib --release")
         .words("--config")
         .arg(OPTIMISED)
+        .words("-- shuttle_ stopped_")
         .env("SHUTTLE_SCHEDULES", "2000")
         .env("RUSTFLAGS", "--cfg shuttle")
         .target("shuttle")
@@ -130,7 +131,11 @@ fn torture(run: &Run) -> Result<(), String> {
     let folder = "proofs/torture";
     run.cargo_in(folder, "clippy --quiet --all-targets -- -D warnings").must()?;
     run.cargo_in(folder, "test --quiet").must()?;
-    run.cargo_in(folder, "run --quiet --release -- --minutes 1 --no-progress").must()
+    let machines = ["", " --map sparse --aged", " --memory 1T --used 256M"];
+    machines.iter().try_for_each(|machine| {
+        let soak = format!("run --quiet --release -- --seconds 20 --no-progress{machine}");
+        run.cargo_in(folder, &soak).must()
+    })
 }
 
 /// Adds the named test programs of `freehold-host` that there are.

@@ -65,9 +65,10 @@ fn the_rfc_waits_for_the_owner_in_task_context() {
     std::thread::scope(|scope| {
         let freer = scope.spawn(|| classic.free(CPU1, pfn, Order::ZERO).unwrap());
         while classic.counts.remote_pcp_waits.load(Relaxed) == 0 {
+            // Not only behind the loop: one that goes past the lock never waits.
+            assert!(!freer.is_finished(), "it went past the lock");
             std::thread::yield_now();
         }
-        // It cannot finish: if it went past the lock it would have been counted.
         assert!(!freer.is_finished());
         drop(owner);
         let _ = freer.join().unwrap();

@@ -65,7 +65,9 @@ impl Arena {
     /// none; returns the first.
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
-        let order = Self::quick_order(count).filter(|_| thread::fast(&self.key).is_some());
+        // Where there is a limit, that may be what was in the way.
+        let said = thread::fast(&self.key).is_some() && self.inner.watch.limit.is_none();
+        let order = Self::quick_order(count).filter(|_| said);
         let mut failed = order.map(|order| AllocError::NoMemory { order });
         let range = self.persist(count, || self.find_range(count, failed.take()))?;
         self.began(range.start);
@@ -245,7 +247,7 @@ impl Arena {
     ) -> Result<(), Error> {
         self.core.check_fork()?;
         self.check_inside(range)?;
-        self.memory_up_to(range.end)?;
+        self.inner.memory_up_to(range.end)?;
         self.isolating(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
         self.core.used.taken(range.len());
         self.hand_out(range, &mut dirty)

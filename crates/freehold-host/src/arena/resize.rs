@@ -20,11 +20,39 @@ use freehold::{FRAME_SIZE, FrameRange, HotplugError, PAGEBLOCK_FRAMES, Pfn};
 
 use super::Arena;
 use crate::extent::STEP;
+use crate::inner::Inner;
 use crate::pass::join;
 use crate::release::Passing;
 use crate::{Error, events};
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
+
+impl Inner {
+    /// Tells the allocator of all memory before `end`, in steps.
+    pub(crate) fn memory_up_to(&self, end: Pfn) -> Result<(), Error> {
+        if end.get() <= self.extent.known_end() {
+            return Ok(());
+        }
+        let _one = self.extent.change();
+        self.tell_up_to(end)
+    }
+
+    /// [`memory_up_to`](Self::memory_up_to) for whoever changes the extent.
+    fn tell_up_to(&self, end: Pfn) -> Result<(), Error> {
+        let all = self.memory.range().end.get();
+        while self.extent.known_end() < end.get().min(all) {
+            let start = self.extent.known_end();
+            self.tell(FrameRange { start: Pfn::new(start), end: Pfn::new(all.min(start + STEP)) })?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, range: FrameRange) -> Result<(), Error> {
+        self.core.engine.add_memory(range).map_err(resize_error)?;
+        self.extent.set_known_end(range.end.get());
+        Ok(())
+    }
+}
 
 impl Arena {
     /// Frames of the arena that the allocator does not know of: free, and never used.
@@ -41,28 +69,7 @@ impl Arena {
         if known_end >= self.range().end.get() || Passing::is_here() {
             return false;
         }
-        self.memory_up_to(Pfn::new(known_end + 1)).is_ok()
-    }
-
-    /// Tells the allocator of all memory before `end`, in steps.
-    pub(super) fn memory_up_to(&self, end: Pfn) -> Result<(), Error> {
-        let extent = &self.inner.extent;
-        if end.get() <= extent.known_end() {
-            return Ok(());
-        }
-        let _one = extent.change();
-        let all = self.range().end.get();
-        while extent.known_end() < end.get().min(all) {
-            let start = extent.known_end();
-            self.tell(FrameRange { start: Pfn::new(start), end: Pfn::new(all.min(start + STEP)) })?;
-        }
-        Ok(())
-    }
-
-    fn tell(&self, range: FrameRange) -> Result<(), Error> {
-        self.core.engine.add_memory(range).map_err(resize_error)?;
-        self.inner.extent.set_known_end(range.end.get());
-        Ok(())
+        self.inner.memory_up_to(Pfn::new(known_end + 1)).is_ok()
     }
 
     /// Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: addresses
@@ -92,8 +99,13 @@ impl Arena {
             return Err(Error::Reserve { bytes: left });
         }
         if self.inner.extent.populate {
-            memory.populate(added)?;
+            let populated = memory.populate(added);
+            // Also where that failed: a part of it may be backed.
             self.inner.notes.backed(added);
+            if let Err(error) = populated {
+                self.give_back_added(added);
+                return Err(error);
+            }
         }
         // First the arena's end and then the frames: who is given one finds that it is the arena's.
         memory.set_end(added.end);
@@ -101,13 +113,22 @@ impl Arena {
         // its turn.
         if self.inner.extent.known_end() == old.get() {
             let first = FrameRange { start: old, end: added.end.min(Pfn::new(old.get() + STEP)) };
-            if let Err(error) = self.tell(first) {
+            if let Err(error) = self.inner.tell(first) {
                 memory.set_end(old);
+                self.give_back_added(added);
                 return Err(error);
             }
         }
         events::grown(added.len());
         Ok(added)
+    }
+
+    /// The OS takes back what it backs of frames that could not be added. What it refuses to take
+    /// stays noted as backed.
+    fn give_back_added(&self, added: FrameRange) {
+        // The list of runs may be the arena's own memory, whose allocation must not wait for this.
+        let _passing = Passing::new();
+        let _ = self.give_back_removed(added);
     }
 
     /// Takes at least so many bytes, in whole blocks of 2 MiB, off the arena's end and gives what
@@ -144,7 +165,10 @@ impl Arena {
         if let Some(pinned) = (from..to).rev().find(|&block| self.inner.pins.is_pinned(block)) {
             return Err(Error::InUse { bytes: (to - pinned - 1) * BLOCK });
         }
-        // What the allocator does not know of is free.
+        // What is backed is to be given back, and so the allocator has to know of it.
+        let backed = Pfn::new((first + self.inner.notes.top()) * PAGEBLOCK_FRAMES);
+        self.inner.tell_up_to(backed)?;
+        // What the allocator does not know of is free, and backed by nothing.
         let known = FrameRange { start: gone.start, end: end.min(Pfn::new(extent.known_end())) };
         if !known.is_empty() {
             self.remove(known)?;

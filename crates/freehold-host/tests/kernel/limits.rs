@@ -51,6 +51,30 @@ fn an_arena_stays_within_its_limit_of_resident_memory() {
     assert!(Arena::builder(8 << 20).resident_limit(4096).build().is_err());
 }
 
+/// Nothing is given back of a pinned arena, so that no pass ever runs in it.
+#[test]
+fn a_pinned_arena_at_its_limit_says_so_and_asks_for_no_frames() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&asked);
+    let arena = Arena::builder(32 << 20)
+        .pinned(true)
+        .resident_limit(4 << 20)
+        .on_exhausted(move |_| {
+            // Relaxed: one thread.
+            counter.fetch_add(1, Ordering::Relaxed);
+            false
+        })
+        .build()
+        .unwrap();
+    let held = arena.frames(1024).unwrap();
+    for count in [1, 3, 8, 64, 512, 700] {
+        assert_eq!(arena.frames(count).err(), Some(Error::Limit { bytes: 4 << 20 }), "{count}");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "there are free frames");
+    drop(held);
+    assert_eq!(arena.free_frames(), 8192);
+}
+
 #[test]
 fn a_program_is_asked_for_frames_before_an_allocation_fails() {
     let cache: Arc<Mutex<Vec<Frames>>> = Arc::default();

@@ -121,6 +121,21 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
     );
 }
 
+/// Recordings under pressure: their kswapd's rows say when CPUs kept less, and what DMA32 served is not
+/// Normal's. Without the first pressure-anon and compaction are off by half, without the second
+/// pressure-read by all.
+#[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+fn a_kernel_under_pressure_is_close_from_zoneinfo_alone() {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded");
+    let names = ["pressure-read", "pressure-anon", "compaction"];
+    let traces = names.map(|name| recorded.join(name).with_extension("parquet"));
+    for trace in compare(&traces, &[]) {
+        let of = ["zoneinfo", "trace"].map(|lists| engine(&trace, lists));
+        assert!(of.iter().all(|engine| totals(engine)), "{}: {of:?}", trace["trace"]["name"]);
+    }
+}
+
 /// The recording of another boot, whose zoneinfo is three ticks older than its first row.
 #[test]
 #[ignore = "long, whole recordings: cargo test -p freehold-lab --test suite -- --ignored"]

@@ -100,13 +100,20 @@ pub(super) fn check_codecs(
 /// Whether the numbers of a column have no sign; what they are instead where they are no numbers.
 fn is_unsigned(column: &ColumnDescriptor) -> Result<bool, String> {
     match column.logical_type_ref() {
-        None => Ok(matches!(
-            column.converted_type(),
+        // Files of older writers have only the type that was there before: of times, dates and
+        // decimals, too.
+        None => match column.converted_type() {
+            ConvertedType::NONE
+            | ConvertedType::INT_8
+            | ConvertedType::INT_16
+            | ConvertedType::INT_32
+            | ConvertedType::INT_64 => Ok(false),
             ConvertedType::UINT_8
-                | ConvertedType::UINT_16
-                | ConvertedType::UINT_32
-                | ConvertedType::UINT_64
-        )),
+            | ConvertedType::UINT_16
+            | ConvertedType::UINT_32
+            | ConvertedType::UINT_64 => Ok(true),
+            other => Err(other.to_string()),
+        },
         Some(LogicalType::Integer { is_signed, .. }) => Ok(!is_signed),
         Some(other) => Err(format!("{other:?}")),
     }

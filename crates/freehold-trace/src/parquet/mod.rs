@@ -37,6 +37,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use super::error::TraceError;
 use super::gfp::Translation;
+use super::gfp_names::FlagNames;
 use super::info::{Compression, Format, TraceInfo};
 use super::input::{Input, guarded};
 use super::integrity::{CHECK_KEY, Checksums, Integrity};
@@ -61,6 +62,8 @@ pub(super) struct ParquetReader {
     scratch: Scratch,
     meaning: Meaning,
     kernel: Option<String>,
+    /// What to say of its numbers.
+    note: Option<String>,
     integrity: Integrity,
     /// The next row group to open.
     next_group: usize,
@@ -115,7 +118,7 @@ impl ParquetReader {
         if rows == 0 {
             return Err(TraceError::Empty { path, what: "a Parquet file of 0 rows".into() });
         }
-        let (meaning, kernel) = meaning(&file, options);
+        let (meaning, kernel, note) = meaning(&file, options);
         if matches!(meaning.flags, Flags::Unknown) && columns[Column::GfpFlags as usize].is_some() {
             let place = "column `gfp_flags`".to_owned();
             let flags = "and the file names no bits".to_owned();
@@ -140,6 +143,7 @@ impl ParquetReader {
             scratch: Scratch::default(),
             meaning,
             kernel,
+            note,
             integrity,
             next_group: 0,
             group: None,
@@ -159,7 +163,7 @@ impl ParquetReader {
             compression: Compression::None,
             rows: Some(self.rows),
             kernel: self.kernel.clone(),
-            notes: Vec::new(),
+            notes: self.note.iter().cloned().collect(),
             page_size: number("page_size").filter(|bytes| bytes.is_power_of_two()),
             cpus: number("cpus").and_then(|n| u16::try_from(n).ok()),
             lost_events: number("lost_events"),
@@ -279,21 +283,28 @@ impl ParquetReader {
     }
 }
 
-/// What the file's numbers mean, and the kernel that recorded it. A file that names the bits of its
-/// flags has all numbers as those names say, and its types as 6.18 has them.
-fn meaning(file: &SerializedFileReader<Input>, options: OpenOptions) -> (Meaning, Option<String>) {
+/// What the file's numbers mean, the kernel that recorded it, and what to say of it. A file whose
+/// names of its flags' bits are those of 6.18, as every file that is written here, has its types as
+/// 6.18 has them, too; any other names are taken as those in a text are.
+fn meaning(
+    file: &SerializedFileReader<Input>,
+    options: OpenOptions,
+) -> (Meaning, Option<String>, Option<String>) {
     let json = description(file).unwrap_or_default();
     let said = json.get("kernel").and_then(serde_json::Value::as_str).map(str::to_owned);
     let known = options.kernel.or_else(|| Kernel::parse(said.as_deref()?));
     let shown = options.kernel.map(|kernel| format!("Linux {kernel}")).or(said);
     let bits = json.get("gfp_bits").and_then(serde_json::Value::as_object);
-    let Some(bits) = bits else { return (Meaning::of(known, options.types), shown) };
-    let names = bits.iter().filter_map(|(name, bits)| Some((name.as_str(), bits.as_u64()?)));
-    let flags = match Translation::from_names(names) {
-        Some(translation) => Flags::Other(Box::new(translation)),
-        None => Flags::Own,
-    };
-    (Meaning { flags, is_told: true, ..Meaning::default() }, shown)
+    let Some(bits) = bits else { return (Meaning::of(known, options.types), shown, None) };
+    let names = bits.iter().filter_map(|(name, bits)| Some((name.clone(), bits.as_u64()?)));
+    let names: Vec<_> = names.collect();
+    if Translation::is_needless(&names) {
+        return (Meaning { is_told: true, ..Meaning::default() }, shown, None);
+    }
+    let mut meaning = Meaning { is_told: true, ..Meaning::of(known, options.types) };
+    let table = FlagNames { unread: bits.len() - names.len(), names };
+    let note = meaning.name_flags(&table, known.map(Kernel::gfp_era));
+    (meaning, shown, note)
 }
 
 fn corrupt(path: &std::path::Path, place: &str, why: &dyn std::fmt::Display) -> TraceError {

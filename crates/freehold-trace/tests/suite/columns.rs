@@ -10,6 +10,7 @@ use freehold_trace::{
     Event, EventKind, Format, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter,
 };
 use parquet::data_type::{DoubleType, Int32Type, Int64Type};
+use parquet::file::metadata::KeyValue;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
@@ -143,6 +144,16 @@ enum Made<'a> {
 
 /// Writes a Parquet file with any schema.
 fn make(schema: &str, columns: &[Made<'_>], groups: usize) -> (tempfile::TempDir, PathBuf) {
+    make_described(schema, columns, groups, None)
+}
+
+/// The same with a description of itself, as JSON.
+fn make_described(
+    schema: &str,
+    columns: &[Made<'_>],
+    groups: usize,
+    description: Option<serde_json::Value>,
+) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("made");
     let schema = Arc::new(parse_message_type(&format!("message schema {{ {schema} }}")).unwrap());
@@ -171,6 +182,10 @@ fn make(schema: &str, columns: &[Made<'_>], groups: usize) -> (tempfile::TempDir
             out.close().unwrap();
         }
         group.close().unwrap();
+    }
+    if let Some(description) = description {
+        let value = description.to_string();
+        writer.append_key_value_metadata(KeyValue::new("pagetrace".to_owned(), value));
     }
     writer.close().unwrap();
     (dir, path)
@@ -400,4 +415,79 @@ fn a_trace_of_bad_rows_only_is_an_error_even_when_they_are_skipped() {
     let (_dir, path) = make(PLAIN, &plain(&[1, 1], &[77, 78], &[1, 1], &[1, 1], &[0, 0]), 1);
     let error = read_all(&path, SKIP_BAD).err().unwrap().to_string();
     assert!(error.contains("all 2 rows are bad, first row 0: column `order`: 77"), "{error}");
+}
+
+/// What a number counts may be said by a type of old alone (`ConvertedType`), as Spark, Hive and
+/// Arrow before 6 do.
+#[test]
+fn times_dates_and_decimals_are_no_plain_numbers_however_they_are_marked() {
+    for of in ["TIMESTAMP_MILLIS", "TIMESTAMP_MICROS", "TIME_MICROS", "TIMESTAMP(MILLIS, true)"] {
+        let schema = PLAIN.replace("required int32 ts_ns", &format!("required int64 ts_ns ({of})"));
+        let mut columns = plain(&[1], &[0], &[1], &[], &[0]);
+        columns[3] = Made::I64(&[1]);
+        let (_dir, path) = make(&schema, &columns, 1);
+        match read_all(&path, STRICT) {
+            Err(TraceError::BadColumn { column: "ts_ns", .. }) => {}
+            other => panic!("{of}: {other:?}"),
+        }
+    }
+    for of in ["TIME_MILLIS", "DATE", "DECIMAL(9, 2)"] {
+        let schema = PLAIN.replace("ts_ns", &format!("ts_ns ({of})"));
+        let (_dir, path) = make(&schema, &plain(&[1], &[0], &[1], &[1], &[0]), 1);
+        match read_all(&path, STRICT) {
+            Err(TraceError::BadColumn { column: "ts_ns", .. }) => {}
+            other => panic!("{of}: {other:?}"),
+        }
+    }
+    // Integers stay numbers, marked or not.
+    let schema = PLAIN.replace("ts_ns", "ts_ns (INT_32)").replace("cpu", "cpu (UINT_64)");
+    let (_dir, path) = make(&schema, &plain(&[1], &[0], &[1], &[1], &[0]), 1);
+    assert_eq!(read_all(&path, STRICT).unwrap().0.len(), 1);
+}
+
+/// A vendor's kernel, whose flags have other bits, and one that nobody else has.
+#[test]
+fn a_table_of_flags_is_read_as_that_of_a_text_is() {
+    const NO_WATERMARKS: u32 = 1 << 17;
+    let gfp = [0xcc0 | 1 << 17, 0xcc0 | 1 << 24];
+    let columns = || {
+        let mut all =
+            plain(&[1, 2], &[0, 0], &[0, 0], &[1, 2], &[0, 0]).into_iter().collect::<Vec<_>>();
+        all.push(Made::I32(&gfp));
+        all.push(Made::I32(&[0, 3]));
+        all
+    };
+    let schema = format!("{PLAIN} required int32 gfp_flags; required int32 migratetype;");
+    let read = |mut names: serde_json::Value, kernel: Option<Kernel>| {
+        let common = serde_json::json!({
+            "__GFP_IO": 1 << 6, "__GFP_FS": 1 << 7, "__GFP_DIRECT_RECLAIM": 1 << 10,
+            "__GFP_KSWAPD_RECLAIM": 1 << 11,
+        });
+        names.as_object_mut().unwrap().extend(common.as_object().unwrap().clone());
+        let described = serde_json::json!({ "gfp_bits": names });
+        let (_dir, path) = make_described(&schema, &columns(), 1, Some(described));
+        let (events, reader) =
+            read_all(&path, OpenOptions { kernel, skip_bad: true, ..STRICT }).unwrap();
+        let flags = events.iter().map(|event| match event.kind {
+            EventKind::Alloc { migratetype, gfp_flags, .. } => (migratetype, gfp_flags),
+            _ => panic!("{event:?}"),
+        });
+        (flags.collect::<Vec<_>>(), reader.info().notes.clone(), reader.skipped())
+    };
+    let vendors = serde_json::json!({ "__GFP_FOO": 1 << 17, "__GFP_MEMALLOC": 1 << 24 });
+    let android: Kernel = "5.10.107-android13".parse().unwrap();
+    let (flags, notes, skipped) = read(vendors, Some(android));
+    assert_eq!(
+        flags,
+        [(0, 0xcc0), (1, 0xcc0 | NO_WATERMARKS)],
+        "by name, and types as --kernel has them"
+    );
+    assert_eq!(skipped, 0);
+    assert!(notes.len() == 1 && notes[0].contains("left out: __GFP_FOO"), "{notes:?}");
+    // Names that all stand where they are here, as in every file that this program writes: its types
+    // are those of here, too, whichever kernel was recorded.
+    let own = serde_json::json!({ "__GFP_MEMALLOC": 1 << 17, "__GFP_NO_OBJ_EXT": 1 << 24 });
+    let (flags, notes, skipped) = read(own, Some(android));
+    assert_eq!((flags, skipped), (vec![(0, gfp[0] as u32)], 1));
+    assert_eq!(notes, Vec::<String>::new());
 }

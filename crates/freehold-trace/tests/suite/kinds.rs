@@ -342,3 +342,26 @@ fn names_of_flags_that_are_not_read_or_not_known_are_said() {
     let task = "ID: 7-77    [002] ....     5.000001: mm_page_free: pfn=16 order=0\n";
     assert_eq!(read(task, OpenOptions::default()).0.len(), 1);
 }
+
+/// A task may be called anything: an event of one that begins as a comment or one of bpftrace's maps
+/// does is an event.
+#[test]
+fn events_of_tasks_called_like_notes_are_events() {
+    let line = |task: &str, seconds: u32| {
+        format!(
+            "{task:>16}-77    [002] ..... {seconds:>5}.100000: mm_page_free: page=x pfn=0x10 order=0\n"
+        )
+    };
+    let names =
+        ["sh", "#sh", "@sh", "# sh", "@a[1]", "WARNING: sh", "=> sh", "CPU 1 sh", "Lost 1 sh"];
+    let text: String = (1..).zip(names).map(|(at, name)| line(name, at)).collect();
+    let (events, reader) = read(&text, OpenOptions::default());
+    assert_eq!((events.len(), reader.skipped()), (names.len(), 0));
+    // As perf prints it where call chains follow, without blanks before the name.
+    let chained = "#sh 77 [002] 1.100000: kmem:mm_page_free: page=x pfn=0x10 order=0\n";
+    assert_eq!(read(chained, OpenOptions::default()).0.len(), 1);
+    // A line that somebody has made a comment of stays one, as do maps.
+    let noted =
+        format!("{}# {}@by[sh]: 2\n@count: 40\n", line("sh", 1), line("sh", 2).trim_start());
+    assert_eq!(read(&noted, OpenOptions::default()).0.len(), 1);
+}

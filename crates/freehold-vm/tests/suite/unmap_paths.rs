@@ -104,6 +104,16 @@ fn all_or_nothing_goes_page_by_page_where_one_batch_is_not_all() {
         assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
         assert_eq!(vm.mmu().stats().clears - before.clears, clears, "{path:?}, PROT_NONE");
         assert_all_free(&fh);
+
+        // In one VMA: as after a fork whose child is gone.
+        let (fh, vm) = lazyfree_folio(4, 0);
+        vm.set_unmap_path(path);
+        vm.protect(SPACE, pages(0, 8), Access::Read).unwrap();
+        vm.protect(SPACE, pages(0, 8), Access::ReadWrite).unwrap();
+        let before = vm.mmu().stats();
+        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
+        assert_eq!(vm.mmu().stats().clears - before.clears, clears, "{path:?}, rights");
+        assert_all_free(&fh);
     }
 }
 

@@ -231,16 +231,39 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Err(AllocError::NoMemory { order: request.order })
     }
 
-    /// What a look past the leases finds that has found nothing: what CPUs have in hand may be all that
-    /// is missing. It goes no further than it has to.
-    pub(crate) fn look_after_recall<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    /// What a look past the leases finds: at first; after what CPUs have in hand has come back, which
+    /// goes no further than it has to; and after HIGHATOMIC blocks have become ordinary ones.
+    pub(crate) fn look_everywhere(
+        &self,
+        request: &Request,
+        look: impl Fn() -> Option<Pfn>,
+    ) -> Result<Pfn, AllocError> {
+        let look = || {
+            self.fh.begin_look(self.cpu);
+            look()
+        };
+        if let Some(pfn) = look() {
+            return Ok(pfn);
+        }
+        let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
         self.give_back_all();
+        let found = if may_wait { self.look_after_recall(look) } else { look() };
+        let give_up = || self.fh.give_up_reserves(self.by(), self.id.index(), request);
+        found.or_else(|| give_up().then(look).flatten()).ok_or(match may_wait {
+            true => AllocError::NoMemory { order: request.order },
+            false => AllocError::WouldBlock,
+        })
+    }
+
+    /// What a look past the leases finds after others were asked for what they have in hand: once, but
+    /// frames may go into a hand while nobody is asked, see [`would_ask`](Freehold::would_ask).
+    fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
         for _ in 0..RECALLS {
             let ask = self.fh.would_ask(self.id, None);
             if ask {
                 self.outside(|| self.fh.recall(Some(self.id), None));
             }
-            let found = self.fh.look_beside_movers(&mut look);
+            let found = self.fh.look_beside_movers(&look);
             if found.is_some() || ask || !self.fh.would_ask(self.id, None) {
                 return found;
             }
@@ -462,7 +485,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let whole = zones().find_map(take).map(|index| self.take_block(index, kind));
             // All of a CMA block.
             let cma = || zones().find_map(|zone| self.cma_unseen(zone, request));
-            whole.or_else(cma).map(Pfn::new)
+            let reserve = |zone| self.take_high_atomic(OUTSIDE, zone, want_of(request));
+            whole.or_else(cma).or_else(|| zones().find_map(reserve)).map(Pfn::new)
         } else {
             let found =
                 stages.iter().find_map(|stage| zones().find_map(|z| stage(self, z, request)));
@@ -540,216 +564,5 @@ fn want_of(request: &Request) -> Want {
         order: u32::from(request.order.get()),
         migratetype: request.migratetype as usize,
         flags: request.flags,
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    extern crate std;
-
-    use core::cell::Cell;
-    use std::boxed::Box;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::rc::Rc;
-    use std::vec::Vec;
-
-    use crate::block::tag::HIGH_ATOMIC;
-    use crate::cpu::by::OUTSIDE;
-    use crate::cpu::inside::Inside;
-    use crate::primitive::{AtomicBool, Ordering, Plain, SharedCount};
-    use crate::steps::interrupted_twice;
-    use crate::testing::{machine, machine_of, machine_on, place};
-    use crate::{
-        AllocError, AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn,
-        Platform, Pressure, Request, SingleCpu, ZoneConfig,
-    };
-
-    fn movable(order: u8) -> Request {
-        Request::new(Order::new(order).unwrap(), Migratetype::Movable)
-    }
-
-    fn exhaust(fh: &Freehold<'_, SingleCpu>, request: Request) -> Vec<Pfn> {
-        core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect()
-    }
-
-    /// The larger chunk that an aligned one comes from is in nobody's hand; a frame that starts where
-    /// it has to is.
-    #[test]
-    fn an_aligned_frame_in_another_hand_is_found() {
-        let fh = machine(2, 512);
-        fh.set_watermarks(0, 0, 0, 0).unwrap();
-        let other = fh.on(CpuId::new(1));
-        let frames: Vec<Pfn> = (0..512).map(|_| other.alloc(movable(0)).unwrap()).collect();
-        let last = frames.iter().rev().find(|pfn| pfn.get() % 8 == 0).unwrap();
-        other.free(*last, Order::ZERO).unwrap();
-        let aligned = movable(0).align(Order::new(3).unwrap());
-        assert_eq!(fh.on(CpuId::new(0)).alloc(aligned), Ok(*last));
-        fh.validate().unwrap();
-    }
-
-    /// Somebody is inside the CPU's state, whom the caller may have interrupted.
-    #[test]
-    fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
-        let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
-        let cma = [FrameRange::new(Pfn::new(512), 1024).unwrap()];
-        let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
-        for order in [0, 3, 6, 9] {
-            let fh = machine_of(SingleCpu, &Config::new(1, &zones));
-            fh.set_watermarks(0, 0, 0, 0).unwrap();
-            let id = CpuId::new(0);
-            let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
-            let request = movable(order).flags(AllocFlags::NO_LOCK | AllocFlags::CMA);
-            let all = exhaust(&fh, request);
-            assert_eq!(all.len(), 2048 >> order, "order {order}");
-            drop(inside);
-            assert_eq!(exhaust(&fh, movable(0)), []);
-            fh.validate().unwrap();
-            all.iter().for_each(|&pfn| fh.on(id).free(pfn, request.order).unwrap());
-            fh.drain_all();
-            fh.validate().unwrap();
-            assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
-        }
-    }
-
-    /// A block kept for HIGHATOMIC requests, all of it free, on a machine of 128 of them; its first
-    /// frame.
-    fn reserved() -> (Freehold<'static, SingleCpu>, Pfn) {
-        let fh = machine(1, 1 << 16);
-        fh.set_watermarks(0, 0, 0, 0).unwrap();
-        let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
-        fh.drain_all();
-        let (index, _) = place(&fh, pfn);
-        assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), HIGH_ATOMIC));
-        fh.zones[0].high_atomic_blocks.add_shared(1);
-        fh.on(CpuId::new(0)).free(pfn, Order::ZERO).unwrap();
-        fh.drain_all();
-        fh.validate().unwrap();
-        (fh, pfn.pageblock())
-    }
-
-    #[test]
-    fn a_reserved_block_is_given_up_before_a_request_of_any_order_fails() {
-        for order in 0..=12 {
-            let (fh, _) = reserved();
-            assert_eq!(exhaust(&fh, movable(order)).len(), (1 << 16) >> order, "order {order}");
-            assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
-            fh.validate().unwrap();
-        }
-    }
-
-    #[test]
-    fn a_reserved_block_is_given_up_before_a_request_within_limits_fails() {
-        for order in [0, 3, 6, 9] {
-            let (fh, block) = reserved();
-            let within = movable(order).from(block).below(Pfn::new(block.get() + 512));
-            assert_eq!(exhaust(&fh, within).len(), 512 >> order, "order {order}");
-            assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
-            fh.validate().unwrap();
-        }
-        // None of those within the limits of others.
-        let (fh, block) = reserved();
-        let outside =
-            movable(0).from(Pfn::new(block.get() + 512)).below(Pfn::new(block.get() + 1024));
-        assert_eq!(exhaust(&fh, outside).len(), 512);
-        assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
-    }
-
-    /// All memory is in blocks of another type, half of each free.
-    #[test]
-    fn who_would_rather_fail_than_mix_types_fails() {
-        let fh = machine(1, 2048);
-        fh.set_watermarks(0, 0, 0, 0).unwrap();
-        let all = exhaust(&fh, Request::new(Order::ZERO, Migratetype::Unmovable));
-        assert_eq!(all.len(), 2048);
-        for pfn in all.iter().filter(|pfn| pfn.get() % 2 == 0) {
-            fh.on(CpuId::new(0)).free(*pfn, Order::ZERO).unwrap();
-        }
-        fh.drain_all();
-        let none = Err(AllocError::NoMemory { order: Order::ZERO });
-        let not_mixed = movable(0).flags(AllocFlags::NO_FRAGMENT);
-        assert_eq!(fh.on(CpuId::new(0)).alloc(not_mixed), none);
-        assert_eq!(fh.on(CpuId::new(0)).alloc(not_mixed.below(Pfn::new(2048))), none);
-        let unseen = fh.alloc_unseen(CpuId::new(0), &not_mixed);
-        assert_eq!(unseen, Err(AllocError::WouldBlock));
-        assert_eq!(exhaust(&fh, movable(0)).len(), 1024);
-    }
-
-    /// Two frames are free all the time: in another CPU's hand; in their word, while others are asked for
-    /// what they have in hand; one of them in that hand again, when the board is looked at.
-    #[test]
-    fn a_request_finds_what_is_free_all_the_time() {
-        for request in [movable(0), movable(0).below(Pfn::new(512))] {
-            let fh: &'static Freehold<'_, SingleCpu> = Box::leak(Box::new(machine(2, 512)));
-            fh.set_watermarks(0, 0, 0, 0).unwrap();
-            let (cpu, other) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
-            let block = other.alloc(movable(9)).unwrap();
-            other.free(block, Order::new(1).unwrap()).unwrap();
-            let (mut n, mut reached) = (0, true);
-            while reached {
-                n += 1;
-                let mut m = 0;
-                loop {
-                    m += 1;
-                    let taken = other.alloc(movable(0)).unwrap();
-                    other.free(taken, Order::ZERO).unwrap();
-                    assert_eq!(fh.cpu_holdings(CpuId::new(1)).unwrap().0, 2);
-                    let again = Rc::new(Cell::new(None));
-                    let second = again.clone();
-                    let flush = move || fh.on(CpuId::new(1)).flush().unwrap();
-                    let take = move || second.set(fh.on(CpuId::new(1)).alloc(movable(0)).ok());
-                    let (found, both) = interrupted_twice(n, flush, m, take, || cpu.alloc(request));
-                    assert!(found.is_ok(), "flushed before step {n}, taken {m} later");
-                    cpu.free(found.unwrap(), Order::ZERO).unwrap();
-                    again.take().into_iter().for_each(|pfn| other.free(pfn, Order::ZERO).unwrap());
-                    fh.drain_all();
-                    if !both {
-                        break;
-                    }
-                }
-                reached = m > 1;
-            }
-            assert!(n > 20, "{n} steps");
-            fh.validate().unwrap();
-        }
-    }
-
-    /// A host that panics once it is armed.
-    struct Panics(AtomicBool);
-
-    impl Platform for Panics {
-        fn pressure(&self, _: Pressure) {
-            assert!(!self.0.swap(false, Ordering::Relaxed), "memory is short");
-        }
-    }
-
-    #[test]
-    fn what_a_call_has_taken_is_free_again_where_the_host_panics() {
-        type Call = fn(&Freehold<'static, Panics>) -> Vec<Pfn>;
-        let calls: [Call; 4] = [
-            |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(0)).unwrap()]),
-            |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(9)).unwrap()]),
-            |fh| {
-                let mut out = [Pfn::new(0); 100];
-                let done = fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).unwrap();
-                out[..done].into()
-            },
-            |fh| {
-                let range = FrameRange::new(Pfn::new(600), 700).unwrap();
-                fh.alloc_contig_range(range, |_| false).unwrap();
-                Vec::from([range.start])
-            },
-        ];
-        for (n, call) in calls.into_iter().enumerate() {
-            let fh = machine_on(Panics(AtomicBool::new(false)), 1, 2048);
-            fh.set_watermarks(0, 0, 0, 0).unwrap();
-            fh.set_watermarks(0, 0, 2048, 2048).unwrap();
-            // Below low only now.
-            fh.platform.0.store(true, Ordering::Relaxed);
-            let result = catch_unwind(AssertUnwindSafe(|| call(&fh)));
-            assert!(result.is_err(), "call {n} has told nobody");
-            fh.drain_all();
-            fh.validate().unwrap();
-            assert_eq!(fh.zone_stats(0).unwrap().free, 2048, "call {n}");
-        }
     }
 }

@@ -51,8 +51,15 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
                 return Ok(self.left_with(state, pfn, request.order));
             }
         }
+        let fails = || {
+            let (order, migratetype) = (request.order, request.migratetype);
+            self.fh.fails_again(state, order, migratetype, request.flags)
+        };
+        // What was freed lately is looked up in two places for runs: the look at a failure first.
+        let is_run = short && (1..6).contains(&order);
+        let run_fails = is_run && fails();
         let found = match way {
-            _ if !short => None,
+            _ if !short || run_fails => None,
             Request::PLAIN_FRAME => self.fh.frame_freed_lately(state, kind),
             Request::PLAIN_RUN => match order {
                 6 => self.fh.words_freed_lately::<1>(state, kind),
@@ -68,13 +75,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         };
         match found {
             Some(pfn) => Ok(self.left_with(state, pfn, request.order)),
-            None if self.fh.fails_again(
-                state,
-                request.order,
-                request.migratetype,
-                request.flags,
-            ) =>
-            {
+            None if run_fails || !is_run && fails() => {
                 self.door.get_out(self.fh, state);
                 Err(AllocError::NoMemory { order: request.order })
             }

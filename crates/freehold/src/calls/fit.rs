@@ -29,6 +29,7 @@ use crate::block::layout::Index;
 use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::inside::Inside;
+use crate::platform::OnPanic;
 use crate::primitive::{Count, Plain};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
@@ -60,7 +61,9 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let found = inside.alloc_run(count);
         let fh = self.fh;
         drop(inside);
+        let back = OnPanic(|| _ = found.map(|run| fh.commit_range(None, run)));
         fh.tell_pressure();
+        core::mem::forget(back);
         #[cfg(feature = "debug-poison")]
         if let Ok(run) = found {
             fh.platform.check_poison(run);

@@ -23,21 +23,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A run of `2^(order - 9)` whole blocks: from the zones; after fetching home all that is free
     /// if need be.
     pub(crate) fn alloc_run_of_blocks(&self, request: &Request) -> Result<Pfn, AllocError> {
-        let (fh, cpu) = (self.fh, self.id.index());
-        let look = || {
-            fh.begin_look(self.cpu);
-            fh.zonelist(cpu, request.node)
-                .find_map(|z| fh.take_run_of_blocks(self.by(), z, request, 0, u64::MAX))
-        };
-        if let Some(pfn) = look() {
-            return Ok(pfn);
-        }
-        if request.flags.contains(AllocFlags::NO_LOCK) {
-            return Err(AllocError::WouldBlock);
-        }
-        self.look_after_recall(look)
-            .or_else(|| fh.give_up_reserves(self.by(), cpu, request).then(look).flatten())
-            .ok_or(AllocError::NoMemory { order: request.order })
+        self.look_everywhere(request, || {
+            let mut zones = self.fh.zonelist(self.id.index(), request.node);
+            zones.find_map(|z| self.fh.take_run_of_blocks(self.by(), z, request, 0, u64::MAX))
+        })
     }
 }
 

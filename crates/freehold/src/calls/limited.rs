@@ -46,8 +46,7 @@ impl Kind {
     /// Whether such blocks will do for a request at all.
     fn is_for(self, request: &Request) -> bool {
         match self {
-            Self::Same | Self::Whole => true,
-            Self::Other => !request.flags.contains(AllocFlags::NO_FRAGMENT),
+            Self::Same | Self::Whole | Self::Other => true,
             Self::Cma => request.cma(),
             Self::Reserve => request
                 .flags
@@ -72,22 +71,7 @@ impl Kind {
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Serves a request within its limits, of any order and alignment.
     pub(crate) fn alloc_limited(&self, request: &Request) -> Result<Pfn, AllocError> {
-        let (fh, cpu) = (self.fh, self.id.index());
-        let look = || {
-            fh.begin_look(self.cpu);
-            fh.find_limited(self.by(), cpu, request)
-        };
-        if let Some(pfn) = look() {
-            return Ok(pfn);
-        }
-        // What CPUs have in hand may be what is missing. It goes no further than it has to.
-        if request.flags.contains(AllocFlags::NO_LOCK) {
-            self.give_back_all();
-            return look().ok_or(AllocError::WouldBlock);
-        }
-        self.look_after_recall(look)
-            .or_else(|| fh.give_up_reserves(self.by(), cpu, request).then(look).flatten())
-            .ok_or(AllocError::NoMemory { order: request.order })
+        self.look_everywhere(request, || self.fh.find_limited(self.by(), self.id.index(), request))
     }
 }
 

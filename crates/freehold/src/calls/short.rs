@@ -222,7 +222,9 @@ impl<P: Platform> Freehold<'_, P> {
             let fits = line.word(w) & buddy != buddy;
             fits && self.map.head(index).class() <= most && line.take_bits(w, run)
         });
-        self.fold_home(cpu);
+        if ORDER > 2 {
+            self.fold_home(cpu);
+        }
         found
     }
 
@@ -402,7 +404,7 @@ impl<P: Platform> Freehold<'_, P> {
         self.leave_hint(cpu, tag, index, pfn, 6 + LEN.ilog2());
         self.count_frees(cpu, frees);
         self.raise_by_words(by, index, tag, first, LEN);
-        self.fold_home(cpu);
+        self.fold_frees(cpu, tag.migratetype());
         true
     }
 

@@ -30,6 +30,7 @@ use std::vec::Vec;
 use crate::block::NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{NO_KEY, SLOTS};
+use crate::cpu::state::CpuState;
 use crate::primitive::Plain;
 use crate::{
     AllocError, AllocFlags, Config, CpuId, FrameRange, Frames, Freehold, Migratetype, Order, Pfn,
@@ -359,19 +360,25 @@ impl World {
         }
     }
 
-    /// Frames that nobody but the stopped thread may take: in its CPU's hand, what others have freed
-    /// into words that it leases, and whole blocks that it keeps.
+    /// Frames that nobody but the stopped thread may take: of its own CPU, and of those that it is
+    /// inside of, since it asks them for what they have.
     fn in_hand(&self) -> u64 {
-        let state = self.fh.cpu_state(STOPPED).unwrap();
+        let its = |cpu: &&CpuState<'_>| cpu.number == STOPPED.get() || cpu.door.is_occupied();
+        self.fh.cpus.iter().filter(its).map(|cpu| self.in_hand_of(cpu)).sum()
+    }
+
+    /// What a CPU has in hand, what others have freed into words that it leases, and the whole blocks
+    /// that it keeps.
+    fn in_hand_of(&self, cpu: &CpuState<'_>) -> u64 {
         let of_slot = |slot: usize| {
-            let lease = state.leases.slot(slot);
+            let lease = cpu.leases.slot(slot);
             let (raw, w) = lease.place();
             let named = self.fh.map.index(raw).map(|index| self.fh.map.head(index).lease(w));
-            let is_its = lease.key() != NO_KEY && named == Some(STOPPED.get() + 1);
+            let is_its = lease.key() != NO_KEY && named == Some(cpu.number + 1);
             let word = if is_its { lease.word() } else { 0 };
             u64::from((lease.all() | word).count_ones())
         };
-        let kept = state.kept.iter().filter(|kept| kept.get() != NONE).count() as u64;
+        let kept = cpu.kept.iter().filter(|kept| kept.get() != NONE).count() as u64;
         (0..SLOTS).map(of_slot).sum::<u64>() + kept * 512
     }
 

@@ -399,7 +399,7 @@ mod tests {
         fh.drain_all();
         let block = FrameRange::new(frames[0].pageblock(), 512).unwrap();
         fh.remove_memory(block).unwrap();
-        fh.raise_by(OUTSIDE, index, now, bit);
+        fh.raise_by(OUTSIDE, index, now);
         fh.validate().unwrap();
         fh.add_memory(block).unwrap();
         fh.validate().unwrap();

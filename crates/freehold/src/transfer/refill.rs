@@ -544,12 +544,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         given_up
     }
 
-    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run. None
-    /// with NO_FRAGMENT.
+    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run.
     pub(crate) fn mix(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<(Index, Tag)> {
-        if want.flags.contains(AllocFlags::NO_FRAGMENT) {
-            return None;
-        }
         Migratetype::PCP[want.migratetype].fallbacks().iter().find_map(|&fallback| {
             let other = Want { migratetype: fallback as usize, ..want };
             let index = self.pick(by, zone, other, false, u32::MAX)?;

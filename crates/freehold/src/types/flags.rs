@@ -18,8 +18,8 @@ bitflags::bitflags! {
         /// The caller may have interrupted anything (NMI): nobody is waited for. Such a request gets
         /// all that is in no CPU's hand.
         const NO_LOCK = 1 << 4;
-        /// No migratetypes are mixed within a pageblock for it: it gets no frames of a block of another
-        /// migratetype that is in use, and fails where no zone has others.
+        /// A pageblock in use for another migratetype does not become one of this request's, however much
+        /// of it is free. Frames inside one are taken only where no zone has others.
         const NO_FRAGMENT = 1 << 5;
         /// Frames of CMA pageblocks will do; meaningful for movable requests only.
         const CMA = 1 << 6;

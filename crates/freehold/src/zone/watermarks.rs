@@ -199,8 +199,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// [`fold_counts`](Self::fold_counts) of the home zone's: after whatever takes frames of its
-    /// words, but for a single frame by a hint, which was freed before. The count of another zone is
-    /// looked at whenever it changes.
+    /// words, but for one to four of them by a hint, which were freed before. The count of another zone
+    /// is looked at whenever it changes.
     #[inline(always)]
     pub(crate) fn fold_home(&self, cpu: &CpuState<'_>) {
         let zone = &self.zones[cpu.home_zone.get() as usize];
@@ -210,8 +210,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// The same after a free of up to 32 frames into a word of that type: a short look, since the zone
-    /// may know of a few too little.
+    /// The same after a free into words of that type: a short look, since the zone may know of a few too
+    /// little.
     #[inline(always)]
     pub(crate) fn fold_frees(&self, cpu: &CpuState<'_>, migratetype: usize) {
         if cpu.free[migratetype].get() as i64 > FRAMES as i64 {

@@ -1,0 +1,226 @@
+//! What a request does before it fails: whom it asks, which blocks it takes over, and what becomes of
+//! what it has where the host panics.
+
+extern crate std;
+
+use core::cell::Cell;
+use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::vec::Vec;
+
+use crate::block::tag::HIGH_ATOMIC;
+use crate::cpu::by::OUTSIDE;
+use crate::cpu::inside::Inside;
+use crate::primitive::{AtomicBool, Ordering, Plain, SharedCount};
+use crate::steps::interrupted_twice;
+use crate::testing::{machine, machine_of, machine_on, place, two_zones};
+use crate::{
+    AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Pressure,
+    Request, SingleCpu, ZoneConfig,
+};
+
+fn movable(order: u8) -> Request {
+    Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+}
+
+fn exhaust(fh: &Freehold<'_, SingleCpu>, request: Request) -> Vec<Pfn> {
+    core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect()
+}
+
+/// The larger chunk that an aligned one comes from is in nobody's hand; a frame that starts where
+/// it has to is.
+#[test]
+fn an_aligned_frame_in_another_hand_is_found() {
+    let fh = machine(2, 512);
+    fh.set_watermarks(0, 0, 0, 0).unwrap();
+    let other = fh.on(CpuId::new(1));
+    let frames: Vec<Pfn> = (0..512).map(|_| other.alloc(movable(0)).unwrap()).collect();
+    let last = frames.iter().rev().find(|pfn| pfn.get() % 8 == 0).unwrap();
+    other.free(*last, Order::ZERO).unwrap();
+    let aligned = movable(0).align(Order::new(3).unwrap());
+    assert_eq!(fh.on(CpuId::new(0)).alloc(aligned), Ok(*last));
+    fh.validate().unwrap();
+}
+
+/// Somebody is inside the CPU's state, whom the caller may have interrupted.
+#[test]
+fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
+    let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
+    let cma = [FrameRange::new(Pfn::new(512), 1024).unwrap()];
+    let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
+    for order in [0, 3, 6, 9] {
+        let fh = machine_of(SingleCpu, &Config::new(1, &zones));
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let id = CpuId::new(0);
+        let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+        let request = movable(order).flags(AllocFlags::NO_LOCK | AllocFlags::CMA);
+        let all = exhaust(&fh, request);
+        assert_eq!(all.len(), 2048 >> order, "order {order}");
+        drop(inside);
+        assert_eq!(exhaust(&fh, movable(0)), []);
+        fh.validate().unwrap();
+        all.iter().for_each(|&pfn| fh.on(id).free(pfn, request.order).unwrap());
+        fh.drain_all();
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
+    }
+}
+
+/// A block kept for HIGHATOMIC requests, all of it free, on a machine of 128 of them; its first
+/// frame.
+fn reserved() -> (Freehold<'static, SingleCpu>, Pfn) {
+    let fh = machine(1, 1 << 16);
+    fh.set_watermarks(0, 0, 0, 0).unwrap();
+    let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
+    fh.drain_all();
+    let (index, _) = place(&fh, pfn);
+    assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), HIGH_ATOMIC));
+    fh.zones[0].high_atomic_blocks.add_shared(1);
+    fh.on(CpuId::new(0)).free(pfn, Order::ZERO).unwrap();
+    fh.drain_all();
+    fh.validate().unwrap();
+    (fh, pfn.pageblock())
+}
+
+#[test]
+fn a_reserved_block_is_given_up_before_a_request_of_any_order_fails() {
+    for order in 0..=12 {
+        let (fh, _) = reserved();
+        assert_eq!(exhaust(&fh, movable(order)).len(), (1 << 16) >> order, "order {order}");
+        assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+        fh.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_reserved_block_is_given_up_before_a_request_within_limits_fails() {
+    for order in [0, 3, 6, 9] {
+        let (fh, block) = reserved();
+        let within = movable(order).from(block).below(Pfn::new(block.get() + 512));
+        assert_eq!(exhaust(&fh, within).len(), 512 >> order, "order {order}");
+        assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+        fh.validate().unwrap();
+    }
+    // None of those within the limits of others.
+    let (fh, block) = reserved();
+    let outside = movable(0).from(Pfn::new(block.get() + 512)).below(Pfn::new(block.get() + 1024));
+    assert_eq!(exhaust(&fh, outside).len(), 512);
+    assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
+}
+
+/// Half of each block of one zone is free, all of them in use for another type. Another zone is
+/// preferred to these; and without one the blocks stay of their type.
+#[test]
+fn who_would_rather_not_mix_types_takes_no_block_over() {
+    let fh = two_zones(1, 2048);
+    [0, 1].into_iter().for_each(|z| fh.set_watermarks(z, 0, 0, 0).unwrap());
+    let cpu = fh.on(CpuId::new(0));
+    let mut all = exhaust(&fh, Request::new(Order::ZERO, Migratetype::Unmovable));
+    assert_eq!(all.len(), 4096);
+    all.retain(|pfn| pfn.get() % 512 < 256);
+    let (lower, upper): (Vec<_>, Vec<_>) = all.iter().partition(|pfn| pfn.get() < 2048);
+    cpu.free_bulk(&upper).unwrap();
+    // One block of the lower zone is of the right type.
+    let whole: Vec<Pfn> = lower.iter().copied().filter(|pfn| pfn.get() < 512).collect();
+    cpu.free_bulk(&whole).unwrap();
+    let (index, _) = place(&fh, Pfn::new(0));
+    assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), 1));
+    fh.drain_all();
+    let not_mixed = movable(0).flags(AllocFlags::NO_FRAGMENT);
+    let found = exhaust(&fh, not_mixed);
+    assert_eq!(found.len(), 256 + 4 * 256);
+    assert!(found[..256].iter().all(|pfn| pfn.get() < 512), "types are mixed too early");
+    let movable_blocks = || {
+        let blocks = [0, 1].map(|z| fh.zone_stats(z).unwrap().blocks_by_type);
+        blocks.map(|by_type| by_type[Migratetype::Movable.index()])
+    };
+    assert_eq!(movable_blocks(), [1, 0]);
+    found.iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
+    fh.drain_all();
+    assert_eq!(exhaust(&fh, movable(0)).len(), 256 + 4 * 256);
+    assert!(movable_blocks()[1] > 0, "nobody takes a block over");
+}
+
+/// Two frames are free all the time: in another CPU's hand; in their word, while others are asked for
+/// what they have in hand; one of them in that hand again, when the board is looked at.
+#[test]
+fn a_request_finds_what_is_free_all_the_time() {
+    for request in [movable(0), movable(0).below(Pfn::new(512))] {
+        let fh: &'static Freehold<'_, SingleCpu> = Box::leak(Box::new(machine(2, 512)));
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let (cpu, other) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
+        let block = other.alloc(movable(9)).unwrap();
+        other.free(block, Order::new(1).unwrap()).unwrap();
+        let (mut n, mut reached) = (0, true);
+        while reached {
+            // Not each step: of pairs there are many.
+            n += 5;
+            let mut m = 0;
+            loop {
+                m += 5;
+                let taken = other.alloc(movable(0)).unwrap();
+                other.free(taken, Order::ZERO).unwrap();
+                assert_eq!(fh.cpu_holdings(CpuId::new(1)).unwrap().0, 2);
+                let again = Rc::new(Cell::new(None));
+                let second = again.clone();
+                // While CPU 0 is inside, the other one would wait.
+                let enters = || !fh.cpus[1].door.is_occupied();
+                let other = || Some(fh.on(CpuId::new(1))).filter(|_| enters());
+                let flush = move || other().into_iter().for_each(|on| on.flush().unwrap());
+                let take = move || second.set(other().and_then(|on| on.alloc(movable(0)).ok()));
+                let (found, both) = interrupted_twice(n, flush, m, take, || cpu.alloc(request));
+                assert!(found.is_ok(), "flushed before step {n}, taken {m} later");
+                cpu.free(found.unwrap(), Order::ZERO).unwrap();
+                again.take().into_iter().for_each(|pfn| other.free(pfn, Order::ZERO).unwrap());
+                fh.drain_all();
+                if !both {
+                    break;
+                }
+            }
+            reached = m > 5;
+        }
+        assert!(n > 20, "{n} steps");
+        fh.validate().unwrap();
+    }
+}
+
+/// A host that panics once it is armed.
+struct Panics(AtomicBool);
+
+impl Platform for Panics {
+    fn pressure(&self, _: Pressure) {
+        assert!(!self.0.swap(false, Ordering::Relaxed), "memory is short");
+    }
+}
+
+#[test]
+fn what_a_call_has_taken_is_free_again_where_the_host_panics() {
+    type Call = fn(&Freehold<'static, Panics>) -> Vec<Pfn>;
+    let calls: [Call; 4] = [
+        |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(0)).unwrap()]),
+        |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(9)).unwrap()]),
+        |fh| {
+            let mut out = [Pfn::new(0); 100];
+            let done = fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).unwrap();
+            out[..done].into()
+        },
+        |fh| {
+            let range = FrameRange::new(Pfn::new(600), 700).unwrap();
+            fh.alloc_contig_range(range, |_| false).unwrap();
+            Vec::from([range.start])
+        },
+    ];
+    for (n, call) in calls.into_iter().enumerate() {
+        let fh = machine_on(Panics(AtomicBool::new(false)), 1, 2048);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        fh.set_watermarks(0, 0, 2048, 2048).unwrap();
+        // Below low only now.
+        fh.platform.0.store(true, Ordering::Relaxed);
+        let result = catch_unwind(AssertUnwindSafe(|| call(&fh)));
+        assert!(result.is_err(), "call {n} has told nobody");
+        fh.drain_all();
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 2048, "call {n}");
+    }
+}
