@@ -159,15 +159,14 @@ mod tests {
 
     #[test]
     fn two_tasks_drains_are_two_though_nothing_lies_between() {
-        let mut events = Vec::new();
+        let drain = EventKind::PcpuDrain { pfn: Pfn::new(0), order: Order::ZERO, migratetype: 1 };
+        let kind = EventKind::Alloc { pfn: None, order: Order::ZERO, migratetype: 1, gfp_flags: 0 };
+        let mut events = vec![row(0, 7, kind)];
         for at in 0..8 {
-            freed(&mut events, at * MS, 45, 200, Order::ZERO);
-            // On the same CPU, no free of its own before it.
-            let drain =
-                EventKind::PcpuDrain { pfn: Pfn::new(0), order: Order::ZERO, migratetype: 1 };
+            freed(&mut events, at * MS, 45, 0, Order::ZERO);
             events.extend((0..100).map(|_| row(at * MS, 7, drain)));
+            events.extend((0..200).map(|_| row(at * MS, 45, drain)));
         }
-        let both = vec![(0, true), (7 * MS + 1, false)];
-        assert_eq!(changes(events), both);
+        assert_eq!(changes(events), [(0, true), (7 * MS + 1, false)]);
     }
 }
