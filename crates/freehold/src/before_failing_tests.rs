@@ -3,17 +3,13 @@
 
 extern crate std;
 
-use core::cell::Cell;
-use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 use std::vec::Vec;
 
 use crate::block::tag::HIGH_ATOMIC;
 use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::primitive::{AtomicBool, Ordering, Plain, SharedCount};
-use crate::steps::interrupted_twice;
 use crate::testing::{machine, machine_of, machine_on, place, two_zones};
 use crate::{
     AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Pressure,
@@ -140,49 +136,6 @@ fn who_would_rather_not_mix_types_takes_no_block_over() {
     fh.drain_all();
     assert_eq!(exhaust(&fh, movable(0)).len(), 256 + 4 * 256);
     assert!(movable_blocks()[1] > 0, "nobody takes a block over");
-}
-
-/// Two frames are free all the time: in another CPU's hand; in their word, while others are asked for
-/// what they have in hand; one of them in that hand again, when the board is looked at.
-#[test]
-fn a_request_finds_what_is_free_all_the_time() {
-    for request in [movable(0), movable(0).below(Pfn::new(512))] {
-        let fh: &'static Freehold<'_, SingleCpu> = Box::leak(Box::new(machine(2, 512)));
-        fh.set_watermarks(0, 0, 0, 0).unwrap();
-        let (cpu, other) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
-        let block = other.alloc(movable(9)).unwrap();
-        other.free(block, Order::new(1).unwrap()).unwrap();
-        let (mut n, mut reached) = (0, true);
-        while reached {
-            // Not each step: of pairs there are many.
-            n += 5;
-            let mut m = 0;
-            loop {
-                m += 5;
-                let taken = other.alloc(movable(0)).unwrap();
-                other.free(taken, Order::ZERO).unwrap();
-                assert_eq!(fh.cpu_holdings(CpuId::new(1)).unwrap().0, 2);
-                let again = Rc::new(Cell::new(None));
-                let second = again.clone();
-                // While CPU 0 is inside, the other one would wait.
-                let enters = move || !fh.cpus[1].door.is_occupied();
-                let let_in = move || Some(fh.on(CpuId::new(1))).filter(|_| enters());
-                let flush = move || let_in().into_iter().for_each(|on| on.flush().unwrap());
-                let take = move || second.set(let_in().and_then(|on| on.alloc(movable(0)).ok()));
-                let (found, both) = interrupted_twice(n, flush, m, take, || cpu.alloc(request));
-                assert!(found.is_ok(), "flushed before step {n}, taken {m} later");
-                cpu.free(found.unwrap(), Order::ZERO).unwrap();
-                again.take().into_iter().for_each(|pfn| other.free(pfn, Order::ZERO).unwrap());
-                fh.drain_all();
-                if !both {
-                    break;
-                }
-            }
-            reached = m > 5;
-        }
-        assert!(n > 20, "{n} steps");
-        fh.validate().unwrap();
-    }
 }
 
 /// A host that panics once it is armed.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! steps(call)                    uses of atomics that a call makes: what a bound of docs/bounds.md is about, whatever the machine's speed
-//! interrupted(n, other, call)    call, and before its nth use of an atomic all of other; or of two others
+//! interrupted(n, other, call)    call, and before its nth use of an atomic all of other
 //! ```
 //!
 //! To everybody else a call that is interrupted by all of their calls is one that is stopped there.
@@ -27,8 +27,6 @@ std::thread_local! {
     /// Before which of them something else is done.
     static AT: Cell<u64> = const { Cell::new(u64::MAX) };
     static OTHER: RefCell<Option<Other>> = const { RefCell::new(None) };
-    /// In how many uses more after that there is something else to be done; 0 for none.
-    static AGAIN: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Comes before each use of an atomic.
@@ -41,10 +39,6 @@ fn step() {
         other.into_iter().for_each(|other| other());
         // Those steps were not the call's.
         STEPS.set(now);
-        match AGAIN.take() {
-            0 => {}
-            more => AT.set(now + more),
-        }
     }
 }
 
@@ -67,22 +61,6 @@ pub(crate) fn interrupted<T>(
     let result = call();
     AT.set(u64::MAX);
     (result, OTHER.take().is_none())
-}
-
-/// [`interrupted`] by `first`, and before the `m`th use of an atomic after that by `second`.
-pub(crate) fn interrupted_twice<T>(
-    n: u64,
-    first: impl FnOnce() + 'static,
-    m: u64,
-    second: impl FnOnce() + 'static,
-    call: impl FnOnce() -> T,
-) -> (T, bool) {
-    let both = move || {
-        first();
-        OTHER.set(Some(Box::new(second)));
-        AGAIN.set(m);
-    };
-    interrupted(n, both, call)
 }
 
 macro_rules! atomic {
