@@ -132,6 +132,18 @@ fn after_a_set_up_a_machine_equals_a_fresh_one_in_all_that_is_not_memory() {
 }
 
 #[test]
+fn after_a_set_up_no_zone_remembers_that_memory_was_short() {
+    let classic = Classic::new(config("7.3")).unwrap();
+    let zone = &classic.zones[0];
+    zone.below_high.store(true, SeqCst);
+    zone.boost.store(512, SeqCst);
+    classic.set_reclaim(true);
+    classic.forget_setup();
+    let remembered = (zone.below_high.load(SeqCst), zone.reclaim.load(SeqCst));
+    assert_eq!((remembered, zone.boost.load(SeqCst)), ((false, false), 0));
+}
+
+#[test]
 fn filling_lists_for_a_start_leaves_only_frames_on_them() {
     for preset in presets() {
         let classic = Classic::new(config(preset.name)).unwrap();

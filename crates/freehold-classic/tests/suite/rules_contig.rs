@@ -192,6 +192,22 @@ fn nothing_is_allocated_from_an_isolated_block_and_frees_go_past_the_pcp() {
 }
 
 #[test]
+fn isolation_gathers_what_is_on_lists() {
+    for engine in ENGINES {
+        let classic = machine(engine, 64);
+        let pfns = classic.take_many(CPU0, 0, Movable, 20);
+        classic.put_all(CPU0, &pfns[..10], 0);
+        classic.put_all(CPU1, &pfns[10..], 0);
+        assert!(classic.memory_map().on_pcp > 0);
+        let isolated = FrameRange::new(pfns[0].pageblock(), PAGEBLOCK_FRAMES).unwrap();
+        classic.isolate(isolated).unwrap();
+        for cpu in [CPU0, CPU1] {
+            assert!(!isolated.contains(classic.take(cpu, 0, Movable)), "{engine}");
+        }
+    }
+}
+
+#[test]
 fn isolation_puts_what_it_moves_behind_what_was_there() {
     // The other half of a pair that isolation parts waits behind a block that was free before.
     let classic = zone_only("7.2", 4);
