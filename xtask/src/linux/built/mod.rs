@@ -119,13 +119,14 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
         return Err(Trouble::Missing(missing.unwrap_or_default()));
     }
     let json = table::json(&rows)?;
-    fs::write(folder.with_extension("json"), &json)?;
+    let file = build::target().join("linux/built.json");
+    fs::write(&file, &json)?;
     if arguments.json {
         println!("{json}");
     } else {
         print!("{}\n{}", table::table(&rows), table::others(&rows));
     }
-    eprintln!("all rows: {}", folder.with_extension("json").display());
+    eprintln!("all rows: {}", file.display());
     Ok(worst)
 }
 
