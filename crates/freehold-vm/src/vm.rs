@@ -476,29 +476,43 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// [`VmError::NotAFolio`].
     pub fn set_mlocked(&self, folio: Folio, mlocked: bool) -> Result<(), VmError> {
-        self.set_flag(folio, flag::MLOCKED, mlocked)
+        let index = self.index(folio.0)?;
+        let frame = self.folios.head(index).map(|head| self.folios.frame(head));
+        let frame = frame.ok_or(VmError::NotAFolio { pfn: folio.0 })?;
+        if mlocked {
+            frame.set_flags(flag::MLOCKED);
+        } else {
+            frame.clear_flags(flag::MLOCKED);
+        }
+        Ok(())
     }
 
     /// Marks a folio's memory as bad: it is not reclaimed, and when its last reference goes its
-    /// frames are not given back to the allocator.
+    /// frames are not given back to the allocator. Waits for whoever splits or reclaims the folio:
+    /// after a split it is the folio of the first frame that is marked.
     ///
     /// # Errors
     ///
     /// [`VmError::NotAFolio`].
     pub fn poison(&self, folio: Folio) -> Result<(), VmError> {
-        self.set_flag(folio, flag::POISONED, true)
-    }
-
-    fn set_flag(&self, folio: Folio, flag: u32, on: bool) -> Result<(), VmError> {
-        let index = self.index(folio.0)?;
-        let frame = self.folios.head(index).map(|head| self.folios.frame(head));
-        let frame = frame.ok_or(VmError::NotAFolio { pfn: folio.0 })?;
-        if on {
-            frame.set_flags(flag)
-        } else {
-            frame.clear_flags(flag)
+        let pfn = folio.0;
+        let index = self.index(pfn)?;
+        loop {
+            let head = self.folios.head(index).ok_or(VmError::NotAFolio { pfn })?;
+            let frame = self.folios.frame(head);
+            if frame.try_lock() {
+                // Split or freed while this one waited, perhaps.
+                let same = self.folios.head(index) == Some(head);
+                if same {
+                    frame.set_flags(flag::POISONED);
+                }
+                frame.unlock();
+                if same {
+                    return Ok(());
+                }
+            }
+            self.mmu.relax();
         }
-        Ok(())
     }
 
     pub(crate) fn free_ranges(
