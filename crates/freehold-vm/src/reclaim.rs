@@ -60,7 +60,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// As [`Vm::reclaim`]; [`VmError::NoSpace`], [`VmError::OutOfSpace`].
+    /// As [`Vm::reclaim`]; [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::NotAFolio`] where
+    /// a page shows a frame of which there is no record: what comes before it has been done.
     pub fn madvise_pageout(
         &self,
         allocator: &impl Frames,
@@ -72,9 +73,17 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let mut result = Ok(());
         let mut vpn = range.start;
         while vpn < range.end {
-            let Some((head, i, entry)) = self.get_at(allocator, space, vpn)? else {
-                vpn = vpn.plus(1);
-                continue;
+            let (head, i, entry) = match self.get_at(allocator, space, vpn) {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    vpn = vpn.plus(1);
+                    continue;
+                }
+                // What has been reclaimed until here waits for its flush and its free.
+                Err(error) => {
+                    result = result.and(Err(error));
+                    break;
+                }
             };
             let rest =
                 u64::from(self.folios.frame(head).pages() - i).min(range.end.get() - vpn.get());

@@ -496,13 +496,31 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// Marks a folio's memory as bad: it is not reclaimed, and when its last reference goes its
-    /// frames are not given back to the allocator.
+    /// frames are not given back to the allocator. Waits for whoever splits or reclaims the folio:
+    /// after a split it is the folio of the first frame that is marked.
     ///
     /// # Errors
     ///
     /// [`VmError::NotAFolio`].
     pub fn poison(&self, folio: Folio) -> Result<(), VmError> {
-        self.set_flag(folio, flag::POISONED, true)
+        let pfn = folio.0;
+        let index = self.index(pfn)?;
+        loop {
+            let head = self.folios.head(index).ok_or(VmError::NotAFolio { pfn })?;
+            let frame = self.folios.frame(head);
+            if frame.try_lock() {
+                // Split or freed while this one waited, perhaps.
+                let same = self.folios.head(index) == Some(head);
+                if same {
+                    frame.set_flags(flag::POISONED);
+                }
+                frame.unlock();
+                if same {
+                    return Ok(());
+                }
+            }
+            self.mmu.relax();
+        }
     }
 
     pub(crate) fn set_flag(&self, folio: Folio, flag: u32, on: bool) -> Result<(), VmError> {
@@ -510,9 +528,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let frame = self.folios.head(index).map(|head| self.folios.frame(head));
         let frame = frame.ok_or(VmError::NotAFolio { pfn: folio.0 })?;
         if on {
-            frame.set_flags(flag)
+            frame.set_flags(flag);
         } else {
-            frame.clear_flags(flag)
+            frame.clear_flags(flag);
         }
         Ok(())
     }

@@ -30,6 +30,8 @@ struct Stopping {
     soft: SoftMmu<2>,
     hook: Mutex<Option<(Point, Hook)>>,
     waits: AtomicU64,
+    /// A page that shows a frame of which there is no record, as a device's memory.
+    foreign: Mutex<Option<Vpn>>,
 }
 
 impl Stopping {
@@ -71,6 +73,9 @@ impl Mmu for Stopping {
     }
     fn load(&self, slots: Slots<'_>) -> Entry {
         self.reached(Point::Load);
+        if *self.foreign.lock().unwrap() == Some(slots.first()) {
+            return Entry::new(Pfn::new(FIRST + 1000 * MIB), Access::Read);
+        }
         slots.entries()[0].load()
     }
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
@@ -88,7 +93,7 @@ impl Mmu for Stopping {
     }
 }
 
-/// A page allocator that runs something else before it hands out the next frames.
+/// A page allocator that runs something else before it hands out the next frames, or takes some.
 struct Slow(&'static Freehold<'static, Threads>, Mutex<Option<Hook>>);
 
 impl Frames for Slow {
@@ -104,6 +109,8 @@ impl Frames for Slow {
         Frames::free(&self.0, pfn, order)
     }
     fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
+        let hook = self.1.lock().unwrap().take();
+        hook.into_iter().for_each(|hook| hook());
         Frames::free_range(&self.0, range)
     }
 }
@@ -352,4 +359,46 @@ fn what_an_unmap_found_dirty_is_not_reclaimed_elsewhere() {
         );
         leave((fh, vm));
     }
+}
+
+#[test]
+fn what_pageout_has_reclaimed_goes_home_though_a_page_behind_it_is_refused() {
+    let (fh, vm) = world(16);
+    for page in [0, 4] {
+        vm.map_new(fh, A, vpn(page), order(2), Access::ReadWrite).unwrap();
+    }
+    assert_eq!(vm.madvise_free(fh, A, pages(0, 4)), Ok(4));
+    *vm.mmu().foreign.lock().unwrap() = Some(vpn(4));
+    let refused = vm.madvise_pageout(fh, A, pages(0, 8));
+    assert_eq!(refused, Err(VmError::NotAFolio { pfn: Pfn::new(FIRST + 1000 * MIB) }));
+    *vm.mmu().foreign.lock().unwrap() = None;
+    assert_eq!(vm.stats().reclaimed_frames, 4);
+    leave((fh, vm));
+}
+
+/// A call that says that a folio is bad tells of the folio as it is when the call comes back: whole
+/// before a split, and its first frame after one.
+#[test]
+fn a_folio_that_is_poisoned_while_it_is_split_is_not_handed_back() {
+    let (fh, vm) = world(16);
+    let folio = vm.map_new(fh, A, vpn(0), order(3), Access::ReadWrite).unwrap();
+    // The last four are shown by nothing, so that splitting frees them.
+    vm.unmap(fh, A, pages(4, 4)).unwrap();
+    assert_eq!(vm.deferred_take(), Some(folio));
+    let poisoning = std::sync::Arc::new(Mutex::new(None));
+    let other = poisoning.clone();
+    let hook: Hook = Box::new(move || {
+        let poison = move || {
+            vm.poison(folio).unwrap();
+            vm.folio_state(folio.pfn()).unwrap().order
+        };
+        *other.lock().unwrap() = Some(beside(vm, poison));
+    });
+    let slow = Slow(fh, Mutex::new(Some(hook)));
+    assert_eq!(vm.deferred_split(&slow, folio), Ok(true));
+    let poisoned = poisoning.lock().unwrap().take().unwrap().join().unwrap();
+    vm.unmap(fh, A, pages(0, 1024)).unwrap();
+    fh.drain_all();
+    let stats = fh.zone_stats(0).unwrap();
+    assert_eq!(stats.managed - stats.free, poisoned.frames(), "never to be used again");
 }
