@@ -2,8 +2,7 @@
 
 use core::mem::ManuallyDrop;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use freehold::Pfn;
 use freehold_host::{Arena as HostArena, FrameRequest};
@@ -22,22 +21,45 @@ use crate::status::Status;
 pub struct Arena {
     /// `LIVE`, or `ENDED`; in whatever else a pointer points to, most likely neither.
     magic: AtomicU64,
+    /// The one that ended before this one.
+    before: AtomicPtr<Arena>,
     arena: ManuallyDrop<HostArena>,
 }
 
 const LIVE: u64 = 0xF4EE_401D_A4E7_A11E;
 const ENDED: u64 = 0xF4EE_401D_DEAD_A4E7;
 
-/// The handles of ended arenas, a few words each. They are kept, so that who still uses one is told
-/// so, and does not read memory that is somebody else's by now.
-static ENDED_HANDLES: Mutex<Vec<&'static Arena>> = Mutex::new(Vec::new());
+/// The handles of ended arenas, a few words each: the last one, which leads to those before it.
+/// They are kept, so that who still uses one is told so, and does not read memory that is somebody
+/// else's by now. No lock: a child of fork(2) may end its copies too, and a lock that another thread
+/// held at that moment would stay locked there.
+static LAST_ENDED: AtomicPtr<Arena> = AtomicPtr::new(ptr::null_mut());
 
 impl Arena {
     pub(crate) fn boxed(arena: HostArena) -> *mut Self {
         Box::into_raw(Box::new(Self {
             magic: AtomicU64::new(LIVE),
+            before: AtomicPtr::new(ptr::null_mut()),
             arena: ManuallyDrop::new(arena),
         }))
+    }
+
+    /// Keeps the handle of an arena that has just ended.
+    fn keep(&'static self) {
+        let this = ptr::from_ref(self).cast_mut();
+        // Relaxed throughout: nobody follows the list but who looks for leaks in the whole process.
+        let mut last = LAST_ENDED.load(Ordering::Relaxed);
+        loop {
+            self.before.store(last, Ordering::Relaxed);
+            #[cfg(test)]
+            tests::keeping();
+            let kept =
+                LAST_ENDED.compare_exchange(last, this, Ordering::Relaxed, Ordering::Relaxed);
+            match kept {
+                Ok(_) => return,
+                Err(now) => last = now,
+            }
+        }
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -142,8 +164,7 @@ pub unsafe extern "C" fn freehold_arena_destroy(
                 return this.check().and(Err(Failure::Ended));
             }
             ManuallyDrop::drop(&mut this.arena);
-            // What a thread that panicked has left is as good as ever.
-            ENDED_HANDLES.lock().unwrap_or_else(PoisonError::into_inner).push(this);
+            this.keep();
             *handle = ptr::null_mut();
             Ok(())
         })
@@ -363,5 +384,59 @@ pub unsafe extern "C" fn freehold_arena_validate(arena: *const Arena, error: *mu
             live(arena)?.validate()?;
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    use super::*;
+
+    thread_local! {
+        static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    /// Called in the middle of keeping a handle.
+    pub(super) fn keeping() {
+        if let Some(meanwhile) = MEANWHILE.take() {
+            meanwhile();
+        }
+    }
+
+    fn new() -> *mut Arena {
+        Arena::boxed(HostArena::with_size(2 << 20).unwrap())
+    }
+
+    fn end(mut arena: *mut Arena) -> Status {
+        // SAFETY: an arena of this test's, which nobody uses any more.
+        unsafe { freehold_arena_destroy(&raw mut arena, ptr::null_mut()) }
+    }
+
+    /// In a child there is nobody who would give back a lock that was held when it was forked.
+    #[test]
+    fn a_child_forked_while_an_arena_ends_can_end_its_copy_of_another() {
+        let (first, second) = (new(), new());
+        let status = Rc::new(Cell::new(-1));
+        let told = Rc::clone(&status);
+        MEANWHILE.set(Some(Box::new(move || {
+            // SAFETY: the child ends its copy of an arena, and then itself; a signal ends it if it
+            // waits.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::alarm(10);
+                    libc::_exit(i32::from(end(second) != Status::Ok));
+                }
+                let mut status = -1;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                told.set(status);
+            }
+        })));
+        assert_eq!(end(first), Status::Ok);
+        assert_eq!(status.get(), 0, "14: it waits for a lock that nobody will open");
+        assert_eq!(end(second), Status::Ok);
+        assert_eq!(end(first), Status::Ended, "who still uses the handle is told");
     }
 }

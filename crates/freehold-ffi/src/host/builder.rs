@@ -34,6 +34,22 @@ pub enum Backing {
     Hugetlb1G = 4,
 }
 
+impl Backing {
+    /// Each with what it is to the arena.
+    const ALL: [(Self, HostBacking); 5] = [
+        (Self::Private, HostBacking::Private),
+        (Self::Memfd, HostBacking::Memfd),
+        (Self::HugePages, HostBacking::HugePages),
+        (Self::Hugetlb, HostBacking::Hugetlb),
+        (Self::Hugetlb1G, HostBacking::Hugetlb1G),
+    ];
+
+    /// The number of an arena's kind of memory; -1 for one that has none.
+    pub(crate) fn number_of(backing: HostBacking) -> i32 {
+        Self::ALL.iter().find(|&&(_, known)| known == backing).map_or(-1, |&(it, _)| it as i32)
+    }
+}
+
 /// What a forked child finds at the arena's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
@@ -158,14 +174,10 @@ pub unsafe extern "C" fn freehold_arena_builder_backing(
     // SAFETY: the caller's promise.
     unsafe {
         turn(builder, error, |builder| {
-            Ok(builder.backing(match backing {
-                0 => HostBacking::Private,
-                1 => HostBacking::Memfd,
-                2 => HostBacking::HugePages,
-                3 => HostBacking::Hugetlb,
-                4 => HostBacking::Hugetlb1G,
-                value => return Err(choice("backing", value, "a freehold_backing")),
-            }))
+            let known = Backing::ALL.into_iter().find(|&(number, _)| number as u32 == backing);
+            let (_, backing) =
+                known.ok_or_else(|| choice("backing", backing, "a freehold_backing"))?;
+            Ok(builder.backing(backing))
         })
     }
 }
@@ -506,5 +518,25 @@ pub unsafe extern "C" fn freehold_arena_builder_build(
             let made = builder.as_ref().ok_or(Failure::Null("builder"))?.0.build()?;
             put(arena, "arena", Arena::boxed(made))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also for memory that few machines have set aside: what a builder is told an arena says.
+    #[test]
+    fn every_kind_of_memory_has_its_number() {
+        let numbers = [
+            (HostBacking::Private, Backing::Private),
+            (HostBacking::Memfd, Backing::Memfd),
+            (HostBacking::HugePages, Backing::HugePages),
+            (HostBacking::Hugetlb, Backing::Hugetlb),
+            (HostBacking::Hugetlb1G, Backing::Hugetlb1G),
+        ];
+        for (backing, number) in numbers {
+            assert_eq!(Backing::number_of(backing), number as i32, "{backing:?}");
+        }
     }
 }

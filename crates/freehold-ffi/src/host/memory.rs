@@ -6,12 +6,13 @@ use core::ptr;
 use std::os::fd::AsRawFd;
 
 use freehold::Pfn;
-use freehold_host::{Backing, OnFork, Released as HostReleased};
+use freehold_host::{OnFork, Released as HostReleased};
 
 use crate::arguments::{Versioned, check_size, frames, put, put_sized};
 use crate::config::FrameRange;
 use crate::error::{Error, FREEHOLD_NO_PFN, Failure, answer};
 use crate::host::arena::{Arena, live};
+use crate::host::builder::Backing;
 use crate::status::Status;
 
 /// What giving memory back to the OS did.
@@ -153,13 +154,7 @@ pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_backing(arena: *const Arena) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { live(arena).ok() }.map_or(-1, |arena| match arena.backing() {
-        Backing::Private => 0,
-        Backing::Memfd => 1,
-        Backing::HugePages => 2,
-        Backing::Hugetlb => 3,
-        _ => -1,
-    })
+    unsafe { live(arena).ok() }.map_or(-1, |arena| Backing::number_of(arena.backing()))
 }
 
 /// What a forked child finds at the frames' addresses: a `freehold_fork_rule`; -1 for a null arena.
