@@ -89,6 +89,30 @@ fn a_reserved_block_is_given_up_before_a_request_of_any_order_fails() {
     }
 }
 
+/// What is free besides is below the mark, with the reserve above it: what was summed up before the
+/// block was given up counts it as reserved still.
+#[test]
+fn what_is_given_up_counts_for_the_mark_at_once() {
+    let (fh, _) = reserved();
+    let cpu = fh.on(CpuId::new(0));
+    (0..(1 << 16) - 612).for_each(|_| _ = cpu.alloc(movable(0)).unwrap());
+    fh.drain_all();
+    fh.set_watermarks(0, 300, 400, 500).unwrap();
+    cpu.alloc(movable(0)).unwrap();
+    assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+    fh.validate().unwrap();
+}
+
+/// A run of blocks that cannot be had does not cost the reserve.
+#[test]
+fn a_reserve_that_is_of_no_use_is_kept() {
+    let (fh, block) = reserved();
+    let cpu = fh.on(CpuId::new(0));
+    cpu.alloc(movable(0).flags(AllocFlags::HIGH_ATOMIC).from(block)).unwrap();
+    cpu.alloc(movable(18)).unwrap_err();
+    assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
+}
+
 #[test]
 fn a_reserved_block_is_given_up_before_a_request_within_limits_fails() {
     for order in [0, 3, 6, 9] {

@@ -262,6 +262,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let ask = self.fh.would_ask(self.id, None);
             if ask {
                 self.outside(|| self.fh.recall(Some(self.id), None));
+                // Who came in here meanwhile may have left something.
+                self.give_back_all();
             }
             let found = self.fh.look_beside_movers(&look);
             if found.is_some() || ask || !self.fh.would_ask(self.id, None) {

@@ -73,21 +73,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         if let (0, Some(error)) = (done, failure) {
             self.cpu.counters.failed.add(1);
-            self.leave(request, &[]);
+            self.leave(request, &[], true);
             return Err(error);
         }
         for pfn in &out[..done] {
             self.fh.handed_out(*pfn, Order::ZERO);
         }
-        self.leave(request, &out[..done]);
+        self.leave(request, &out[..done], false);
         Ok(done)
     }
 
     /// Leaves the CPU with these frames, none where the request has failed, and tells the host.
-    fn leave(self, request: &Request, frames: &[Pfn]) {
+    fn leave(self, request: &Request, frames: &[Pfn], failed: bool) {
         let fh = self.fh;
         let back = OnPanic(|| _ = fh.free_frames(None, frames));
-        self.leave_and_tell(request, frames.is_empty());
+        self.leave_and_tell(request, failed);
         core::mem::forget(back);
     }
 

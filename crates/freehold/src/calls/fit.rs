@@ -91,6 +91,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !self.cpu.online.get() {
             return Err(AllocError::CpuOffline { cpu: self.id });
         }
+        self.fh.begin_look(self.cpu);
         let found = self.fh.zonelist(self.id.index(), None).find_map(|z| {
             let zone = &self.fh.zones[z];
             if !self.fh.leaves_mark(self.by(), zone, count, AllocFlags::empty(), false) {
@@ -223,7 +224,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                     if let Some(start) = self.take_place(zone, place) {
                         return Some(start);
                     }
-                    from = bit + 1;
+                    // The first block without metadata is one whose section somebody is setting up:
+                    // no place that reaches into it can be had.
+                    let is_set_up =
+                        |bit| self.fh.map.locate_block(zone.first_block + bit).is_some();
+                    let stuck = (bit..=bit + place.whole).find(|&bit| !is_set_up(bit));
+                    from = stuck.map_or(bit + 1, |stuck| self.fh.bit_after(zone, stuck));
                 }
                 Err(next) => from = next,
             }
@@ -275,8 +281,18 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 Some(index)
             }
         };
-        let got =
-            (0..place.whole).take_while(|n| self.take_bit(zone, place.bit + n)).count() as u64;
+        // Of two that ask for many at once the second one sees what the first one leaves.
+        let leaves_mark = || {
+            let frames = place.whole * FRAMES as u64;
+            fh.leaves_mark(self.by(), zone, frames, AllocFlags::empty(), false)
+        };
+        let claimed = place.whole == 0 || zone.claim_wholes(place.whole, leaves_mark);
+        let wanted = if claimed { place.whole } else { 0 };
+        let take = |n: &u64| fh.take_whole_at(self.by(), zone, place.bit + n, true).is_some();
+        let got = (0..wanted).take_while(take).count() as u64;
+        if got != wanted {
+            fh.give_up_wholes(zone, wanted - got);
+        }
         if got == place.whole && self.take_head(zone, place) {
             for number in first..first + place.whole {
                 if let Some(index) = fh.map.locate_block(number) {
@@ -362,6 +378,44 @@ mod tests {
         runs.sort_unstable_by_key(|run| run.start);
         assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start), "length {len}");
         runs
+    }
+
+    /// All that is free is in split blocks, whose sum nobody has made yet, or has when there was too
+    /// little.
+    #[test]
+    fn a_run_counts_what_is_free_each_time() {
+        let fh = machine(2, 4096);
+        let [cpu, other] = [0, 1].map(|id| fh.on(CpuId::new(id)));
+        let movable = Request::new(Order::ZERO, Migratetype::Movable);
+        let frames: Vec<Pfn> = (0..4096).map(|_| cpu.alloc(movable).unwrap()).collect();
+        let free = |keep: u64| {
+            let back = frames.iter().filter(|pfn| pfn.get() % 512 >= keep);
+            back.for_each(|&pfn| _ = cpu.free(pfn, Order::ZERO));
+            fh.drain_all();
+        };
+        fh.set_watermarks(0, 600, 700, 800).unwrap();
+        free(448);
+        other.alloc_run(5).unwrap_err();
+        free(1);
+        other.alloc_run(5).unwrap();
+        let fresh = machine(2, 4096);
+        let all: Vec<Pfn> =
+            (0..4096).map(|_| fresh.on(CpuId::new(0)).alloc(movable).unwrap()).collect();
+        let back = all.iter().filter(|pfn| pfn.get() % 512 > 0);
+        back.for_each(|&pfn| fresh.on(CpuId::new(0)).free(pfn, Order::ZERO).unwrap());
+        fresh.drain_all();
+        fresh.set_watermarks(0, 600, 700, 800).unwrap();
+        fresh.on(CpuId::new(1)).alloc_run(5).unwrap();
+    }
+
+    /// The second of two that ask for many blocks at once sees what the first one leaves.
+    #[test]
+    fn whole_blocks_of_a_run_leave_the_mark() {
+        let fh = machine(1, 1 << 16);
+        fh.set_watermarks(0, 20_000, 20_000, 20_000).unwrap();
+        let cpu = fh.on(CpuId::new(0));
+        let runs = core::iter::from_fn(|| cpu.alloc_run(8192).ok()).count() as u64;
+        assert!(runs > 0 && (1 << 16) - runs * 8192 >= 20_000, "{runs} runs");
     }
 
     #[test]

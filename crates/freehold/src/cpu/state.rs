@@ -83,7 +83,8 @@ impl<'m> CpuState<'m> {
             futile: AtomicU64::new(0),
             futile_request: AtomicU64::new(0),
             futile_for_mark: AtomicBool::new(false),
-            looks: AtomicU64::new(0),
+            // Sums that nobody has made are of look 0.
+            looks: AtomicU64::new(1),
             next_gap: AtomicU32::new(0),
             allocs_at_tick: AtomicU64::new(0),
             next_asked: AtomicU32::new(0),

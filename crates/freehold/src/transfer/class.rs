@@ -190,7 +190,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(never)]
     pub(crate) fn lower(&self, by: By<'_>, index: Index, known: u8) {
         let head = self.map.head(index);
-        if head.change_class(known, CLASS_NONE) {
+        // Who has it BUSY looks at the words when it is done.
+        if known != CLASS_BUSY && head.change_class(known, CLASS_NONE) {
             let tag = head.tag.get();
             let zone = &self.zones[tag.zone() % self.zones.len()];
             self.wrote(by, zone, 1);

@@ -12,7 +12,7 @@
 use crate::block::layout::Index;
 use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, count_of, find_run};
-use crate::block::{FRAMES, WORDS, bits};
+use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
@@ -501,7 +501,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return self.take_listed(by, zone, reserve).map(|(pfn, _)| pfn);
         }
         let index = self.pick(by, zone, reserve, false, u32::MAX)?;
-        self.give_up_reserve(by, zone, index, want.migratetype);
+        if self.give_up_reserve(by, zone, index, want.migratetype) {
+            // What was summed up before counts these frames as reserved.
+            by.0.into_iter().for_each(|cpu| self.begin_look(cpu));
+        }
         self.take_reserved(by, zone, want)
     }
 
@@ -536,8 +539,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let base = self.map.base(index);
                 let within =
                     request.from.get() < base + FRAMES as u64 && base < request.below.get();
-                given_up |=
-                    within && self.give_up_reserve(by, zone, index, request.migratetype as usize);
+                // Above a block's order only wholly free blocks can be part of a run.
+                let order = u32::from(request.order.get()).min(BLOCK_ORDER);
+                given_up |= within
+                    && find_run(&self.open_words(index), order).is_some()
+                    && self.give_up_reserve(by, zone, index, request.migratetype as usize);
                 None::<()>
             });
         }

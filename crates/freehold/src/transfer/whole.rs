@@ -96,21 +96,26 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     return Some(index);
                 }
             }
-            from = bit + 1;
+            from = self.bit_after(zone, bit);
         }
         let mut from = 0;
         while let Some(bit) = zone.bitmap.next(from).0 {
             if let Some(index) = self.take_whole_at(by, zone, bit, may_wait) {
                 return Some(index);
             }
-            // Somebody was faster, or is setting its section up.
-            let number = zone.first_block + bit;
-            from = match self.map.locate_block(number) {
-                Some(_) => bit + 1,
-                None => (number | (SECTION_BLOCKS - 1)) + 1 - zone.first_block,
-            };
+            from = self.bit_after(zone, bit);
         }
         None
+    }
+
+    /// Where to look next after a whole block that could not be had: somebody was faster, or is
+    /// setting its section up, all of which is left out then.
+    pub(crate) fn bit_after(&self, zone: &Zone<'m>, bit: u64) -> u64 {
+        let number = zone.first_block + bit;
+        match self.map.locate_block(number) {
+            Some(_) => bit + 1,
+            None => (number | (SECTION_BLOCKS - 1)) + 1 - zone.first_block,
+        }
     }
 
     /// Whether some of a block has memory behind it, as far as the host knows.
