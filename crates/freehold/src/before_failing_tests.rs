@@ -107,9 +107,12 @@ fn what_is_given_up_counts_for_the_mark_at_once() {
 #[test]
 fn a_reserve_that_is_of_no_use_is_kept() {
     let (fh, block) = reserved();
-    let cpu = fh.on(CpuId::new(0));
-    cpu.alloc(movable(0).flags(AllocFlags::HIGH_ATOMIC).from(block)).unwrap();
-    cpu.alloc(movable(18)).unwrap_err();
+    let one = fh.on(CpuId::new(0)).alloc(movable(0).from(block).below(Pfn::new(block.get() + 512)));
+    assert_eq!(one, Ok(block), "given up, and kept again");
+    let (index, _) = place(&fh, block);
+    assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), HIGH_ATOMIC));
+    fh.zones[0].high_atomic_blocks.add_shared(1);
+    fh.on(CpuId::new(0)).alloc(movable(16)).unwrap_err();
     assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
 }
 
