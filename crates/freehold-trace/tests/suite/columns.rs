@@ -147,7 +147,7 @@ fn make(schema: &str, columns: &[Made<'_>], groups: usize) -> (tempfile::TempDir
     make_described(schema, columns, groups, None)
 }
 
-/// The same with a description of itself, as JSON.
+/// Writes a Parquet file that also describes itself, as JSON.
 fn make_described(
     schema: &str,
     columns: &[Made<'_>],

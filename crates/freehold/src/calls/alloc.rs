@@ -388,7 +388,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 let index = self.claim_fallback(z, want(own))?;
                 self.take_of(index, want(own)).or_else(|| self.split_block(z, want(own)))
             }
-            _ => self.mix(z, want(own)),
+            Stage::Mix => self.mix(z, want(own)),
         };
         pfn.map(Pfn::new)
     }

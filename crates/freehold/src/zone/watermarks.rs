@@ -210,8 +210,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// The same after a free into words of that type: a short look, since the zone may know of a few too
-    /// little.
+    /// [`fold_home`](Self::fold_home) after a free into words of that type: a short look, since the zone
+    /// may know of a few too little.
     #[inline(always)]
     pub(crate) fn fold_frees(&self, cpu: &CpuState<'_>, migratetype: usize) {
         if cpu.free[migratetype].get() as i64 > FRAMES as i64 {
