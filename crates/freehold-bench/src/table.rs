@@ -419,7 +419,8 @@ mod tests {
         report.rows[0].samples_shared = Some(0.0);
         report.rows[1].samples_shared = Some(0.5);
         let text = render(&report, style).replace('\n', " ");
-        let said = "25 % of the samples of what one thread does were not counted, 50 % of a figure's at most";
+        let said =
+            "25 % of the samples on one thread were not counted (50 % of a figure's at most)";
         assert!(text.contains(said) && !text.contains('?'), "{text}");
 
         report.rows[0].samples_shared = Some(0.7);
