@@ -251,6 +251,10 @@ impl<'t> Slots<'t> {
 
     /// Fills entries with nothing mapped: the first with `first`, each of the others with the frame
     /// after the last one's; or with one PMD, where that is what `first` is. Under the table's lock.
+    ///
+    /// # Panics
+    ///
+    /// If `first` is a PMD and these are not all entries of a table.
     pub fn store(&self, first: Entry) {
         if first.has(Entry::HUGE) {
             assert!(self.is_table(), "a PMD is for all of its table");

@@ -159,8 +159,8 @@ fn memory_comes_and_goes_by_words() {
         assert!(set_up <= 4 * words + 4000, "{gib} GiB: {set_up} steps for {words} words");
         // Eight blocks at the end go and come.
         let range = FrameRange::new(Pfn::new(memory - 8 * 512), 8 * 512).unwrap();
-        let (_, gone) = steps(|| fh.remove_memory(range).unwrap());
-        let (_, back) = steps(|| fh.add_memory(range).unwrap());
+        let ((), gone) = steps(|| fh.remove_memory(range).unwrap());
+        let ((), back) = steps(|| fh.add_memory(range).unwrap());
         std::eprintln!("{gib} GiB: {gone} steps to remove, {back} to add");
         assert!(gone <= 3 * 8 * 512 + 4000 && back <= 2000, "{gib} GiB: {gone} and {back} steps");
         fh.validate().unwrap();

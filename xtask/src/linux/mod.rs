@@ -262,6 +262,19 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     let (end, lines) =
         guest::boot(&machine, &guest, &line, limit, shown).map_err(Trouble::Wrong)?;
     let seconds = started.elapsed().as_secs_f64();
+    tell(&end, seconds);
+    let results = report::results(&lines);
+    let unit = if arguments.instructions { "instructions" } else { "ns" };
+    if json {
+        println!("{}", report::json(&results, unit, &kernel.release, how, machine.cpus, &lines)?);
+    } else {
+        print!("{}", report::table(&results, unit));
+    }
+    Ok(end)
+}
+
+/// Says how a boot has ended.
+fn tell(end: &End, seconds: f64) {
     match end {
         End::Passed => eprintln!("passed, after {seconds:.1} s"),
         End::Failed => eprintln!("FAILED, after {seconds:.1} s: see above"),
@@ -272,14 +285,6 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
             eprintln!("FAILED: QEMU ended with {code:?} and the guest had not said anything")
         }
     }
-    let results = report::results(&lines);
-    let unit = if arguments.instructions { "instructions" } else { "ns" };
-    if json {
-        println!("{}", report::json(&results, unit, &kernel.release, how, machine.cpus, &lines)?);
-    } else {
-        print!("{}", report::table(&results, unit));
-    }
-    Ok(end)
 }
 
 #[cfg(test)]

@@ -343,8 +343,11 @@ fn missing(file: &str, zone: &Zone) -> StateError {
     contradiction(format!("{file} has no zone {} of node {}, zoneinfo has", zone.name, zone.node))
 }
 
+/// A count of a zone, and its name.
+type Sum = (&'static str, fn(&ZoneState) -> u64);
+
 /// What is added up over all zones.
-const SUMS: [(&str, fn(&ZoneState) -> u64); 4] = [
+const SUMS: [Sum; 4] = [
     ("managed pages", |zone| zone.info.managed),
     ("free pages", ZoneState::free),
     ("pages on the CPUs' lists", ZoneState::held),

@@ -58,6 +58,9 @@ fn spread(values: &[i64]) -> String {
     if lowest == highest { format!("{mean}") } else { format!("{mean} ({lowest} to {highest})") }
 }
 
+/// A count of a row, and its name.
+type Column = (&'static str, fn(&Row) -> i64);
+
 /// A line for each load and kernel.
 pub(super) fn table(rows: &[Row]) -> String {
     let mut kernels: Vec<&str> = Vec::new();
@@ -66,7 +69,7 @@ pub(super) fn table(rows: &[Row]) -> String {
             kernels.push(row.kernel);
         }
     }
-    let columns: [(&str, fn(&Row) -> i64); 7] = [
+    let columns: [Column; 7] = [
         ("zone locks", |row| row.zone_locks),
         ("waits", |row| row.zone_waits),
         ("own locks", |row| row.freehold_locks),
