@@ -165,6 +165,31 @@ fn who_would_rather_not_mix_types_takes_no_block_over() {
     assert!(movable_blocks()[1] > 0, "nobody takes a block over");
 }
 
+/// A block of CMA is never whole: who may go below the mark gets it past the leases.
+#[test]
+fn a_cma_block_is_had_down_to_the_mark_of_the_request() {
+    let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
+    let cma = [FrameRange::new(Pfn::new(512), 512).unwrap()];
+    let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
+    let fh = machine_of(SingleCpu, &Config::new(1, &zones));
+    fh.set_watermarks(0, 0, 0, 0).unwrap();
+    let cpu = fh.on(CpuId::new(0));
+    // 1,024 frames are left, half of them of CMA.
+    (0..2).for_each(|_| {
+        _ = cpu.alloc(Request::new(Order::PAGEBLOCK, Migratetype::Unmovable)).unwrap()
+    });
+    let one = cpu.alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).unwrap();
+    fh.drain_all();
+    fh.set_watermarks(0, 600, 700, 800).unwrap();
+    let request = movable(9).flags(AllocFlags::CMA);
+    cpu.alloc(request).unwrap_err();
+    let pfn =
+        cpu.alloc(request.flags(AllocFlags::CMA | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE));
+    assert_eq!(pfn, Ok(Pfn::new(512)));
+    cpu.free(one, Order::ZERO).unwrap();
+    fh.validate().unwrap();
+}
+
 /// A host that panics once it is armed.
 struct Panics(AtomicBool);
 

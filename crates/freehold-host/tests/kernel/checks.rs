@@ -183,30 +183,33 @@ fn a_free_that_is_refused_leaves_memory_as_it_is() {
             }
         };
         mark_all();
-        // SAFETY, here and below: it is the mistakes that are tried; nobody uses the frames but
-        // this thread.
-        let freed = unsafe { arena.free(frame(1), order(1)) };
+        // It is the mistakes that are tried.
+        // SAFETY: nobody uses the frames but this thread, which looks at what is left of them.
+        let free = |pfn, order| unsafe { arena.free(pfn, order) };
+        let freed = free(frame(1), order(1));
         let misaligned = FreeError::Misaligned { pfn: frame(1), order: order(1) };
         assert_eq!(freed, Err(Error::Free(misaligned)));
         kept(0..8, "misaligned");
-        unsafe { arena.free(chunk, order(3)) }.unwrap();
+        free(chunk, order(3)).unwrap();
         take_just(arena, frame(4), 2);
         // What a refused free of all eight must not touch is the new owner's four.
         mark_all();
         let next = frame(4);
         let refused = Err(Error::Free(FreeError::DoubleFree { pfn: chunk }));
         let of_two = Err(Error::WrongOrder { pfn: chunk, frames: 8, next });
-        let freed = unsafe { arena.free(chunk, order(3)) };
+        let freed = free(chunk, order(3));
         assert_eq!(freed, if checked { of_two } else { refused });
         kept(4..8, "as a chunk");
-        assert_eq!(unsafe { arena.free_range(all) }, refused);
+        // SAFETY: as `free`.
+        let freed = unsafe { arena.free_range(all) };
+        assert_eq!(freed, refused);
         kept(4..8, "as a range");
-        // SAFETY: as above.
+        // SAFETY: as `free`.
         let through = unsafe { arena.frame_allocator() };
         let refused = Err(FreeError::DoubleFree { pfn: chunk });
         assert_eq!(through.free_range(all), refused);
         kept(4..8, "through the frame allocator");
-        unsafe { arena.free(frame(4), order(2)) }.unwrap();
+        free(frame(4), order(2)).unwrap();
     });
 }
 

@@ -377,10 +377,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Stage::Normal if order == BLOCK_ORDER => self.whole_block(z, request),
             Stage::Normal => types().find_map(|migratetype| self.split_block(z, want(migratetype))),
             Stage::LastResort => fh.take_high_atomic(by, zone, want(own)),
-            _ if order == BLOCK_ORDER => None,
             Stage::Reserve => {
-                types().find_map(|migratetype| fh.take_reserved(by, zone, want(migratetype)))
+                // Of order 9 the board has CMA blocks only; others are whole.
+                let listed = |&migratetype: &usize| order < BLOCK_ORDER || migratetype == CMA;
+                let take = |migratetype| fh.take_reserved(by, zone, want(migratetype));
+                types().filter(listed).find_map(take)
             }
+            _ if order == BLOCK_ORDER => None,
             Stage::Fallback => {
                 if !fh.may_lease(by, zone, order, request.flags, false) {
                     return None;
