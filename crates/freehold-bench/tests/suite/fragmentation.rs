@@ -365,8 +365,7 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
         assert_eq!(takes_locks, cell["engine"] != "freehold", "{cell}");
         // Each acquisition of a shared lock is a write that all CPUs share.
         let of = |name: &str| cell[name].as_u64().expect("a count");
-        let locks = of("zone_lock_acquisitions");
-        assert!(cell["engine"] == "freehold" || of("shared_writes") >= locks, "{cell}");
+        assert!(of("shared_writes") >= of("zone_lock_acquisitions"), "{cell}");
         assert!(cell["shared_writes_per_1000"].as_f64().expect("a rate") > 0.0, "{cell}");
         if is("unusable") {
             assert_eq!(keys(&cell["unusable"]), BTreeSet::from(["3", "4", "9"]));
