@@ -2,7 +2,7 @@
 //! field without `..`, so that a new one does not compile until somebody has said whether it is
 //! memory.
 
-use freehold::{AllocFlags, CpuId, Migratetype, Order};
+use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES};
 
 use crate::pcp::{Pcp, PcpInner};
 use crate::primitive::Ordering::SeqCst;
@@ -147,8 +147,16 @@ fn after_a_set_up_no_zone_remembers_that_memory_was_short() {
 fn filling_lists_for_a_start_leaves_only_frames_on_them() {
     for preset in presets() {
         let classic = Classic::new(config(preset.name)).unwrap();
+        let cpu = CpuId::new(0);
+        // Of a type that no block has, so that it comes from others'; of no whole one, which boosts
+        // the marks.
+        let movable = || classic.alloc(cpu, Request::new(Order::ZERO, Migratetype::Movable)).ok();
+        let frames: Vec<_> = core::iter::from_fn(movable).collect();
+        let back = frames.iter().filter(|pfn| pfn.get() % PAGEBLOCK_FRAMES != 0);
+        back.for_each(|&pfn| _ = classic.free(cpu, pfn, Order::ZERO).unwrap());
+        classic.forget_setup();
+        classic.reset_stats();
         let fresh = beside_memory(&classic);
-        // Of a type that no block has, so that it comes from others', which boosts the marks.
         classic.prefill(0, CpuId::new(0), Migratetype::Unmovable, Order::ZERO, 40);
         assert_eq!(classic.pcp_count(0, CpuId::new(0)), 40, "{}", preset.name);
         classic.drain_all();
