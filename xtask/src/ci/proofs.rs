@@ -244,7 +244,9 @@ fn tsan(run: &Run) -> Result<(), String> {
             .env("FREEHOLD_SECONDS", "0")
             .target("tsan")
     };
-    test("freehold").words("--lib --tests").must()?;
+    // A signal is put off under it until its thread makes a call that blocks, and a thread that takes
+    // its steps one by one makes none.
+    test("freehold").words("--lib --tests -- --skip stopped::").must()?;
     host_tests(run, test("freehold-host"), &UNDER_TSAN)
         .words("-- --skip locked_memory --skip the_fault_handler")
         .must()
