@@ -103,7 +103,7 @@ fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
         .success()
         .stdout(contains("\n alloc, orders 1 to 5 (owner) "))
         .stdout(contains("alloc_contig_free"))
-        .stdout(contains("HIGHATOMIC blocks at most"))
+        .stdout(contains("HIGHATOMIC blocks in a zone"))
         .stdout(contains("one thread alone"))
         .stdout(ends_with("verdict: nothing was wrong\n"));
 }
