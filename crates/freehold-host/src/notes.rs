@@ -162,8 +162,8 @@ impl Notes {
         self.used(block)[at as usize / 64].load(Ordering::Relaxed) & mask != mask
     }
 
-    /// Which of the 64 frames from `first` on the OS backs, as far as was noted. A hint for a caller that does not have
-    /// them.
+    /// Which of the 64 frames from `first` on the OS backs, as far as was noted. A hint for a caller
+    /// that does not have them.
     pub(crate) fn in_memory(&self, first: Pfn) -> u64 {
         let block = (first.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
         let Some(note) = self.all().get(block) else { return !0 };

@@ -230,17 +230,25 @@ impl<'m> Folios<'m> {
     /// head.
     pub(crate) fn lock(&self, index: u32, relax: impl Fn()) -> u32 {
         loop {
-            if let Some(head) = self.head(index) {
-                if self.frame(head).try_lock() {
-                    if self.head(index) == Some(head) {
-                        return head;
-                    }
-                    // Split while this one waited.
-                    self.frame(head).unlock();
-                }
+            if let Some(head) = self.head(index).filter(|&head| self.try_lock(head, index)) {
+                return head;
             }
             relax();
         }
+    }
+
+    /// Locks the folio of that head if nobody has; not where the frame is no part of it any more, but
+    /// of what it was split into.
+    pub(crate) fn try_lock(&self, head: u32, index: u32) -> bool {
+        let frame = self.frame(head);
+        if !frame.try_lock() {
+            return false;
+        }
+        let same = self.head(index) == Some(head);
+        if !same {
+            frame.unlock();
+        }
+        same
     }
 
     /// Notes that a frame was written to, for someone with a reference to its folio but not its

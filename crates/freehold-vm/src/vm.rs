@@ -507,17 +507,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let index = self.index(pfn)?;
         loop {
             let head = self.folios.head(index).ok_or(VmError::NotAFolio { pfn })?;
-            let frame = self.folios.frame(head);
-            if frame.try_lock() {
-                // Split or freed while this one waited, perhaps.
-                let same = self.folios.head(index) == Some(head);
-                if same {
-                    frame.set_flags(flag::POISONED);
-                }
+            if self.folios.try_lock(head, index) {
+                let frame = self.folios.frame(head);
+                frame.set_flags(flag::POISONED);
                 frame.unlock();
-                if same {
-                    return Ok(());
-                }
+                return Ok(());
             }
             self.mmu.relax();
         }

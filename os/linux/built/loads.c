@@ -77,6 +77,18 @@ static void children_end(void)
 		must(WIFEXITED(status) && !WEXITSTATUS(status), "a child");
 }
 
+/* A child on each CPU that does this, until all have ended. */
+static void on_each_cpu(void (*does)(int cpu))
+{
+	for (int cpu = 0; cpu < cpus; cpu++) {
+		if (child(cpu))
+			continue;
+		does(cpu);
+		_exit(0);
+	}
+	children_end();
+}
+
 /* Two processes a CPU. All have faulted before the first one may end: the pipe's end closes for all of them at once. */
 static void load_exit(void)
 {
@@ -143,7 +155,7 @@ static void load_arena(void)
 		pthread_join(threads[self], NULL);
 }
 
-static void blocks_come_and_go(void)
+static void blocks_come_and_go(int cpu)
 {
 	size_t size = 32 * BLOCK;
 	char *memory = map(size + BLOCK, MADV_HUGEPAGE);
@@ -152,7 +164,7 @@ static void blocks_come_and_go(void)
 	touch(memory, size);
 	for (size_t at = 0; at < size; at += 2 * BLOCK)
 		must(!madvise(memory + at + 16 * PAGE, 32 * PAGE, MADV_DONTNEED), "madvise");
-	if (!child(sched_getcpu())) {
+	if (!child(cpu)) {
 		/* Copies on write: half of them are of whole blocks, half of split ones. */
 		touch(memory, size / 2);
 		_exit(0);
@@ -162,13 +174,7 @@ static void blocks_come_and_go(void)
 
 static void load_huge(void)
 {
-	for (int cpu = 0; cpu < cpus; cpu++) {
-		if (child(cpu))
-			continue;
-		blocks_come_and_go();
-		_exit(0);
-	}
-	children_end();
+	on_each_cpu(blocks_come_and_go);
 }
 
 static void write_file(int cpu, unsigned int number, size_t size)
@@ -218,13 +224,7 @@ static void regions_of_many_sizes(int cpu)
 
 static void load_mixed(void)
 {
-	for (int cpu = 0; cpu < cpus; cpu++) {
-		if (child(cpu))
-			continue;
-		regions_of_many_sizes(cpu);
-		_exit(0);
-	}
-	children_end();
+	on_each_cpu(regions_of_many_sizes);
 }
 
 static void read_cut_delete(int cpu, unsigned int number)

@@ -26,15 +26,20 @@ fn a_free_range_is_taken_frame_by_frame_and_what_lies_beside_it_stays_free() {
     }
 }
 
+/// A machine with frames on both CPUs' lists, and the pageblock that they are of.
+fn on_both_cpus_lists(engine: &str) -> (Classic, FrameRange) {
+    let classic = machine(engine, 64);
+    let pfns = classic.take_many(CPU0, 0, Movable, 20);
+    classic.put_all(CPU0, &pfns[..10], 0);
+    classic.put_all(CPU1, &pfns[10..], 0);
+    assert!(classic.memory_map().on_pcp > 0);
+    (classic, FrameRange::new(pfns[0].pageblock(), PAGEBLOCK_FRAMES).unwrap())
+}
+
 #[test]
 fn frames_on_every_cpus_lists_are_drained_into_the_range() {
     for engine in ENGINES {
-        let classic = machine(engine, 64);
-        let pfns = classic.take_many(CPU0, 0, Movable, 20);
-        classic.put_all(CPU0, &pfns[..10], 0);
-        classic.put_all(CPU1, &pfns[10..], 0);
-        assert!(classic.memory_map().on_pcp > 0);
-        let wanted = FrameRange::new(pfns[0].pageblock(), PAGEBLOCK_FRAMES).unwrap();
+        let (classic, wanted) = on_both_cpus_lists(engine);
         classic.alloc_contig_range(CPU1, wanted, &mut |_| panic!("all of it is free")).unwrap();
         classic.validate().unwrap();
     }
@@ -194,12 +199,7 @@ fn nothing_is_allocated_from_an_isolated_block_and_frees_go_past_the_pcp() {
 #[test]
 fn isolation_gathers_what_is_on_lists() {
     for engine in ENGINES {
-        let classic = machine(engine, 64);
-        let pfns = classic.take_many(CPU0, 0, Movable, 20);
-        classic.put_all(CPU0, &pfns[..10], 0);
-        classic.put_all(CPU1, &pfns[10..], 0);
-        assert!(classic.memory_map().on_pcp > 0);
-        let isolated = FrameRange::new(pfns[0].pageblock(), PAGEBLOCK_FRAMES).unwrap();
+        let (classic, isolated) = on_both_cpus_lists(engine);
         classic.isolate(isolated).unwrap();
         for cpu in [CPU0, CPU1] {
             assert!(!isolated.contains(classic.take(cpu, 0, Movable)), "{engine}");

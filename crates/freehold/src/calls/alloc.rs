@@ -15,7 +15,7 @@
 
 use crate::block::tag::CMA;
 use crate::block::{BLOCK_ORDER, WORDS, bits};
-use crate::cpu::by::OUTSIDE;
+use crate::cpu::by::{By, OUTSIDE};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Purpose, SLOTS};
 use crate::cpu::state::CpuState;
@@ -377,12 +377,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Stage::Normal if order == BLOCK_ORDER => self.whole_block(z, request),
             Stage::Normal => types().find_map(|migratetype| self.split_block(z, want(migratetype))),
             Stage::LastResort => fh.take_high_atomic(by, zone, want(own)),
-            Stage::Reserve => {
-                // Of order 9 the board has CMA blocks only; others are whole.
-                let listed = |&migratetype: &usize| order < BLOCK_ORDER || migratetype == CMA;
-                let take = |migratetype| fh.take_reserved(by, zone, want(migratetype));
-                types().filter(listed).find_map(take)
-            }
+            Stage::Reserve => fh.reserved(by, zone, request),
             _ if order == BLOCK_ORDER => None,
             Stage::Fallback => {
                 if !fh.may_lease(by, zone, order, request.flags, false) {
@@ -474,7 +469,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // Of a block that it splits all but what it hands out is on the way.
         let _moving = self.zones[0].moving(OUTSIDE, cpu.index());
         let stages: [UnseenStage<'m, Self>; 4] = [
-            Self::reserved_unseen,
+            |fh, zone, request| fh.reserved(OUTSIDE, zone, request),
             Self::fallback_unseen,
             Self::mixed_unseen,
             |fh, zone, request| fh.take_high_atomic(OUTSIDE, zone, want_of(request)),
@@ -488,8 +483,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let kind = request.migratetype as usize;
             let take = |zone| self.take_whole(OUTSIDE, zone, kind, request.flags, true);
             let whole = zones().find_map(take).map(|index| self.take_block(index, kind));
-            // All of a CMA block.
-            let cma = || zones().find_map(|zone| self.cma_unseen(zone, request));
+            let cma = || zones().find_map(|zone| self.reserved(OUTSIDE, zone, request));
             let reserve = |zone| self.take_high_atomic(OUTSIDE, zone, want_of(request));
             whole.or_else(cma).or_else(|| zones().find_map(reserve)).map(Pfn::new)
         } else {
@@ -502,15 +496,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(pfn)
     }
 
-    fn reserved_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
-        types_in(zone, request).into_iter().flatten().find_map(|migratetype| {
-            self.take_reserved(OUTSIDE, zone, Want { migratetype, ..want_of(request) })
-        })
-    }
-
-    fn cma_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
-        let want = Want { migratetype: CMA, ..want_of(request) };
-        request.cma().then(|| self.take_reserved(OUTSIDE, zone, want)).flatten()
+    /// A chunk past the leases, of the types that the request may have, down to its own mark. Of order
+    /// 9 the board has CMA blocks only; others are whole.
+    fn reserved(&self, by: By<'_>, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+        let want = want_of(request);
+        let listed = |&migratetype: &usize| want.order < BLOCK_ORDER || migratetype == CMA;
+        let take = |migratetype| self.take_reserved(by, zone, Want { migratetype, ..want });
+        types_in(zone, request).into_iter().flatten().filter(listed).find_map(take)
     }
 
     fn fallback_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {

@@ -312,19 +312,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         None
     }
 
-    /// Takes the whole block of a bit.
-    fn take_bit(&self, zone: &'m Zone<'m>, bit: u64) -> bool {
-        let fh = self.fh;
-        if !zone.claim_wholes(1, || true) {
-            return false;
-        }
-        let taken = fh.take_whole_at(self.by(), zone, bit, true).is_some();
-        if !taken {
-            fh.give_up_wholes(zone, 1);
-        }
-        taken
-    }
-
     /// Takes the first frames of the block behind the whole ones, which may be whole too: it is
     /// split then.
     fn take_head(&self, zone: &'m Zone<'m>, place: Place) -> bool {
@@ -334,12 +321,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (fh, behind) = (self.fh, place.bit + place.whole);
         let number = zone.first_block + behind;
         if zone.bitmap.contains(behind) {
-            if !self.take_bit(zone, behind) {
-                return false;
-            }
-            if let Some(index) = fh.map.locate_block(number) {
-                fh.split(self.by(), index, MOVABLE);
-            }
+            let Some(index) = fh.claim_whole_at(self.by(), zone, behind) else { return false };
+            fh.split(self.by(), index, MOVABLE);
         }
         let Some(index) = self.split_neighbour(zone, number) else { return false };
         let claimed = fh.claim_at(self.by(), index, 0, place.head);
@@ -384,28 +367,24 @@ mod tests {
     /// little.
     #[test]
     fn a_run_counts_what_is_free_each_time() {
-        let fh = machine(2, 4096);
-        let [cpu, other] = [0, 1].map(|id| fh.on(CpuId::new(id)));
         let movable = Request::new(Order::ZERO, Migratetype::Movable);
-        let frames: Vec<Pfn> = (0..4096).map(|_| cpu.alloc(movable).unwrap()).collect();
-        let free = |keep: u64| {
-            let back = frames.iter().filter(|pfn| pfn.get() % 512 >= keep);
-            back.for_each(|&pfn| _ = cpu.free(pfn, Order::ZERO));
-            fh.drain_all();
-        };
-        fh.set_watermarks(0, 600, 700, 800).unwrap();
-        free(448);
-        other.alloc_run(5).unwrap_err();
-        free(1);
-        other.alloc_run(5).unwrap();
-        let fresh = machine(2, 4096);
-        let all: Vec<Pfn> =
-            (0..4096).map(|_| fresh.on(CpuId::new(0)).alloc(movable).unwrap()).collect();
-        let back = all.iter().filter(|pfn| pfn.get() % 512 > 0);
-        back.for_each(|&pfn| fresh.on(CpuId::new(0)).free(pfn, Order::ZERO).unwrap());
-        fresh.drain_all();
-        fresh.set_watermarks(0, 600, 700, 800).unwrap();
-        fresh.on(CpuId::new(1)).alloc_run(5).unwrap();
+        for too_little_at_first in [false, true] {
+            let fh = machine(2, 4096);
+            let [cpu, other] = [0, 1].map(|id| fh.on(CpuId::new(id)));
+            let frames: Vec<Pfn> = (0..4096).map(|_| cpu.alloc(movable).unwrap()).collect();
+            let free = |offsets: core::ops::Range<u64>| {
+                let back = frames.iter().filter(|pfn| offsets.contains(&(pfn.get() % 512)));
+                back.for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
+                fh.drain_all();
+            };
+            free(448..512);
+            fh.set_watermarks(0, 600, 700, 800).unwrap();
+            if too_little_at_first {
+                other.alloc_run(5).unwrap_err();
+            }
+            free(1..448);
+            other.alloc_run(5).unwrap();
+        }
     }
 
     /// The second of two that ask for many blocks at once sees what the first one leaves.

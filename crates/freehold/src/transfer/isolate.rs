@@ -80,13 +80,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn take_this_whole(&self, zone: &crate::zone::Zone<'m>, bit: u64) -> Option<Index> {
         // A block that is claimed and not taken is on the way.
         let _moving = zone.moving(OUTSIDE, bit as usize);
-        if !zone.claim_wholes(1, || true) {
-            return None;
-        }
-        let index = self.take_whole_at(OUTSIDE, zone, bit, true);
-        if index.is_none() {
-            self.give_up_wholes(zone, 1);
-        }
+        let index = self.claim_whole_at(OUTSIDE, zone, bit);
         zone.update_mode();
         index
     }

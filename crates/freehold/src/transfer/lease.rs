@@ -22,7 +22,7 @@ use crate::cpu::lease::{Leases, NO_KEY, Purpose};
 use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
 use crate::zone::board::LOOSE;
-use crate::{Freehold, Pfn, Platform};
+use crate::{Freehold, Platform};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
@@ -281,8 +281,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             // Nothing fits better than loose frames, whatever runs lie beside them.
             let loose = if want.is_for_loose() { bits::loose(word) } else { 0 };
-            if loose != 0 && loose & self.fh.platform.in_memory(Pfn::new(base + 64 * w as u64)) != 0
-            {
+            if loose != 0 && loose & self.fh.in_memory(base, w) != 0 {
                 best = Some((0, w));
                 break;
             }

@@ -301,7 +301,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let base = self.map.base(index);
         let (mut loose, mut absent) = (0, 0);
         for (w, &word) in words.iter().enumerate() {
-            let there = self.platform.in_memory(Pfn::new(base + 64 * w as u64));
+            let there = self.in_memory(base, w);
             loose |= bits::loose(word) & there;
             absent |= word & !there;
         }
@@ -503,7 +503,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let index = self.pick(by, zone, reserve, false, u32::MAX)?;
         if self.give_up_reserve(by, zone, index, want.migratetype) {
             // What was summed up before counts these frames as reserved.
-            by.0.into_iter().for_each(|cpu| self.begin_look(cpu));
+            if let Some(cpu) = by.0 {
+                self.begin_look(cpu);
+            }
         }
         self.take_reserved(by, zone, want)
     }

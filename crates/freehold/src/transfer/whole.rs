@@ -11,7 +11,7 @@
 
 use crate::block::layout::Index;
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{FRAMES, WORDS};
+use crate::block::{BLOCK_ORDER, FRAMES, WORDS};
 use crate::cpu::by::By;
 use crate::primitive::Plain;
 use crate::types::section::SECTION_BLOCKS;
@@ -120,8 +120,26 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Whether some of a block has memory behind it, as far as the host knows.
     fn is_in_memory(&self, number: u64) -> bool {
-        let words = WORDS as u64;
-        (0..words).any(|w| self.platform.in_memory(Pfn::new((number * words + w) * 64)) != 0)
+        (0..WORDS).any(|w| self.in_memory(number << BLOCK_ORDER, w) != 0)
+    }
+
+    /// Which frames of a word have memory behind them, as far as the host knows; `base` is the block's
+    /// first frame.
+    pub(crate) fn in_memory(&self, base: u64, w: usize) -> u64 {
+        self.platform.in_memory(Pfn::new(base + 64 * w as u64))
+    }
+
+    /// Claims a whole block and takes the one of that bit. `None` where there is none to claim, or
+    /// somebody else was faster; nothing has changed then.
+    pub(crate) fn claim_whole_at(&self, by: By<'_>, zone: &Zone<'m>, bit: u64) -> Option<Index> {
+        if !zone.claim_wholes(1, || true) {
+            return None;
+        }
+        let index = self.take_whole_at(by, zone, bit, true);
+        if index.is_none() {
+            self.give_up_wholes(zone, 1);
+        }
+        index
     }
 
     /// Takes the whole block of that bit, if it is set. For who has claimed a whole block.
