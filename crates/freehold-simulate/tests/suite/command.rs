@@ -150,8 +150,8 @@ fn the_verdict_is_that_of_the_rows() {
 fn mistakes_are_named_with_what_to_do() {
     let cases: [(&[&str], &str); 9] = [
         (&["-w", "kernel-build"], "did you mean 'kernel-build-like'"),
-        (&["--cpus", "0"], "0 CPUs cannot be simulated"),
-        (&["--cpus", "1025"], "1025 CPUs cannot be simulated"),
+        (&["--cpus", "0"], "0 is out of range: 1 to 1,024"),
+        (&["--cpus", "1025"], "1,025 is out of range: 1 to 1,024"),
         (&["-e", "vanila"], "did you mean 'vanilla'"),
         (&["--tick=-1"], "not a number of milliseconds"),
         (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),
