@@ -208,7 +208,7 @@ mod tests {
         for part in [
             "16.0 MiB of 64.0 MiB free",
             "25.0% of 64.0 MiB free, above high (min 464 KiB",
-            "lists of 2 CPUs hold 360 KiB, at most 1.6 MiB",
+            "the lists of 1 CPU hold 360 KiB, at most 1.6 MiB",
             "CMA 8.0 MiB, 2.0 MiB of it free",
             "32 pageblocks of 2.0 MiB: 6 wholly free, mixed ones not known (page_owner is off)",
             "[##########..........]  50.0%",

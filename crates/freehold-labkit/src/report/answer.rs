@@ -315,7 +315,8 @@ fn more_sentence(first: &Wait) -> String {
         Some((cpus, _)) => format!("With {cpus} CPUs it is a problem: {least} or more"),
     };
     format!(
-        "With more CPUs, each as busy as these, they would wait for {}'s zone lock for at least {} of their time. {from}.",
+        "With more CPUs, each as busy as these, the share of their time that they would wait for {}'s zone lock is at least \
+         {}. {from}.",
         first.engine,
         listed(&shares.iter().map(String::as_str).collect::<Vec<_>>())
     )
