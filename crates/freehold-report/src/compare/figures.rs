@@ -263,8 +263,9 @@ fn simulated(row: &Value) -> String {
     if let Some(cma) = row["cma"]["frames"].as_u64().filter(|&frames| frames > 0) {
         what = format!("{what}, {} of it CMA", memory_of(cma, 4096));
     }
-    let think = row["think_ns"].as_f64().unwrap_or_default();
-    what = format!("{what}, {} ns of other work between allocations", decimal(think));
+    if let Some(think) = row["think_ns"].as_f64().filter(|&think| think > 0.0) {
+        what = format!("{what}, {} ns of other work between allocations", decimal(think));
+    }
     // Both as asked for; results of versions that did not write them are of what is usual.
     if let Some(frames) = row["measured_frames"].as_u64() {
         what = format!("{what}, {} measured", counted(frames, "frame"));

@@ -428,7 +428,7 @@ fn other_machines_are_other_places() {
     for (more, says) in [
         (&["--nodes", "2"][..], "on 2 nodes"),
         (&["--cma", "25%"], "256.0 MiB of it CMA"),
-        (&["--frames", "5000"], "5000 frames"),
+        (&["--frames", "5000"], "5,000 frames measured"),
         (&["--tick", "10"], "a tick in 10 ms"),
     ] {
         let other = simulate(more);
