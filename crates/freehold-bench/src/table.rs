@@ -203,7 +203,7 @@ fn verdict(row: &Row) -> Option<Color> {
 
 fn legend(report: &Report, style: Style) -> String {
     let mut text = String::from(
-        "± is how far the farthest run is from the median. Rows without it in any run were counted, not timed: zone locks, zone steps, shared writes, distinct and most_reused.",
+        "± is how far the farthest run is from the median. Counted, not timed: zone locks, zone steps, shared writes, distinct and most_reused.",
     );
     if report.rows.iter().any(|row| row.comparison.is_some()) {
         // Of times: counts may have been made once.

@@ -131,9 +131,9 @@ fn the_verdict_is_that_of_the_rows() {
     let most: Vec<&Value> = rows.iter().filter(|row| row["cpus"] == 64).collect();
     let [vanilla, freehold] = [rate(most[0]), rate(most[1])];
     let expected = match freehold / vanilla {
-        more if more > 1.0 / 0.99 => "At 64 CPUs freehold allocates most: ",
-        less if less < 0.99 => "At 64 CPUs vanilla allocates most: ",
-        _ => "At 64 CPUs the engines' frames/s do not differ.",
+        more if more > 1.0 / 0.99 => "With 64 CPUs freehold allocates most: ",
+        less if less < 0.99 => "With 64 CPUs vanilla allocates most: ",
+        _ => "With 64 CPUs the engines' frames/s do not differ.",
     };
     let said = document["verdict"].as_str().unwrap();
     assert!(said.starts_with(expected), "{said}: {vanilla} {freehold}");
