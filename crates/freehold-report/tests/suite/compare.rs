@@ -452,7 +452,7 @@ fn other_machines_are_other_places() {
             ["--engines", "vanilla", "--no-progress", "--seeds", "1", "--allocations", allocations];
         place(&result(&[&cell[..], &more].concat()))
     };
-    assert!(aging("2000").contains("2000 allocations"));
+    assert!(aging("2000").contains("2,000 allocations"));
     let mut replay = result(&["replay", "--json", "-e", "vanilla"]);
     let serial = place(&replay);
     replay["threads"] = json!({"threads": 2, "interrupts": 0.01});
