@@ -106,7 +106,10 @@ fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
         .stdout(contains("HIGHATOMIC"))
         .stdout(function(|text: &str| {
             // What stands below the table is no table: it fits the least width.
-            text.lines().rev().take_while(|line| !line.contains('─')).all(|line| line.chars().count() <= 60)
+            text.lines()
+                .rev()
+                .take_while(|line| !line.contains('─'))
+                .all(|line| line.chars().count() <= 60)
         }))
         .stdout(contains("one thread alone"))
         .stdout(ends_with("verdict: nothing was wrong\n"));
