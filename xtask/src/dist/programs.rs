@@ -168,7 +168,7 @@ mod tests {
     fn a_program_with_a_loader_is_told_from_a_static_one() {
         let mut program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(asks_for_a_loader(&program), Some(true), "tests are linked with glibc");
-        // The same program without its program headers: their count is at 56.
+        // Without program headers, whose count is at 56.
         program[56..58].fill(0);
         assert_eq!(asks_for_a_loader(&program), Some(false));
         assert_eq!(asks_for_a_loader(&program[..57]), None);
