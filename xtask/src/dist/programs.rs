@@ -72,6 +72,8 @@ pub(super) fn build(target: &str, compiler: &str, to: &Path) -> Result<(), Strin
     cargo.args(["--target", target]).args(PROGRAMS.iter().flat_map(|name| ["-p", name]));
     let flags = "-Ctarget-feature=+crt-static -Clinker=rust-lld -Clink-self-contained=yes";
     cargo.env("RUSTFLAGS", flags).env(format!("CC_{}", target.replace('-', "_")), compiler);
+    // What is published does not depend on how somebody likes to build: this would cut it into small units.
+    cargo.env("CARGO_INCREMENTAL", "0");
     // glibc's headers, where there are no others, would have musl look for checked functions.
     let defined = "-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=0";
     cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), defined);
