@@ -224,12 +224,11 @@ pub(crate) fn own(key: &Key) -> Option<Own<'_>> {
     fast(key).or_else(|| if cache_again(key) { fast(key) } else { None })
 }
 
-/// Whether the calling thread has a CPU of its own in that arena, which has its place in the cache
-/// from then on.
+/// Whether the calling thread has a CPU of its own in that arena, which [`fast`] finds from then on.
 #[cold]
 #[inline(never)]
-fn cache_again(key: &Key) -> bool {
-    if !KNOWN.get() {
+pub(crate) fn cache_again(key: &Key) -> bool {
+    if !KNOWN.get() || INSIDE.get() {
         return false;
     }
     // SAFETY: the core lives: the caller has the arena.

@@ -102,7 +102,11 @@ fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
 fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
     let pfn = {
-        let cpu = thread::own(&arena.key)?;
+        let Some(cpu) = thread::fast(&arena.key) else {
+            // Another arena has taken the place in the thread's cache; there may be some in hand.
+            let again = thread::cache_again(&arena.key);
+            return if again { take_chunk::<ORDER>(arena) } else { None };
+        };
         let pfn = cpu.alloc(FrameRequest::new(order).request()).ok()?;
         cpu.taken(order.frames());
         pfn
