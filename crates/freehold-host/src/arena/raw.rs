@@ -40,7 +40,7 @@ impl Arena {
     #[inline(always)]
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
         let mut failed = None;
-        let fast = if request.is_large() { None } else { thread::own(&self.key) };
+        let fast = if request.is_large() { None } else { thread::fast(&self.key) };
         let attempt = |cpu: thread::Own<'_>| {
             let pfn = cpu.alloc(request.request())?;
             cpu.taken(request.order().frames());
@@ -59,6 +59,21 @@ impl Arena {
                 }
                 Err(error) => failed = Some(error),
             }
+        }
+        self.request_far(request, failed)
+    }
+
+    /// [`request`](Self::request) where the thread's CPU is not at hand, or has nothing: `failed`.
+    #[cold]
+    #[inline(never)]
+    fn request_far(
+        &self,
+        request: FrameRequest,
+        mut failed: Option<AllocError>,
+    ) -> Result<Pfn, Error> {
+        // Another arena may have taken the place in the thread's cache.
+        if failed.is_none() && !request.is_large() && thread::cache_again(&self.key) {
+            return self.request(request);
         }
         let frames = request.order().frames();
         let pfn = self.persist(frames, || self.request_slow(request, failed.take()))?;
@@ -325,7 +340,7 @@ impl Arena {
         if self.fast_checks().is_some() {
             return self.give_slow(pfn, order);
         }
-        match thread::own(&self.key) {
+        match thread::fast(&self.key) {
             Some(cpu) => {
                 cpu.free(pfn, order)?;
                 cpu.given(order.frames());
@@ -338,6 +353,9 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        if self.inner.checks.is_none() && thread::cache_again(&self.key) {
+            return self.give(pfn, order);
+        }
         if let Some(checks) = &self.inner.checks {
             self.core.check_fork()?;
             let chunk = FrameRange::new(pfn, order.frames()).filter(|_| pfn.is_aligned(order));
