@@ -157,7 +157,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         self.fh.fold_home(self.cpu);
-        self.cpu.gaps.cut(FrameRange { start: Pfn::new(first), end: Pfn::new(first + count) });
+        self.cpu.gaps.cut(count);
         Some(first)
     }
 
@@ -165,9 +165,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// on is the gap to cut next.
     fn note_gap(&self, index: Index, count: u64, rest: usize) {
         if self.is_home(self.fh.map.head(index).tag.get().zone()) {
-            let base = self.fh.map.base(index);
             let end = bits::next(&self.fh.open_words(index), rest, false);
-            self.cpu.gaps.set(count, base + rest as u64, base + end as u64);
+            self.cpu.gaps.set(count, self.fh.map.head(index).number, (rest, end));
         }
     }
 

@@ -18,17 +18,18 @@
 
 use crate::FrameRange;
 use crate::block::FRAMES;
-use crate::primitive::{AtomicBool, AtomicU64, Plain};
+use crate::primitive::{AtomicBool, AtomicU16, AtomicU32, Plain};
 
 /// Powers of two of lengths, up to half a block and more. Few under loom, whose threads have small
 /// stacks.
 const KEPT: usize = if cfg!(any(loom, shuttle)) { 1 } else { FRAMES.ilog2() as usize };
 
-/// One gap; `end` is 0 where there is none.
+/// One gap: its block's number, and where in the block it starts and ends; `end` is 0 where there is none.
 struct Gap {
-    start: AtomicU64,
-    end: AtomicU64,
-    least: AtomicU64,
+    block: AtomicU32,
+    start: AtomicU16,
+    end: AtomicU16,
+    least: AtomicU16,
 }
 
 /// See the module's documentation. Under the CPU's door.
@@ -39,8 +40,12 @@ pub(crate) struct Gaps {
 
 impl Gaps {
     pub(crate) fn new() -> Self {
-        let gap =
-            || Gap { start: AtomicU64::new(0), end: AtomicU64::new(0), least: AtomicU64::new(0) };
+        let gap = || Gap {
+            block: AtomicU32::new(0),
+            start: AtomicU16::new(0),
+            end: AtomicU16::new(0),
+            least: AtomicU16::new(0),
+        };
         Self { gaps: core::array::from_fn(|_| gap()), any: AtomicBool::new(false) }
     }
 
@@ -60,33 +65,39 @@ impl Gaps {
     #[inline]
     pub(crate) fn first(&self, count: u64) -> Option<u64> {
         let gap = self.of(count);
-        let (start, end) = (gap.start.get(), gap.end.get());
-        (gap.least.get() <= count && start + count <= end).then_some(start)
+        let (start, end) = (u64::from(gap.start.get()), u64::from(gap.end.get()));
+        let serves = u64::from(gap.least.get()) <= count && start + count <= end;
+        serves.then(|| u64::from(gap.block.get()) * FRAMES as u64 + start)
     }
 
-    /// A search for `least` frames has found a gap that ends before frame `end` and of which this is
-    /// left: all in one block.
-    pub(crate) fn set(&self, least: u64, start: u64, end: u64) {
+    /// A search for `least` frames has found a gap in the block of that number, of which the frames
+    /// `start..end` of the block are left.
+    pub(crate) fn set(&self, least: u64, block: u32, (start, end): (usize, usize)) {
         let gap = self.of(least);
-        gap.start.set(start);
-        gap.end.set(end);
-        gap.least.set(least);
+        gap.block.set(block);
+        gap.start.set(start as u16);
+        gap.end.set(end as u16);
+        gap.least.set(least as u16);
         self.any.set(true);
     }
 
-    /// A run was cut off the front of a gap.
+    /// A run of so many frames was cut off the front of a gap.
     #[inline]
-    pub(crate) fn cut(&self, run: FrameRange) {
-        self.of(run.len()).start.set(run.end.get());
+    pub(crate) fn cut(&self, count: u64) {
+        let start = &self.of(count).start;
+        start.set(start.get() + count as u16);
     }
 
     /// A run was freed: right in front of a gap in its block it is a part of that again.
     #[inline]
     pub(crate) fn freed(&self, run: FrameRange) {
-        let gap = self.of(run.len());
-        let is_in_block = run.start.get() / FRAMES as u64 == run.end.get() / FRAMES as u64;
-        if gap.start.get() == run.end.get() && gap.end.get() > run.end.get() && is_in_block {
-            gap.start.set(run.start.get());
+        let (first, gap) = (run.start.get(), self.of(run.len()));
+        let offset = first % FRAMES as u64;
+        if first / FRAMES as u64 == u64::from(gap.block.get())
+            && offset + run.len() == u64::from(gap.start.get())
+            && gap.start.get() < gap.end.get()
+        {
+            gap.start.set(offset as u16);
         }
     }
 
@@ -106,13 +117,13 @@ mod tests {
         let gaps = Gaps::new();
         let run = |start: u64, len: u64| FrameRange::new(Pfn::new(start), len).unwrap();
         assert_eq!((gaps.first(5), gaps.any()), (None, false));
-        gaps.set(5, 1024, 1036);
+        gaps.set(5, 2, (0, 12));
         // Of 4 frames there may be a smaller one; runs of 8 and more have another.
         assert_eq!(
             [4, 5, 7, 8].map(|count| gaps.first(count)),
             [None, Some(1024), Some(1024), None]
         );
-        gaps.cut(run(1024, 7));
+        gaps.cut(7);
         assert_eq!([5, 6].map(|count| gaps.first(count)), [Some(1031), None]);
         gaps.freed(run(1020, 4));
         assert_eq!(gaps.first(5), Some(1031), "what is freed elsewhere is no part of it");

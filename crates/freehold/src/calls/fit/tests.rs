@@ -180,13 +180,17 @@ fn gaps_are_those_that_looking_at_every_frame_finds() {
 fn runs_are_cut_of_the_gap_that_the_first_one_was_found_in() {
     let fh = machine(1, 1 << 14);
     let cpu = fh.on(CpuId::new(0));
-    let (mut last, looked) = steps(|| cpu.alloc_run(3).unwrap());
+    let (mut last, mut cut) = (cpu.alloc_run(3).unwrap(), 0);
     for _ in 0..100 {
-        let (run, cut) = steps(|| cpu.alloc_run(3).unwrap());
+        let (run, took) = steps(|| cpu.alloc_run(3).unwrap());
         assert_eq!(run.start, last.end);
-        assert!(cut * 2 < looked, "{cut} steps, and {looked} of a search");
-        last = run;
+        (last, cut) = (run, cut + took);
     }
+    fh.drain_all();
+    let (run, looked) = steps(|| cpu.alloc_run(3).unwrap());
+    assert_eq!(run.start, last.end, "a search finds that gap too");
+    assert!(cut * 3 < looked * 200, "{cut} steps of 100, and {looked} of one that is looked for");
+    last = run;
     for _ in 0..3 {
         cpu.free_range(last).unwrap();
         assert_eq!(cpu.alloc_run(3), Ok(last));
