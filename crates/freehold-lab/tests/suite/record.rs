@@ -35,7 +35,17 @@ fn can_record(test: &str) -> bool {
 fn wrong_usage_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t.parquet");
-    freehold().args(["record", "-o"]).arg(&trace).assert().code(2).stderr(contains("--duration"));
+    let both = contains("--duration <TIME>").and(contains("<COMMAND>"));
+    freehold().args(["record", "-o"]).arg(&trace).assert().code(2).stderr(both);
+    // Before the command runs: what it did would be lost.
+    let marker = folder.path().join("ran");
+    freehold()
+        .args(["record", "-o", "/nowhere/t.parquet", "--", "touch"])
+        .arg(&marker)
+        .assert()
+        .code(2)
+        .stderr(contains("there is no folder /nowhere").and(contains("recording while").not()));
+    assert!(!marker.exists());
     freehold()
         .args(["record", "-o"])
         .arg(&trace)
