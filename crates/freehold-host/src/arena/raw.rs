@@ -86,10 +86,10 @@ impl Arena {
     /// none; returns the first.
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
-        if let Some(start) = self.run_at_hand(count) {
-            self.began(start);
-            self.hand_out(FrameRange { start, end: Pfn::new(start.get() + count) }, |_| {})?;
-            return Ok(start);
+        if let Some(range) = self.run_at_hand(count) {
+            self.began(range);
+            self.hand_out(range, |_| {})?;
+            return Ok(range.start);
         }
         // Where there is a limit, that may be what was in the way.
         let said = thread::fast(&self.key).is_some() && self.inner.watch.limit.is_none();
@@ -103,14 +103,14 @@ impl Arena {
 
     /// A number of frames that is no power of two, from the gap that the thread's own CPU cuts such runs
     /// from.
-    fn run_at_hand(&self, count: u64) -> Option<Pfn> {
+    fn run_at_hand(&self, count: u64) -> Option<FrameRange> {
         if count.is_power_of_two() {
             return None;
         }
         let cpu = thread::fast(&self.key)?;
         let start = cpu.alloc_run_at_hand(count)?;
         cpu.taken(count);
-        Some(start)
+        Some(FrameRange { start, end: Pfn::new(start.get() + count) })
     }
 
     /// An allocation, where that is noted.
