@@ -2066,6 +2066,16 @@ enum freehold_status freehold_arena_prometheus(const struct freehold_arena *aren
                                                struct freehold_error *error);
 
 /**
+ * How many bytes this process's control group may use, by its own limit and those of the groups
+ * above it, and how many the group with the least of these uses. Where nothing limits it, or the
+ * kernel does not say, `limit` gets `UINT64_MAX` and `used` 0. A share of it is what to give to
+ * `freehold_arena_builder_resident_limit`.
+ *
+ * Thread safety: any thread, at any time but from a signal handler.
+ */
+enum freehold_status freehold_arena_control_group(uint64_t *limit, uint64_t *used, struct freehold_error *error);
+
+/**
  * How many frames are free, wherever they are held. Looks at every block; exact while nothing
  * runs.
  *

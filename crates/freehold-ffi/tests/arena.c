@@ -415,6 +415,13 @@ static void watched(void)
     told(arena);
     OK(freehold_arena_destroy(&arena, &error));
 
+    /* What the system allows the process, of which an arena may be given a share. */
+    uint64_t limit = 0, used = 1;
+    OK(freehold_arena_control_group(&limit, &used, &error));
+    CHECK(limit > 0 && (limit != UINT64_MAX || used == 0));
+    FAILS(freehold_arena_control_group(NULL, &used, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_arena_control_group(&limit, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+
     OK(freehold_arena_builder_on_exhausted(builder, NULL, NULL, &error));
     OK(freehold_arena_builder_on_pressure(builder, press, &pressed, &error));
     OK(freehold_arena_builder_resident_limit(builder, 2 << 20, &error));

@@ -15,15 +15,18 @@ use freehold_host::freehold::{Migratetype, Order};
 use freehold_host::{Arena, Error, Lock};
 
 /// Names, and how many frames a pair is of.
-const ROWS: [(&str, u64); 6] = [
+const ROWS: [(&str, u64); 9] = [
     ("frames-1", 1),
     ("frames-2", 2),
+    ("frames-3", 3),
     ("frames-16", 16),
     ("frames-17", 17),
+    ("frames-100", 100),
     ("frames-512", 512),
+    ("frames-600", 600),
     ("frames-1024", 1024),
 ];
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 15] = [
     "refused-1",
     "refused-1-after-trim",
     "refused-16",
@@ -35,6 +38,10 @@ const OTHERS: [&str; 11] = [
     "raw-order9",
     "raw-any-order0",
     "raw-any-order9",
+    "arenas-8",
+    "arenas-9",
+    "arenas-100",
+    "arenas-1000",
 ];
 const NUMBERS: (u64, u64) = (50_000, 100_000);
 
@@ -97,7 +104,23 @@ fn refused(arena: &Arena, frames: u64, n: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Pairs of one frame, each in the next of so many arenas.
+#[inline(never)]
+fn in_turn(count: usize, n: u64) -> Result<(), Error> {
+    let build = |_| Arena::builder(2 << 20).lock(Lock::Biased).build();
+    let arenas: Vec<_> = (0..count).map(build).collect::<Result<_, _>>()?;
+    // So that no frame is handed out for the first time in the loop.
+    arenas.iter().try_for_each(|arena| arena.frames(512).map(drop))?;
+    for arena in arenas.iter().cycle().take(n as usize) {
+        drop(black_box(arena.frames(black_box(1))?));
+    }
+    Ok(())
+}
+
 fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
+    if let Some(count) = row.strip_prefix("arenas-").and_then(|count| count.parse().ok()) {
+        return Some(in_turn(count, n));
+    }
     // callgrind may not know membarrier(2), which nothing here needs: there is one thread.
     let build = || Arena::builder(4 << 30).lock(Lock::Biased).build();
     let arena = match build() {

@@ -230,21 +230,25 @@ impl Builder {
         self
     }
 
-    /// Notes where allocations start, so that a free of more frames than were allocated is refused
-    /// at once ([`Error::WrongOrder`]), where its tail would be somebody else's. One bit a frame.
+    /// Notes where allocations start and what is in use, so that a free of more frames than were
+    /// allocated is refused at once ([`Error::WrongOrder`]), where its tail would be somebody
+    /// else's, and of two frees of one frame at the same moment the second. Two bits a frame.
     ///
-    /// Default: in builds with debug assertions of this crate. Where it is off it costs
-    /// nothing; where it is on in an optimised build, every call takes the slow way. Frees by [`Arena::free`] are checked; those of handles
-    /// cannot be wrong, and [`Arena::free_range`] is there to free several allocations at once.
+    /// Default: in builds with debug assertions of this crate. Where it is off it costs nothing;
+    /// where it is on in an optimised build, every call takes the slow way. Frees by
+    /// [`Arena::free`] are checked; those of handles cannot be wrong, and [`Arena::free_range`] is
+    /// there to free several allocations at once.
     pub fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;
         self
     }
 
     /// Writes zeros over frames that are freed, so that nothing of what was in them is there for
-    /// their next user, or for whoever reads the process's memory.
+    /// their next user, or for whoever reads the process's memory. What a refused free names stays
+    /// as it is, also where two threads free one frame at the same moment.
     ///
-    /// Default: no. Takes the time to write as much memory, and the slow way of every call.
+    /// Default: no. Takes the time to write as much memory, the slow way of every call, and one bit
+    /// a frame.
     pub fn zero_on_free(mut self, zero: bool) -> Self {
         self.zero_on_free = zero;
         self
@@ -283,6 +287,9 @@ impl Builder {
 
     /// The least run of free frames, a power of two, that a [pass](Arena::pass) or a
     /// [trim](Arena::trim) gives back out of a block in use.
+    ///
+    /// A trim gives back all of such a run, a pass the aligned chunks in it, of that many frames and
+    /// more.
     ///
     /// Default: 8 (32 KiB): for less, the call costs more than the memory. A program that goes idle
     /// and comes back has fewer page faults with more: with 512 only wholly free blocks go.

@@ -38,7 +38,14 @@ impl ControlGroup {
     /// This process's. `None` where nothing limits it, or the kernel does not say.
     #[must_use]
     pub fn read() -> Option<Self> {
-        Self::of(|path| std::fs::read_to_string(Path::new("/").join(path)).ok())
+        Self::read_below(Path::new("/"))
+    }
+
+    /// As the files below another directory than `/` have it: for programs that see the machine's
+    /// own ones elsewhere, and for tests.
+    #[must_use]
+    pub fn read_below(root: &Path) -> Option<Self> {
+        Self::of(|path| std::fs::read_to_string(root.join(path)).ok())
     }
 
     /// From texts by path.

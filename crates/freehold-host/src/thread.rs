@@ -8,7 +8,8 @@
 //! `FAST` is a cache of `ENTRIES` in which each arena has one place, the same on every thread,
 //! which it shares with no other while there are no more arenas than places. It holds the arena's
 //! number as the arena's [stamp](crate::stamp) shows it, so a hit means at once: this thread has a
-//! slot of its own there, and this is not a forked child.
+//! slot of its own there, and this is not a forked child. Where another arena has the place by now,
+//! one look at `ENTRIES` puts it right, and the call goes on as if nothing had been.
 //!
 //! A thread whose thread-local storage is gone already (a destructor that drops frames) works as a
 //! guest of a shared CPU for that one call.
@@ -217,6 +218,30 @@ pub(crate) fn fast(key: &Key) -> Option<Own<'_>> {
     })
 }
 
+/// [`fast`], also where another arena has taken the place since.
+#[inline(always)]
+pub(crate) fn own(key: &Key) -> Option<Own<'_>> {
+    fast(key).or_else(|| if cache_again(key) { fast(key) } else { None })
+}
+
+/// Whether the calling thread has a CPU of its own in that arena, which [`fast`] finds from then on.
+#[cold]
+#[inline(never)]
+pub(crate) fn cache_again(key: &Key) -> bool {
+    if !KNOWN.get() || INSIDE.get() {
+        return false;
+    }
+    // SAFETY: the core lives: the caller has the arena.
+    let id = unsafe { key.id() };
+    let again = ENTRIES.try_with(|entries| {
+        // Borrowed where this is a signal handler, or a destructor inside a change.
+        let Ok(entries) = entries.try_borrow() else { return false };
+        let exclusive = entries.get(&id).filter(|entry| matches!(entry.seat, Seat::Exclusive(..)));
+        exclusive.inspect(|entry| entry.cache()).is_some()
+    });
+    again.unwrap_or(false)
+}
+
 /// Runs `f` on the calling thread's CPU.
 #[inline(always)]
 pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
@@ -334,6 +359,8 @@ pub(crate) fn forget(core: &Core) {
 
 #[cfg(test)]
 mod tests {
+    use freehold::Order;
+
     use super::*;
     use crate::Arena;
 
@@ -353,6 +380,24 @@ mod tests {
         drop(interrupted);
         assert!(arena.frames(1).is_ok());
         assert_eq!(arena.free_frames(), arena.stats().frames - 1);
+    }
+
+    /// Of more arenas than there are places two share one, and each is found there in its turn.
+    #[test]
+    fn arenas_that_share_a_place_are_both_found_by_the_short_way() {
+        let arenas: Vec<_> = (0..=WAYS).map(|_| Arena::with_size(2 << 20).unwrap()).collect();
+        let strangers = Arena::with_size(2 << 20).unwrap();
+        arenas.iter().for_each(|arena| drop(arena.frames(1).unwrap()));
+        let missed = |arena: &Arena| fast(&arena.core().key()).is_none();
+        assert!(arenas.iter().any(missed), "{} arenas have {WAYS} places", arenas.len());
+        for _ in 0..2 {
+            for arena in &arenas {
+                let found = own(&arena.core().key()).map(|own| own.cpu());
+                assert!(found.is_some(), "its place is another arena's");
+                assert!(arena.quick(1).is_some_and(|pfn| arena.give(pfn, Order::ZERO).is_ok()));
+            }
+        }
+        assert!(own(&strangers.core().key()).is_none(), "this thread has no CPU there");
     }
 
     /// Also where others came and went in between. Tests beside this one have arenas too, so this

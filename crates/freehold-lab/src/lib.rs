@@ -1,16 +1,18 @@
-//! The command line of `freehold`: replays of traces, recordings of them, and the engines there are.
+//! The command line of `freehold`: replays of traces, recordings, fragmentation, and the list of
+//! engines.
 //!
 //! ```text
 //!  freehold  replay ── replay_args, machine, passes, fidelity, notes: traces through engines
 //!            look     how fragmented a machine's memory is
 //!            record   a trace of the running kernel
-//!            engines  what can be named
+//!            engines  the names of designs and switches
 //!            tools    bench, simulate, report, ...: programs of their own, started as cargo starts its
 //! ```
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard
-//! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine lost frames
-//! or failed its checks; 2 wrong usage or input that cannot be read; 130 stopped by the user.
+//! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine lost
+//! frames or failed its checks; 2 wrong usage or input that cannot be read; 130 stopped by the
+//! user.
 
 #![deny(unsafe_code)]
 

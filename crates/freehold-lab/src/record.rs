@@ -129,6 +129,22 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     let mut beside = record::describe_memory(&args.output, "before").map_err(cli_error)?;
     say_what_is_missing(&beside);
     let ended = wait(args, &stop);
+    let recorded = finish(args, &instance, begun, ended, &mut beside);
+    if recorded.is_err() {
+        // A description of no trace is not left.
+        beside.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+    recorded
+}
+
+/// Stops, and writes what was recorded. `beside` has the files that were written meanwhile.
+fn finish(
+    args: &RecordArgs,
+    instance: &Instance,
+    begun: Instant,
+    ended: Result<Ended, CliError>,
+    beside: &mut Vec<PathBuf>,
+) -> Result<Outcome, CliError> {
     instance.stop().map_err(cli_error)?;
     let seconds = begun.elapsed().as_secs_f64();
     let ended = ended?;
@@ -136,7 +152,6 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
 
     let tally = instance.tally().map_err(cli_error)?;
     if tally.lost > 0 && !args.allow_lost {
-        beside.iter().for_each(|path| drop(std::fs::remove_file(path)));
         let wanted = (args.buffer as f64 * (tally.entries + tally.lost) as f64
             / tally.entries.max(1) as f64
             * 1.5) as u64;
@@ -161,12 +176,12 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
         Some(tally.entries),
         args.shown.no_progress || args.shown.printed.json,
     );
-    let written = record::write(&instance, tally.lost, &about, &args.output, |done| {
+    let written = record::write(instance, tally.lost, &about, &args.output, |done| {
         progress.update(done, (0, 0))
     });
     drop(progress);
     let mut recording = written.map_err(cli_error)?;
-    recording.beside.extend(beside);
+    recording.beside.extend(beside.iter().cloned());
     report(args, &recording, tally.lost, seconds)?;
     Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
 }

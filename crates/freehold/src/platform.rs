@@ -72,7 +72,7 @@ pub trait Platform: Sync {
 
     /// A frame was freed twice in a way that the second call could not see (both ran at the same
     /// moment, one of them by the CPU that leases the frame's word). The frame is free once. May be
-    /// called with locks held: record it, do not call the allocator.
+    /// called with locks held: record it, do not call the allocator. A panic ends the program.
     fn late_double_free(&self, pfn: Pfn) {
         let _ = pfn;
     }

@@ -139,6 +139,8 @@ fn tests(run: &Run) -> Result<(), String> {
     run.cargo("test --quiet --workspace --no-fail-fast").env("FREEHOLD_SECONDS", "1").must()?;
     // What is left out there for its length.
     run.cargo("test --quiet --workspace --test stopped").env("FREEHOLD_SECONDS", "4").must()?;
+    // A feature that is off by default.
+    run.cargo("test --quiet -p freehold-host --features tracing --lib events::").must()?;
     // Without the longest: `cargo xtask docs --check --all` makes the table that it holds anew.
     run.cargo("test --quiet --workspace --tests --no-fail-fast -- --ignored")
         .words("--skip each_wrong_kernel_is_told_apart")
@@ -371,7 +373,7 @@ fn documentation(run: &Run) -> Result<(), String> {
         run.cargo("doc --quiet --no-deps").words(words).env("RUSTDOCFLAGS", "-D warnings").must()
     };
     doc("--workspace")?;
-    doc("-p freehold -p freehold-adapters -p freehold-ffi --all-features")
+    doc("-p freehold -p freehold-host -p freehold-adapters -p freehold-ffi --all-features")
 }
 
 fn adapters(run: &Run) -> Result<(), String> {

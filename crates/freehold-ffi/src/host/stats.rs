@@ -3,7 +3,9 @@
 use core::ffi::{CStr, c_char};
 use core::mem::offset_of;
 
-use crate::arguments::{Versioned, put_sized, wanted_sized};
+use freehold_host::ControlGroup;
+
+use crate::arguments::{Versioned, put, put_sized, wanted, wanted_sized};
 use crate::error::{Error, Failure, answer};
 use crate::host::arena::{Arena, live};
 use crate::stats::{Totals, ZoneStats, no_zone};
@@ -187,6 +189,34 @@ pub unsafe extern "C" fn freehold_arena_prometheus(
             let name = CStr::from_ptr(name).to_string_lossy();
             put_text(&live(arena)?.stats().prometheus(&name), buffer, size, length);
             Ok(())
+        })
+    }
+}
+
+/// How many bytes this process's control group may use, by its own limit and those of the groups
+/// above it, and how many the group with the least of these uses. Where nothing limits it, or the
+/// kernel does not say, `limit` gets `UINT64_MAX` and `used` 0. A share of it is what to give to
+/// `freehold_arena_builder_resident_limit`.
+///
+/// Thread safety: any thread, at any time but from a signal handler.
+///
+/// # Safety
+///
+/// `limit`, `used` and `error` are null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_control_group(
+    limit: *mut u64,
+    used: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe {
+        answer(error, || {
+            wanted(limit, "limit")?;
+            wanted(used, "used")?;
+            let group = ControlGroup::read();
+            put(limit, "limit", group.map_or(u64::MAX, |group| group.limit))?;
+            put(used, "used", group.map_or(0, |group| group.used))
         })
     }
 }

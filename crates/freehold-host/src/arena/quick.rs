@@ -102,7 +102,11 @@ fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
 fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
     let pfn = {
-        let cpu = thread::fast(&arena.key)?;
+        let Some(cpu) = thread::fast(&arena.key) else {
+            // Another arena has taken the place in the thread's cache; there may be some in hand.
+            let again = thread::cache_again(&arena.key);
+            return if again { take_chunk::<ORDER>(arena) } else { None };
+        };
         let pfn = cpu.alloc(FrameRequest::new(order).request()).ok()?;
         cpu.taken(order.frames());
         pfn
@@ -147,7 +151,7 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     if range.end.get().wrapping_sub(start.get()) != order.frames() || !start.is_aligned(order) {
         return give_long(arena, range);
     }
-    let freed = thread::fast(&arena.key).is_some_and(|cpu| {
+    let freed = thread::own(&arena.key).is_some_and(|cpu| {
         let freed = cpu.free(start, order).is_ok();
         if freed {
             cpu.given(order.frames());
@@ -185,7 +189,7 @@ impl Arena {
             TAKE[count.trailing_zeros() as usize](self, count)
         };
         if let (Some(checks), Some(start)) = (self.fast_checks(), start) {
-            checks.began(start);
+            checks.began(FrameRange { start, end: Pfn::new(start.get() + count) });
         }
         start
     }

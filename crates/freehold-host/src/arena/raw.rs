@@ -12,6 +12,12 @@ use crate::release::Passing;
 use crate::request::FrameRequest;
 use crate::{Error, events, thread};
 
+/// The frames of a chunk.
+#[inline]
+fn chunk(first: Pfn, order: Order) -> FrameRange {
+    FrameRange { start: first, end: Pfn::new(first.get() + order.frames()) }
+}
+
 impl Arena {
     /// Allocates `2^order` frames, naturally aligned.
     ///
@@ -44,7 +50,7 @@ impl Arena {
             match tried {
                 Ok(pfn) => {
                     if let Some(checks) = self.fast_checks() {
-                        checks.began(pfn);
+                        checks.began(chunk(pfn, request.order()));
                     }
                     if self.inner.notes.is_news(pfn, request.order().frames()) {
                         self.note(pfn, request.order())?;
@@ -54,9 +60,24 @@ impl Arena {
                 Err(error) => failed = Some(error),
             }
         }
+        self.request_far(request, failed)
+    }
+
+    /// [`request`](Self::request) where the thread's CPU is not at hand, or has nothing: `failed`.
+    #[cold]
+    #[inline(never)]
+    fn request_far(
+        &self,
+        request: FrameRequest,
+        mut failed: Option<AllocError>,
+    ) -> Result<Pfn, Error> {
+        // Another arena may have taken the place in the thread's cache.
+        if failed.is_none() && !request.is_large() && thread::cache_again(&self.key) {
+            return self.request(request);
+        }
         let frames = request.order().frames();
         let pfn = self.persist(frames, || self.request_slow(request, failed.take()))?;
-        self.began(pfn);
+        self.began(chunk(pfn, request.order()));
         self.note(pfn, request.order())?;
         Ok(pfn)
     }
@@ -65,21 +86,38 @@ impl Arena {
     /// none; returns the first.
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
+        if let Some(range) = self.run_at_hand(count) {
+            self.began(range);
+            self.hand_out(range, |_| {})?;
+            return Ok(range.start);
+        }
         // Where there is a limit, that may be what was in the way.
         let said = thread::fast(&self.key).is_some() && self.inner.watch.limit.is_none();
         let order = Self::quick_order(count).filter(|_| said);
         let mut failed = order.map(|order| AllocError::NoMemory { order });
         let range = self.persist(count, || self.find_range(count, failed.take()))?;
-        self.began(range.start);
+        self.began(range);
         self.hand_out(range, |_| {})?;
         Ok(range.start)
     }
 
-    /// An allocation starts there, where that is noted.
+    /// A number of frames that is no power of two, from the gap that the thread's own CPU cuts such runs
+    /// from.
+    fn run_at_hand(&self, count: u64) -> Option<FrameRange> {
+        if count.is_power_of_two() {
+            return None;
+        }
+        let cpu = thread::fast(&self.key)?;
+        let start = cpu.alloc_run_at_hand(count)?;
+        cpu.taken(count);
+        Some(FrameRange { start, end: Pfn::new(start.get() + count) })
+    }
+
+    /// An allocation, where that is noted.
     #[inline]
-    fn began(&self, first: Pfn) {
+    fn began(&self, range: FrameRange) {
         if let Some(checks) = &self.inner.checks {
-            checks.began(first);
+            checks.began(range);
         }
     }
 
@@ -90,8 +128,7 @@ impl Arena {
     pub(super) fn ending(&self, range: FrameRange) -> Result<(), Error> {
         let Some(checks) = &self.inner.checks else { return Ok(()) };
         thread::enter_to_free(&self.core, |cpu| cpu.check_free(range))??;
-        checks.ending(&self.inner.memory, range);
-        Ok(())
+        checks.ending(&self.inner.memory, range)
     }
 
     /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own
@@ -159,8 +196,7 @@ impl Arena {
             // anybody's hands.
             self.core.collect_owed();
         }
-        let range = FrameRange { start: pfn, end: Pfn::new(pfn.get() + order.frames()) };
-        self.hand_out(range, |_| {})
+        self.hand_out(chunk(pfn, order), |_| {})
     }
 
     /// Frames that have been allocated go to whoever asked, unless the OS would have to back more
@@ -200,7 +236,7 @@ impl Arena {
         }
         // Nobody has had them: there is nothing to write zeros over, which would touch them.
         if let Some(checks) = &self.inner.checks {
-            checks.forget_starts(range);
+            checks.forget(range);
         }
         self.give_range(range)?;
         Err(Error::Limit { bytes: limit * PAGEBLOCK_FRAMES * FRAME_SIZE })
@@ -233,7 +269,7 @@ impl Arena {
         mut dirty: impl FnMut(FrameRange),
     ) -> Result<FrameRange, Error> {
         let range = self.persist(count, || self.find_range(count, None))?;
-        self.began(range.start);
+        self.began(range);
         self.hand_out(range, &mut dirty)?;
         Ok(range)
     }
@@ -250,6 +286,9 @@ impl Arena {
         self.inner.memory_up_to(range.end)?;
         self.isolating(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
         self.core.used.taken(range.len());
+        if let Some(checks) = &self.inner.checks {
+            checks.extended(range);
+        }
         self.hand_out(range, &mut dirty)
     }
 
@@ -331,6 +370,9 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        if self.inner.checks.is_none() && thread::cache_again(&self.key) {
+            return self.give(pfn, order);
+        }
         if let Some(checks) = &self.inner.checks {
             self.core.check_fork()?;
             let chunk = FrameRange::new(pfn, order.frames()).filter(|_| pfn.is_aligned(order));
@@ -410,7 +452,7 @@ impl Arena {
         }
         self.core.used.taken(got as u64);
         for (done, &pfn) in out[..got].iter().enumerate() {
-            self.began(pfn);
+            self.began(chunk(pfn, Order::ZERO));
             if !self.inner.notes.is_news(pfn, 1) {
                 continue;
             }

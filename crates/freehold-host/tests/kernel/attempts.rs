@@ -36,8 +36,9 @@ fn all_free(arena: &Arena) {
 #[test]
 fn the_same_frame_freed_by_two_threads_at_once_is_free_once() {
     const ROUNDS: u64 = 3000;
-    for lock in [Lock::Biased, Lock::Ordinary] {
-        let arena = Arena::builder(16 * MIB).lock(lock).build().unwrap();
+    let locks = [Lock::Biased, Lock::Ordinary];
+    for (lock, checked) in locks.into_iter().flat_map(|lock| [(lock, false), (lock, true)]) {
+        let arena = Arena::builder(16 * MIB).lock(lock).checked(checked).build().unwrap();
         let (start, end) = (Barrier::new(3), Barrier::new(3));
         let (frame, taken) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -72,6 +73,7 @@ fn the_same_frame_freed_by_two_threads_at_once_is_free_once() {
                     "{lock:?}: {ok} frees were taken, {late} of them once too often"
                 );
                 assert_eq!(arena.free_frames(), arena.stats().frames, "{lock:?}");
+                assert!(late == 0 || !checked, "{lock:?}: a checked arena refuses at once");
             }
         });
         all_free(&arena);

@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::FileExt;
 
-use freehold_host::{Arena, Backing};
+use freehold_host::{Arena, Backing, Error};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::common::child::fork;
 
@@ -88,4 +89,27 @@ fn a_memfd_is_sealed_and_holds_no_code() {
     // Memory is given back all the same.
     arena.frames(512).unwrap().fill(1);
     assert_eq!(arena.trim().unwrap().blocks, 1);
+}
+
+/// `RLIMIT_NOFILE`: only a memfd cannot do without.
+#[test]
+fn a_process_that_may_open_no_more_files_gives_memory_back_all_the_same() {
+    let status = fork(|| {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum }).unwrap();
+        let arena = Arena::with_size(8 << 20).unwrap();
+        let blocks: Vec<_> = (0..4).map(|_| arena.frames(512).unwrap()).collect();
+        for (i, mut block) in blocks.into_iter().enumerate() {
+            block.fill(1);
+            if i % 2 == 1 {
+                let _ = block.into_raw();
+            }
+        }
+        let two = arena.trim().unwrap().blocks == 2;
+        let memfd = Arena::builder(8 << 20).backing(Backing::Memfd).build();
+        let told =
+            matches!(&memfd, Err(Error::Os { call: "memfd_create", errno: libc::EMFILE, .. }));
+        two && told && memfd.unwrap_err().to_string().contains("ulimit -n")
+    });
+    assert_eq!(status, 0);
 }

@@ -175,6 +175,22 @@ fn a_recording_that_is_ended_by_a_signal_is_written_and_leaves_nothing_behind() 
 }
 
 #[test]
+fn what_cannot_be_run_leaves_no_file() {
+    if !can_record("what_cannot_be_run_leaves_no_file") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    freehold()
+        .args(["record", "-o"])
+        .arg(folder.path().join("t.parquet"))
+        .args(["--", "no-such-program"])
+        .assert()
+        .code(2)
+        .stderr(contains("cannot run 'no-such-program'"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "copies of /proc are left");
+}
+
+#[test]
 fn a_trace_with_holes_is_not_written_unless_asked_for() {
     if !can_record("a_trace_with_holes_is_not_written_unless_asked_for") {
         return;

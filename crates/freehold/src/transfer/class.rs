@@ -39,6 +39,16 @@ use crate::zone::Zone;
 use crate::zone::board::{LOOSE, row_of};
 use crate::{Freehold, Migratetype, Pfn, Platform};
 
+/// Ends the program where the host panics inside the allocator: a second panic does, while the first
+/// is under way. To go on would leave a CPU's door shut, and frames in nobody's hands.
+struct NoUnwinding;
+
+impl Drop for NoUnwinding {
+    fn drop(&mut self) {
+        panic!("Platform::late_double_free has panicked, which it must not");
+    }
+}
+
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Puts frames that were in somebody's hand, or that nobody may have, back into their word.
     pub(crate) fn put_back(&self, by: By<'_>, index: Index, w: usize, bits: u64) {
@@ -117,11 +127,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[cold]
     #[inline(never)]
     fn raise_for(&self, by: By<'_>, index: Index, now: u64) {
+        let head = self.map.head(index);
         if now == !0 {
+            let tag = head.tag.get();
+            let is_largest = head.class() == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC;
+            if is_largest && self.is_in_use(by, tag, index) {
+                // It has no larger class, and stays split.
+                return;
+            }
             // The words beside it matter.
             return self.raise(by, index);
         }
-        let head = self.map.head(index);
         let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
         let _moving = self.moving_block(by, index);
         let mut known = head.class();
@@ -384,8 +400,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for bit in bits::each(strays) {
             // Relaxed: a statistic.
             self.late_double_frees.fetch_add(1, Ordering::Relaxed);
-            self.platform
-                .late_double_free(Pfn::new(self.map.base(index) + w as u64 * 64 + u64::from(bit)));
+            let pfn = Pfn::new(self.map.base(index) + w as u64 * 64 + u64::from(bit));
+            let ends = NoUnwinding;
+            self.platform.late_double_free(pfn);
+            core::mem::forget(ends);
         }
     }
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::block::tag::ISOLATED;
 use crate::cpu::by::OUTSIDE;
 use crate::steps::interrupted;
-use crate::testing::{machine, place};
+use crate::testing::{machine, machine_on, place};
 use crate::{CpuId, Migratetype, Order, Pfn, Request, SingleCpu};
 
 /// What comes into a leased word is its leaseholder's to take: to the board it is nothing, until
@@ -128,4 +128,36 @@ fn a_frame_freed_twice_while_its_block_does_not_become_whole_counts_once() {
         assert!(head.tag.exchange(tag, tag.with_flag(ISOLATED, true)));
         assert!(!fh.become_whole(OUTSIDE, index));
     });
+}
+
+/// A host that panics where it is told of a frame freed twice.
+struct Panics;
+
+impl Platform for Panics {
+    fn late_double_free(&self, pfn: Pfn) {
+        panic!("{pfn} was freed twice");
+    }
+}
+
+/// If it unwound, the door it happened behind would stay shut: here the thread would wait for ever.
+#[cfg(unix)]
+#[test]
+fn a_host_that_panics_where_it_must_not_ends_the_program() {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let name = std::format!("{module}::a_host_that_panics_where_it_must_not_ends_the_program");
+    if std::env::var_os("FREEHOLD_CHILD").is_some() {
+        let fh = machine_on(Panics, 1, 1024);
+        let pfn = fh.on(CpuId::new(0)).alloc(Request::new(Order::ZERO, Migratetype::Movable));
+        let index = fh.map.locate(pfn.unwrap().get()).unwrap();
+        let free = fh.map.line(index).word(7) & 1;
+        assert_eq!(free, 1, "a frame that is free already");
+        return fh.put_back(OUTSIDE, index, 7, free);
+    }
+    let me = std::env::current_exe().unwrap();
+    let mut child = std::process::Command::new(me);
+    let output = child.args(["--exact", &name, "--nocapture"]).env("FREEHOLD_CHILD", "1").output();
+    let output = output.unwrap();
+    let text = std::string::String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), None, "it was not ended by a signal: {text}");
+    assert!(text.contains("was freed twice") && text.contains("which it must not"), "{text}");
 }
