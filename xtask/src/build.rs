@@ -56,6 +56,17 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
+/// Whether the standard library for a target is there, or was there after rustup was asked for it.
+pub(crate) fn standard_library(target: &str) -> bool {
+    let told = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let sysroot = told.map(|done| String::from_utf8_lossy(&done.stdout).into_owned());
+    let sysroot = sysroot.unwrap_or_default();
+    let library = Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib");
+    let mut rustup = Command::new("timeout");
+    rustup.args(["120", "rustup", "--quiet", "target", "add", target]);
+    library.is_dir() || rustup.output().is_ok_and(|done| done.status.success())
+}
+
 /// Where everything is built: named to cargo, too, so that no configuration of the user's can put
 /// it elsewhere.
 pub(crate) fn target() -> PathBuf {

@@ -12,13 +12,13 @@
 //!
 //! # What happens to a wrong free
 //!
-//! Freehold knows for every frame whether it is handed out, so a free of what is free, was never
-//! handed out or does not exist is found and changes nothing. Most of these interfaces have no way
-//! to say so: their frees return nothing. There the adapter **panics**, with the frame and the
-//! reason; where it has a `try_` sibling, that returns the reason instead. What no allocator of
-//! this kind can see is a free of frames that are in use by *somebody else*. And of two frees at
-//! the same moment, one of them by the CPU that leases the frame's word, neither may see the other:
-//! the frame is free once, and the platform's `late_double_free` is told.
+//! Freehold knows for every frame whether it is handed out. A free of a frame that is free, was
+//! never handed out or does not exist is refused and changes nothing. Most of these interfaces
+//! cannot report that: their frees return nothing. There the adapter **panics**, with the frame and
+//! the reason; its `try_` functions return the reason instead. A free of frames that are in use by
+//! *somebody else* cannot be seen. And of two frees at the same moment, one of them by the CPU that
+//! leases the frame's word, neither may see the other: the frame is free once, and the platform's
+//! `late_double_free` is told.
 //!
 //! All but `host` work without std; `buddy` needs a heap.
 

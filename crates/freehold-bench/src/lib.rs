@@ -1,40 +1,39 @@
 //! What an allocation and a free cost: several engines side by side, in one run.
 //!
 //! ```text
-//!  kind        what can be measured          calls     what a loop asks of an engine (static dispatch)
-//!  catalogue   what each is; metric: a figure  engines/  the engines behind those calls
-//!  plan        which of them; scale: how much  runner    in what order; side: what takes turns
-//!  budget      for how long, with --quick    mapping   memory as the system gives it; backing: behind frame numbers
-//!  loops       one thread's loops            result    medians, and the JSON
-//!  steady      its loops that hold memory
-//!  threads     several threads' loops        table     the table
-//!  workloads/  the proposals' workloads      significance  whether a difference is one
-//!  yardstick   what the machine costs
-//!  memory/     virtual memory on top: vmalloc, lazyfree, give-back, arena
-//!  sampler     which samples of a loop count; probe: whether the core is ours
+//!  kind        names of the benchmarks     calls      what a loop asks of an engine (static dispatch)
+//!  catalogue   what each is; metric        engines/   the engines behind those calls
+//!  plan        which run; scale: how much  runner     in what order; side: what takes turns
+//!  budget      for how long, with --quick  mapping    memory from the system; backing: by frame
+//!  loops       one thread's loops          result     medians, and the JSON
+//!  steady      its loops that hold memory  table      the table
+//!  threads     several threads' loops      yardstick  what atomics and cache lines cost here
+//!  workloads/  the proposals' workloads    sampler    which samples count; probe: is the core ours
+//!  memory/     vmalloc, lazyfree, give-back, arena
+//!  fragmentation/, calibrate, validate     the commands of these names
 //! ```
 //!
 //! # How far the figures can be trusted
 //!
 //! * Every engine runs the same generic loops, compiled for it ([`calls`] says why). Every result
-//!   is looked at and every frame number used ([`loops`] says how).
-//! * Within a run the engines take turns, A B C A B C, so that whatever the machine goes through
-//!   hits all of them. A figure is the median of the runs, with the least and the greatest beside
-//!   it.
+//!   is checked and every frame number used ([`loops`] says how).
+//! * Within a run the engines take turns, A B C A B C, so that disturbances hit all of them. A
+//!   figure is the median of the runs, with the least and the greatest beside it.
 //! * Before the first run each engine goes through a warm-up with every frame stamped
 //!   ([`engines::Stamped`]); an engine that hands out a frame twice, or loses one, gets no figure.
 //!   Each run begins with the CPUs' own stocks drained.
-//! * Threads stay on one CPU each. What one thread does alone is timed by that thread's CPU clock,
-//!   the rest by the wall clock ([`clock`]).
-//! * What one thread does alone is timed in samples of some 200 us, and only those count in which
-//!   the core was ours and not also a neighbour's ([`sampler`]).
+//! * Each thread stays on one CPU. Benchmarks of one thread are timed by that thread's CPU clock,
+//!   the others by the wall clock ([`clock`]).
+//! * Benchmarks of one thread are timed in samples of some 200 us. A sample counts only if the core
+//!   was ours alone ([`sampler`]).
 //! * No timed loop touches the memory of a frame, but those of the workloads that are about memory
 //!   ([`Kind::writes_memory`]); these run over real memory ([`backing`]).
-//! * What is counted (zone-lock acquisitions, different frames) is counted on one thread where that
-//!   can be: exact, and the same in every run ([`workloads::counting`]).
-//! * A difference from the first engine is called one by a test ([`freehold_labkit::significance`]).
-//! * The same run measures an atomic read-modify-write and the hand-over of a cache line
-//!   ([`yardstick`]), in which figures can be compared between machines.
+//! * Counts (zone-lock acquisitions, different frames) come from one thread where possible: exact,
+//!   and equal in every run ([`workloads::counting`]).
+//! * A statistical test decides whether an engine differs from the first
+//!   ([`freehold_labkit::significance`]).
+//! * Each run also measures an atomic read-modify-write and the hand-over of a cache line
+//!   ([`yardstick`]), as units for comparing machines.
 
 // Allowed in a few files only, which say why: mappings, memory behind frame numbers and of an arena, the probe,
 // peers that hand out addresses (three times).

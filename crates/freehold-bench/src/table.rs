@@ -17,7 +17,7 @@ use super::kind::Kind;
 use super::memory;
 use super::result::{Report, Row};
 use freehold_labkit::better::Better;
-use freehold_labkit::report::number::thousands;
+use freehold_labkit::report::number::{counted, thousands};
 use freehold_labkit::report::table::{Cell, Color, Room, Style, Table, right, wrap};
 use freehold_labkit::report::unique;
 use freehold_labkit::significance;
@@ -203,7 +203,7 @@ fn verdict(row: &Row) -> Option<Color> {
 
 fn legend(report: &Report, style: Style) -> String {
     let mut text = String::from(
-        "± is how far the farthest run is from the median. Zone locks, zone work, distinct and most_reused are counted, not timed.",
+        "± is how far the farthest run is from the median. Counted, not timed: zone locks, zone steps, shared writes, distinct and most_reused.",
     );
     if report.rows.iter().any(|row| row.comparison.is_some()) {
         // Of times: counts may have been made once.
@@ -215,12 +215,13 @@ fn legend(report: &Report, style: Style) -> String {
                 .map(|row| row.runs)
         };
         let (fewest, runs) = (timed().min().unwrap_or(0), timed().max().unwrap_or(0));
-        let each = if fewest == runs { runs.to_string() } else { format!("{fewest} to {runs}") };
+        let all = counted(runs as u64, "run");
+        let each = if fewest == runs { all } else { format!("{fewest} to {all}") };
         text.push_str(" Changes are against a table's first engine: -25% is a quarter less, x25 is 25 times as much. ");
         if significance::can_tell(runs, runs) {
             let _ = write!(
                 text,
-                "* marks a significant change: {}, p < {}, {each} runs of each engine.",
+                "* marks a significant change: {}, p < {}, {each} of each engine.",
                 significance::NAME,
                 significance::LEVEL,
             );
@@ -228,10 +229,10 @@ fn legend(report: &Report, style: Style) -> String {
             let enough = (runs..1000).find(|&n| significance::can_tell(n, n)).unwrap_or(1000);
             let _ = write!(
                 text,
-                "No stars: {} of {each} runs each cannot be significant at {:.0} %, however large the difference; \
-                 --runs {enough} can.",
-                significance::NAME,
+                "No stars: with {each} of each engine no difference can be significant at {:.0} % ({}), however large; \
+                 with --runs {enough} it can.",
                 significance::LEVEL * 100.0,
+                significance::NAME,
             );
         }
     }
@@ -253,7 +254,7 @@ fn shared(report: &Report) -> String {
     let Some(most) = shares.iter().copied().reduce(f64::max) else { return String::new() };
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     let mut text = format!(
-        " {:.0} % of the samples on one thread were not counted ({:.0} % of a figure's at most), because \
+        " {:.0} % of the samples on one thread were not counted (at most {:.0} % of one figure's), because \
          something else used the core.",
         mean * 100.0,
         most * 100.0
@@ -420,7 +421,7 @@ mod tests {
         report.rows[1].samples_shared = Some(0.5);
         let text = render(&report, style).replace('\n', " ");
         let said =
-            "25 % of the samples on one thread were not counted (50 % of a figure's at most)";
+            "25 % of the samples on one thread were not counted (at most 50 % of one figure's)";
         assert!(text.contains(said) && !text.contains('?'), "{text}");
 
         report.rows[0].samples_shared = Some(0.7);

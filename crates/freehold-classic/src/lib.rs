@@ -1,9 +1,8 @@
 //! The Linux page allocator as written, in user space, with every change of the proposals a switch.
 //!
-//! This is the baseline that Freehold is compared with and the oracle that its tests use; it is not
-//! meant to be embedded anywhere. It follows the kernel's structure closely enough that a kernel
-//! reader finds everything where it is expected, and departs from it only where user space forces
-//! it to:
+//! This is the baseline that Freehold is compared with and the oracle of its tests; it is not meant
+//! to be embedded anywhere. It follows the kernel's structure, and departs from it only where user
+//! space forces it to:
 //!
 //! * time does not pass by itself: [`Classic::tick`] is the vmstat worker,
 //! * every call names its CPU, so that one thread can play all of them and a replay is
@@ -12,7 +11,7 @@
 //!   fails,
 //! * wrong frees are errors instead of undefined behaviour.
 //!
-//! The story of a frame, and the file that tells each part of it:
+//! The path of a frame, and in parentheses the file of each step:
 //!
 //! ```text
 //!   alloc ──> PCP list (pcp) ── empty ──> refill (refill) ──> zone lists (zone, buddy)
@@ -25,9 +24,9 @@
 //!                  v
 //!               drain (drain) ──> zone lists
 //!
-//!   contig: a range from whoever has it     hotplug: CPUs come and go     check: is all of this consistent?
+//!   contig: a range, wherever it is   hotplug: CPUs come and go   check: is all of it consistent?
 //!   peer: a block from another CPU          unowned: merging without owners
-//!   setup: where a machine begins that has been used before
+//!   setup: a machine whose memory is partly in use at the beginning
 //! ```
 //!
 //! ```

@@ -197,9 +197,16 @@ void work(const std::string &name)
     give_back(blocks);
     sum += read_some(*db, reads_at_night);
     const long shrunk = resident();
-    std::printf("%-10s %8llu hits %7llu misses  %6.2f us of CPU a read  %6ld KiB full  %6ld KiB after shrinking  sum %lu\n",
+    std::uint64_t in_arena = 0;
+    if (ours) {
+        const freehold_arena *arena = blocks->arena().get();
+        const freehold_frame_range all = freehold_arena_range(arena);
+        must(freehold_arena_frames_in_memory(arena, all.start, all.end, &in_arena, nullptr) == FREEHOLD_STATUS_OK,
+             "the kernel does not say what is in memory");
+    }
+    std::printf("%-10s %8llu hits %7llu misses  %6.2f us of CPU a read  %6ld KiB full  %6ld KiB after shrinking, %6ld in the arena  sum %lu\n",
                 name.c_str(), static_cast<unsigned long long>(hits), static_cast<unsigned long long>(misses), seconds * 1e6 / reads,
-                full - before, shrunk - before, sum);
+                full - before, shrunk - before, static_cast<long>(in_arena * 4), sum);
     db.reset();
     must(rocksdb::DestroyDB(path, options));
     table.block_cache.reset();

@@ -11,6 +11,8 @@ from setuptools.command.build_py import build_py
 from setuptools.dist import Distribution
 
 HERE = Path(__file__).resolve().parent
+# Optimised throughout, which the workspace's `release` is not.
+PROFILE = "measure"
 
 
 def version():
@@ -24,9 +26,11 @@ def library():
     if given:
         return Path(given)
     target = Path(os.environ.get("CARGO_TARGET_DIR", HERE / "../../../target/c"))
-    command = ["cargo", "rustc", "--release", "--package", "freehold-ffi", "--lib", "--crate-type", "cdylib"]
+    # As ../Makefile builds it, so that what is there already is taken as it is.
+    command = ["cargo", "rustc", "--profile", PROFILE, "--package", "freehold-ffi", "--lib"]
+    command += ["--crate-type", "cdylib,staticlib"]
     subprocess.run(command, cwd=HERE, check=True, env={**os.environ, "CARGO_TARGET_DIR": str(target)})
-    return target / "release" / "libfreehold_ffi.so"
+    return target / PROFILE / "libfreehold_ffi.so"
 
 
 class Build(build_py):

@@ -1,11 +1,11 @@
-//! Freehold for C, and for every language that speaks C.
+//! Freehold for C, and for every language that can call C.
 //!
-//! Two things, in one header (`include/freehold.h`):
+//! One header, `include/freehold.h`, has two allocators:
 //!
-//! | | functions | what the caller brings |
+//! | allocator | functions | what the caller brings |
 //! |---|---|---|
-//! | the **bare allocator** | `freehold_*`, `freehold_on_*`, `freehold_owned_*` | a region for the metadata, and what only a kernel knows: which CPU this is, a heavy barrier |
-//! | the **hosted arena** | `freehold_arena_*`, `freehold_frames_*` | nothing: it is real memory of a Linux process, with threads as CPUs |
+//! | **bare** | `freehold_*`, `freehold_on_*`, `freehold_owned_*` | a region for the metadata, and what only a kernel knows: the current CPU, a heavy barrier |
+//! | **hosted arena** | `freehold_arena_*`, `freehold_frames_*` | nothing: it is real memory of a Linux process, with threads as CPUs |
 //!
 //! ```c
 //! #include <freehold.h>
@@ -39,29 +39,29 @@
 //! A call that can fail returns a `freehold_status`, 0 for success, which `freehold_strerror` puts
 //! into words. Its last parameter is a `freehold_error *`, null or filled in on failure: the frame
 //! concerned, the value found and the value expected, the kernel's errno, and all of it as a
-//! sentence. There is no last error kept anywhere. Results go through out parameters, which are not
-//! touched on failure. Null pointers are refused with a status, not followed.
+//! sentence. No last error is kept. Results go through out parameters, which are not touched on
+//! failure. Null pointers are refused with a status.
 //!
 //! # Panics
 //!
-//! None crosses the boundary. A panic would be a defect of the allocator found while its locks are
-//! held, so there is nothing to go on with: every function is `extern "C"`, in which Rust turns a
-//! panic into an abort, with a message on standard error; `tests/panic.c` has somebody write over
-//! the metadata and sees the program end so, as C and as C++ that tries to catch. Callbacks must
-//! not throw or longjmp either: they run with the allocator's own frames below them.
+//! No panic crosses the boundary. A panic would be a defect found in the middle of a call, after
+//! which the allocator cannot go on: every function is `extern "C"`, in which Rust turns a panic
+//! into an abort, with a message on standard error. `tests/panic.c` overwrites the metadata and
+//! sees the program end so, as C and as C++ that tries to catch. Callbacks must not throw or
+//! longjmp either: they run with the allocator's own stack frames below them.
 //!
 //! # Threads
 //!
-//! Every function says under "Thread safety" who may call it. In short: an allocator and an arena
-//! are everybody's, at any time; a CPU handle, a builder and a `freehold_frames` are one thread's
-//! at a time; nothing is for signal handlers. A frame may be freed by any thread, whoever allocated
-//! it.
+//! Every function says under "Thread safety" which threads may call it. In short: any thread may
+//! call an allocator or an arena at any time; a CPU handle, a builder and a `freehold_frames`
+//! belong to one thread at a time; nothing may be called from a signal handler. Any thread may free
+//! a frame.
 //!
 //! # Without std
 //!
 //! With `--no-default-features --features panic-handler` this is the bare allocator alone, as a
 //! static library that needs no C library, no heap and no threads: `make freestanding`. Define
-//! `FREEHOLD_FREESTANDING` before including the header to hide what is not there. The program
+//! `FREEHOLD_FREESTANDING` before including the header to hide the arena. The program
 //! brings `memcpy`, `memmove`, `memset`, `memcmp` and `bcmp` (GCC demands all but the last of any
 //! freestanding program) and `freehold_panic`, which does not return. Code generation is
 //! `RUSTFLAGS`' business: `-Cno-redzone=yes -Ccode-model=kernel -Crelocation-model=static` for a

@@ -7,6 +7,8 @@
 //!
 //! First it is filled until a request fails. Then it is a cache that is its own budget: a request that
 //! fails evicts entries at random until it is served, and how much was in use at each failure is noted.
+//! Last, the cache keeps to half of the arena and shrinks to a quarter at the end: how many blocks of 2
+//! MiB can be had as a whole then, beside entries cut from the next larger power of two.
 //! Addresses only: nothing is touched, and the figures are the same every time.
 
 use freehold_host::{Arena, Error, Frames};
@@ -16,7 +18,7 @@ const REQUESTS: u64 = 15_000;
 const WARM: u64 = 5_000;
 
 /// A mix of lengths: its name, and the next length.
-type Mix = (&'static str, fn(&mut Random) -> u64);
+pub(crate) type Mix = (&'static str, fn(&mut Random) -> u64);
 
 const MIXES: [Mix; 4] = [
     ("4 KiB to 64 KiB, powers of two", |random| 1 << random.below(5)),
@@ -26,6 +28,22 @@ const MIXES: [Mix; 4] = [
     }),
     ("1 to 256 frames", |random| 1 + random.below(256)),
 ];
+
+/// Mixes of small and of all lengths, beside the others.
+const MORE: [Mix; 3] = [
+    ("1 to 8 frames", |random| 1 + random.below(8)),
+    ("3 or 17 frames", |random| if random.below(2) == 0 { 3 } else { 17 }),
+    ("1 to 512 frames", |random| 1 + random.below(512)),
+];
+
+/// How an entry that is no power of two comes by its frames.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// As a run that starts anywhere.
+    Run,
+    /// As the first part of a chunk, of which the rest is freed.
+    Chunk,
+}
 
 /// Xorshift, so that it is the same everywhere (Marsaglia, Xorshift RNGs, 2003).
 pub(crate) struct Random(u64);
@@ -68,13 +86,57 @@ fn evicting(bytes: u64, mix: Mix) -> Result<(f64, f64), Error> {
                 let share = used as f64 / all;
                 (sum, failures, least) = (sum + share, failures + 1, least.min(share));
             }
-            let evicted = entries.swap_remove(random.below(entries.len() as u64) as usize);
-            used -= evicted.frame_count();
+            used -= evict(&mut random, &mut entries);
         };
         used += count;
         entries.push(frames);
     }
     Ok((sum / f64::from(failures.max(1)), least))
+}
+
+fn entry(arena: &Arena, count: u64, how: How) -> Result<Frames<&Arena>, Error> {
+    if how == How::Run {
+        return arena.frames(count);
+    }
+    let chunk = arena.frames(count.next_power_of_two())?;
+    Ok(match chunk.split(count) {
+        Ok((entry, _rest)) => entry,
+        Err(all) => all,
+    })
+}
+
+/// Frames in use, and blocks that can be had as a whole, after a cache of that mix has shrunk.
+pub(crate) fn left(bytes: u64, mix: Mix, how: How) -> Result<(u64, u64), Error> {
+    let arena = Arena::with_size(bytes)?;
+    let all = arena.stats().frames;
+    let (mut random, mut entries, mut used) = (Random(7), Vec::<Frames<&Arena>>::new(), 0);
+    for _ in 0..REQUESTS {
+        let count = mix.1(&mut random);
+        while used + count > all / 2 {
+            used -= evict(&mut random, &mut entries);
+        }
+        used += count;
+        entries.push(entry(&arena, count, how)?);
+    }
+    while used > all / 4 {
+        used -= evict(&mut random, &mut entries);
+    }
+    arena.drain()?;
+    let mut blocks = Vec::new();
+    while let Ok(block) = arena.frames(512) {
+        blocks.push(block);
+    }
+    Ok((used, blocks.len() as u64))
+}
+
+/// Evicts an entry at random; its frames.
+fn evict(random: &mut Random, entries: &mut Vec<Frames<&Arena>>) -> u64 {
+    entries.swap_remove(random.below(entries.len() as u64) as usize).frame_count()
+}
+
+/// All mixes of entries that are no powers of two.
+pub(crate) fn mixes() -> impl Iterator<Item = Mix> {
+    MIXES[2..].iter().chain(&MORE).copied()
 }
 
 fn main() -> Result<(), Error> {
@@ -101,6 +163,12 @@ fn main() -> Result<(), Error> {
         let share = filled(bytes, || mix.1(&mut random))?;
         let (mean, least) = evicting(bytes, mix)?;
         println!("{:42} {share:>8.3} {mean:>20.3} {least:>8.3}", mix.0);
+    }
+    println!("\n{:42} {:>8} {:>20} {:>8}", "blocks left whole", "in use", "best fit", "chunks");
+    for mix in mixes() {
+        let ((used, runs), (_, chunks)) =
+            (left(bytes, mix, How::Run)?, left(bytes, mix, How::Chunk)?);
+        println!("{:42} {:>8} {runs:>20} {chunks:>8}", mix.0, used.div_ceil(512));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Freehold in Linux user space: an arena of real page frames, with threads as CPUs.
 //!
-//! # The story
+//! # Overview
 //!
-//! A program that moves memory about in pages (a buffer pool, a message ring, a garbage collector,
-//! a page cache) wants what a kernel's page allocator gives: frames of 4 KiB, in powers of two or
-//! any number, freed by whoever has them last, part by part. [`freehold`] does the accounting, in
-//! bitmaps beside the memory, without touching it. This crate brings the memory and the machine:
+//! A program that manages memory in pages (a buffer pool, a message ring, a garbage collector, a
+//! page cache) needs what a kernel's page allocator gives: frames of 4 KiB, in any number, freed by
+//! any thread, part by part. [`freehold`] does the accounting, in bitmaps beside the memory,
+//! without touching it. This crate brings the memory and the CPUs:
 //!
 //! ```text
 //!                 an Arena
@@ -26,18 +26,18 @@
 //! - **Reserving** is address space only; pages come when they are touched, so an arena may be
 //!   larger than the machine. It can [grow](Arena::grow) into what was
 //!   [reserved](Builder::reserve), and [shrink](Arena::shrink) by what is free at its end.
-//! - **Threads are CPUs.** At its first call a thread gets a CPU slot and gives it back when it
-//!   ends, with all that the slot holds. While it lives, an allocation of a frame or of a run of up
-//!   to 32 and its free, where they lie in words that the slot leases, take no atomic
-//!   read-modify-write: others who must reach in use `membarrier(2)`. Other sizes, frees of what
-//!   others leased, and [`Lock::Ordinary`] take some.
+//! - **Threads are CPUs.** At its first call a thread gets a CPU slot; when it ends it gives the
+//!   slot back, with all that the slot holds. Allocations of a frame or of a run of up to 32, and
+//!   their frees, take no atomic read-modify-write where they lie in words that the slot leases:
+//!   threads that must reach in use `membarrier(2)`. Other sizes, frees into words that other slots
+//!   lease, and [`Lock::Ordinary`] take some.
 //! - **[`Frames`]** are owned memory, `&[u8]` and `&mut [u8]`, that goes home on drop from any
 //!   thread; beside them are [raw calls](Arena::alloc) by frame number.
 //! - **Giving back.** Blocks that have been wholly free for a while, and free runs of 32 KiB and
 //!   more within others, are [given back](Arena::pass) to the OS, in batches, with one system call
 //!   for each run of neighbours; [`Arena::trim`] does it now.
-//! - **Trouble is a value.** No address space, no memory, a wrong free, a forked child: an
-//!   [`Error`], and nothing lost.
+//! - **Errors are values.** No address space, no memory, a wrong free, a call in a forked child: an
+//!   [`Error`], and nothing is lost.
 //!
 //! ```
 //! use freehold_host::{Arena, Frames};
@@ -66,8 +66,7 @@
 //!
 //! # Virtual memory
 //!
-//! Two machines for [`freehold_vm`], made of this crate's memory and the kernel's mappings
-//! underneath:
+//! Two machines for [`freehold_vm`], made of this crate's memory and the kernel's mappings:
 //!
 //! - [`HostMmu`]: address spaces of private pages for [`Vm`](freehold_vm::Vm). Reclaimed folios are
 //!   given back many at a time with one TLB flush for all; writes after `madvise_free` are seen
@@ -103,37 +102,37 @@
 //! A child of `fork` has a copy of the thread that forked and of no other: a lock that another
 //! thread held stays locked for ever. So in the child every call on the arena returns
 //! [`Error::Forked`] without touching a lock, handles that are dropped free nothing, and the parent
-//! notices nothing at all. What a child finds at the frames' addresses is the knob
-//! [`OnFork`]: its own copy, or nothing. A child that wants frames makes an arena of its own.
+//! is not affected. [`OnFork`] chooses what a child finds at the frames' addresses: its own copy,
+//! or nothing. A child that needs frames makes an arena of its own.
 //!
 //! # I/O into frames
 //!
 //! Reading into a frame, or writing from it, with `read(2)`, `O_DIRECT` or an io_uring without
 //! registered buffers is like any use of memory. It is different where the kernel or a device is
 //! told of memory **once** and remembers its pages: `IORING_REGISTER_BUFFERS`, RDMA memory regions,
-//! `AF_XDP` umems, VFIO. Memory that is given back and touched again is another page, of which they
-//! know nothing: what they write then goes nowhere. So:
+//! `AF_XDP` umems, VFIO. Memory that is given back and touched again is another page, and their
+//! writes go to the old one. So:
 //!
 //! 1. [`Pin`] the frames, or make the whole arena [pinned](Builder::pinned);
 //! 2. register their memory;
 //! 3. use it, allocate and free as ever: pinned memory is not given back;
 //! 4. unregister it, and drop the pin.
 //!
-//! Of a [`HostVm`] every page that a device writes to is to be pinned with
-//! [`Vm::pin`](freehold_vm::Vm::pin) before it is registered, and unpinned as dirty: reclaim sees
-//! writes of programs and system calls, but a device's only by what it is told. Of a process that
-//! forks, [`OnFork::Unmapped`] spares the kernel copying pinned pages.
+//! In a [`HostVm`] pin every page that a device writes to with [`Vm::pin`](freehold_vm::Vm::pin)
+//! before it is registered, and unpin it as dirty: reclaim sees writes of programs and system
+//! calls, but not a device's. In a process that forks, [`OnFork::Unmapped`] spares the kernel
+//! copying pinned pages.
 //!
 //! # What it does not do
 //!
-//! - It does not move frames. Of a block with frames in use, free runs of less than 8 frames stay
-//!   the process's.
+//! - It does not move frames. In a block with frames in use, free runs of less than 8 frames are
+//!   not given back.
 //! - It cannot keep the kernel from overcommitting: memory that was not
-//!   [populated](Arena::populate) may be missing when it is touched, which is a signal. The knobs
-//!   are [`Builder::populate`] and [`Backing::Hugetlb`].
-//! - It prefers lower blocks to higher ones when it hands memory out, and gives back the highest
-//!   first. Single frames and whole blocks come from where memory is before they come from where it
-//!   was given back; of runs of 2 to 256 frames the one that fits best is taken.
+//!   [populated](Arena::populate) may be missing when it is touched, which is a signal.
+//!   [`Builder::populate`] and [`Backing::Hugetlb`] avoid that.
+//! - It has no choice of placement: lower blocks are handed out first, and the highest are given
+//!   back first. Single frames and whole blocks come from resident memory before memory that was
+//!   given back; of runs of 2 to 256 frames the one that fits best is taken.
 
 #![warn(missing_docs)]
 

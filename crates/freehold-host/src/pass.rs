@@ -4,7 +4,7 @@
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (an allocation limited to that very block)
-//!     or else what is free in it, in chunks of 8 frames or more (a knob)
+//!     or else what is free in it, in chunks of 8 frames or more (a knob), and what is free beside those
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
 //!     note the blocks and chunks as released, free them again
@@ -22,6 +22,8 @@
 //!   and gives it back as it is; the second time it finds that nothing was handed out in between,
 //!   so it was free all the time. Of a block in use it gives back what is free where nothing was
 //!   handed out in between.
+//! - What is free beside a chunk, up to seven frames on either side, goes with the same call where all
+//!   is to go (`trim`). A pass with decay leaves it: it is what single frames are taken from next.
 //! - A chunk of which the OS backs nothing is not given back a second time. The notes tell where
 //!   that may be, and the kernel decides: it makes huge pages of what is left of a block, and backs
 //!   blocks for `mlockall(2)`, without telling anybody.
@@ -222,7 +224,7 @@ impl Pass<'_> {
         let _ = self.inner.memory_up_to(range.end);
         if self.take(Order::PAGEBLOCK, range).is_none() {
             if all || notes.is_watched(block) {
-                self.take_parts(range);
+                self.take_parts(range, all);
             } else {
                 notes.watch(block);
             }
@@ -251,8 +253,9 @@ impl Pass<'_> {
         FrameRange::new(start, order.frames())
     }
 
-    /// Takes what is free in a block in use and is backed.
-    fn take_parts(&mut self, block: FrameRange) {
+    /// Takes what is free in a block in use and is backed: aligned chunks, and if `ends` what is free beside
+    /// them.
+    fn take_parts(&mut self, block: FrameRange, ends: bool) {
         if self.inner.memory.backing() == Backing::Hugetlb {
             return;
         }
@@ -281,6 +284,38 @@ impl Pass<'_> {
             } else {
                 self.frames += range.len();
                 at += 1;
+            }
+        }
+        if ends {
+            self.take_ends(first, block);
+        }
+    }
+
+    /// Takes what is free on either side of the chunks of a block that were taken from number `first` on.
+    /// It goes with the same call as those; there is less of it on each side than the least chunk.
+    fn take_ends(&mut self, first: usize, block: FrameRange) {
+        self.taken[first..].sort_unstable_by_key(|range| range.start);
+        let mut runs: Vec<FrameRange> = Vec::new();
+        self.taken[first..].iter().for_each(|&range| join(&mut runs, range));
+        for FrameRange { mut start, mut end } in runs {
+            // The larger ones first, so that each is a chunk.
+            for order in (0..self.inner.release.least.get()).rev().filter_map(Order::new) {
+                let frames = order.frames();
+                let below = start.get().checked_sub(frames).map(Pfn::new);
+                let sides = [below, Some(end)].into_iter().flatten();
+                for range in sides.filter_map(|start| FrameRange::new(start, frames)) {
+                    let is_inside = range.start >= block.start && range.end <= block.end;
+                    let Some(range) = is_inside.then(|| self.take(order, range)).flatten() else {
+                        continue;
+                    };
+                    if self.inner.notes.is_absent(range) {
+                        self.free(range);
+                        continue;
+                    }
+                    self.taken.push(range);
+                    self.frames += frames;
+                    (start, end) = (start.min(range.start), end.max(range.end));
+                }
             }
         }
     }

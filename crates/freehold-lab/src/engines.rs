@@ -46,14 +46,16 @@ pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-/// Narrower tables have the source behind the summary: a column of its own would be a word wide.
-const SOURCES_FROM: u16 = 100;
-
 fn table(what: &str, entries: &[Entry], style: Style) -> String {
-    if style.width < SOURCES_FROM && style.columns == Columns::Fit {
+    // A column of its own would be a word or two wide.
+    if style.columns != Columns::All {
         let row =
             |entry: &Entry| [entry.name.clone(), format!("{}\n{}", entry.summary, entry.source)];
-        return rendered(style, [what, "what it is"], entries.iter().map(row));
+        return rendered(
+            style,
+            [what, "what it is, and where it is from"],
+            entries.iter().map(row),
+        );
     }
     let row = |entry: &Entry| [entry.name.clone(), entry.summary.clone(), entry.source.clone()];
     rendered(style, [what, "what it is", "from"], entries.iter().map(row))

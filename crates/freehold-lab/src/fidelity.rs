@@ -3,7 +3,7 @@
 
 use super::machine::{Recorded, no_zoneinfo};
 use super::passes::{self, How, Rows};
-use super::replay::Done;
+use super::replay::{Chosen, Done};
 use super::replay_args::FidelityArgs;
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given;
@@ -39,13 +39,14 @@ const AT_ONCE: usize = 4;
 
 pub(super) fn run(
     args: &FidelityArgs,
-    specs: &[EngineSpec],
+    chosen: &Chosen,
     trace: &TraceFile,
 ) -> Result<Done, CliError> {
     let compared = Compared::new(args, trace)?;
+    chosen.say();
     let mut done: Option<(Replay, AgainstKernel)> = None;
     for lists in [StartingLists::Zoneinfo, StartingLists::Trace] {
-        for specs in specs.chunks(AT_ONCE) {
+        for specs in chosen.specs.chunks(AT_ONCE) {
             let replay = compared.replay(args, specs, trace, lists)?;
             let comparison = against_kernel::compare(
                 &replay,

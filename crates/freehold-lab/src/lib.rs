@@ -1,16 +1,18 @@
-//! The command line of `freehold`: replays of traces, recordings of them, and the engines there are.
+//! The command line of `freehold`: replays of traces, recordings, fragmentation, and the list of
+//! engines.
 //!
 //! ```text
 //!  freehold  replay ── replay_args, machine, passes, fidelity, notes: traces through engines
 //!            look     how fragmented a machine's memory is
 //!            record   a trace of the running kernel
-//!            engines  what can be named
+//!            engines  the names of designs and switches
 //!            tools    bench, simulate, report, ...: programs of their own, started as cargo starts its
 //! ```
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard
-//! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine lost frames
-//! or failed its checks; 2 wrong usage or input that cannot be read; 130 stopped by the user.
+//! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine lost
+//! frames or failed its checks; 2 wrong usage or input that cannot be read; 130 stopped by the
+//! user.
 
 #![deny(unsafe_code)]
 
@@ -44,10 +46,10 @@ Examples:
   freehold replay --memory 1G trace.parquet     on a machine short of memory
   freehold bench --quick                        what allocations and frees cost
   freehold report -o report.html *.json         one page of all these results
-  freehold compare --worse 2 main.json now.json exit code 1 if 2 % worse
+  freehold compare --worse 2 main.json now.json exit code 1 if a figure is over 2 % worse
   freehold simulate -w kernel-build-like --cpus 1,32,1024
                                                 on simulated machines
-  freehold soak --minutes 60                    stress test on many threads
+  freehold soak --minutes 60                    a stress test on many threads
   freehold look                                 how fragmented memory is
   freehold engines                              what can be named after --engine
 
@@ -55,16 +57,19 @@ A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-bench, calibrate, simulate, report, compare and soak are programs of their own, which a first build leaves out. Where one \
-is missing, the command says how to install it.
+bench, calibrate, simulate, report, compare and soak are programs of their own, named in [brackets] above. A release has \
+them; a first build leaves them out, and the command then says how to install them.
 
 Exit codes: 0 fine; 1 an engine lost frames or failed its checks, compare --worse found something worse, or a soak found an error; 2 wrong \
 usage or unreadable input; 130 stopped by Ctrl-C.";
 
-/// Replays real traces of a kernel's page allocator through several designs and compares what each
-/// would have cost.
+/// Replays traces of a kernel's page allocator through several designs, and says which is best at
+/// what, and whether the zone lock is a problem.
 #[derive(Parser, Debug)]
-#[command(name = "freehold", version, after_help = EXAMPLES, max_term_width = 120)]
+#[command(
+    name = "freehold", version, after_help = EXAMPLES, max_term_width = 120,
+    override_usage = "freehold [TRACE]...\n       freehold <COMMAND> [OPTIONS] [ARGUMENTS]..."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

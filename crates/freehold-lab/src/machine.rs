@@ -119,11 +119,14 @@ impl Recorded {
         if frames > most && origin == Origin::Recorded {
             let percent = most * 100 / managed.max(1);
             let others = "pageblocks of other types are as recorded";
+            let wanted = share * 100.0;
             return Err(CliError::new(format!(
-                "so much of zone {} cannot be CMA: {others}",
+                "{wanted} % of zone {} cannot be CMA: {others}",
                 zone.info.name
             ))
-            .hint(format!("up to {percent} % can; with --machine pristine or a SIZE more")));
+            .hint(format!(
+                "up to {percent} % can; with --machine pristine or --machine SIZE up to 90 %"
+            )));
         }
         zone.info.cma = frames;
         contents.set_cma(cma_of(zone), managed);

@@ -16,12 +16,14 @@ use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Shown;
 use freehold_labkit::cli::progress::Progress;
 use freehold_labkit::cli::size::parse_bytes;
+use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, output, stop};
+use freehold_labkit::report::number::{counted, memory_of};
 use freehold_labkit::report::thousands as count;
 
 const EXAMPLES: &str = "\
-Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed, and \
-copies /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace (NAME.zoneinfo.before.txt and so on), and says when \
+Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed. Beside \
+the trace it writes copies of /proc/zoneinfo, buddyinfo and pagetypeinfo (NAME.zoneinfo.before.txt and so on) and when \
 the once-a-second work on each CPU's lists ran (NAME.ticks.txt; Linux 6.6 or later); replays read them. Needs root.
 
 Everything stays in the kernel's buffers until the end, so that the recorder does not record itself. What does not fit is \
@@ -37,18 +39,24 @@ Examples:
   freehold record --drain -o make.parquet -- make -j2  from empty lists: nothing is to be guessed
   freehold replay make.parquet && freehold replay fidelity make.parquet
 
-Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, what there was is written.";
+Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, with what there \
+was written. The command's own exit code is told on standard error, and changes none of these.";
 
 /// Record a trace of the running kernel (root).
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "freehold record [OPTIONS] --output <FILE> -- <COMMAND>...\n       \
+                      freehold record [OPTIONS] --output <FILE> --duration <TIME>"
+)]
+#[command(group = clap::ArgGroup::new("what").args(["duration", "command"]).required(true).multiple(true))]
 pub(super) struct RecordArgs {
     /// The trace to write (Parquet).
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// How long: a number with ms, s or m, up to a day.
-    #[arg(short, long, value_name = "TIME", value_parser = parse_time, required_unless_present = "command")]
+    /// How long: a number with ms, s or m, 1ms to a day (1440m).
+    #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
 
     /// Ring buffer for each CPU: a number with K, M or G, 16K to 16G.
@@ -59,10 +67,9 @@ pub(super) struct RecordArgs {
     #[arg(long)]
     allow_lost: bool,
 
-    /// Empty the CPUs' lists first (but for less than four batches each), so that what they hold is
-    /// known: zoneinfo does not say on which lists frames lie, and a replay has to guess. Lowers
-    /// vm.percpu_pagelist_high_fraction for a moment while every CPU frees some pages
-    /// (compact_memory does not empty them).
+    /// Empty the CPUs' lists first (less than four batches stay on each), so that a replay need not
+    /// guess on which lists frames lay, which zoneinfo does not say. Lowers
+    /// vm.percpu_pagelist_high_fraction for a moment while every CPU frees some pages.
     #[arg(long)]
     drain: bool,
 
@@ -93,11 +100,12 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
             CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it")
         );
     }
+    Target::TRACE.check(Some(&args.output), &[])?;
     let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(cli_error)?;
     for instance in tracefs.left_behind() {
         let path = instance.display();
         output::complain(&format!(
-            "warning: {path} was left behind by a recorder that was killed, with its events on; rmdir {path} removes it"
+            "warning: a recorder that was killed left {path} behind, with its events on; rmdir {path} removes it"
         ));
     }
     // Before there is anything to leave behind.
@@ -106,7 +114,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     if !instance.records_ticks() {
         output::complain(
             "warning: this kernel cannot say when the once-a-second work on the CPUs' lists runs (Linux 6.6 \
-             can): a replay will have it once a second on every CPU",
+             can): a replay will take it to run once a second on every CPU",
         );
     }
     announce(args, &instance)?;
@@ -121,6 +129,22 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     let mut beside = record::describe_memory(&args.output, "before").map_err(cli_error)?;
     say_what_is_missing(&beside);
     let ended = wait(args, &stop);
+    let recorded = finish(args, &instance, begun, ended, &mut beside);
+    if recorded.is_err() {
+        // A description of no trace is not left.
+        beside.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+    recorded
+}
+
+/// Stops, and writes what was recorded. `beside` has the files that were written meanwhile.
+fn finish(
+    args: &RecordArgs,
+    instance: &Instance,
+    begun: Instant,
+    ended: Result<Ended, CliError>,
+    beside: &mut Vec<PathBuf>,
+) -> Result<Outcome, CliError> {
     instance.stop().map_err(cli_error)?;
     let seconds = begun.elapsed().as_secs_f64();
     let ended = ended?;
@@ -128,7 +152,6 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
 
     let tally = instance.tally().map_err(cli_error)?;
     if tally.lost > 0 && !args.allow_lost {
-        beside.iter().for_each(|path| drop(std::fs::remove_file(path)));
         let wanted = (args.buffer as f64 * (tally.entries + tally.lost) as f64
             / tally.entries.max(1) as f64
             * 1.5) as u64;
@@ -153,12 +176,12 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
         Some(tally.entries),
         args.shown.no_progress || args.shown.printed.json,
     );
-    let written = record::write(&instance, tally.lost, &about, &args.output, |done| {
+    let written = record::write(instance, tally.lost, &about, &args.output, |done| {
         progress.update(done, (0, 0))
     });
     drop(progress);
     let mut recording = written.map_err(cli_error)?;
-    recording.beside.extend(beside);
+    recording.beside.extend(beside.iter().cloned());
     report(args, &recording, tally.lost, seconds)?;
     Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
 }
@@ -220,16 +243,18 @@ fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
         count(holds),
         count(rate.events_per_second as u64)
     ));
-    let mib = |events: f64| events * FILE_BYTES_PER_EVENT / f64::from(1 << 20);
+    let bytes = |events: f64| events * FILE_BYTES_PER_EVENT;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
-    let most = mib(holds as f64 * cpus);
+    let most = bytes(holds as f64 * cpus);
     match args.duration.filter(|_| args.command.is_empty()) {
         Some(time) => output::complain(&format!(
-            "the trace will take about {:.1} MiB at this rate, {most:.0} MiB at most",
-            mib(rate.events_per_second * time.as_secs_f64()).min(most)
+            "the trace will take about {} at this rate, at most {}",
+            size(bytes(rate.events_per_second * time.as_secs_f64()).min(most)),
+            size(most)
         )),
         None => output::complain(&format!(
-            "the trace will take {most:.0} MiB at most, with every buffer full"
+            "the trace will take at most {}, with every buffer full",
+            size(most)
         )),
     }
     Ok(())
@@ -315,13 +340,18 @@ fn report(
         }));
     }
     output::print(&format!(
-        "{}: {} events in {seconds:.1} s, {} lost, {:.1} MiB; {} files beside it\n",
-        path(&recording.path),
-        count(recording.written.rows),
+        "{path}: {} in {seconds:.1} s, {} lost, {}; {} beside it\nto replay it: freehold {path}\n",
+        counted(recording.written.rows, "event"),
         count(lost),
-        recording.bytes as f64 / f64::from(1 << 20),
-        recording.beside.len()
+        size(recording.bytes as f64),
+        counted(recording.beside.len() as u64, "file"),
+        path = path(&recording.path),
     ))
+}
+
+/// Bytes of a file as an amount of memory, a KiB at least.
+fn size(bytes: f64) -> String {
+    memory_of((bytes / 1024.0).ceil() as u64, 1024)
 }
 
 /// `500ms`, `10s`, `2m`.
@@ -337,10 +367,10 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         "" => return Err(format!("'{text}' has no unit; {FORM}")),
         _ => return Err(format!("'{unit}' is not a unit of time; {FORM}")),
     };
-    let valid = seconds > 0.0 && seconds <= 86_400.0;
+    let valid = (0.001..=86_400.0).contains(&seconds);
     valid
         .then(|| Duration::from_secs_f64(seconds))
-        .ok_or_else(|| format!("{text} is out of range: up to a day"))
+        .ok_or_else(|| format!("{text} is out of range: 1ms to a day (1440m)"))
 }
 
 /// `64M`: bytes.
@@ -358,7 +388,7 @@ mod tests {
         assert_eq!(parse_time("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_time("1.5m"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_time("250ms"), Ok(Duration::from_millis(250)));
-        for text in ["", "s", "10", "10h", "-1s", "0s", "1e9s", "nans"] {
+        for text in ["", "s", "10", "10h", "-1s", "0s", "0.1ms", "1e9s", "nans"] {
             assert!(parse_time(text).is_err(), "{text}");
         }
         assert_eq!(parse_buffer("64M"), Ok(64 << 20));

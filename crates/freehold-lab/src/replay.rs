@@ -151,31 +151,44 @@ fn one(
     (trace.shown().to_owned(), done)
 }
 
+/// The engines of a replay, and what there is to say of the choice once the trace has been read: a
+/// file that is no trace has no kernel either.
+pub(super) struct Chosen {
+    pub(super) specs: Vec<EngineSpec>,
+    note: Option<String>,
+}
+
+impl Chosen {
+    pub(super) fn say(&self) {
+        self.note.iter().for_each(|note| output::complain(note));
+    }
+}
+
 fn replayed(args: &ReplayArgs, model: &Model, trace: &TraceFile) -> Result<Done, CliError> {
-    let specs = &engines_of(args, trace)?;
+    let chosen = &engines_of(args, trace)?;
     match &args.mode {
         None => {
             let how = How::Serial {
                 jobs: given::jobs(args.jobs),
                 memory_maps: args.memory_map.unwrap_or(0),
             };
-            let done = on_machine(&args.common, &args.machine, specs, trace, how)?;
+            let done = on_machine(&args.common, &args.machine, chosen, trace, how)?;
             Ok(Done { answer: Some(answer::of(&done.replay, model)), ..done })
         }
         Some(Mode::Threads(args)) => {
             let how = How::Threads { interrupts: args.interrupts };
-            on_machine(&args.common, &args.machine, specs, trace, how)
+            on_machine(&args.common, &args.machine, chosen, trace, how)
         }
-        Some(Mode::Fidelity(args)) => fidelity::run(args, specs, trace),
+        Some(Mode::Fidelity(args)) => fidelity::run(args, chosen, trace),
     }
 }
 
 /// The engines that were asked for; else the kernel that recorded the trace, the baseline, and what
 /// a replay compares it with.
-fn engines_of(args: &ReplayArgs, trace: &TraceFile) -> Result<Vec<EngineSpec>, CliError> {
+fn engines_of(args: &ReplayArgs, trace: &TraceFile) -> Result<Chosen, CliError> {
     let common = args.of_mode();
     if !common.engines.is_empty() {
-        return given::engines(&common.engines, &[]);
+        return Ok(Chosen { specs: given::engines(&common.engines, &[])?, note: None });
     }
     let own = match trace.kernel() {
         None => Err(format!("{}: the trace does not say which kernel recorded it", trace.shown())),
@@ -183,27 +196,26 @@ fn engines_of(args: &ReplayArgs, trace: &TraceFile) -> Result<Vec<EngineSpec>, C
             format!("{}: the kernel that recorded it is not an engine: {error}", trace.shown())
         }),
     };
-    let own = own.map_or_else(
-        |why| {
-            let newest = engines::NEWEST;
-            output::complain(&format!(
-                "{why}; {newest} is the baseline (--kernel VERSION names the kernel)"
-            ));
-            newest.to_owned()
-        },
-        |spec| spec.name().to_owned(),
-    );
+    let newest = engines::NEWEST;
+    let (own, note) = match own {
+        Ok(spec) => (spec.name().to_owned(), None),
+        Err(why) => {
+            let note =
+                format!("{why}; {newest} is the baseline (--kernel VERSION names the kernel)");
+            (newest.to_owned(), Some(note))
+        }
+    };
     let compared =
         if matches!(args.mode, Some(Mode::Fidelity(_))) { &[][..] } else { &engines::COMPARED };
     let all: Vec<&str> = std::iter::once(own.as_str()).chain(compared.iter().copied()).collect();
-    given::engines(&[], &all)
+    Ok(Chosen { specs: given::engines(&[], &all)?, note })
 }
 
 /// Replays a trace on the machine that the arguments and what lies beside it say.
 fn on_machine(
     common: &Common,
     wanted: &MachineArgs,
-    specs: &[EngineSpec],
+    chosen: &Chosen,
     trace: &TraceFile,
     how: How,
 ) -> Result<Done, CliError> {
@@ -212,8 +224,9 @@ fn on_machine(
     // is freed.
     let warm = wanted.warm || choice.is_filled();
     let survey = survey(common, warm, trace)?;
+    chosen.say();
     let machine = choice.machine(common, wanted, trace, &survey)?;
-    let replay = drive(common, specs, trace.into(), &survey, warm, machine, how)?;
+    let replay = drive(common, &chosen.specs, trace.into(), &survey, warm, machine, how)?;
     Ok(Done { replay, comparison: None, answer: None })
 }
 

@@ -7,7 +7,7 @@ use freehold_trace::kernel::Kernel;
 
 use freehold_labkit::cli::given::Shown;
 use freehold_labkit::cli::size::{
-    Memory, parse_memory, parse_page_size, parse_percent, parse_share,
+    Memory, parse_memory, parse_page_size, parse_percent, parse_share, whole,
 };
 use freehold_labkit::engines::EngineSpec;
 use freehold_labkit::replay::SAMPLES;
@@ -66,20 +66,20 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     pub(super) machine: MachineArgs,
 
-    /// After the table, print how often each of an engine's paths was taken: from what the CPU
-    /// holds, from a partly free block, from a whole one. Only freehold counts its paths;
-    /// `-e freehold,owned` owns every CPU, as a kernel does.
+    /// After the table, print how often freehold, which alone counts them, took each of its paths:
+    /// from what the CPU holds, from a partly free block, from a whole one. `-e freehold,owned` owns
+    /// every CPU, as a kernel does.
     #[arg(long, conflicts_with = "json")]
     pub(super) paths: bool,
 
     /// Also record the state of every pageblock (holder, migratetype, free frames) at N moments of
     /// the trace, 1 to 200: `memory_map` in the JSON, the picture of memory with the slider in the
     /// report. Above 8 GiB a cell stands for several neighbouring pageblocks.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SAMPLES)))]
+    #[arg(long, value_name = "N", value_parser = whole(1..=SAMPLES))]
     pub(super) memory_map: Option<u32>,
 
     /// Engines to run at the same time. Default: as many as there are cores.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     pub(super) jobs: Option<u16>,
 
     /// Constants that 'freehold calibrate --output' wrote, for what the zone lock costs. Default:
@@ -109,7 +109,7 @@ pub(super) struct ThreadsArgs {
     pub(super) machine: MachineArgs,
 
     /// The share of single frees, 0 to 1, that arrive inside another call of their CPU, as an
-    /// interrupt's do: the CPU's own lists cannot be had. Which frees these are is the same in
+    /// interrupt's do: they cannot use the CPU's own lists. Which frees these are is the same in
     /// every run and for every engine. (Linux before 6.2 kept interrupts off there: for 5.17 and
     /// 5.18 this is a what-if.)
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_share)]
@@ -124,7 +124,7 @@ pub(super) struct FidelityArgs {
     pub(super) common: Common,
 
     /// Engines to run at the same time. Default: as many as there are cores.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     pub(super) jobs: Option<u16>,
 }
 
@@ -142,9 +142,9 @@ pub(super) struct Common {
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     pub(super) engines: Vec<EngineSpec>,
 
-    /// CPUs of the machine, 1 to 4096 (on threads 1 to 256); CPUs of the trace beyond are folded onto
-    /// these. Default: as the trace has them.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CPUS_MAX)))]
+    /// CPUs of the machine, 1 to 4,096 (on threads 1 to 256); the trace's CPUs above that number are
+    /// folded onto these. Default: as many as the trace has.
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=CPUS_MAX))]
     pub(super) cpus: Option<u16>,
 
     /// Leave malformed lines and rows out, and count them, instead of stopping.
@@ -158,8 +158,8 @@ pub(super) struct Common {
     #[command(flatten)]
     pub(super) shown: Shown,
 
-    /// The kernel that recorded the trace, as `uname -r` prints it: what its numbers mean (flags,
-    /// migratetypes). Default: what the trace's own header says.
+    /// The kernel that recorded the trace, as `uname -r` prints it: what the trace's numbers mean
+    /// (flags, migratetypes), and the baseline. Default: what the trace's own header says.
     #[arg(long, value_name = "VERSION")]
     pub(super) kernel: Option<Kernel>,
 
@@ -180,14 +180,14 @@ pub(super) struct MachineArgs {
     pub(super) machine: Option<Machine>,
 
     /// Make this share of the machine's memory CMA, which serves movable requests only, for every
-    /// engine alike: above 0 % up to 90 %. On a recorded machine it is as full as the rest of its
-    /// movable memory. Counts what it serves: `cma` in the JSON, a group of the table. Default:
-    /// what the recorded zone had.
+    /// engine alike: above 0 % up to 90 %, on a recorded machine up to its movable share. There it is
+    /// as full as the rest of the movable memory. What it serves is counted: `cma` in the JSON, a
+    /// group of the table. Default: what the recorded zone had.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(super) cma: Option<f64>,
 
-    /// Begin with the frames allocated that the trace frees without having allocated them. On the
-    /// recorded machine they always are: they are part of what is in use.
+    /// Begin with those frames in use that the trace frees without having allocated them. On the
+    /// recorded machine they always are.
     #[arg(long)]
     pub(super) warm: bool,
 }
@@ -210,6 +210,6 @@ pub(super) fn parse_machine(text: &str) -> Result<Machine, String> {
         "pristine" => Ok(Machine::Pristine),
         size => parse_memory(size)
             .map(Machine::Memory)
-            .map_err(|error| format!("{error}, or recorded or pristine")),
+            .map_err(|error| format!("{error}; 'recorded' and 'pristine' are machines, too")),
     }
 }

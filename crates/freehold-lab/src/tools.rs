@@ -31,14 +31,13 @@ pub(crate) enum Tool {
     /// Simulate engines on 1 to 1,024 CPUs [freehold-simulate].
     #[command(disable_help_flag = true)]
     Simulate(Passed),
-    /// Make one HTML page of what the other commands printed with --json [freehold-report].
+    /// Make one HTML page of what other commands printed with --json [freehold-report].
     #[command(disable_help_flag = true)]
     Report(Passed),
-    /// Compare two results that the other commands printed with --json [freehold-report].
+    /// Compare two results that one of the commands printed with --json [freehold-report].
     #[command(disable_help_flag = true)]
     Compare(Passed),
-    /// Do everything the allocator can do at once, on many threads, and check that nothing is
-    /// wrong [freehold-soak].
+    /// Stress the allocator on many threads, and check every frame [freehold-soak].
     #[command(disable_help_flag = true)]
     Soak(Passed),
 }

@@ -1,5 +1,5 @@
-//! What the commands of Freehold's laboratory stand on: engines by name, replays of traces, tables,
-//! JSON, and what every command line has. Traces are read by [`freehold_trace`].
+//! The library below the commands of Freehold's laboratory: engines by name, replays of traces,
+//! tables, JSON, and options that all command lines have. [`freehold_trace`] reads the traces.
 //!
 //! ```text
 //!  freehold (replay, record, engines)   freehold-bench   freehold-simulate   freehold-report   freehold-soak

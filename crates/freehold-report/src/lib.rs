@@ -1,5 +1,4 @@
-//! What to do with results: one HTML page of them (`freehold report`), or two of them beside each
-//! other (`freehold compare`).
+//! Results as one HTML page (`freehold report`), or two results side by side (`freehold compare`).
 //!
 //! ```text
 //!  JSON of replay, bench, fragmentation, simulate ──> html     the page: tables, charts, the picture of memory

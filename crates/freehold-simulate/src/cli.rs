@@ -17,14 +17,15 @@ use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::{Printed, Shown};
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::moved::{self, Moved};
-use freehold_labkit::cli::size::{Memory, parse_cpus, parse_memory, parse_percent};
+use freehold_labkit::cli::size::{Memory, parse_cpus, parse_memory, parse_percent, whole};
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, exit_code, given, output, progress, stop};
 use freehold_labkit::defaults::TICK_MS;
 use freehold_labkit::engine::Paths;
 use freehold_labkit::engines::EngineSpec;
+use freehold_labkit::report::number::counted;
 use freehold_labkit::report::table::rendered;
-use freehold_labkit::report::{paths, unique};
+use freehold_labkit::report::{paths, thousands, unique};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -112,20 +113,21 @@ struct SimulateArgs {
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
     seed: Vec<u64>,
 
-    /// Nanoseconds of other work between two allocations of a CPU. Default: the workload's own.
+    /// Nanoseconds of other work between two allocations of a CPU, up to 1,000,000,000. Default: the
+    /// workload's own (--list names it).
     #[arg(long, value_name = "NS", value_parser = parse_think)]
     think: Option<f64>,
 
     /// Frames to allocate while measuring, after half as many that are not measured: fewer take less
     /// time. Default: as many as the workload needs to be seen in all its phases.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     frames: Option<u64>,
 
-    /// Memory nodes. Each has a zone, with a lock of its own, of an even share of the memory; the
+    /// Memory nodes, 1 to 64. Each has a zone, with a lock of its own, of an even share of the memory; the
     /// CPUs are spread over them evenly, neighbours together. A CPU's requests go to its own node
     /// and, where that has no memory, to the next nodes in turn. Memory of another node is as near
     /// as one's own. Default: 1.
-    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
+    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = whole(1..=NODES_MAX))]
     nodes: Vec<u16>,
 
     /// Make this share of each zone CMA, which serves movable requests only: above 0 % up to 90 %.
@@ -133,8 +135,8 @@ struct SimulateArgs {
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     cma: Option<f64>,
 
-    /// Simulated milliseconds between two ticks of a CPU, its periodic work; 0: it never ticks.
-    /// Default: 1000, as the kernel's vmstat worker.
+    /// Simulated milliseconds between two ticks of a CPU, its periodic work: 0.01 to 1,000,000, or 0
+    /// for no ticks. Default: 1000, as the kernel's vmstat worker.
     #[arg(long, value_name = "MS", value_parser = parse_tick)]
     tick: Option<f64>,
 
@@ -153,15 +155,15 @@ struct SimulateArgs {
     picture: Option<PathBuf>,
 
     /// Simulations at the same time. Default: as many as there are CPUs here.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     jobs: Option<u16>,
 
-    /// Print what workloads there are, and nothing else.
+    /// Print the workloads, and simulate nothing.
     #[arg(long)]
     list: bool,
 
-    /// After the table, print how often each of an engine's paths was taken: from what the CPU
-    /// holds, from a partly free block, from a whole one. Only freehold counts its paths.
+    /// After the table, print how often freehold, which alone counts them, took each of its paths:
+    /// from what the CPU holds, from a partly free block, from a whole one.
     #[arg(long, conflicts_with = "json")]
     paths: bool,
 
@@ -202,7 +204,11 @@ fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     let done = simulated(args, &scenarios, &model)?;
     let rows = &done.rows;
     if done.interrupted {
-        output::complain(&format!("interrupted: {} of {} are done", rows.len(), scenarios.len()));
+        output::complain(&format!(
+            "interrupted: {} of {} simulations are done",
+            rows.len(),
+            scenarios.len()
+        ));
     }
     if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
         Target::PICTURE.write(path, plot::render(rows, &model)?)?;
@@ -227,7 +233,7 @@ fn taken(rows: &[Row]) -> Vec<(String, Paths)> {
         } else {
             String::new()
         };
-        format!("{}, {} CPUs{workload}", row.engine, row.cpus)
+        format!("{}, {}{workload}", row.engine, counted(u64::from(row.cpus), "CPU"))
     };
     rows.iter().filter_map(|row| Some((name(row), row.paths?))).collect()
 }
@@ -285,12 +291,17 @@ fn svg(path: &Path) -> Result<(), CliError> {
 fn list(printed: &Printed) -> Result<Outcome, CliError> {
     let all = Kind::ALL.map(Kind::about);
     let row = |about: &About| {
-        [about.name, about.what, about.source, &format!("{:.0}", about.think_ns)].map(str::to_owned)
+        let what = format!("{}\nFrom {}.", about.what, about.source);
+        [about.name.to_owned(), what, thousands(about.think_ns as u64)]
     };
     output::result(printed, &all, |style| {
         format!(
             "{}\n",
-            rendered(style, ["workload", "what the CPUs do", "from", "think ns"], all.map(row))
+            rendered(
+                style,
+                ["workload", "what the CPUs do, and where it is from", "think ns"],
+                all.map(row)
+            )
         )
     })?;
     Ok(Outcome::Fine)

@@ -1,27 +1,25 @@
 //! Any engine on 1 to 1,024 CPUs, in simulated time, on one core: `freehold simulate`.
 //!
 //! ```text
-//!  workloads/  what each CPU does          machine    carries calls out by the real engine, adds up their time
-//!  run, row    from start to end           engine     what a call has done, by the engine's own counters
-//!  queue       who goes on when; ticks     lock       waiting
-//!  time        picoseconds                 lines      who wrote a cache line last
-//!  model       what each step costs        validation simulated beside measured
-//!  many        many of them, on threads    output     table and JSON; plot: pictures
-//!  tally       what is counted meanwhile   latency    how long allocations took, over time
+//!  workloads/  what each CPU does              machine    makes the engine's calls, adds up time
+//!  run, row    one simulation, start to end    lock       waits for locks
+//!  queue       which CPU is next; ticks        lines      which CPU wrote a cache line last
+//!  time        picoseconds                     validation simulated beside measured
+//!  many        several, on threads             output     table and JSON; plot: pictures
+//!  tally       counts of the measured stretch  latency    how long allocations took, over time
 //! ```
 //!
 //! # What is real and what is modelled
 //!
-//! The engine is real: the same code as in `replay` and `bench` decides which frame is handed out,
-//! when a CPU goes to the zone, and how many steps that takes. So counts (lock acquisitions, steps,
+//! The engine is real: the code of `replay` and `bench` decides which frame is handed out, when a
+//! CPU goes to the zone, and how many steps that takes. So counts (lock acquisitions, steps,
 //! merges, fallbacks, free blocks) are those of the design, for that order of calls. Time is
 //! modelled: each step costs what it was measured to cost on one machine ([`model`]), a lock serves
-//! one at a time ([`lock`]), and a line that another CPU wrote has to be fetched; while it is on
-//! its way to one, others wait for it ([`lines`]). A CPU of freehold that looks for its next block
-//! fetches one line that others write, a row of the board; other writes to what all CPUs share are
-//! counted but not charged. A heavy barrier takes its caller `barrier_ns` for each
-//! other CPU; what it takes those is not charged. What bounds a row (think time, a lock, lines) is
-//! said with it.
+//! one CPU at a time ([`lock`]), and a line that another CPU wrote has to be fetched; while it is
+//! on its way to one CPU, others wait for it ([`lines`]). A CPU of freehold that looks for its next
+//! block fetches one line that others write, a row of the board; its other shared writes are
+//! counted but not charged. A heavy barrier takes its caller `barrier_ns` for each other CPU; its
+//! cost to those is not charged. Each row names its bound: think time, a lock, lines.
 //!
 //! `freehold calibrate` measures what each step costs on a machine, and `freehold calibrate
 //! --validate` compares the simulation with real threads.

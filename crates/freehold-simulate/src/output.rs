@@ -8,6 +8,7 @@ use super::model::Model;
 use super::row::{Bound, Row};
 use super::validation::ValidationRow;
 use freehold_labkit::better::Better;
+use freehold_labkit::report::number::counted as counted_as;
 use freehold_labkit::report::table::{Cell, Room, Style, Table, right, wrap};
 use freehold_labkit::report::verdict::{Question, are_equal, sentence_but};
 use freehold_labkit::report::{thousands, unique};
@@ -135,9 +136,9 @@ fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
     // Of equal ones the first.
     let best = rows.iter().rev().max_by(most)?;
     let least = rows.iter().map(|row| row.frames_per_second).fold(f64::INFINITY, f64::min);
-    let cpus = best.cpus;
+    let cpus = counted_as(u64::from(best.cpus), "CPU");
     if rows.len() < 2 || are_equal(least, best.frames_per_second) {
-        return Some(format!("At {cpus} CPUs the engines' frames/s do not differ."));
+        return Some(format!("With {cpus} the engines' frames/s do not differ."));
     }
     let limit = if best.bound == Bound::Think {
         ", and the workload, not the allocator, is the limit"
@@ -154,7 +155,7 @@ fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
         format!("{} {}, {}.", first.engine, rate(first.frames_per_second), wait(first))
     };
     let rate = rate(best.frames_per_second);
-    Some(format!("At {cpus} CPUs {} allocates most: {rate} frames/s{limit}; {beside}", best.engine))
+    Some(format!("With {cpus} {} allocates most: {rate} frames/s{limit}; {beside}", best.engine))
 }
 
 /// How often each engine allocates most. By how much is not said where its row is bound by think
@@ -205,9 +206,11 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         ""
     };
     let legend = format!(
-        "Wait columns: share of CPU time spent waiting for the zone lock, for CPUs' own locks, and for cache lines. Bound: \
-         what limits the row; 'think' means that the workload itself does, so frames/s says nothing about the allocator. \
-         p99.9: of single calls{bystanders}. Simulated by the constants of: {}",
+        "More frames/s and free blocks are better; of waits, holds, times, fallbacks and unusable less is. Wait columns: the \
+         share of CPU time spent waiting for the zone lock, for CPUs' own locks, and for cache lines. Bound: what limits the \
+         row; 'think' means that the workload itself does, so frames/s says nothing about the allocator. Longest: the \
+         longest hold of a zone lock. p99.9: of single calls{bystanders}. Unusable: the share of free memory that cannot \
+         serve order 9, at the end. Simulated by the constants of: {}",
         model.machine
     );
     let _ = writeln!(text, "{}", wrap(&legend, style, ""));
@@ -302,7 +305,7 @@ pub(super) fn validation_note(rows: &[Row]) -> String {
         return String::new();
     }
     format!(
-        "* Beside real threads on 2 CPUs the simulated frames/s were off by: {}.\n",
+        "* Against real threads on 2 CPUs the simulated frames/s were off by: {}.\n",
         said.join(", ")
     )
 }

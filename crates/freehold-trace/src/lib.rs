@@ -1,4 +1,4 @@
-//! Page-allocator traces: what an event is, and readers for every format they come in.
+//! Page-allocator traces: events, readers for every format, a writer, and a recorder.
 //!
 //! ```text
 //!  Source ──> TraceReader ──> Vec<Event>, about 65,000 at a time ──> replay
@@ -12,9 +12,9 @@
 //! [`OpenOptions::skip_bad`] leaves bad lines and rows out and counts them.
 //!
 //! Beside a trace there may be descriptions of the machine's memory at its beginning, copies of
-//! `/proc/zoneinfo`, `/proc/buddyinfo` and `/proc/pagetypeinfo`: see [`zoneinfo`], [`buddyinfo`] and,
-//! for the three together, [`machine`]; and when the kernel's periodic work ran: see [`ticks`].
-//! [`record`] makes all of them.
+//! `/proc/zoneinfo`, `/proc/buddyinfo` and `/proc/pagetypeinfo` ([`zoneinfo`], [`buddyinfo`] and,
+//! for all together, [`machine`]), and the times at which the kernel's periodic work ran
+//! ([`ticks`]). [`record`] writes all of them.
 
 #![forbid(unsafe_code)]
 

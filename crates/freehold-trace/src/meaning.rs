@@ -107,8 +107,8 @@ impl Meaning {
             android += u64::from(number == 3 && wanted == Migratetype::Movable);
         }
         let (shown, whose) = match (own, swapped, android) {
-            (1.., 0, 0) => (TypeNumbers::OWN, "Linux 4.4 and later"),
-            (_, 0, 1..) => (TypeNumbers::ANDROID, "Android's kernels"),
+            (1.., 0, 0) => (TypeNumbers::OWN, "Linux 4.4 or later"),
+            (_, 0, 1..) => (TypeNumbers::ANDROID, "Android's kernel"),
             (0, 1.., 0) => (TypeNumbers::BEFORE_4_4, "Linux before 4.4"),
             _ => return None,
         };
@@ -120,8 +120,8 @@ impl Meaning {
             return None;
         }
         self.numbers = shown;
-        let but = if known { ", not as its kernel does" } else { "" };
-        Some(format!("its requests number migratetypes as {whose} do{but}: read so"))
+        let but = if known { ", though its kernel numbers them otherwise" } else { "" };
+        Some(format!("migratetypes are read as {whose} numbers them, since its requests do{but}"))
     }
 
     /// The type of a request, by the kernel's number and what its flags say; in words why it can be

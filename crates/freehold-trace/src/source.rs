@@ -408,6 +408,10 @@ const UTF_16: &str = "turn it into UTF-8: iconv -f UTF-16 -t UTF-8 FILE | freeho
 const TABLE: &str = "make Parquet of it; with pyarrow: \
                      pq.write_table(csv.read_csv('FILE.csv'), 'FILE.parquet', compression='zstd')";
 
+/// What to do with a description of a machine's memory.
+const DESCRIPTION: &str = "freehold look shows such a machine; a replay reads the files beside a trace by their names, or \
+                           --zoneinfo FILE";
+
 /// A zip archive, whose files may lie in it as they are.
 const ZIP: &[u8] = b"PK\x03\x04";
 
@@ -437,12 +441,9 @@ const KNOWN: &[(&[u8], &str, Option<&str>)] = &[
     (b"\x7fELF", "an ELF program", None),
     (b"ARROW1", "an Arrow file", None),
     (b"SQLite format 3", "an SQLite database", None),
-    (b"{", "JSON", None),
-    (
-        b"Node 0, zone",
-        "a zone description of /proc",
-        Some("give it as the zoneinfo beside a trace"),
-    ),
+    (b"{", "JSON", Some("what --json printed is for freehold report and freehold compare")),
+    (b"Node 0, zone", "a copy of /proc/zoneinfo or /proc/buddyinfo", Some(DESCRIPTION)),
+    (b"Page block order:", "a copy of /proc/pagetypeinfo", Some(DESCRIPTION)),
 ];
 
 /// What a file that is no trace looks like, and what to do with it.

@@ -1,12 +1,10 @@
 //! Virtual memory on top of [Freehold](freehold): vmalloc, folios in address spaces, and reclaim of
-//! lazyfree folios in batches, all over one trait, [`Mmu`], that says how translations are changed
-//! and forgotten.
+//! lazyfree folios in batches, all over one trait, [`Mmu`], which changes and flushes translations.
 //!
 //! Two problems of Linux's memory management meet here. `vfree` gave back page by page what had
-//! been allocated in large chunks; and reclaim took the entries of a large folio away one by one,
-//! with a TLB flush and a change of state for each, so that the folio looked partly mapped to
-//! everybody who cared. In both the answer is to **see the run**: frames that are neighbours are
-//! mapped, unmapped, flushed and freed together. The work is in what that may not break.
+//! been allocated in large chunks. Reclaim cleared the entries of a large folio one by one, with an
+//! update of the folio's state for each, so that the folio was partly mapped in between. Both have
+//! one answer: neighbouring frames are mapped, unmapped, flushed and freed together.
 //!
 //! ```text
 //!            Vmalloc                        Vm
@@ -19,14 +17,14 @@
 //!                        (freehold)
 //! ```
 //!
-//! No heap: the caller hands over slices of records, whose sizes bound everything, and no unsafe
-//! code but a lock.
+//! There is no heap: the caller hands over slices of records, whose sizes bound everything. The
+//! only unsafe code is a lock.
 //!
 //! # vmalloc
 //!
-//! [`Vmalloc::vmalloc`] takes the largest orders first, maps each run of neighbouring frames with one call, and
-//! [`Vmalloc::vfree`] unmaps, flushes once, brings the frames into order and frees each run with one call.
-//! [`Vmalloc::set_contig_free`] turns that off, for comparison.
+//! [`Vmalloc::vmalloc`] takes the largest orders first, maps each run of neighbouring frames with
+//! one call, and [`Vmalloc::vfree`] unmaps, flushes once, brings the frames into order and frees
+//! each run with one call. [`Vmalloc::set_contig_free`] turns that off, for comparison.
 //!
 //! ```
 //! use freehold::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
@@ -49,10 +47,10 @@
 //!
 //! # Lazyfree folios
 //!
-//! `madvise_free` says of pages that their contents may be dropped, unless somebody writes to them
-//! again. Reclaim later takes the folio's entries away, and only then can it know whether somebody
-//! wrote, or holds a pin: if so, it puts them back exactly as they were. [`UnmapPath`] is the
-//! switch between the ways.
+//! `madvise_free` says of pages that their contents may be dropped, unless they are written to
+//! again. Reclaim later clears the folio's entries. Only then can it know whether a page was
+//! written to or is pinned; if so, it puts the entries back exactly as they were. [`UnmapPath`]
+//! chooses between page by page and batches.
 //!
 //! ```
 //! # use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, ZoneConfig};
@@ -84,30 +82,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
 //! - **Not a byte is lost.** What was written after `madvise_free` has returned, through an entry
 //!   or through a pin, stays until the page is unmapped or advised again. That rests on three
 //!   properties of the machine, spelt out at [`Mmu`], and on the order of four steps (clear, full
 //!   barrier, count references, look at the dirty flag).
-//! - **No frame is freed while a CPU may reach it.** Flushes are collected, several ranges of
-//!   several folios of several address spaces, and done once, before the frames go. Whoever maps,
+//! - **No frame is freed while a CPU may reach it.** Flushes are collected, of several ranges,
+//!   folios and address spaces, and done once, before the frames are freed. A call that maps,
 //!   unmaps or protects in an address space where reclaim has a flush outstanding does that flush
 //!   first.
-//! - **No half-way state.** A folio that one batch or several take apart is mapped until the last,
-//!   then unmapped; the deferred-split queue never sees it, unless somebody wrote to it in the
-//!   middle of it.
+//! - **No half-way state.** A folio that is unmapped in one batch or several counts as mapped until
+//!   the last; the deferred-split queue never sees it, unless it is written to meanwhile.
 //! - **Restored entries have their own rights**, since entries that are cleared together agree on
 //!   them.
 //!
 //! # What is not here
 //!
-//! There is no swap and no page cache: [`Vm::unmap_backed`] is for whoever has one. Page tables are
-//! one level deep and as many as the caller gives; hardware tables are an [`Mmu`] implementation's.
-//! Folios of a whole 2 MiB are mapped by 512 entries, unless [`Vm::set_pmd_mappings`] asks for one.
+//! There is no swap and no page cache; [`Vm::unmap_backed`] is the call that they would make. Page
+//! tables are one level deep and as many as the caller gives; hardware tables are an [`Mmu`]
+//! implementation's. Folios of a whole 2 MiB are mapped by 512 entries, unless
+//! [`Vm::set_pmd_mappings`] asks for one.
 //!
-//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for the heart of reclaim;
-//! `vmalloc.rs`.
+//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for reclaim; `vmalloc.rs`.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -306,7 +306,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // All zones count: the largest chunk of a large machine may be in a zone that is small
             // itself.
             zone.by_region.set(managed > SMALL);
-            // A CPU has up to six blocks in use: for single frames and for runs, of three types.
+            // A CPU has up to seven blocks in use: for single frames and for runs, of three types, and the
+            // one that it cuts runs of any length from.
             zone.spread.set(zone.blocks() / online >= 128);
             // All CPUs' counts together are wrong by 1/64 of the zone at most, where that is not less
             // than a few frames each.

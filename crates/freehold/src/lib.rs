@@ -7,25 +7,26 @@
 //! allocation it is meant for, so that frames which can never move do not end up scattered over all
 //! of memory. Allocators keep state per **CPU** ([`CpuId`]).
 //!
-//! Free frames are bits in their block's eight words, so neighbours are merged by being neighbours,
-//! an allocated frame carries no order, and splitting costs nothing. A CPU **leases** words of 64
-//! frames and allocates and frees in them with plain loads and stores; any other free is one atomic
-//! operation on the frame's word, visible where it is made. Which block has a free run of which size
-//! is on the zone's **scoreboard**, plain bitmaps that whoever frees or searches in vain corrects. No
-//! allocation and no free waits for a lock.
+//! Free frames are bits in their block's eight words: free neighbours need no merging, an allocated
+//! frame carries no order, and splitting costs nothing. A CPU **leases** words of 64 frames and
+//! allocates and frees in them with plain loads and stores; any other free is one atomic operation
+//! on the frame's word, visible at once. The zone's **scoreboard**, plain bitmaps, says which block
+//! has a free run of which size; frees and failed searches correct it. No allocation and no free
+//! waits for a lock.
 //!
-//! No heap: the caller hands over the metadata memory, 100 bytes for each 2 MiB managed (50 KiB a
-//! GiB, 0.0048 %), written section by section when first used, and a few KiB for each CPU.
+//! There is no heap: the caller hands over the metadata memory, 100 bytes for each 2 MiB managed
+//! (50 KiB a GiB, 0.0048 %), written section by section when first used, and a few KiB for each
+//! CPU.
 //!
 //! | room | what |
 //! |---|---|
-//! | `types` | the words of the interface |
+//! | `types` | the types of the interface |
 //! | `boot` | from a memory map to an allocator in one call |
 //! | `block` | a pageblock's metadata: words, tag, leases, class; the way from a PFN to it |
 //! | `cpu` | what a CPU has: leases, hints, a whole block or two, and the door to it |
 //! | `zone` | the bitmap of whole blocks, the scoreboard of the others, watermarks |
 //! | `transfer` | the one way in which blocks and words change hands |
-//! | `calls` | allocating and freeing: one handle, two doors to its CPU |
+//! | `calls` | allocating and freeing: one handle type, several doors to its CPU |
 //! | `inspect` | statistics, and the walk that proves the invariants |
 //!
 //! ```
@@ -52,8 +53,9 @@
 //! ```
 //!
 //! Where to read on: [`Handle`], with its names [`On`] and [`Owned`], for the calls, and [`Frames`]
-//! for code that does not care whose they are; [`Platform`] for what the host brings; [`Config`] for zones, nodes and watermarks. Features: `std` for a
-//! platform of threads, `debug-poison` for hooks that fill and check frames.
+//! for code that does not care whose they are; [`Platform`] for what the host brings; [`Config`]
+//! for zones, nodes and watermarks. Features: `std` for a platform of threads, `debug-poison` for
+//! hooks that fill and check frames.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -11,14 +11,14 @@ use crate::table::table;
 use crate::{LEAST, Map, Plan, Plant, run as soak};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Shown;
-use freehold_labkit::cli::size::{Memory, parse_bytes, parse_memory};
+use freehold_labkit::cli::size::{Memory, parse_bytes, parse_memory, whole};
 use freehold_labkit::cli::{Outcome, exit_code, output, progress, stop};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
 Threads allocate and free in every way there is, through CPUs that they own or share, near the end of memory, while CPUs, memory and ranges come and go and threads are stopped in mid-call by signals. A separate ledger records the owner of every frame; from time to time all threads pause and every invariant is checked. At the end everything is freed and must be where it was.
 
-For each kind of call: how long it took, and the most heavy barriers, turns of waits and, while one thread runs alone, writes to what all CPUs of a zone write in one call, beside the most that there may be (docs/bounds.md). Going beyond is a failure. So is a call that takes 20 s: what each thread was doing is printed then. Times are of this machine with all that runs on it; a call in which its thread was stopped is not among them.
+Printed for each kind of call: how long it took, and the most heavy barriers and turns of waits in one call, beside the most that one may have (docs/bounds.md); while one thread runs alone also its writes to memory that all CPUs of a zone write. More than one may have is a failure. So is a call that takes 20 s: what each thread was doing is printed then. Times are of this machine with all that runs on it; a call in which its thread was stopped is not among them.
 
 The same seed draws the same numbers; how threads meet is up to the system.
 
@@ -36,7 +36,7 @@ Exit codes: 0 nothing was wrong; 1 something was; 2 wrong usage; 130 stopped by 
 /// Turns of the progress bar are seconds.
 const MINUTE: u64 = 60;
 
-/// Do everything the allocator can do at once, on many threads, and check that nothing is wrong.
+/// Stress the allocator on many threads, and check every frame.
 #[derive(Parser, Debug)]
 #[command(name = "freehold-soak", bin_name = "freehold soak", version, max_term_width = 120)]
 struct Cli {
@@ -59,24 +59,24 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
 struct SoakArgs {
-    /// How long, 1 to 100,000. Default: a minute.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    /// How long in minutes, 1 to 100,000. Default: one.
+    #[arg(long, value_name = "N", value_parser = whole(1..=100_000u64))]
     minutes: Option<u64>,
 
-    /// How long, in seconds, 1 to 6,000,000.
-    #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u64).range(1..=6_000_000))]
+    /// How long in seconds instead, 1 to 6,000,000.
+    #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = whole(1..=6_000_000u64))]
     seconds: Option<u64>,
 
     /// Threads, 2 to 1,024. Default: three for each core, 8 at least.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    #[arg(short, long, value_name = "N", value_parser = whole(2..=1024u32))]
     threads: Option<u32>,
 
-    /// Memory of the machine; little of it means that there is never enough. 64M is the least.
+    /// Memory of the machine, 64M or more; with little of it there is never enough.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_machine)]
     memory: Memory,
 
-    /// The most that threads have of it at once, about. Default: all of it. With little of a large
-    /// machine only the metadata of what is used is backed.
+    /// About the most of it that threads have at once. Default: all of it. Of a large machine of
+    /// which little is used, only the metadata of that part takes memory.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     used: Option<Memory>,
 

@@ -3,15 +3,15 @@
 //!
 //! ```text
 //! aged    if asked for: half of memory is in use, scattered
-//! solo    one thread makes every call, with nobody to wait for: writes to what all CPUs share are counted call by call
+//! solo    one thread makes every call, waiting for no other: shared writes are counted call by call
 //! storm   all threads; CPUs, memory and isolated ranges come and go; threads are stopped in mid-call
-//!         now and then everybody pauses: every invariant is checked, and free and owned frames add up
+//!         now and then all pause: every invariant is checked, and free and owned frames add up
 //! end     everything is freed, the CPUs are drained, and all memory must be where it was
 //! ```
 //!
-//! Each frame has an owner in a book beside the allocator, so that a frame that is handed out twice
-//! or freed into somebody's hands is seen at once. What each call may cost is in `bounds.rs`; going
-//! beyond is a failure, too.
+//! A ledger records each frame's owner, so that a frame that is handed out twice or freed while in
+//! use is seen at once. `bounds.rs` has what each call may cost at most; a call beyond that is a
+//! failure, too.
 
 #![deny(unsafe_code)]
 // A program: what is public is for its tests and for other programs of the laboratory.

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::report::{Report, Row};
-use freehold_labkit::report::number::{duration, thousands};
-use freehold_labkit::report::table::{Cell, Room, Style, Table, right};
+use freehold_labkit::report::number::{counted, duration, memory_of, thousands};
+use freehold_labkit::report::table::{Cell, Room, Style, Table, right, wrap_lines};
 
 pub(crate) fn table(report: &Report, style: Style) -> String {
     let mut text = String::new();
@@ -14,7 +14,8 @@ pub(crate) fn table(report: &Report, style: Style) -> String {
             let _ = writeln!(text, "{title}\n{}\n", one(&rows, alone, style));
         }
     }
-    text.push_str(&summary(report));
+    text.push_str(&wrap_lines(&summary(report), style));
+    text.push('\n');
     text
 }
 
@@ -67,38 +68,38 @@ fn summary(report: &Report) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{} calls in {:.0} s by {} threads on {} CPUs, {} zones, {} MiB, seed {}",
-        thousands(report.calls),
+        "{} in {:.0} s by {} on {}, {}, {}, seed {}",
+        counted(report.calls, "call"),
         report.seconds,
-        report.threads,
-        report.cpus,
-        report.zones,
-        report.memory_bytes >> 20,
+        counted(u64::from(report.threads), "thread"),
+        counted(report.cpus, "CPU"),
+        counted(report.zones, "zone"),
+        memory_of(report.memory_bytes >> 10, 1 << 10),
         report.seed
     );
     let _ = writeln!(
         text,
-        "{} threads stopped, {} of them in mid-call; {} pauses in which every invariant was checked; {} recalls of what \
-         CPUs hold; {} changes of a zone's pressure; at most {} HIGHATOMIC blocks in a zone",
-        thousands(report.stops.threads),
+        "{} stopped, {} of them in mid-call; {} in which every invariant was checked; {} of what CPUs hold; {} of a \
+         zone's pressure; at most {} in a zone",
+        counted(report.stops.threads, "thread"),
         thousands(report.stops.in_call),
-        thousands(report.pauses),
-        thousands(report.recalls),
-        thousands(report.pressures),
-        report.high_atomic_blocks
+        counted(report.pauses, "pause"),
+        counted(report.recalls, "recall"),
+        counted(report.pressures, "change"),
+        counted(report.high_atomic_blocks, "HIGHATOMIC block"),
     );
     if !report.heavy_barrier {
         text.push_str("no membarrier(2) on this system: owners of CPUs took an ordinary lock\n");
     }
     text.push_str(
-        "Barriers, waits and shared writes: the most in one call, of the most that are allowed (docs/bounds.md)\n",
+        "Barriers, waits and shared writes: the most in one call, of the most that one may have (docs/bounds.md)\n",
     );
     let wrong = report.troubles.len() + report.stuck.len();
     let verdict = if report.ok {
         "verdict: nothing was wrong\n".to_owned()
     } else {
-        format!("verdict: WRONG, {wrong} findings, printed above the table\n")
+        format!("verdict: WRONG, {}, printed above the table\n", counted(wrong as u64, "finding"))
     };
-    text.push_str(&verdict);
+    text.push_str(verdict.trim_end());
     text
 }

@@ -44,10 +44,7 @@ pub(super) fn standard_source(run: &Run) -> bool {
 /// Whether the standard library for a target is there, or was there after asking for it; says that
 /// it skips otherwise.
 pub(super) fn target(run: &Run, name: &str) -> bool {
-    let sysroot = printed("rustc", &["--print", "sysroot"]);
-    let library = Path::new(sysroot.trim()).join("lib/rustlib").join(name).join("lib");
-    let is_there =
-        library.is_dir() || run.program("timeout", "120 rustup target add").arg(name).works();
+    let is_there = crate::build::standard_library(name);
     if !is_there {
         run.skip(&format!("what is built for {name}: its standard library cannot be had"));
     }

@@ -5,7 +5,7 @@
 //!  share/zsh/site-functions/_NAME
 //!  share/fish/vendor_completions.d/NAME.fish
 //!  share/man/man1/NAME[-SUBCOMMAND].1         manual pages
-//!  TARGET/NAME                                static programs, for each target that can be had
+//!  TARGET/NAME                                static programs, for each target that can be had: programs.rs
 //!  sbom.cdx.json                              what is in them: sbom.rs
 //!  SHA256SUMS                                 of all of it: sha256sum --check SHA256SUMS
 //!
@@ -18,12 +18,12 @@
 
 #[cfg(feature = "dist")]
 mod pages;
+mod programs;
 mod release;
 mod sbom;
 #[cfg(feature = "dist")]
 mod sums;
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Args;
@@ -64,6 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let changelog = std::fs::read_to_string(&changelog)
         .map_err(|error| format!("{}: {error}", changelog.display()))?;
     let notes = version.map(|version| release::notes(&changelog, version)).transpose()?;
+    let targets = if arguments.no_programs { Vec::new() } else { targets(version.is_some())? };
     if cfg!(not(feature = "dist")) {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(root()).args(["run", "--quiet", "-p", "xtask", "--features", "dist"]);
@@ -80,17 +81,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     #[cfg(feature = "dist")]
     pages::write(&folder.join("share"))?;
-    for target in TARGETS {
-        if !arguments.no_programs {
-            programs(target, &folder.join(target))?;
-        }
-        if version.is_some() && !folder.join(target).exists() {
-            return Err(format!("a release needs the programs for {target}"));
-        }
+    for (target, compiler) in &targets {
+        programs::build(target, compiler, &folder.join(target))?;
     }
     sbom::write(&folder.join("sbom.cdx.json"), &PROGRAMS)?;
     if let Some(version) = version {
-        for target in TARGETS {
+        for (target, _) in &targets {
             release::pack(&root(), &folder, target, version)?;
         }
     }
@@ -105,89 +101,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a program is in PATH.
-fn has(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
-/// The C compiler for a target, which zstd needs, if there is one: musl's own before others, whose
-/// headers are another C library's.
-fn c_compiler(target: &str, has: impl Fn(&str) -> bool) -> Option<String> {
-    let machine = target.split('-').next().unwrap_or(target);
-    let own = |names: &[&str]| {
-        let is_own = machine == std::env::consts::ARCH;
-        names.iter().filter(|_| is_own).map(|name| (*name).to_owned()).collect::<Vec<_>>()
-    };
-    let musl = [vec![format!("{machine}-linux-musl-gcc")], own(&["musl-gcc"])];
-    let others = [vec![format!("{machine}-linux-gnu-gcc")], own(&["cc"])];
-    musl.into_iter().chain(others).flatten().find(|name| has(name))
-}
-
-/// Builds the programs for a target, linked with everything they need.
-fn programs(target: &str, to: &Path) -> Result<(), String> {
-    let mut rustup = Command::new("timeout");
-    rustup.args(["120", "rustup", "--quiet", "target", "add", target]);
-    if !rustup.output().is_ok_and(|done| done.status.success()) {
-        eprintln!("SKIPPED: programs for {target}: its standard library cannot be had");
-        return Ok(());
+/// What programs can be built for here, and the C compiler for each. What cannot is a loud skip.
+///
+/// # Errors
+///
+/// A release is made, and needs all of them: told before the first is built.
+fn targets(is_release: bool) -> Result<Vec<(&'static str, String)>, String> {
+    let mut targets = Vec::new();
+    for target in TARGETS {
+        match programs::compiler_for(target) {
+            Ok(compiler) => targets.push((target, compiler)),
+            Err(why) if is_release => {
+                return Err(format!("a release needs the programs for {target}: {why}"));
+            }
+            Err(why) => eprintln!("SKIPPED: programs for {target}: {why}"),
+        }
     }
-    let Some(compiler) = c_compiler(target, has) else {
-        eprintln!("SKIPPED: programs for {target}: zstd needs a C compiler for it, as musl-gcc");
-        return Ok(());
-    };
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root()).args(["build", "--quiet", "--locked", "--profile", PROFILE]);
-    cargo.args(["--target", target]).args(PROGRAMS.iter().flat_map(|name| ["-p", name]));
-    let flags = "-Ctarget-feature=+crt-static -Clinker=rust-lld -Clink-self-contained=yes";
-    cargo.env("RUSTFLAGS", flags).env(format!("CC_{}", target.replace('-', "_")), compiler);
-    // glibc's headers, where there are no others, would have musl look for checked functions.
-    let defined = "-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=0";
-    cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), defined);
-    let status = cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?;
-    if !status.success() {
-        return Err(format!("the programs for {target} were not built"));
-    }
-    let built = crate::build::target().join(target).join(PROFILE);
-    std::fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
-    for name in executables(&built)? {
-        let (from, to) = (built.join(&name), to.join(&name));
-        std::fs::copy(&from, &to).map_err(|error| format!("{}: {error}", from.display()))?;
-    }
-    Ok(())
-}
-
-/// What they are built as: `release` is for a first build that is over soon.
-const PROFILE: &str = "measure";
-
-/// The names of the programs in a folder.
-fn executables(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries =
-        std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut names: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| entry.path().is_file())
-        .map(|entry| PathBuf::from(entry.file_name()))
-        .filter(|name| name.extension().is_none() && !name.to_string_lossy().starts_with('.'))
-        .collect();
-    names.sort();
-    Ok(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_compiler_of_musl_is_taken_before_others() {
-        let found = |target: &str, there: &[&str]| c_compiler(target, |name| there.contains(&name));
-        let own = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-        let gnu = format!("{}-linux-gnu-gcc", std::env::consts::ARCH);
-        assert_eq!(found(&own, &["cc", "musl-gcc", &gnu]).as_deref(), Some("musl-gcc"));
-        assert_eq!(found(&own, &["cc", &gnu]), Some(gnu));
-        assert_eq!(found(&own, &["cc"]).as_deref(), Some("cc"));
-        // This machine's compiler makes nothing for another one.
-        let other = found("sparc64-unknown-linux-musl", &["cc", "musl-gcc"]);
-        assert_eq!(other, None);
-    }
+    Ok(targets)
 }

@@ -10,15 +10,48 @@ fn without_help(command: clap::Command) -> clap::Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
+/// `freehold`, with the commands of the programs that it starts in the place of what it knows of
+/// them itself, which is that they have arguments.
+fn freehold() -> clap::Command {
+    let bench = freehold_bench::command();
+    let report = freehold_report::command();
+    let part = |whole: &clap::Command, name: &'static str| {
+        whole.find_subcommand(name).cloned().unwrap_or_else(|| clap::Command::new(name))
+    };
+    let (calibrate, compare) = (part(&bench, "calibrate"), part(&report, "compare"));
+    freehold_lab::command()
+        .mut_subcommand("bench", |_| bench.name("bench"))
+        .mut_subcommand("calibrate", |_| calibrate)
+        .mut_subcommand("simulate", |_| freehold_simulate::command().name("simulate"))
+        .mut_subcommand("report", |_| report.name("report"))
+        .mut_subcommand("compare", |_| compare)
+}
+
 /// Every command that is distributed.
 fn commands() -> Vec<clap::Command> {
     let commands = [
-        freehold_lab::command(),
+        freehold(),
         freehold_bench::command(),
         freehold_simulate::command(),
         freehold_report::command(),
     ];
     commands.map(without_help).into()
+}
+
+/// A manual page whose indented lines (examples, in columns) stay as they are instead of being
+/// filled up to the width of the page.
+fn with_columns(page: &str) -> String {
+    let (mut text, mut is_inside) = (String::new(), false);
+    for line in page.lines() {
+        let is_column = line.starts_with("  ");
+        if is_column != is_inside {
+            text.push_str(if is_column { ".nf\n" } else { ".fi\n" });
+            is_inside = is_column;
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
 }
 
 /// Where each shell looks for completions, below `share`.
@@ -45,10 +78,17 @@ pub(super) fn write(share: &Path) -> Result<(), String> {
             clap_complete::generate_to(shell, &mut command, &name, &folder)
                 .map_err(|error| format!("{}: {error}", folder.display()))?;
         }
-        let folder = share.join("man/man1");
-        made(&folder)?;
-        clap_mangen::generate_to(command, &folder)
-            .map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    // The programs' own pages are among those of `freehold`, by the same names.
+    let folder = share.join("man/man1");
+    made(&folder)?;
+    clap_mangen::generate_to(without_help(freehold()), &folder)
+        .map_err(|error| format!("{}: {error}", folder.display()))?;
+    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        fs::read_to_string(&path)
+            .and_then(|page| fs::write(&path, with_columns(&page)))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     // bash looks for a file that is called like the command.
     let folder = share.join("bash-completion/completions");
@@ -80,8 +120,15 @@ mod tests {
                 let page = share.join(format!("man/man1/{name}-{}.1", subcommand.get_name()));
                 let text = fs::read_to_string(&page).unwrap();
                 assert!(text.contains("SYNOPSIS"), "{}", page.display());
+                // The soak is no program of a release.
+                let is_stub = text.contains("see the command") && subcommand.get_name() != "soak";
+                assert!(!is_stub, "{} says nothing", page.display());
             }
         }
+        let page = fs::read_to_string(share.join("man/man1/freehold.1")).unwrap();
+        assert!(page.contains("\n.nf\n  freehold   "), "examples in columns: {page}");
+        let shell = share.join("bash-completion/completions/freehold");
+        assert!(fs::read_to_string(shell).unwrap().contains("--worse"), "an option of compare");
         fs::remove_dir_all(share).unwrap();
     }
 }

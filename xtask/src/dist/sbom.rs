@@ -143,7 +143,9 @@ fn bill(
     }
     dependencies.sort_by_key(|one| one["ref"].as_str().unwrap_or_default().to_owned());
     let is_program = |id: &&&str| programs.contains(&packages[**id].name.as_str());
-    let (main, parts): (Vec<&&str>, Vec<&&str>) = seen.iter().partition(is_program);
+    let (mut main, parts): (Vec<&&str>, Vec<&&str>) = seen.iter().partition(is_program);
+    // The first that is named is what the bill is of.
+    main.sort_by_key(|id| programs.iter().position(|name| *name == packages[**id].name));
     let first = main.first().ok_or("there are no programs")?;
     let components: Vec<Value> = main[1..]
         .iter()
@@ -165,13 +167,13 @@ mod tests {
     fn what_is_compiled_in_is_listed_and_what_tests_use_is_not() {
         let package = |name: &str, source: Option<&str>| json!({"id": name, "name": name, "version": "1.0.0", "license": "MIT/Apache-2.0", "source": source});
         let metadata = json!({
-            "packages": [package("own", None), package("used", Some("r")), package("built", Some("r")),
+            "packages": [package("own", None), package("first", None), package("used", Some("r")), package("built", Some("r")),
                 package("tested", Some("r"))],
             "resolve": {"nodes": [
                 {"id": "own", "deps": [{"pkg": "used", "dep_kinds": [{"kind": null}]},
                     {"pkg": "tested", "dep_kinds": [{"kind": "dev"}]}]},
                 {"id": "used", "deps": [{"pkg": "built", "dep_kinds": [{"kind": "build"}]}]},
-                {"id": "built", "deps": []}, {"id": "tested", "deps": []},
+                {"id": "built", "deps": []}, {"id": "tested", "deps": []}, {"id": "first", "deps": []},
             ]},
         });
         let metadata: Metadata = serde_json::from_value(metadata).unwrap();
@@ -189,5 +191,8 @@ mod tests {
         assert_eq!(bill["components"][1]["licenses"][0]["expression"], "MIT OR Apache-2.0");
         assert_eq!(bill["dependencies"][1]["dependsOn"], json!(["pkg:cargo/used@1.0.0"]));
         assert!(super::bill(&metadata, &BTreeMap::new(), &["lost"]).is_err());
+        let bill = super::bill(&metadata, &BTreeMap::new(), &["own", "first"]).unwrap();
+        assert_eq!(bill["metadata"]["component"]["name"], "own", "and not the first by its name");
+        assert_eq!(bill["components"][0]["type"], "application");
     }
 }

@@ -11,6 +11,7 @@ use crate::metric::THREADS;
 use crate::{BenchEngine, Budget, Kind, Plan, Report, Row, Scale, listing, table};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::size::whole;
 use freehold_labkit::cli::{Outcome, given, output, progress, stop};
 use freehold_labkit::engines::EngineError;
 
@@ -39,7 +40,7 @@ Examples:
   freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers
   freehold bench -e jemalloc -e jemalloc-keeps orders arena
                                                 what it costs to give memory back to the system
-  freehold bench -e help                        what can be measured
+  freehold bench -e help                        the engines that can be named
   freehold bench vmalloc lazyfree give-back
                                                 virtual memory; with engines of their own: see --list
   freehold bench -e freehold -e mimalloc -e jemalloc arena
@@ -70,16 +71,15 @@ pub(super) struct BenchArgs {
     benchmarks: Vec<Kind>,
 
     /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), mmap, a peer
-    /// (bitmap-allocator, mimalloc, mimalloc-keeps, jemalloc, jemalloc-keeps, snmalloc: builds
-    /// with --features peers), or a
-    /// kernel's design with changes to switch on (+) or off (-); help lists them. May be given
-    /// several times; the others are compared with the first. Default: freehold, vanilla,
-    /// pcp-buddy-fixed and buddy_system_allocator.
+    /// (bitmap-allocator, mimalloc, mimalloc-keeps, jemalloc, jemalloc-keeps, snmalloc: they need a
+    /// build with --features peers), or a kernel's design with changes to switch on (+) or off (-);
+    /// `-e help` lists all. May be given several times; the others are compared with the first.
+    /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<Wanted>,
 
-    /// Runs of each, at most 100. Default: 7; with --quick up to 7, as many as there is time for.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    /// Runs of each, 1 to 100. Default: 7; with --quick up to 7, as many as there is time for.
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=100u16))]
     runs: Option<u16>,
 
     /// Take about a minute in all: fewer repetitions, and each benchmark runs, 7 times at most, until
@@ -87,7 +87,7 @@ pub(super) struct BenchArgs {
     #[arg(long)]
     quick: bool,
 
-    /// Print what can be measured, and nothing else.
+    /// Print the benchmarks and what each measures, and measure nothing.
     #[arg(long)]
     list: bool,
 

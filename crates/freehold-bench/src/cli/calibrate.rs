@@ -7,6 +7,7 @@ use crate::clock::Cpus;
 use clap::Args;
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Shown;
+use freehold_labkit::cli::size::whole;
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, given, output, progress};
 use freehold_labkit::engines::EngineSpec;
@@ -70,8 +71,8 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "FILE", requires = "validate")]
     model: Option<PathBuf>,
 
-    /// How many times everything is measured.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    /// How many times everything is measured, 1 to 99.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole(1..=99u32))]
     runs: u32,
 
     #[command(flatten)]

@@ -7,14 +7,15 @@ use clap::Args;
 
 use crate::fragmentation::output::{Document, Random, beside, table};
 use crate::fragmentation::{
-    self, Comparison, DRAWN, Draw, Grid, QUICK_ALLOCATIONS, Scenario, Workload,
+    self, Comparison, DRAWN, Draw, Grid, MEMORY_MOST, QUICK_ALLOCATIONS, Scenario, Workload,
 };
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::{Shown, engines, jobs, or};
-use freehold_labkit::cli::size::{Memory, parse_cpus, parse_frames, parse_memory};
+use freehold_labkit::cli::size::{Memory, parse_cpus, parse_frames, parse_memory, whole};
 use freehold_labkit::cli::{Outcome, output, progress, stop};
 use freehold_labkit::defaults::ALLOCATIONS;
 use freehold_labkit::engines::EngineSpec;
+use freehold_labkit::report::thousands;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -74,17 +75,19 @@ pub(super) struct FragmentationArgs {
     #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = parse_cpus)]
     cpus: Vec<u16>,
 
-    /// Memory for each CPU; machines have 128 GiB at most. Default: 2M,8M,16M,64M,1G.
+    /// Memory for each CPU; a machine that would have more than 128 GiB has 128 GiB. Default:
+    /// 2M,8M,16M,64M,1G.
     #[arg(long, value_name = "SIZE[,SIZE]...", value_delimiter = ',', value_parser = parse_frames)]
     memory_per_cpu: Vec<u64>,
 
-    /// Memory of the whole machine, instead.
+    /// Memory of the whole machine instead, 4M to 128G.
     #[arg(long, value_name = "SIZE[,SIZE]...", value_delimiter = ',', value_parser = parse_memory,
           conflicts_with = "memory_per_cpu")]
     memory: Vec<Memory>,
 
-    /// Percentages of memory in use, for workloads that take one. Default: the workload's own.
-    #[arg(long, value_name = "P[,P]...", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=95))]
+    /// Percentages of memory in use, 1 to 95, for workloads that take one. Default: the workload's
+    /// own.
+    #[arg(long, value_name = "P[,P]...", value_delimiter = ',', value_parser = whole(1..=95u8))]
     used: Vec<u8>,
 
     /// What random numbers are drawn from. Default: 1,2,3.
@@ -96,13 +99,13 @@ pub(super) struct FragmentationArgs {
     #[arg(short, long = "engines", visible_alias = "engine", value_name = "NAME[,OPTION]...")]
     engines: Vec<EngineSpec>,
 
-    /// Chunks that aging allocates once memory is filled; a tenth of it the mix of two CPUs.
-    /// Default: 3,000,000; with --quick 300,000.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..))]
+    /// Chunks that aging allocates once memory is filled, 100 or more; two-cpu-mix allocates a tenth
+    /// of them. Default: 3,000,000; with --quick 300,000.
+    #[arg(long, value_name = "N", value_parser = whole(100..=u64::MAX))]
     allocations: Option<u64>,
 
-    /// Draw N cells at random, and compare them as --worst-first does.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000),
+    /// Draw N cells at random, 1 to 10,000, and compare them as --worst-first does.
+    #[arg(long, value_name = "N", value_parser = whole(1..=10_000u16),
           conflicts_with_all = ["cpus", "memory_per_cpu", "memory", "used"])]
     random: Option<u16>,
 
@@ -120,16 +123,17 @@ pub(super) struct FragmentationArgs {
     worst_first: bool,
 
     /// Print only the N worst rows; the counts below the table and --json still cover all.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     rows: Option<u16>,
 
-    /// Exit with 1 where an engine is below the first by more than .005 at any of these orders.
+    /// Exit with 1 where an engine's contiguity is below the first's by more than .005 at order 3, 4
+    /// or 9.
     #[arg(long)]
     gate: bool,
 
     /// Cells at the same time. Default: as many as there are CPUs here. A large machine takes half
     /// a GiB.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     jobs: Option<u16>,
 
     #[command(flatten)]
@@ -142,6 +146,13 @@ fn allocations(args: &FragmentationArgs) -> u64 {
 }
 
 fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
+    if let Some(memory) = args.memory.iter().find(|memory| memory.frames > MEMORY_MOST) {
+        let [wanted, most] = [memory.frames, MEMORY_MOST].map(|frames| thousands(frames >> 18));
+        return Err(CliError::new(format!(
+            "{wanted} GiB is more than {most} GiB, the largest machine of the grid"
+        ))
+        .hint(format!("--memory {most}G is the most")));
+    }
     let grid = Grid {
         workloads: or(&args.workloads, &Workload::ALL),
         cpus: or(&args.cpus, &CPUS),

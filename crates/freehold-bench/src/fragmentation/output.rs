@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::beside::{Comparison, Row, is_below};
 use super::cell::Workload;
 use super::figure::{About, ByOrder, Cell, Figure, engines, same_place};
+use freehold_labkit::report::number::counted;
 use freehold_labkit::report::table::{
     Cell as TableCell, Color, Room, Style, Table, rendered, right, wrap,
 };
@@ -90,17 +91,20 @@ pub fn table(cells: &[Cell], style: Style) -> String {
         let _ = writeln!(text, "{}\n", one(workload, &of, &engines(cells), style));
     }
     let seeds = cells.iter().map(|cell| cell.seed).collect::<std::collections::BTreeSet<_>>().len();
-    let _ = writeln!(
-        text,
-        "Counts, the same on every machine; the mean of {seeds} seed{}.",
-        if seeds == 1 { "" } else { "s" }
+    let legend = format!(
+        "Counts, the same on every machine; the mean of {}. Free as order 9: the share of free memory that can serve a \
+         request of order 9; more is better. Unusable: the share that cannot serve one of that order; less is better, and \
+         so it is of locks, writes, failures and mixed blocks. Shared writes: writes to memory that all CPUs of a zone \
+         write.",
+        counted(seeds as u64, "seed")
     );
+    let _ = writeln!(text, "{}", wrap(&legend, style, ""));
     text
 }
 
 fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> String {
     let figures = workload.about().figures;
-    let place = ["CPUs", "memory", "", "engine"].map(|name| (name, Room::Always));
+    let place = ["CPUs", "memory", "in use", "engine"].map(|name| (name, Room::Always));
     // The first figures are what the workload is for.
     let ranked = figures.iter().enumerate();
     let figure_columns = ranked.map(|(at, figure)| (figure.name, Room::GivesWay(at as u8)));

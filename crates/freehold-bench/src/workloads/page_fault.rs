@@ -36,7 +36,7 @@ pub const ONE: About = About {
 };
 
 pub const TWO: About = About {
-    what: "The same with a private mapping of a file: the file's 32,768 pages stay in memory, and each fault copies one \
+    what: "As page-fault1, with a private mapping of a file: the file's 32,768 pages stay in memory, and each fault copies one \
            of them to a new frame.",
     source: "will-it-scale page_fault2 (private mapping of a file: map, write, unmap)",
     threads: 4,

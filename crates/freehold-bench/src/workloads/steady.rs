@@ -51,7 +51,7 @@ pub const CHURN: About = About {
 };
 
 pub const MIXED: About = About {
-    what: "The same with chunks of orders 0 to 9, each order half as likely as the one below it: a step allocates one \
+    what: "As churn, with chunks of orders 0 to 9, each order half as likely as the one below it: a step allocates one \
            after freeing as many at random as make room for it, one on average. Failures are counted.",
     source: "the shbench-like tests of malloc families, by pages; kernels that allocate stacks, tables and huge pages",
     metrics: &[

@@ -408,12 +408,13 @@ fn the_table_shows_the_grid() {
 fn mistakes_are_named() {
     for (args, message) in [
         (["-w", "agin"], "there is no workload 'agin'"),
-        (["--cpus", "0"], "0 CPUs cannot be simulated"),
-        (["--engines", "freehold,grup=1"], "freehold has no option 'grup=1'"),
-        (["--engines", "freehold,group=1"], "freehold has no option 'group=1'"),
+        (["--cpus", "0"], "0 is out of range: 1 to 1,024"),
+        (["--engines", "freehold,grup=1"], "freehold has no switch 'grup=1'"),
+        (["--engines", "freehold,group=1"], "freehold has no switch 'group=1'"),
         (["--engines", "vanila"], "did you mean 'vanilla'"),
         (["--used", "100"], "100"),
         (["--memory-per-cpu", "1"], "has no unit"),
+        (["--memory", "1T"], "1,024 GiB is more than 128 GiB, the largest machine of the grid"),
     ] {
         command(&args).assert().code(2).stdout("").stderr(contains(message));
     }

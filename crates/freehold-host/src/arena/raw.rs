@@ -86,6 +86,11 @@ impl Arena {
     /// none; returns the first.
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
+        if let Some(range) = self.run_at_hand(count) {
+            self.began(range);
+            self.hand_out(range, |_| {})?;
+            return Ok(range.start);
+        }
         // Where there is a limit, that may be what was in the way.
         let said = thread::fast(&self.key).is_some() && self.inner.watch.limit.is_none();
         let order = Self::quick_order(count).filter(|_| said);
@@ -94,6 +99,18 @@ impl Arena {
         self.began(range);
         self.hand_out(range, |_| {})?;
         Ok(range.start)
+    }
+
+    /// A number of frames that is no power of two, from the gap that the thread's own CPU cuts such runs
+    /// from.
+    fn run_at_hand(&self, count: u64) -> Option<FrameRange> {
+        if count.is_power_of_two() {
+            return None;
+        }
+        let cpu = thread::fast(&self.key)?;
+        let start = cpu.alloc_run_at_hand(count)?;
+        cpu.taken(count);
+        Some(FrameRange { start, end: Pfn::new(start.get() + count) })
     }
 
     /// An allocation, where that is noted.

@@ -106,8 +106,9 @@ fn the_least_run_that_is_given_back_is_a_knob() {
         in_memory(&arena)
     });
     let [one, eight, sixteen, block] = left;
-    assert_eq!((one, block), (99, 2000), "what is in use, and all");
-    assert!(one < eight && eight < sixteen && sixteen < block, "{left:?}");
+    // Each run of 19 frames has an aligned 8 in it, with which the rest goes; not each has an aligned 16.
+    assert_eq!((one, eight, block), (99, 99, 2000), "what is in use, and all");
+    assert!(eight < sixteen && sixteen < block, "{left:?}");
     assert!(Arena::builder(8 << 20).least_run(12).build().is_err());
 }
 

@@ -11,6 +11,9 @@ mod cache_of_pages;
 #[path = "../../examples/fault-loop.rs"]
 mod fault_loop;
 #[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/how-full.rs"]
+mod how_full;
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
 #[path = "../../examples/kv-cache.rs"]
 mod kv_cache;
 #[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
@@ -119,4 +122,18 @@ fn a_worker_over_shared_frames_is_killed_and_nothing_is_lost() {
     .unwrap();
     assert!((10..100).contains(&report.before) && report.begun <= 1, "{report:?}");
     assert_eq!((report.right, report.left), (100, 0), "{report:?}");
+}
+
+/// What a cache of any lengths leaves free is in as many whole blocks as what it leaves when each entry is
+/// cut from the next larger power of two, and the same history has the same outcome.
+#[test]
+fn runs_of_any_length_leave_as_many_whole_blocks_as_chunks_do() {
+    use how_full::How;
+    for mix in how_full::mixes() {
+        let left = |how| how_full::left(64 << 20, mix, how).unwrap();
+        let ((used, runs), (_, chunks)) = (left(How::Run), left(How::Chunk));
+        eprintln!("{}: {used} frames in use, {runs} and {chunks} whole blocks", mix.0);
+        assert_eq!(left(How::Run), (used, runs), "{}", mix.0);
+        assert!(runs >= chunks, "{}: {runs} blocks, and {chunks} by chunks", mix.0);
+    }
 }

@@ -43,3 +43,39 @@ fn an_arena_is_full_of_a_mix_of_lengths() {
     });
     assert!(share >= 0.94, "full at {share:.3}");
 }
+
+/// A pool whose size goes up and down like a day: at noon it is in memory that was in memory before, so
+/// that little more is resident than is live, and at night what is free goes. (Example `day-and-night`.)
+#[test]
+fn little_more_is_in_memory_than_a_pool_has_at_noon_and_at_night() {
+    let arena: &'static Arena = Arena::with_size(100 << 20).unwrap().leak();
+    let mut state = 12345u64;
+    let mut below = |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % n
+    };
+    let in_memory = || arena.frames_in_memory(arena.range()).unwrap();
+    let (mut pool, mut live) = (Vec::<Frames>::new(), 0);
+    for (day, target) in [(1, 10_240), (1, 512), (2, 10_240), (2, 512)] {
+        for _ in 0..6000 {
+            if below(10) < if live > target { 2 } else { 8 } || pool.is_empty() {
+                let count = ((1 << below(9)) + below(3)).min(256);
+                let mut frames = Frames::new(arena, count).unwrap();
+                frames.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+                live += count;
+                pool.push(frames);
+            } else {
+                let gone = pool.swap_remove(below(pool.len() as u64) as usize);
+                live -= gone.frame_count();
+            }
+        }
+        let full = in_memory();
+        arena.trim().unwrap();
+        let left = in_memory();
+        assert!(left <= live * 11 / 10, "day {day}: {left} frames for {live}");
+        // At night what was there at noon still is, until somebody says that it may go.
+        assert!(target == 512 || full <= live * 5 / 4, "day {day}: {full} frames for {live}");
+    }
+}

@@ -1,5 +1,6 @@
 //! `freehold look`: how fragmented a machine's memory is, of this machine or of copies of its files.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use freehold_trace::machine::{Files, Look, Machine};
 use super::{Named, Pair, html, page, prometheus};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Printed;
-use freehold_labkit::cli::size::parse_page_size;
+use freehold_labkit::cli::size::{parse_page_size, whole};
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, output, stop};
 
@@ -46,11 +47,11 @@ pub(crate) struct LookArgs {
     #[command(flatten)]
     printed: Printed,
 
-    /// Look again every SECONDS seconds, until Ctrl-C.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    /// Look again every SECONDS seconds, 1 to 86,400, until Ctrl-C.
+    #[arg(long, value_name = "SECONDS", value_parser = whole(1..=86_400u32))]
     watch: Option<u32>,
 
-    /// Also write a page of HTML to this file; it needs no network.
+    /// Also write what is printed as an HTML page to this file; the page needs no network.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
@@ -139,6 +140,19 @@ fn print(
     }
 }
 
+/// The zoneinfo of each machine in a directory that has no plain `zoneinfo`: of each name the copy
+/// from before a recording, where there are several.
+fn machines_in(directory: &Path) -> Option<BTreeSet<String>> {
+    if directory.join("zoneinfo").exists() {
+        return None;
+    }
+    let names = fs::read_dir(directory)
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let found = names.filter(|name| name.contains("zoneinfo") && !name.contains(".after."));
+    Some(found.collect())
+}
+
 fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
     let files = if path.is_dir() { Files::in_directory(path) } else { Some(Files::beside(path)) };
     let files = files.ok_or_else(|| {
@@ -146,6 +160,15 @@ fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
             "copy /proc/zoneinfo, /proc/buddyinfo and /proc/pagetypeinfo of the machine into it",
         )
     })?;
+    if let Some(others) = machines_in(path).filter(|found| found.len() > 1) {
+        output::complain(&format!(
+            "warning: {} has files of {} machines, and shown is {}; name another's zoneinfo: {}",
+            path.display(),
+            others.len(),
+            files.zoneinfo.display(),
+            others.into_iter().collect::<Vec<_>>().join(", ")
+        ));
+    }
     let name = if path == Path::new("/proc") {
         "this machine".to_owned()
     } else {
@@ -157,7 +180,12 @@ fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
         let error = error.to_string();
         let shown = path.display().to_string();
         let message = if error.contains(&shown) { error } else { format!("{shown}: {error}") };
-        CliError::new(message).hint("the files must be whole, of one machine and of one moment")
+        let hint = if path.exists() {
+            "the files must be whole, of one machine and of one moment"
+        } else {
+            "name a directory with copies of the machine's files, or its zoneinfo"
+        };
+        CliError::new(message).hint(hint)
     })?;
     Ok(Named { name, look: Look::new(&machine) })
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use freehold_trace::machine::{Look, LookZone, OrderFigures};
 
 use super::{ABOVE, Named, bar, share};
-use freehold_labkit::report::number::memory_of;
+use freehold_labkit::report::number::{counted, memory_of};
 use freehold_labkit::report::table::{Style, left, rendered, right, wrap};
 use freehold_labkit::report::thousands;
 
@@ -15,7 +15,7 @@ fn bar_width(style: Style) -> usize {
 }
 
 /// What the last column says.
-const INDEX: &str = "unusable index: the share of free memory in chunks too small for the order; 0 is best, 1 is worst";
+const INDEX: &str = "unusable index: the share of free memory that lies in chunks too small for the order; 0 is best, 1 worst";
 
 /// One machine.
 pub(crate) fn render(named: &Named, style: Style) -> String {
@@ -59,8 +59,8 @@ fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
         ABOVE[usize::from(zone.above.min(3))],
     );
     let lists = format!(
-        "{} CPUs' lists hold {}, at most {}{}",
-        zone.cpus,
+        "the lists of {} hold {}, at most {}{}",
+        counted(zone.cpus, "CPU"),
         memory(zone.held),
         memory(zone.held_high),
         cma(look, zone)
@@ -109,11 +109,11 @@ fn blocks(look: &Look, zone: &LookZone) -> Option<String> {
     let whole = zone.whole_free_blocks.unwrap_or(0);
     let mixed = match zone.mixed_blocks {
         Some(mixed) => format!("{} mixed", thousands(mixed)),
-        None => "mixed not known (page_owner is off)".to_owned(),
+        None => "mixed ones not known (page_owner is off)".to_owned(),
     };
     Some(format!(
-        "{} blocks of {}: {} wholly free, {mixed}",
-        thousands(blocks),
+        "{} of {}: {} wholly free, {mixed}",
+        counted(blocks, "pageblock"),
         memory_of(1 << look.pageblock_order, look.page_size),
         thousands(whole),
     ))
@@ -136,7 +136,9 @@ fn types(text: &mut String, look: &Look, zone: &LookZone, style: Style) {
     });
     let rows: Vec<_> = rows.collect();
     if rows.is_empty() {
-        text.push_str("  types are not known: pagetypeinfo is missing, or root's alone\n");
+        text.push_str(
+            "  types are not known: there is no pagetypeinfo, or only root may read it\n",
+        );
         return;
     }
     let header = ["type", "blocks", "share of blocks", "free", "share of free"].map(right);
@@ -206,9 +208,9 @@ mod tests {
         for part in [
             "16.0 MiB of 64.0 MiB free",
             "25.0% of 64.0 MiB free, above high (min 464 KiB",
-            "CPUs' lists hold 360 KiB, at most 1.6 MiB",
+            "the lists of 1 CPU hold 360 KiB, at most 1.6 MiB",
             "CMA 8.0 MiB, 2.0 MiB of it free",
-            "32 blocks of 2.0 MiB: 6 wholly free, mixed not known (page_owner is off)",
+            "32 pageblocks of 2.0 MiB: 6 wholly free, mixed ones not known (page_owner is off)",
             "[##########..........]  50.0%",
             "[#####...............] 0.250",
             "Movable",

@@ -92,9 +92,9 @@ fn the_sample_with_bytes_flipped() {
 #[test]
 fn numbers_that_are_none() {
     let wrong: [(&[&str], &str); 3] = [
-        (&["replay", "--cpus", "0"], "0 is not in 1..=4096"),
-        (&["replay", "--cpus", "99999"], "99999 is not in 1..=4096"),
-        (&["replay", "--jobs", "0"], "0 is not in 1..=65535"),
+        (&["replay", "--cpus", "0"], "0 is out of range: 1 to 4,096"),
+        (&["replay", "--cpus", "99999"], "99,999 is out of range: 1 to 4,096"),
+        (&["replay", "--jobs", "0"], "0 is out of range: 1 to 65,535"),
     ];
     for (args, said) in wrong {
         freehold().args(args).assert().code(2).stdout("").stderr(contains(said));
@@ -123,6 +123,26 @@ fn a_file_that_is_no_trace() {
     let folder = Folder::new();
     let path = folder.file("recipe.txt", "Take two eggs.\nBeat them.\n");
     refused(&path).stderr(contains("not a page-allocator trace").and(contains("hint:")));
+}
+
+/// Nothing is said of the kernel of a file that is no trace.
+#[test]
+fn a_description_of_memory_is_no_trace() {
+    let folder = Folder::new();
+    for (name, text) in [
+        ("pagetypeinfo", "Page block order: 9\nPages per block:  512\n"),
+        ("buddyinfo", "Node 0, zone   Normal 1 2 3\n"),
+    ] {
+        let path = folder.file(&format!("a.{name}.before.txt"), text);
+        freehold()
+            .arg(&path)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(name).and(contains("freehold look")).and(contains("baseline").not()));
+    }
+    let json = folder.file("a.json", "{}");
+    freehold().arg(&json).assert().code(2).stderr(contains("freehold report"));
 }
 
 #[test]
@@ -270,7 +290,7 @@ fn bad_numbers_of_cpus() {
         .args(["replay", "--cpus", "5000"])
         .assert()
         .code(2)
-        .stderr(contains("5000").and(contains("4096")));
+        .stderr(contains("5000").and(contains("1 to 4,096")));
     freehold().args(["replay", "--jobs", "0"]).assert().code(2).stderr(contains("--jobs"));
 }
 
@@ -313,6 +333,7 @@ fn old_spellings_name_the_new_ones() {
 #[test]
 fn a_subcommand_that_does_not_exist() {
     freehold().arg("relpay").assert().code(2).stderr(contains("relpay").and(contains("replay")));
+    freehold().arg("trace").assert().code(2).stderr(contains("Usage: freehold [TRACE]..."));
 }
 
 #[test]

@@ -45,6 +45,22 @@ fn shown(path: &Path) -> &str {
 }
 
 #[test]
+fn which_of_several_machines_in_a_folder_is_shown_is_said() {
+    let folder = Folder::machine(3, ["a.zoneinfo.before.txt", "a.buddyinfo.before.txt"]);
+    let first = folder.path().join("a.zoneinfo.before.txt");
+    let copy = |name: &str| fs::copy(&first, folder.path().join(name)).unwrap();
+    copy("a.zoneinfo.after.txt");
+    let (code, _, errors) = look(&["--json", shown(folder.path())]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "one machine, before and after");
+    copy("b.zoneinfo.before.txt");
+    let (code, _, errors) = look(&["--json", shown(folder.path())]);
+    assert_eq!(code, Some(0));
+    for part in ["2 machines", "shown is", "a.zoneinfo.before.txt", "b.zoneinfo.before.txt"] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+}
+
+#[test]
 fn files_of_proc_or_copies_of_them() {
     for names in [
         ["zoneinfo", "buddyinfo"],

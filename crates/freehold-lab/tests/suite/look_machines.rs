@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use freehold_labkit::report::number::counted;
 use serde_json::Value;
 
 use crate::machine_files::{
@@ -316,8 +317,9 @@ impl Kind {
             return;
         };
         let size = memory(1 << self.pageblock_order);
-        let blocks_of = format!("{blocks} blocks of {size}: {} wholly free", self.whole);
-        let mixed = self.mixed.map_or("mixed not known".to_owned(), |n| format!("{n} mixed"));
+        let all = counted(blocks, "pageblock");
+        let blocks_of = format!("{all} of {size}: {} wholly free", self.whole);
+        let mixed = self.mixed.map_or("mixed ones not known".to_owned(), |n| format!("{n} mixed"));
         assert!(page.contains(&format!("{blocks_of}, {mixed}")), "{}: {page}", self.name);
         let blocks_of = format!("{blocks} pageblocks: {} wholly free", self.whole);
         assert!(html.contains(&blocks_of), "{}: {blocks_of}", self.name);

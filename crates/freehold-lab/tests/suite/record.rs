@@ -35,7 +35,17 @@ fn can_record(test: &str) -> bool {
 fn wrong_usage_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t.parquet");
-    freehold().args(["record", "-o"]).arg(&trace).assert().code(2).stderr(contains("--duration"));
+    let both = contains("--duration <TIME>").and(contains("<COMMAND>"));
+    freehold().args(["record", "-o"]).arg(&trace).assert().code(2).stderr(both);
+    // Before the command runs: what it did would be lost.
+    let marker = folder.path().join("ran");
+    freehold()
+        .args(["record", "-o", "/nowhere/t.parquet", "--", "touch"])
+        .arg(&marker)
+        .assert()
+        .code(2)
+        .stderr(contains("there is no folder /nowhere").and(contains("recording while").not()));
+    assert!(!marker.exists());
     freehold()
         .args(["record", "-o"])
         .arg(&trace)
@@ -162,6 +172,22 @@ fn a_recording_that_is_ended_by_a_signal_is_written_and_leaves_nothing_behind() 
         assert!(!Path::new(&instance).exists(), "SIG{signal}: {instance} was left behind");
         assert!(trace.exists(), "SIG{signal}");
     }
+}
+
+#[test]
+fn what_cannot_be_run_leaves_no_file() {
+    if !can_record("what_cannot_be_run_leaves_no_file") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    freehold()
+        .args(["record", "-o"])
+        .arg(folder.path().join("t.parquet"))
+        .args(["--", "no-such-program"])
+        .assert()
+        .code(2)
+        .stderr(contains("cannot run 'no-such-program'"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "copies of /proc are left");
 }
 
 #[test]

@@ -290,7 +290,7 @@ fn the_table_separates_what_differs_and_the_help_says_what_it_cannot_show() {
         .stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
     for part in
-        ["THE SAME IN EVERY RUN", "order inversions", "3 threads on", "went past it to the zone"]
+        ["THE SAME IN EVERY RUN", "order inversions", "3 threads on", "went to the zone instead"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

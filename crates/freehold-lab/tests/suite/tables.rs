@@ -93,4 +93,10 @@ fn commands_whose_output_is_the_same_in_every_run() {
     }
     let named = printed(&["engines", "--columns", "nonsense"], None);
     assert!(named.contains("There is no column 'nonsense'"), "{named}");
+    // Engines are columns by their names, without their marks; the first stands beside each.
+    let chosen = ["replay", "--no-progress", "-e", "6.18", "-e", "vanilla", "-e", "freehold"];
+    let chosen = printed(&[&chosen[..], &["--columns", "freehold", trace]].concat(), Some(100));
+    let header = chosen.lines().find(|line| line.contains("better")).expect("a header");
+    assert!(header.contains("6.18") && header.contains("freehold"), "{chosen}");
+    assert!(!header.contains("vanilla") && !chosen.contains("There is no column"), "{chosen}");
 }

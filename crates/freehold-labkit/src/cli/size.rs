@@ -1,6 +1,10 @@
-//! Amounts of memory on the command line, `512M`, `8G`, shares, `25%`, `0.05`, and numbers of CPUs.
+//! Amounts of memory on the command line, `512M`, `8G`, shares, `25%`, `0.05`, and whole numbers.
+
+use std::ops::RangeInclusive;
 
 use freehold::{FRAME_SIZE, Order};
+
+use crate::report::thousands;
 
 /// CPUs of a simulated machine at most.
 pub const SIMULATED_CPUS_MAX: u16 = 1024;
@@ -8,6 +12,29 @@ pub const SIMULATED_CPUS_MAX: u16 = 1024;
 const LEAST: u64 = Order::LINUX_MAX.frames() * FRAME_SIZE;
 /// More than any engine's metadata would fit in: 16 TiB.
 const MOST: u64 = 16 << 40;
+
+/// Parses a whole number within bounds; what is wrong with another is said in words (clap's own
+/// parser says `0 is not in 1..=100`).
+pub fn whole<T>(
+    bounds: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: Copy + Into<u64> + TryFrom<u64> + 'static,
+{
+    let bounds = (*bounds.start()).into()..=(*bounds.end()).into();
+    move |text| {
+        let allowed = match (*bounds.start(), *bounds.end()) {
+            (least, u64::MAX) => format!("{} or more", thousands(least)),
+            (least, most) => format!("{} to {}", thousands(least), thousands(most)),
+        };
+        let number: u64 =
+            text.parse().map_err(|_| format!("'{text}' is not a whole number: write {allowed}"))?;
+        let allowed_number = Some(number).filter(|number| bounds.contains(number));
+        allowed_number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| format!("{} is out of range: {allowed}", thousands(number)))
+    }
+}
 
 /// An amount of memory in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +61,9 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let number: u64 =
         number.parse().map_err(|_| format!("'{text}' is not an amount of memory; {FORM}"))?;
     let lower = suffix.to_ascii_lowercase();
+    if suffix.starts_with('.') {
+        return Err(format!("'{text}' is not a whole number of a unit; {FORM}"));
+    }
     let unit = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
     let shift = match unit {
         "" if suffix.is_empty() => return Err(format!("'{text}' has no unit; {FORM}")),
@@ -77,11 +107,7 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
 
 /// The CPUs of a simulated machine.
 pub fn parse_cpus(text: &str) -> Result<u16, String> {
-    match text.parse::<u64>() {
-        Ok(cpus) if (1..=u64::from(SIMULATED_CPUS_MAX)).contains(&cpus) => Ok(cpus as u16),
-        Ok(cpus) => Err(format!("{cpus} CPUs cannot be simulated: 1 to {SIMULATED_CPUS_MAX} can")),
-        Err(_) => Err(format!("'{text}' is not a number of CPUs: write 1 to {SIMULATED_CPUS_MAX}")),
-    }
+    whole(1..=SIMULATED_CPUS_MAX)(text)
 }
 
 /// Parses a page size: 4K, 16K or 64K, or in bytes; a power of two of 4 KiB to 1 MiB.
@@ -128,6 +154,17 @@ mod tests {
         for wrong in ["25", "0%", "-1%", "91%", "%", "a%", "NaN%"] {
             assert!(parse_percent(wrong).is_err_and(|error| error.contains(wrong)), "{wrong}");
         }
+    }
+
+    #[test]
+    fn whole_numbers_say_their_bounds_in_words() {
+        assert_eq!((whole(1..=100u16)("1"), whole(1..=100u16)("100")), (Ok(1), Ok(100)));
+        assert_eq!(whole(1..=1024u16)("2000").unwrap_err(), "2,000 is out of range: 1 to 1,024");
+        let none = "'0.1' is not a whole number: write 1 to 100";
+        assert_eq!(whole(1..=100u8)("0.1").unwrap_err(), none);
+        assert_eq!(whole(100..=u64::MAX)("3").unwrap_err(), "3 is out of range: 100 or more");
+        // Above what the type holds.
+        assert!(whole(1..=u16::MAX)("65536").is_err());
     }
 
     #[test]

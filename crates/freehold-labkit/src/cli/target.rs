@@ -20,6 +20,7 @@ impl Target {
     pub const METRICS: Self = Self { what: "metrics", option: "--prometheus" };
     pub const MODEL: Self = Self { what: "model", option: "--output" };
     pub const PAGE: Self = Self { what: "report", option: "-o" };
+    pub const TRACE: Self = Self { what: "trace", option: "--output" };
     pub const PICTURE: Self = Self { what: "picture", option: "--picture" };
 
     /// Fails where the file, if one is wanted, cannot be written or is one of `others`. Leaves what

@@ -121,7 +121,7 @@ pub enum EngineError {
         suggestion: Option<String>,
     },
     /// Freehold has no such option.
-    #[error("freehold has no option '{option}'; write freehold,owned{LISTED}")]
+    #[error("freehold has no switch '{option}': 'freehold,owned' is all that there is{LISTED}")]
     UnknownOption {
         /// What was written.
         option: String,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use freehold::Migratetype;
 
 use super::number::thousands;
-use super::table::{Cell, Room, Style, Table, header_lines, right, wrap_lines};
+use super::table::{Cell, Room, Style, Table, header_lines, right, wrap, wrap_lines};
 use crate::replay::Replay;
 use crate::replay::against_kernel::{AgainstKernel, Comparison};
 
@@ -29,7 +29,7 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
         ("lists", Room::Always),
         ("what", Room::Wraps),
         ("kernel", Room::Always),
-        ("its count", Room::GivesWay(1)),
+        ("engine's", Room::GivesWay(1)),
         ("difference", Room::Always),
         ("within", Room::GivesWay(0)),
     ]);
@@ -68,8 +68,15 @@ pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String 
             if engine.within { "verdict: within the goal" } else { "verdict: outside the goal" };
         table.row([name[0], name[1], verdict]);
     }
-    format!("{}\n{}\n", wrap_lines(&text, style), table.render(style))
+    let (header, table) = (wrap_lines(&text, style), table.render(style));
+    format!("{header}\n{table}\n{}\n", wrap(WORDS, style, "  "))
 }
+
+/// What the columns say.
+const WORDS: &str = "lists: where the frames on CPUs' lists lay when the recording began. zoneinfo: all movable single frames, \
+                     which is a prediction; trace: as far as the recording's own rows show it. kernel: what the recording \
+                     kernel counted; engine's: what the engine did. within: the difference that is the goal, and whether it \
+                     is met; the verdict rests on the rows that have one.";
 
 /// One number of the table; `bound` is what it is held to, where it is.
 fn row(name: [&str; 2], what: &str, comparison: &Comparison, bound: &str) -> Vec<Cell> {

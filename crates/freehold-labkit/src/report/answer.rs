@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::metrics::{GROUPS, Metric, NS_PER_EVENT, Value};
 use super::number::{duration, percent, thousands};
 use super::series;
-use super::table::{Cell, Color, Room, Style, Table, right, wrap};
+use super::table::{Cell, Color, Columns, Room, Style, Table, right, wrap};
 use super::unique;
 use super::verdict::are_equal;
 use crate::better::Better;
@@ -190,14 +190,14 @@ fn best(replay: &Replay) -> Vec<String> {
         if !winners.contains(&0) {
             let (base, value) = (row.values[0], row.values[best]);
             let change = percent(base.0, value.0).map(|change| change + " ").unwrap_or_default();
-            let _ = write!(text, " ({change}beside {}'s {})", names[0], base.1.text());
+            let _ = write!(text, " ({change}against {}'s {})", names[0], base.1.text());
         }
         said.push(text + ".");
     }
     let Some(&most) = wins.iter().max().filter(|most| **most > 0) else {
         let asked = QUESTIONS.map(|asked| asked.row).join("; ");
         return vec![format!(
-            "On this trace these engines do not differ in what is compared: {asked}."
+            "On this trace these engines do not differ in the figures compared: {asked}."
         )];
     };
     let leaders: Vec<usize> = (0..names.len()).filter(|&at| wins[at] == most).collect();
@@ -224,7 +224,7 @@ fn worst(replay: &Replay, names: &[&str], engine: usize, wins: usize) -> String 
     match behind.max_by(|a, b| a.behind(engine).total_cmp(&b.behind(engine))) {
         None => format!("{often}, and behind in no row of the table."),
         Some(row) => format!(
-            "{often}. The row in which it is furthest behind is {}: {}, and the best, {}, has {}.",
+            "{often}. The row of the table in which it is furthest behind is {}: {}, where the best, {}, has {}.",
             row.metric.name,
             row.values[engine].1.text(),
             names[row.best()],
@@ -303,22 +303,22 @@ fn now_sentence(first: &Wait, waiting: f64, span: &str, cpus: u16) -> String {
 
 /// What it would be with more CPUs.
 fn more_sentence(first: &Wait) -> String {
-    let shares: Vec<String> = CPUS
+    let shares = CPUS
         .iter()
         .zip(first.waiting_shares)
-        .map(|(cpus, waiting)| format!("{} on {cpus} CPUs", share(waiting)))
-        .collect();
+        .map(|(cpus, waiting)| format!("{} on {cpus} CPUs", share(waiting)));
+    let shares: Vec<String> = shares.collect();
     let from = CPUS.iter().zip(first.waiting_shares).find(|(_, waiting)| *waiting >= PROBLEM);
-    let least = share(PROBLEM);
+    let least = format!("{:.0} %", PROBLEM * 100.0);
     let from = match from {
-        None => format!("It is a problem ({least} or more) on none of these"),
-        Some((cpus, _)) => format!("It is a problem ({least} or more) from {cpus} CPUs on"),
+        None => format!("None of these is a problem, which begins at {least}"),
+        Some((cpus, _)) => format!("With {cpus} CPUs it is a problem: {least} or more"),
     };
     format!(
-        "With more CPUs, each as busy as these, the CPUs of {} would wait for the lock for at least this share of their time: \
+        "With more CPUs, each as busy as these, the share of their time that they would wait for {}'s zone lock is at least \
          {}. {from}.",
         first.engine,
-        shares.join(", ")
+        listed(&shares.iter().map(String::as_str).collect::<Vec<_>>())
     )
 }
 
@@ -344,7 +344,7 @@ fn help_sentence(engines: &[Wait]) -> String {
         _ => format!("{} ({})", wait.engine, share(wait.waiting_shares[last])),
     };
     let help = unique(help.iter().map(text));
-    format!("Engines that more than halve the wait on {} CPUs: {}.", CPUS[last], help.join(", "))
+    format!("Engines that more than halve that wait on {} CPUs: {}.", CPUS[last], help.join(", "))
 }
 
 /// The answer as text for people: warnings, sentences, and the wait for the zone lock as a table.
@@ -359,11 +359,9 @@ pub fn render(answer: &Answer, style: Style) -> String {
     answer.sentences.iter().for_each(&mut say);
     let Some(lock) = &answer.zone_lock else { return text };
     lock.sentences.iter().for_each(&mut say);
-    let columns = lock.cpus.map(|cpus| (right(format!("at {cpus} CPUs")), Room::Always));
-    let named = [
-        (Cell::new("waiting for the zone lock"), Room::Always),
-        (right("lock held here"), Room::Always),
-    ];
+    let columns = lock.cpus.map(|cpus| (right(format!("wait, {cpus} CPUs")), Room::Always));
+    let named =
+        [(Cell::new("zone lock, modelled"), Room::Always), (right("held here"), Room::Always)];
     let mut table = Table::new(named.into_iter().chain(columns));
     let names: Vec<&str> = lock.engines.iter().map(|wait| wait.engine.as_str()).collect();
     for (wait, place) in lock.engines.iter().zip(series::places(&names)) {
@@ -373,11 +371,15 @@ pub fn render(answer: &Answer, style: Style) -> String {
         table.row(std::iter::once(name).chain(shares.map(|part| right(share(part)))));
     }
     let legend = format!(
-        "Shares of time by the model, and floors: requests are taken to come evenly, and shared writes cost nothing here. \
-         Its constants are of: {} (--model FILE takes another machine's).",
+        "Held here: the share of the recorded time that the lock would have been held. Wait: the share of their time that so \
+         many CPUs would spend waiting for it. Both are the model's, not measured, and the wait is a floor: requests are \
+         taken to come evenly. Shared writes cost nothing in it. Its constants are of: {} (--model FILE takes another \
+         machine's).",
         lock.model
     );
-    let _ = writeln!(text, "\n{}\n  {}", table.render(style), wrap(&legend, style, "  "));
+    // --columns chooses of the table of figures: the few columns of this one always fit.
+    let own = Style { columns: Columns::Fit, ..style };
+    let _ = writeln!(text, "\n{}\n  {}", table.render(own), wrap(&legend, style, "  "));
     text
 }
 
@@ -452,7 +454,7 @@ mod tests {
         assert_eq!(said.len(), 2, "{said:?}");
         assert_eq!(
             said[0],
-            "Fewest zone locks: b, 1.000 per 1,000 events (-50.0% beside a's 2.000)."
+            "Fewest zone locks: b, 1.000 per 1,000 events (-50.0% against a's 2.000)."
         );
         let said = answer(engines(1.0)).sentences;
         assert_eq!(said.len(), 1, "{said:?}");
@@ -470,11 +472,11 @@ mod tests {
         let said = said.sentences;
         assert_eq!(
             said[0],
-            "Fewest zone locks: b, 0.000 per 1,000 events (-100.0% beside 6.18's 40.0)."
+            "Fewest zone locks: b, 0 per 1,000 events (-100.0% against 6.18's 40.0)."
         );
         assert_eq!(
             said[2],
-            "Most wholly free blocks at the end: b, 150 (+50.0% beside 6.18's 100)."
+            "Most wholly free blocks at the end: b, 150 (+50.0% against 6.18's 100)."
         );
         let last = said.last().expect("who leads");
         let best = "b is best, alone or with others, in 3 of the 5 figures compared";
@@ -482,7 +484,7 @@ mod tests {
         let mut loses = engine("b", 0.0, 200.0, 150);
         (loses.counters.fallbacks, loses.counters.refills) = (9, 1);
         let said = answer(vec![engine("6.18", 40.0, 900.0, 100), loses]).sentences;
-        let worst = "furthest behind is fallbacks: 9, and the best, 6.18, has 0.";
+        let worst = "furthest behind is fallbacks: 9, where the best, 6.18, has 0.";
         assert!(said.last().expect("who leads").ends_with(worst), "{said:?}");
     }
 
@@ -503,13 +505,13 @@ mod tests {
             ),
             "{here}"
         );
-        assert!(more.ends_with("It is a problem (1.0 % or more) from 64 CPUs on."), "{more}");
+        assert!(more.ends_with("With 64 CPUs it is a problem: 1 % or more."), "{more}");
         let frees =
-            "Engines that more than halve the wait on 256 CPUs: freehold (takes no zone lock).";
+            "Engines that more than halve that wait on 256 CPUs: freehold (takes no zone lock).";
         assert_eq!(help, frees);
         // Hardly used: nothing has to change.
         let rare = lock(vec![engine("6.18", 0.5, 900.0, 100), none]).expect("it is said");
-        assert!(rare.sentences[1].ends_with("on none of these."), "{rare:?}");
+        assert!(rare.sentences[1].contains("None of these is a problem"), "{rare:?}");
         assert!(rare.sentences[2].starts_with("The zone lock alone is no reason to change"));
     }
 

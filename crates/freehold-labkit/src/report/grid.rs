@@ -62,6 +62,11 @@ impl Cell {
         Self { text: text.to_string(), right: false, bold: false, color: None }
     }
 
+    /// The text without an engine's mark: what `--columns` names a column by.
+    fn name(&self) -> &str {
+        self.text.trim_start_matches(|c: char| !c.is_ascii()).trim_start()
+    }
+
     #[must_use]
     pub fn bold(self) -> Self {
         Self { bold: true, ..self }
@@ -166,9 +171,9 @@ impl Table {
             let _ = write!(text, "\n{}", wrap(&note, style, ""));
         }
         if let Columns::Named(names) = style.columns {
-            let known = |name: &&String| self.header.iter().any(|cell| cell.text == **name);
-            for name in names.iter().filter(|name| !known(name)) {
-                let all: Vec<&str> = self.header.iter().map(|cell| cell.text.as_str()).collect();
+            let all: Vec<&str> = self.header.iter().map(Cell::name).collect();
+            for name in names.iter().filter(|name| !all.contains(&name.as_str())) {
+                let all: Vec<&str> = all.iter().copied().filter(|name| !name.is_empty()).collect();
                 let note = format!("There is no column '{name}'; there are: {}.", all.join(", "));
                 let _ = write!(text, "\n{}", wrap(&note, style, ""));
             }
@@ -195,8 +200,10 @@ impl Table {
             Columns::All => all,
             Columns::Named(names) => {
                 let is_named = |column: &usize| {
-                    !matches!(self.room[*column], Room::GivesWay(_))
-                        || names.contains(&self.header[*column].text)
+                    let gives_way = matches!(self.room[*column], Room::GivesWay(_));
+                    let is_further = self.repeated.is_some_and(|repeated| *column >= repeated);
+                    !(gives_way || is_further)
+                        || names.iter().any(|name| name == self.header[*column].name())
                 };
                 all.into_iter().filter(is_named).collect()
             }

@@ -13,6 +13,11 @@ pub fn thousands(n: u64) -> String {
     text
 }
 
+/// A count and what it counts, `1 CPU`, `2,000 CPUs`: more than one has an s.
+pub fn counted(n: u64, one: &str) -> String {
+    format!("{} {one}{}", thousands(n), if n == 1 { "" } else { "s" })
+}
+
 /// How much more `value` is than `base`: `+12.3%`; `None` where there is nothing to compare with (a
 /// base of 0).
 pub fn percent(base: f64, value: f64) -> Option<String> {
@@ -27,9 +32,11 @@ pub fn percent(base: f64, value: f64) -> Option<String> {
     Some(if change >= 1000.0 { format!("x{:.0}", value / base) } else { format!("{change:+.1}%") })
 }
 
-/// A number with as many decimals as help: three below 10, one below 1000, none above.
+/// A number with as many decimals as help: three below 10, one below 1000, none above, and none of
+/// 0, which is exact.
 pub fn decimal(value: f64) -> String {
     match value.abs() {
+        0.0 => "0".to_owned(),
         v if v < 10.0 => format!("{value:.3}"),
         v if v < 1000.0 => format!("{value:.1}"),
         v if v < u64::MAX as f64 => thousands(value.round() as u64),
@@ -78,6 +85,19 @@ mod tests {
         {
             assert_eq!(thousands(n), text);
         }
+    }
+
+    #[test]
+    fn one_is_singular_and_nothing_has_no_decimals() {
+        assert_eq!(counted(1, "CPU"), "1 CPU");
+        assert_eq!(
+            (counted(0, "CPU"), counted(2000, "CPU")),
+            ("0 CPUs".into(), "2,000 CPUs".into())
+        );
+        assert_eq!(
+            (decimal(0.0), decimal(-0.0), decimal(0.0004)),
+            ("0".into(), "0".into(), "0.000".into())
+        );
     }
 
     #[test]

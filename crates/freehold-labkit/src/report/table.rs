@@ -5,7 +5,7 @@
 //! ```text
 //!                              better    6.18         freehold
 //!   ZONE LOCK
-//!     zone locks / 1,000 events  less    38.7  0.000 (-100.0%)
+//!     zone locks / 1,000 events  less    38.7     0 (-100.0%)
 //!     ...
 //!   Equal for all engines: allocations 70,302, failures 0.
 //! ```
@@ -17,7 +17,7 @@ use freehold_trace::Checksums;
 pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wrap, wrap_lines};
 
 use super::metrics::{CMA, GROUPS, Metric, Value};
-use super::number::{duration, memory_of, percent, thousands};
+use super::number::{counted, duration, memory_of, percent, thousands};
 use super::series;
 use crate::replay::fill::Layout;
 use crate::replay::{Origin, Replay, TraceFacts};
@@ -40,8 +40,14 @@ pub fn render(replay: &Replay, style: Style) -> String {
         let equal = format!("Equal for all engines: {}.", equal.join("; "));
         let _ = writeln!(text, "{}", wrap(&equal, style, "  "));
     }
+    let _ = writeln!(text, "{}", wrap(WORDS, style, "  "));
     text
 }
+
+/// Words of the table that are the project's own; docs/glossary.md has all of them.
+const WORDS: &str = "Steps: units of work under a lock. Shared writes: writes to memory that all CPUs of a zone write. Frees \
+                     outside the CPU's own lists: those that the freeing CPU does not keep for itself. Percentages: against the \
+                     first engine. More words: docs/glossary.md.";
 
 /// Where the change beside the first engine stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -194,15 +200,15 @@ fn scaled_line(replay: &Replay) -> String {
 
 /// What was in use before the recording began, as far as the trace shows it by freeing it.
 fn earlier_line(replay: &Replay) -> String {
-    let frees = thousands(replay.survey.facts.unknown_frees);
     match (replay.survey.facts.unknown_frees, replay.injected) {
         (0, 0) => String::new(),
-        (_, 0) => format!(
-            "\n  {frees} frees are of frames allocated before the recording began: left out (--warm replays them)"
+        (frees, 0) => format!(
+            "\n  left out: {} of frames allocated before the recording began (--warm replays them)",
+            counted(frees, "free")
         ),
         (_, earlier) => format!(
-            "\n  {} allocations were made before the recording began, as its frees show; the replay makes them first",
-            thousands(earlier)
+            "\n  made first: {} from before the recording began, which its frees show",
+            counted(earlier, "allocation")
         ),
     }
 }
@@ -217,12 +223,13 @@ fn machine_line(replay: &Replay) -> String {
             let left_out = match layout.left_out() {
                 0 => String::new(),
                 frames => format!(
-                    "\n  {} more was free, but has no place in the blocks of its type",
+                    "\n  {} more was free when recorded, and begins in use: its chunks do not fit into the pageblocks of their \
+                     migratetype",
                     memory(frames)
                 ),
             };
             format!(
-                "\n  the recorded machine: {} free in the beginning, {share:.0}% of it in chunks of order 10{left_out}{}",
+                "\n  the recorded machine: {} free at the start, {share:.0}% of it in chunks of order 10{left_out}{}",
                 memory(free),
                 account_lines(replay, layout)
             )
@@ -255,20 +262,26 @@ pub fn header_lines(replay: &Replay) -> String {
     }
     let _ = write!(
         text,
-        ")\n  {} events over {} on {} CPUs: {} allocations, {} frees, {:.1}% of them on another CPU than the allocation",
-        thousands(facts.events),
+        ")\n  {} over {} on {}: {}, {}",
+        counted(facts.events, "event"),
         duration(facts.span_ns()),
-        facts.cpus_seen,
-        thousands(facts.allocs),
-        thousands(facts.frees),
-        facts.remote_free_share() * 100.0,
+        counted(u64::from(facts.cpus_seen), "CPU"),
+        counted(facts.allocs, "allocation"),
+        counted(facts.frees, "free"),
     );
+    if facts.known_frees > 0 {
+        let share = facts.remote_free_share() * 100.0;
+        let _ = write!(
+            text,
+            "; of the frees whose allocation was recorded {share:.1}% are on another CPU than it"
+        );
+    }
     let memory = |pages| memory_of(pages, replay.machine.page_size);
     let _ = write!(
         text,
-        "\n  peak {} live; replayed on {} CPUs with {}{}",
+        "\n  {} live at the peak; replayed on {} with {}{}",
         memory(facts.peak_live_frames),
-        replay.machine.cpus,
+        counted(u64::from(replay.machine.cpus), "CPU"),
         memory(replay.machine.memory_frames),
         earlier_line(replay),
     );
@@ -278,19 +291,19 @@ pub fn header_lines(replay: &Replay) -> String {
     }
     text.push_str(&scaled_line(replay));
     let mut notes = Vec::new();
-    for (count, what) in [
-        (survey.oddities.skipped, "malformed rows skipped"),
-        (survey.oddities.long_gaps, "gaps of more than an hour"),
-        (facts.failed_allocs, "allocations that failed in the recording, not replayed"),
-        (facts.split_frees, "frees of a part of a larger allocation"),
-        (facts.wide_frees, "frees of several smaller allocations at once"),
-        (facts.lost_frees, "allocations of frames still in use: their free is not in the trace"),
-        (facts.in_parts, "requests above order 10 made in parts of order 10"),
-        (facts.misaligned, "events with a frame number not aligned to its order, left out"),
-        (survey.description.lost_events.unwrap_or(0), "events lost by the recorder"),
+    for (count, one, rest) in [
+        (survey.oddities.skipped, "malformed row", " skipped"),
+        (survey.oddities.long_gaps, "gap", " of more than an hour"),
+        (facts.failed_allocs, "allocation", " that failed in the recording, not replayed"),
+        (facts.split_frees, "free", " of a part of a larger allocation"),
+        (facts.wide_frees, "free", " of several smaller allocations at once"),
+        (facts.lost_frees, "allocation", " of frames still in use (the trace lacks their free)"),
+        (facts.in_parts, "request", " above order 10, made in parts of order 10"),
+        (facts.misaligned, "event", " with a frame number not aligned to its order, left out"),
+        (survey.description.lost_events.unwrap_or(0), "event", " lost by the recorder"),
     ] {
         if count > 0 {
-            notes.push(format!("{} {what}", thousands(count)));
+            notes.push(format!("{}{rest}", counted(count, one)));
         }
     }
     if !notes.is_empty() {

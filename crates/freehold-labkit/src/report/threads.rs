@@ -1,7 +1,7 @@
 //! The table of a replay on threads: first what is the same in every run, then what is not.
 
 use super::metrics::{cma, rate};
-use super::number::{decimal, thousands};
+use super::number::{counted, decimal, thousands};
 use super::table::{Cell, Style, engine_names, grouped, header_lines, right, wrap_lines};
 use crate::replay::outcome::Met;
 use crate::replay::{EngineOutcome, Replay};
@@ -35,10 +35,10 @@ const GROUPS: [(&str, &[Row]); 3] = [
             ("  another CPU's: order inversions", |_, _, met| {
                 thousands(met.contention.remote_pcp_lock_waits)
             }),
-            ("trylocks of a CPU's own state that failed", |_, _, met| {
+            ("failed trylocks of a CPU's own lists", |_, _, met| {
                 thousands(met.contention.trylock_failures)
             }),
-            ("calls that went past it to the zone", |_, _, met| thousands(met.contention.bypasses)),
+            ("calls that went to the zone instead", |_, _, met| thousands(met.contention.bypasses)),
         ],
     ),
     (
@@ -95,11 +95,11 @@ pub fn render(replay: &Replay, style: Style) -> String {
 fn threads_line(replay: &Replay) -> String {
     let Some(threads) = replay.threads else { return String::new() };
     format!(
-        "\n  {} threads on {} processors at full speed, {} operations apart at most; {} frees inside another call ({:.1}%)",
-        threads.threads,
-        threads.processors,
+        "\n  {} on {} at full speed, at most {} operations apart; {} inside another call ({:.1}%)",
+        counted(u64::from(threads.threads), "thread"),
+        counted(threads.processors, "processor"),
         thousands(u64::from(threads.lead)),
-        thousands(threads.interrupt_frees),
+        counted(threads.interrupt_frees, "free"),
         threads.interrupts * 100.0,
     )
 }

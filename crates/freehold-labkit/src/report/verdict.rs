@@ -50,8 +50,8 @@ fn range(won: &Won, baseline: &str) -> String {
     let text = |&&(base, value): &&(f64, f64)| percent(base, value);
     let (least, most) = (changes.first().and_then(text), changes.last().and_then(text));
     let told = match (least, most) {
-        (Some(least), Some(most)) if least == most => Some(format!("{least} beside {baseline}")),
-        (Some(least), Some(most)) => Some(format!("{least} to {most} beside {baseline}")),
+        (Some(least), Some(most)) if least == most => Some(format!("{least} against {baseline}")),
+        (Some(least), Some(most)) => Some(format!("{least} to {most} against {baseline}")),
         _ => None,
     };
     match (told, won.by_think) {
@@ -145,7 +145,7 @@ mod tests {
     fn one_case_has_its_change() {
         let cases = [case(MOST, &[100.0, 150.0, 120.0])];
         let said = sentence(&["vanilla", "freehold", "6.18"], &cases);
-        assert_eq!(said.as_deref(), Some("Most frames/s: freehold (+50.0% beside vanilla)."));
+        assert_eq!(said.as_deref(), Some("Most frames/s: freehold (+50.0% against vanilla)."));
         let cases = [case(LEAST, &[0.2, 0.4])];
         assert_eq!(sentence(&["a", "b"], &cases).as_deref(), Some("Least unusable: a."));
     }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(
             sentence(&["vanilla", "freehold"], &cases).as_deref(),
             Some(
-                "Most frames/s: freehold in 2 of 4 cases (+50.0% to +100.0% beside vanilla), vanilla in 1, no difference in 1."
+                "Most frames/s: freehold in 2 of 4 cases (+50.0% to +100.0% against vanilla), vanilla in 1, no difference in 1."
             )
         );
         // Less and more are never one range.
@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(
             sentence(&["vanilla", "freehold"], &mixed).as_deref(),
             Some(
-                "Most frames/s: freehold (+100.0% beside vanilla). \
-                 Least unusable: freehold in 2 of 2 cases (-50.0% to -25.0% beside vanilla)."
+                "Most frames/s: freehold (+100.0% against vanilla). \
+                 Least unusable: freehold in 2 of 2 cases (-50.0% to -25.0% against vanilla)."
             )
         );
     }
@@ -181,11 +181,11 @@ mod tests {
         assert_eq!(said(&[0, 1]), "Most frames/s: b in 2 of 2 cases (limited by the workload).");
         assert_eq!(
             said(&[1]),
-            "Most frames/s: b in 2 of 2 cases (+100.0% beside a; limited by the workload in 1)."
+            "Most frames/s: b in 2 of 2 cases (+100.0% against a; limited by the workload in 1)."
         );
         // Whose baseline alone is bound has a change: it is no less than that.
         let first = sentence_but(&["a", "b"], &cases[..1], |_, engine| engine == 0).unwrap();
-        assert_eq!(first, "Most frames/s: b (+100.0% beside a).");
+        assert_eq!(first, "Most frames/s: b (+100.0% against a).");
     }
 
     #[test]

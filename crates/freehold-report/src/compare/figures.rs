@@ -10,7 +10,8 @@ use super::{Incomparable, incomparable};
 use crate::html::{Kind, Source, documents};
 use freehold_labkit::better::Better;
 use freehold_labkit::defaults::{ALLOCATIONS, TICK_MS};
-use freehold_labkit::report::thousands;
+use freehold_labkit::report::decimal;
+use freehold_labkit::report::number::{counted, memory_of};
 
 /// What a figure is of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
@@ -228,16 +229,17 @@ fn of_trace(data: &Value) -> String {
     {
         let events = data["replayed_events"].as_u64().unwrap_or(0);
         what = format!(
-            "{what}, {} events, on {cpus} CPUs with {} MiB",
-            thousands(events),
-            thousands(frames >> 8)
+            "{what}, {}, on {} with {}",
+            counted(events, "event"),
+            counted(cpus, "CPU"),
+            memory_of(frames, 4096)
         );
     }
     if let Some(origin) = machine["origin"].as_str() {
         what = format!("{what}, {origin} machine");
     }
     if let Some(cma) = machine["cma_frames"].as_u64().filter(|&frames| frames > 0) {
-        what = format!("{what}, {} MiB of it CMA", cma >> 8);
+        what = format!("{what}, {} of it CMA", memory_of(cma, 4096));
     }
     let Some(threads) = data.get("threads") else { return what };
     match threads["interrupts"].as_f64().filter(|&share| share > 0.0) {
@@ -246,20 +248,27 @@ fn of_trace(data: &Value) -> String {
     }
 }
 
+/// A workload on so many CPUs with so much memory.
+fn on_machine(row: &Value, frames: u64) -> String {
+    let cpus = counted(row["cpus"].as_u64().unwrap_or_default(), "CPU");
+    format!("{} on {cpus}, {}", text(row, "workload"), memory_of(frames, 4096))
+}
+
 fn simulated(row: &Value) -> String {
     let bytes = row["memory_bytes"].as_u64().unwrap_or_default();
-    let mut what =
-        format!("{} on {} CPUs, {} MiB", text(row, "workload"), row["cpus"], bytes >> 20);
+    let mut what = on_machine(row, bytes >> 12);
     if let Some(nodes) = row["nodes"].as_u64().filter(|&nodes| nodes > 1) {
         what = format!("{what} on {nodes} nodes");
     }
     if let Some(cma) = row["cma"]["frames"].as_u64().filter(|&frames| frames > 0) {
-        what = format!("{what}, {} MiB of it CMA", cma >> 8);
+        what = format!("{what}, {} of it CMA", memory_of(cma, 4096));
     }
-    what = format!("{what}, think {} ns", row["think_ns"]);
+    if let Some(think) = row["think_ns"].as_f64().filter(|&think| think > 0.0) {
+        what = format!("{what}, {} ns of other work between allocations", decimal(think));
+    }
     // Both as asked for; results of versions that did not write them are of what is usual.
     if let Some(frames) = row["measured_frames"].as_u64() {
-        what = format!("{what}, {frames} frames");
+        what = format!("{what}, {} measured", counted(frames, "frame"));
     }
     match row["tick_ms"].as_f64().filter(|&tick| tick != TICK_MS) {
         Some(tick) => format!("{what}, a tick in {tick} ms"),
@@ -268,15 +277,14 @@ fn simulated(row: &Value) -> String {
 }
 
 fn of_cell(cell: &Value) -> String {
-    let mut place =
-        format!("{} on {} CPUs, {} MiB", text(cell, "workload"), cell["cpus"], cell["memory_mib"]);
+    let mut place = on_machine(cell, cell["memory_mib"].as_u64().unwrap_or_default() << 8);
     if let Some(allocations) = cell["allocations"].as_u64().filter(|&chunks| chunks != ALLOCATIONS)
     {
-        place = format!("{place}, {allocations} allocations");
+        place = format!("{place}, {}", counted(allocations, "allocation"));
     }
     match (cell["order"].as_u64(), cell["used_percent"].as_f64()) {
         (Some(order), _) => format!("{place}, order {order}"),
-        (None, Some(used)) => format!("{place}, {used} % used"),
+        (None, Some(used)) => format!("{place}, {used} % in use"),
         (None, None) => place,
     }
 }

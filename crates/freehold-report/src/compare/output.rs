@@ -8,7 +8,7 @@ use super::{Compared, Comparison, Place, Verdict};
 use freehold_labkit::report::number::decimal;
 use freehold_labkit::report::percent;
 use freehold_labkit::report::table::{Cell, Color, Room, Style, Table, right, wrap};
-use freehold_labkit::report::thousands;
+use freehold_labkit::report::{thousands, unique};
 
 /// What `--json` prints.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -40,7 +40,7 @@ pub fn summary(comparison: &Comparison) -> String {
     let tolerance = comparison.tolerance_percent;
     let by = if tolerance > 0.0 { format!(" by more than {tolerance} %") } else { String::new() };
     let mut text = format!(
-        "Of {} figures {} {} worse{by}, {} better",
+        "Of {} figures {} {} worse{by} and {} better",
         thousands(comparison.figures.len() as u64),
         comparison.count(Verdict::Worse),
         if comparison.count(Verdict::Worse) == 1 { "is" } else { "are" },
@@ -88,8 +88,7 @@ pub fn table(comparison: &Comparison, all: bool, style: Style) -> String {
     for (name, only) in
         [(&comparison.before, &comparison.only_before), (&comparison.after, &comparison.only_after)]
     {
-        let mut places: Vec<String> = only.iter().map(ToString::to_string).collect();
-        places.dedup();
+        let places = places(only);
         if !places.is_empty() {
             let _ = writeln!(
                 text,
@@ -99,6 +98,16 @@ pub fn table(comparison: &Comparison, all: bool, style: Style) -> String {
         }
     }
     text
+}
+
+/// What each place is, with the engines that were there.
+fn places(only: &[Place]) -> Vec<String> {
+    let named = only.chunk_by(|a, b| a.what == b.what).map(|of| {
+        let engines = unique(of.iter().map(|place| place.engine.as_str()));
+        let word = if engines.len() == 1 { "engine" } else { "engines" };
+        format!("{word} {} on {}", engines.join(", "), of[0].what)
+    });
+    unique(named)
 }
 
 /// So many are named.
@@ -111,15 +120,18 @@ fn few(names: &[String]) -> String {
 }
 
 fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
-    let mut table = Table::new([
-        ("metric", Room::Always),
-        ("engine", Room::Always),
-        (&comparison.before, Room::Wraps),
-        (&comparison.after, Room::Wraps),
-        ("change", Room::Always),
-        ("p", Room::GivesWay(0)),
-        ("verdict", Room::Always),
-    ]);
+    // Counts have no probability.
+    let tested = shown.iter().any(|figure| figure.p.is_some());
+    let columns = [
+        Some(("metric", Room::Always)),
+        Some(("engine", Room::Always)),
+        Some((&*comparison.before, Room::Wraps)),
+        Some((&*comparison.after, Room::Wraps)),
+        Some(("change", Room::Always)),
+        tested.then_some(("p", Room::GivesWay(0))),
+        Some(("verdict", Room::Always)),
+    ];
+    let mut table = Table::new(columns.into_iter().flatten());
     let mut place = "";
     for figure in shown {
         if figure.place.what != place {
@@ -132,15 +144,17 @@ fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
             Verdict::Better => verdict.fg(Color::Green),
             _ => verdict,
         };
-        table.row([
-            Cell::new(format!("  {}", figure.place.metric)),
-            Cell::new(&figure.place.engine),
-            right(number(figure.before)),
-            right(number(figure.after)),
-            right(percent(figure.before, figure.after).unwrap_or_default()),
-            right(figure.p.map(|p| format!("{p:.3}")).unwrap_or_default()),
-            verdict,
-        ]);
+        let p = right(figure.p.map(|p| format!("{p:.3}")).unwrap_or_default());
+        let cells = [
+            Some(Cell::new(format!("  {}", figure.place.metric))),
+            Some(Cell::new(&figure.place.engine)),
+            Some(right(number(figure.before))),
+            Some(right(number(figure.after))),
+            Some(right(percent(figure.before, figure.after).unwrap_or_default())),
+            tested.then_some(p),
+            Some(verdict),
+        ];
+        table.row(cells.into_iter().flatten());
     }
     table.render(style)
 }

@@ -32,7 +32,7 @@ impl Verdict {
             Self::Better => "better",
             Self::Same => "same",
             Self::Unclear => "unclear",
-            Self::Neither => "",
+            Self::Neither => "not judged",
         }
     }
 }

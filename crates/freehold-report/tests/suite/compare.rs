@@ -245,6 +245,39 @@ fn what_only_one_result_has_is_named_by_its_engine() {
 }
 
 #[test]
+fn a_comparison_fits_the_terminal_and_names_a_machine_once() {
+    let replayed = |engines: &[&str], locks: u64| {
+        let one = |name: &&str| json!({"engine": name, "zone_lock_acquisitions": locks});
+        json!({
+            "trace": {"name": "a recording"}, "replayed_events": 1000,
+            "machine": {"cpus": 1, "memory_frames": 1 << 18, "origin": "recorded"},
+            "engines": engines.iter().map(one).collect::<Vec<_>>(),
+        })
+    };
+    let folder = Folder::new();
+    let before = folder.json("a.json", &replayed(&["6.18", "vanilla", "pcp-buddy"], 12_345));
+    let after = folder.json("b.json", &replayed(&["6.18"], 23_456));
+    let printed = |columns: Option<u16>| {
+        let mut command = freehold();
+        command.arg("compare").args([&before, &after]);
+        match columns {
+            Some(columns) => command.env("COLUMNS", columns.to_string()),
+            None => command.arg("--wide"),
+        };
+        String::from_utf8(command.output().expect("it runs").stdout).expect("UTF-8")
+    };
+    let wide = printed(None);
+    for width in freehold_testkit::tables::WIDTHS {
+        freehold_testkit::tables::assert_whole(&printed(Some(width)), &wide, width);
+    }
+    let flat = wide.split_whitespace().collect::<Vec<_>>().join(" ");
+    let only = "Only in a.json: engines vanilla, pcp-buddy on a recording, 1,000 events, on 1 CPU with 1.00 GiB, recorded machine.";
+    assert!(flat.contains(only), "{wide}");
+    // Counts have no probability, and no empty column for it.
+    assert!(flat.contains("metric engine a.json b.json change verdict"), "{wide}");
+}
+
+#[test]
 fn what_cannot_be_compared_is_said_with_what_to_do() {
     let folder = Folder::new();
     let pair = folder.json("pair.json", &bench("x", &[1.0, 2.0]));
@@ -394,8 +427,8 @@ fn other_machines_are_other_places() {
     let plain = simulate(&[]);
     for (more, says) in [
         (&["--nodes", "2"][..], "on 2 nodes"),
-        (&["--cma", "25%"], "256 MiB of it CMA"),
-        (&["--frames", "5000"], "5000 frames"),
+        (&["--cma", "25%"], "256.0 MiB of it CMA"),
+        (&["--frames", "5000"], "5,000 frames measured"),
         (&["--tick", "10"], "a tick in 10 ms"),
     ] {
         let other = simulate(more);
@@ -419,11 +452,11 @@ fn other_machines_are_other_places() {
             ["--engines", "vanilla", "--no-progress", "--seeds", "1", "--allocations", allocations];
         place(&result(&[&cell[..], &more].concat()))
     };
-    assert!(aging("2000").contains("2000 allocations"));
+    assert!(aging("2000").contains("2,000 allocations"));
     let mut replay = result(&["replay", "--json", "-e", "vanilla"]);
     let serial = place(&replay);
     replay["threads"] = json!({"threads": 2, "interrupts": 0.01});
     assert_eq!(place(&replay), format!("{serial}, on threads, 0.01 of the frees inside a call"));
     replay["machine"]["cma_frames"] = json!(1 << 16);
-    assert!(place(&replay).contains("256 MiB of it CMA"));
+    assert!(place(&replay).contains("256.0 MiB of it CMA"));
 }

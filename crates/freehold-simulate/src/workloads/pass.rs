@@ -27,7 +27,7 @@ pub(super) const PRODUCER_CONSUMER: About = About {
 
 pub(super) const NETPERF_LIKE: About = About {
     name: "netperf-like",
-    what: "The same with unmovable chunks of order 3, 8 a message: socket buffers.",
+    what: "As producer-consumer, with unmovable chunks of order 3, 8 a message: socket buffers.",
     source: "the 2022 high-order PCP series: netperf on localhost",
     fewest_cpus: 2,
     frames_a_cpu: 8 * RING,

@@ -131,9 +131,9 @@ fn the_verdict_is_that_of_the_rows() {
     let most: Vec<&Value> = rows.iter().filter(|row| row["cpus"] == 64).collect();
     let [vanilla, freehold] = [rate(most[0]), rate(most[1])];
     let expected = match freehold / vanilla {
-        more if more > 1.0 / 0.99 => "At 64 CPUs freehold allocates most: ",
-        less if less < 0.99 => "At 64 CPUs vanilla allocates most: ",
-        _ => "At 64 CPUs the engines' frames/s do not differ.",
+        more if more > 1.0 / 0.99 => "With 64 CPUs freehold allocates most: ",
+        less if less < 0.99 => "With 64 CPUs vanilla allocates most: ",
+        _ => "With 64 CPUs the engines' frames/s do not differ.",
     };
     let said = document["verdict"].as_str().unwrap();
     assert!(said.starts_with(expected), "{said}: {vanilla} {freehold}");
@@ -150,8 +150,8 @@ fn the_verdict_is_that_of_the_rows() {
 fn mistakes_are_named_with_what_to_do() {
     let cases: [(&[&str], &str); 9] = [
         (&["-w", "kernel-build"], "did you mean 'kernel-build-like'"),
-        (&["--cpus", "0"], "0 CPUs cannot be simulated"),
-        (&["--cpus", "1025"], "1025 CPUs cannot be simulated"),
+        (&["--cpus", "0"], "0 is out of range: 1 to 1,024"),
+        (&["--cpus", "1025"], "1,025 is out of range: 1 to 1,024"),
         (&["-e", "vanila"], "did you mean 'vanilla'"),
         (&["--tick=-1"], "not a number of milliseconds"),
         (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),

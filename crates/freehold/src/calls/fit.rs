@@ -19,11 +19,12 @@
 //! | the block that is not needed as a whole is split, and its first frames taken | the board knows what is left |
 //! | blocks needed as a whole: in use | the run is the caller's |
 //!
-//! Where both come to nothing all blocks are looked at, and the ends of each two neighbours. What CPUs
+//! What is left of a gap is cut next, without a search: see [`gaps`](crate::cpu::gaps). Where both steps come
+//! to nothing all blocks are looked at, and the ends of each two neighbours. What CPUs
 //! have in hand is not asked for, nor what lies in blocks of other types:
 //! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
 
-use super::door::Door;
+use super::door::{Door, Owner};
 use super::handle::Handle;
 use crate::block::layout::Index;
 use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
@@ -72,6 +73,27 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     }
 }
 
+impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
+    /// [`alloc_run`](Self::alloc_run) of the gap that the CPU cuts such runs from, and nothing else, in a
+    /// zone without watermarks. `None` says only that [`alloc_run`](Self::alloc_run) must be asked.
+    #[doc(hidden)]
+    #[inline]
+    pub fn alloc_run_at_hand(&self, count: u64) -> Option<Pfn> {
+        let state = self.door.state;
+        if count == 0 || cfg!(feature = "debug-poison") {
+            return None;
+        }
+        let inside = Inside::try_enter(self.fh, state, self.id, self.door.biased)?;
+        // Where there are marks, how much is left has to be told.
+        if self.fh.zones[state.home_zone.get() as usize].high.get() != 0 {
+            return None;
+        }
+        let first = inside.cut_of_gap(count)?;
+        inside.count_run(count);
+        Some(Pfn::new(first))
+    }
+}
+
 /// A place for a run, by a glance: `tail` frames at the end of a block, `whole` blocks behind it of
 /// which all frames are needed, and `head` frames of the block after those.
 #[derive(Clone, Copy)]
@@ -92,7 +114,64 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Err(AllocError::CpuOffline { cpu: self.id });
         }
         self.fh.begin_look(self.cpu);
-        let found = self.fh.zonelist(self.id.index(), None).find_map(|z| {
+        let home = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        let found = Some(count)
+            .filter(|&count| {
+                self.fh.leaves_mark(self.by(), home, count, AllocFlags::empty(), false)
+            })
+            .and_then(|count| self.cut_of_gap(count))
+            .or_else(|| self.look_for_run(count));
+        let Some(run) = found.and_then(|start| FrameRange::new(Pfn::new(start), count)) else {
+            self.cpu.counters.failed.add(1);
+            return Err(AllocError::NoMemory {
+                order: Order::fitting(count).unwrap_or(Order::MAX),
+            });
+        };
+        self.count_run(count);
+        Ok(run)
+    }
+
+    /// Counts a run as the chunk that it would lie in.
+    fn count_run(&self, count: u64) {
+        let order = count.next_power_of_two().ilog2() as usize;
+        self.cpu.counters.allocs[MOVABLE][order.min(Order::MAX.index())].add(1);
+    }
+
+    /// The next frames of the gap at hand: see [`gaps`](crate::cpu::gaps).
+    #[inline]
+    fn cut_of_gap(&self, count: u64) -> Option<u64> {
+        let first = if count < FRAMES as u64 { self.cpu.gaps.first(count) } else { None }?;
+        let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        let index = self.split_neighbour(zone, first / FRAMES as u64)?;
+        let (start, len) = ((first % FRAMES as u64) as usize, count as usize);
+        let (w, bit) = (start / 64, start % 64);
+        let claimed = if bit + len <= 64 {
+            // Mostly; without a loop.
+            let frames = bits::mask(bit as u32, len as u32);
+            self.fh.map.line(index).take_bits(w, frames)
+                && self.fh.still_open(self.by(), index, w, frames, count)
+        } else {
+            self.fh.claim_at(self.by(), index, start, len)
+        };
+        if !claimed {
+            return None;
+        }
+        self.fh.fold_home(self.cpu);
+        self.cpu.gaps.cut(count);
+        Some(first)
+    }
+
+    /// A search has come by `count` frames that end before frame `rest` of a block: what is free from there
+    /// on is the gap to cut next.
+    fn note_gap(&self, index: Index, count: u64, rest: usize) {
+        if self.is_home(self.fh.map.head(index).tag.get().zone()) {
+            let end = bits::next(&self.fh.open_words(index), rest, false);
+            self.cpu.gaps.set(count, self.fh.map.head(index).number, (rest, end));
+        }
+    }
+
+    fn look_for_run(&self, count: u64) -> Option<u64> {
+        self.fh.zonelist(self.id.index(), None).find_map(|z| {
             let zone = &self.fh.zones[z];
             if !self.fh.leaves_mark(self.by(), zone, count, AllocFlags::empty(), false) {
                 return None;
@@ -101,18 +180,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 .or_else(|| self.run_beside_whole_blocks(zone, count))
                 .or_else(|| self.gap_in_block(zone, count, u32::MAX))
                 .or_else(|| self.gap_over_two_blocks(zone, count))
-        });
-        let counters = &self.cpu.counters;
-        let Some(run) = found.and_then(|start| FrameRange::new(Pfn::new(start), count)) else {
-            counters.failed.add(1);
-            return Err(AllocError::NoMemory {
-                order: Order::fitting(count).unwrap_or(Order::MAX),
-            });
-        };
-        // As the chunk that it would lie in.
-        let order = count.next_power_of_two().ilog2() as usize;
-        counters.allocs[MOVABLE][order.min(Order::MAX.index())].add(1);
-        Ok(run)
+        })
     }
 
     /// The smallest gap of that many frames in one block that was found, in the smallest class that
@@ -132,6 +200,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 continue;
             };
             if self.fh.claim_at(self.by(), index, start, len) {
+                self.note_gap(index, count, start + len);
                 return Some(self.fh.map.base(index) + start as u64);
             }
             // Somebody was faster; the next class will do.
@@ -261,6 +330,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// A block of that number that runs may be taken of: split, movable, of this zone.
+    #[inline]
     fn split_neighbour(&self, zone: &Zone<'m>, number: u64) -> Option<Index> {
         let index = self.fh.map.locate_block(number)?;
         let tag = self.fh.map.head(index).tag.get();
@@ -323,191 +393,26 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if zone.bitmap.contains(behind) {
             let Some(index) = fh.claim_whole_at(self.by(), zone, behind) else { return false };
             fh.split(self.by(), index, MOVABLE);
+            if place.whole == 0 {
+                // While runs are cut of it, it stays split, as what other words come from does.
+                fh.holds(self.cpu);
+                let before = self.cursors(usize::from(zone.id)).cut_from(index.get());
+                if let Some(before) = fh.map.index(before) {
+                    self.leave_block(before);
+                }
+            }
         }
         let Some(index) = self.split_neighbour(zone, number) else { return false };
         let claimed = fh.claim_at(self.by(), index, 0, place.head);
         if !claimed {
             // It may be one that was split for this.
             fh.raise(self.by(), index);
+        } else if place.whole == 0 {
+            self.note_gap(index, (place.tail + place.head) as u64, place.head);
         }
         claimed
     }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    extern crate std;
-    use std::vec::Vec;
-
-    use crate::block::words::{free_head, free_tail, smallest_gap};
-    use crate::testing::machine_with;
-    use crate::{
-        AllocError, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu,
-        Watermarks,
-    };
-
-    /// Of which every frame can be had.
-    fn machine(cpus: u16, frames: u64) -> Freehold<'static, SingleCpu> {
-        machine_with(SingleCpu, cpus, frames, Watermarks::None)
-    }
-
-    /// Runs of that length until there is none.
-    fn fill(fh: &Freehold<'_, SingleCpu>, len: u64) -> Vec<FrameRange> {
-        let cpu = fh.on(CpuId::new(0));
-        let mut runs = Vec::new();
-        while let Ok(run) = cpu.alloc_run(len) {
-            runs.push(run);
-        }
-        runs.sort_unstable_by_key(|run| run.start);
-        assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start), "length {len}");
-        runs
-    }
-
-    /// All that is free is in split blocks, whose sum nobody has made yet, or has when there was too
-    /// little.
-    #[test]
-    fn a_run_counts_what_is_free_each_time() {
-        let movable = Request::new(Order::ZERO, Migratetype::Movable);
-        for too_little_at_first in [false, true] {
-            let fh = machine(2, 4096);
-            let [cpu, other] = [0, 1].map(|id| fh.on(CpuId::new(id)));
-            let frames: Vec<Pfn> = (0..4096).map(|_| cpu.alloc(movable).unwrap()).collect();
-            let free = |offsets: core::ops::Range<u64>| {
-                let back = frames.iter().filter(|pfn| offsets.contains(&(pfn.get() % 512)));
-                back.for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
-                fh.drain_all();
-            };
-            free(448..512);
-            fh.set_watermarks(0, 600, 700, 800).unwrap();
-            if too_little_at_first {
-                other.alloc_run(5).unwrap_err();
-            }
-            free(1..448);
-            other.alloc_run(5).unwrap();
-        }
-    }
-
-    /// The second of two that ask for many blocks at once sees what the first one leaves.
-    #[test]
-    fn whole_blocks_of_a_run_leave_the_mark() {
-        let fh = machine(1, 1 << 16);
-        fh.set_watermarks(0, 20_000, 20_000, 20_000).unwrap();
-        let cpu = fh.on(CpuId::new(0));
-        let runs = core::iter::from_fn(|| cpu.alloc_run(8192).ok()).count() as u64;
-        assert!(runs > 0 && (1 << 16) - runs * 8192 >= 20_000, "{runs} runs");
-    }
-
-    #[test]
-    fn memory_is_full_of_runs_of_any_length() {
-        for len in [2, 3, 5, 17, 33, 64, 129, 171, 257, 300, 511, 512, 513, 700, 1025, 3000] {
-            let fh = machine(1, 1 << 15);
-            let cpu = fh.on(CpuId::new(0));
-            let runs = fill(&fh, len);
-            let left = (1 << 15) - runs.len() as u64 * len;
-            assert!(left < len + 512, "length {len}: {left} frames are left");
-            // Every other one, and all of it again.
-            runs.iter().step_by(2).for_each(|&run| cpu.free_range(run).unwrap());
-            cpu.flush().unwrap();
-            let again = fill(&fh, len).len() + runs.len() / 2;
-            let lost = runs.len().saturating_sub(again);
-            // Where gaps are of two lengths, or over blocks of which one was split meanwhile.
-            assert!(lost <= 1 + runs.len() / 50, "length {len}: {again} of {}", runs.len());
-            fh.validate().unwrap();
-        }
-    }
-
-    /// Gaps of 9, 6 and 30 frames: 5 frames go to the one of 6, and what is left is no smaller.
-    #[test]
-    fn the_smallest_gap_is_used() {
-        let fh = machine(1, 512);
-        let cpu = fh.on(CpuId::new(0));
-        let all = cpu.alloc_run(511).unwrap();
-        let first = all.start.get();
-        for (at, len) in [(10, 9), (60, 6), (100, 30)] {
-            let gap = FrameRange::new(Pfn::new(first + at), len).unwrap();
-            cpu.free_range(gap).unwrap();
-        }
-        cpu.flush().unwrap();
-        assert_eq!(cpu.alloc_run(5).unwrap().start.get(), first + 60);
-        assert_eq!(cpu.alloc_run(7).unwrap().start.get(), first + 10);
-        assert_eq!(cpu.alloc_run(31), Err(AllocError::NoMemory { order: Order::new(4).unwrap() }));
-        assert_eq!(cpu.alloc_run(30).unwrap().start.get(), first + 100);
-    }
-
-    /// A run lies over the end of a block in use, whole blocks, and the start of another in use.
-    #[test]
-    fn a_run_over_whole_blocks_has_what_is_free_beside_them() {
-        let fh = machine(1, 2048);
-        let cpu = fh.on(CpuId::new(0));
-        let before = cpu.alloc_run(500).unwrap();
-        let rest = cpu.alloc_run(1548).unwrap();
-        assert_eq!((before.start.get(), rest.start.get(), rest.end.get()), (0, 500, 2048));
-        assert!(cpu.alloc_run(1).is_err() && cpu.alloc_run(600).is_err());
-        fh.validate().unwrap();
-        cpu.free_range(FrameRange { start: Pfn::new(490), end: Pfn::new(1600) }).unwrap();
-        cpu.flush().unwrap();
-        // 10 and 12 frames, a block and one more, and 64 frames of the last block.
-        assert_eq!(cpu.alloc_run(1110).unwrap().start.get(), 490);
-        fh.validate().unwrap();
-    }
-
-    #[test]
-    fn no_run_of_nothing_and_none_that_memory_is_too_small_for() {
-        let fh = machine(1, 1024);
-        let cpu = fh.on(CpuId::new(0));
-        assert_eq!(cpu.alloc_run(0), Err(AllocError::ZeroLength));
-        for len in [1025, 1 << 40, u64::MAX] {
-            assert!(matches!(cpu.alloc_run(len), Err(AllocError::NoMemory { .. })));
-        }
-        assert_eq!(cpu.alloc_run(1024).unwrap().len(), 1024);
-        fh.validate().unwrap();
-    }
-
-    /// As with chunks: what is left after a run is anybody's.
-    #[test]
-    fn runs_and_chunks_share_blocks() {
-        let fh = machine(2, 4096);
-        let (a, b) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
-        let mut taken = Vec::new();
-        for n in 0..200u64 {
-            taken.push(a.alloc_run(1 + n % 13).unwrap());
-            let chunk = Request::new(Order::new((n % 4) as u8).unwrap(), Migratetype::Movable);
-            let pfn = b.alloc(chunk).unwrap();
-            taken.push(FrameRange::new(pfn, chunk.order.frames()).unwrap());
-        }
-        taken.sort_unstable_by_key(|run| run.start);
-        assert!(taken.windows(2).all(|pair| pair[0].end <= pair[1].start));
-        taken.into_iter().for_each(|run| b.free_range(run).unwrap());
-        fh.drain_all();
-        fh.validate().unwrap();
-        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 8);
-    }
-
-    #[test]
-    fn gaps_are_those_that_looking_at_every_frame_finds() {
-        let mut word = 0x9e37_79b9_7f4a_7c15u64;
-        for round in 0..400 {
-            let words: [u64; 8] = core::array::from_fn(|_| {
-                word = word.rotate_left(7).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                [word, word | word << 9 | word >> 3, 0, !0][word as usize % 4]
-            });
-            let free: Vec<bool> = (0..512).map(|at| words[at / 64] >> (at % 64) & 1 != 0).collect();
-            let mut gaps = Vec::new();
-            let mut at = 0;
-            while at < 512 {
-                let len = free[at..].iter().take_while(|&&free| free).count();
-                if len > 0 {
-                    gaps.push((len, at));
-                }
-                at += len + 1;
-            }
-            let len = 1 + round * 37 % 512;
-            let best = gaps.iter().filter(|gap| gap.0 >= len).min();
-            assert_eq!(smallest_gap(&words, len), best.copied(), "{words:x?} for {len}");
-            let ends = (free_head(&words), free_tail(&words));
-            let count =
-                |free: &mut dyn Iterator<Item = &bool>| free.take_while(|&&free| free).count();
-            assert_eq!(ends, (count(&mut free.iter()), count(&mut free.iter().rev())));
-        }
-    }
-}
+mod tests;

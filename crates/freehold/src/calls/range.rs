@@ -24,6 +24,7 @@ use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
 use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
+use crate::cpu::lease::NO_KEY;
 use crate::primitive::Plain;
 use crate::{FrameRange, FreeError, Freehold, Order, Pfn, Platform};
 
@@ -65,11 +66,22 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if let Some((key, frames)) = word_of(range) {
             // A word's frames are freed all or none. Most ranges that are no chunk are a few frames
             // of one.
-            let in_hand =
-                inside.is_some_and(|inside| inside.cpu.free_in_hand(key, frames) == InHand::Yes);
-            return if in_hand { Ok(()) } else { self.free_word(inside, key, frames, 1) };
+            match inside.map(|inside| (inside.cpu, inside.cpu.free_in_hand(key, frames))) {
+                Some((_, InHand::Yes)) => return Ok(()),
+                Some((cpu, InHand::Elsewhere)) if cpu.gaps.any() => {
+                    if !self.run_to_word(cpu, key, frames) {
+                        self.free_word(inside, key, frames, 1)?;
+                    }
+                }
+                _ => return self.free_word(inside, key, frames, 1),
+            }
+        } else {
+            self.free_pieces(inside, range)?;
         }
-        self.free_pieces(inside, range)
+        if let Some(inside) = inside {
+            inside.cpu.gaps.freed(range);
+        }
+        Ok(())
     }
 
     /// A range of several words.
@@ -160,6 +172,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 freed = self.free_block(inside, index, tag);
             } else {
                 for (w, m) in bits::spans(offset, len) {
+                    leases_no_word(inside);
                     freed = self.free_word(inside, key_of(base) + w as u64, m, 0);
                     if freed.is_err() {
                         break;
@@ -207,7 +220,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
+/// A CPU that cuts runs of any length leases no word for what it frees of such: they are cut from words
+/// that nobody leases.
+#[inline]
+fn leases_no_word<P: Platform>(inside: Option<&Inside<'_, '_, P>>) {
+    if let Some(inside) = inside.filter(|inside| inside.cpu.gaps.any()) {
+        inside.cpu.last_key.set(NO_KEY);
+    }
+}
+
 /// The word and the bits of a range that lies in one word, and is less than it.
+#[inline]
 fn word_of(range: FrameRange) -> Option<(u64, u64)> {
     let len = range.end.get().checked_sub(range.start.get()).filter(|len| (1..64).contains(len))?;
     let offset = range.start.get() % 64;

@@ -301,24 +301,57 @@ impl<P: Platform> Freehold<'_, P> {
         let Some(index) = self.map.locate(pfn) else { return false };
         let key = pfn / 64;
         let w = key as usize % WORDS;
-        let (head, line) = (self.map.head(index), self.map.line(index));
+        let head = self.map.head(index);
         let tag = head.tag.get();
         // A second free in a row into the word leases it.
         let second = cpu.last_key.get() == key;
         if !tag.is_plain_split() || head.is_leased(w) || second || cfg!(feature = "debug-poison") {
             return false;
         }
-        let by = By(Some(cpu));
+        if !self.put_open(By(Some(cpu)), index, tag, w, (frames, 1 << ORDER)) {
+            return false;
+        }
+        cpu.last_key.set(key);
+        self.leave_hint(cpu, tag, index, pfn, ORDER);
+        self.count_frees(cpu, 1);
+        self.fold_frees(cpu, tag.migratetype());
+        true
+    }
+
+    /// Puts frames, so many, into a word that nobody leases; `false` where some were there.
+    #[inline(always)]
+    fn put_open(
+        &self,
+        by: By<'_>,
+        index: Index,
+        tag: Tag,
+        w: usize,
+        (frames, count): (u64, u64),
+    ) -> bool {
         // Before they can be seen: see `watch`.
-        let count = 1 << ORDER;
         self.count_free(by, tag, index, count);
-        let Ok(now) = line.put(w, frames) else {
+        let Ok(now) = self.map.line(index).put(w, frames) else {
             self.count_free(by, tag, index, count.wrapping_neg());
             return false;
         };
         self.raise_by(by, index, now);
-        cpu.last_key.set(key);
-        self.leave_hint(cpu, tag, index, pfn, ORDER);
+        true
+    }
+
+    /// Any frames of one word straight into it, for which this CPU has no slot: it stays one that nobody
+    /// leases, so that runs can be cut of it.
+    #[inline]
+    pub(crate) fn run_to_word(&self, cpu: &CpuState<'_>, key: u64, frames: u64) -> bool {
+        let Some(index) = self.map.locate(key * 64) else { return false };
+        let (head, w) = (self.map.head(index), key as usize % WORDS);
+        let tag = head.tag.get();
+        if !tag.is_plain_split() || head.is_leased(w) || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        let count = u64::from(frames.count_ones());
+        if !self.put_open(By(Some(cpu)), index, tag, w, (frames, count)) {
+            return false;
+        }
         self.count_frees(cpu, 1);
         self.fold_frees(cpu, tag.migratetype());
         true

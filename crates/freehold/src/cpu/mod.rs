@@ -6,6 +6,7 @@
 //! | [`door`] | getting in: nearly free for the owner, one compare-exchange for anybody else |
 //! | [`lease`] | the leased words and what of them is in hand |
 //! | [`hints`] | frames freed lately, to be looked for in their words |
+//! | [`gaps`] | where runs of any length are cut next |
 //! | [`counters`] | what it counts |
 //! | [`state`] | all of it together |
 //! | [`inside`] | the proof that somebody is inside |
@@ -14,6 +15,7 @@
 pub(crate) mod by;
 pub(crate) mod counters;
 pub(crate) mod door;
+pub(crate) mod gaps;
 pub(crate) mod hints;
 pub(crate) mod inside;
 pub(crate) mod lease;

@@ -9,6 +9,7 @@
 
 use super::counters::CpuCounters;
 use super::door::Door;
+use super::gaps::Gaps;
 use super::hints::Hints;
 use super::lease::{Leases, Purpose};
 use crate::block::NONE;
@@ -57,6 +58,7 @@ pub(crate) struct CpuState<'m> {
     /// The section of the zone where the next gap for a run is looked for: see
     /// [`fit`](crate::calls::fit).
     pub(crate) next_gap: AtomicU32,
+    pub(crate) gaps: Gaps,
     /// Allocations when the last tick came.
     pub(crate) allocs_at_tick: AtomicU64,
     /// The next CPU that the recall which has knocked here is about to enter.
@@ -86,6 +88,7 @@ impl<'m> CpuState<'m> {
             // Sums that nobody has made are of look 0.
             looks: AtomicU64::new(1),
             next_gap: AtomicU32::new(0),
+            gaps: Gaps::new(),
             allocs_at_tick: AtomicU64::new(0),
             next_asked: AtomicU32::new(0),
         }
@@ -96,6 +99,8 @@ impl<'m> CpuState<'m> {
 /// may. And its count of that zone, where that is not its home.
 pub(crate) struct Cursors {
     blocks: [[AtomicU32; TYPES]; 2],
+    /// The block that was split last for a run of any length: it stays split while the CPU cuts runs.
+    cut: AtomicU32,
     /// As [`CpuState::free`].
     pub(crate) free: [AtomicU64; 8],
     /// What a request of this CPU has found of the zone's free frames.
@@ -106,6 +111,7 @@ impl Cursors {
     pub(crate) fn new() -> Self {
         Self {
             blocks: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(NONE))),
+            cut: AtomicU32::new(NONE),
             free: core::array::from_fn(|_| AtomicU64::new(0)),
             found: Found::new(),
         }
@@ -122,11 +128,18 @@ impl Cursors {
 
     /// Whether some place names that block.
     pub(crate) fn names(&self, block: u32) -> bool {
-        self.blocks.iter().flatten().any(|place| place.get() == block)
+        self.cut.get() == block || self.blocks.iter().flatten().any(|place| place.get() == block)
     }
 
     /// Every place, to be cleared.
     pub(crate) fn places(&self) -> impl Iterator<Item = &AtomicU32> {
-        self.blocks.iter().flatten()
+        self.blocks.iter().flatten().chain([&self.cut])
+    }
+
+    /// Has runs of any length come from that block; returns the one before it.
+    pub(crate) fn cut_from(&self, block: u32) -> u32 {
+        let before = self.cut.get();
+        self.cut.set(block);
+        before
     }
 }

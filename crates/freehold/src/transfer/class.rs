@@ -127,11 +127,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[cold]
     #[inline(never)]
     fn raise_for(&self, by: By<'_>, index: Index, now: u64) {
+        let head = self.map.head(index);
         if now == !0 {
+            let tag = head.tag.get();
+            let is_largest = head.class() == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC;
+            if is_largest && self.is_in_use(by, tag, index) {
+                // It has no larger class, and stays split.
+                return;
+            }
             // The words beside it matter.
             return self.raise(by, index);
         }
-        let head = self.map.head(index);
         let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
         let _moving = self.moving_block(by, index);
         let mut known = head.class();

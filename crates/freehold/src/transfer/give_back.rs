@@ -19,6 +19,7 @@ impl<P: Platform> Inside<'_, '_, P> {
         self.end_leases(0);
         self.give_back_kept();
         self.cpu.hints.clear();
+        self.cpu.gaps.clear();
         for z in 0..self.fh.zones.len() {
             for place in self.cursors(z).places() {
                 let Some(index) = self.fh.map.index(place.get()) else { continue };

@@ -139,7 +139,7 @@ function benchVerdict(rows, engines) {
     const better = sure.filter((row) => (row.better === "less") === (row.percent < 0)).length;
     return `${engine} is better in ${thousands(better)} and worse in ${thousands(sure.length - better)} of ${plural(own.length, "metric")}`;
   }).filter(Boolean);
-  return texts.length > 0 && el("p", { class: "verdict" }, `Beside ${compared[0].baseline}: ${texts.join("; ")}. Only differences that are significant count.`);
+  return texts.length > 0 && el("p", { class: "verdict" }, `Against ${compared[0].baseline}: ${texts.join("; ")}. Only differences that are significant count.`);
 }
 
 /** What the figures lack, in sentences. Older results do not say it. */
@@ -174,7 +174,7 @@ function benchDocument(document) {
     benchLacks(document).map((text) => el("p", { class: "note" }, text)),
     rows.length === 0 ? el("p", { class: "note" }, "No benchmark was finished in this run.") : [
       groups.length > 1 && benchContents(rows),
-      document.test && el("p", { class: "quiet" }, "* a difference that is significant", document.test.name ? [" by the ", document.test.name] : null, typeof document.test.level === "number" ? [" at p below ", figure(document.test.level, String(document.test.level))] : null, "."),
+      document.test && el("p", { class: "quiet" }, "* a difference that is significant", document.test.name ? [" (", document.test.name, ")"] : null, typeof document.test.level === "number" ? [", p below ", figure(document.test.level, String(document.test.level))] : null, "."),
       el("div", { class: "controls" }, radios("Bars", [["linear", "from zero"], ["log", "logarithmic"]], scale, (now) => {
         remember("scale", now);
         redraw(now);

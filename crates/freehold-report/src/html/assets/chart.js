@@ -103,7 +103,7 @@ function lineChart({ title, note, x, y, series, area, moved, height }) {
       const shift = one.marks ? 0 : Math.floor((one.index * every) / Math.max(series.length, 1));
       at.forEach(([px, py], i) => {
         if ((i + shift) % every === 0) {
-          picture.append(svg("path", { class: "mark", d: markShape(one.index, 4.5), transform: `translate(${px.toFixed(1)} ${py.toFixed(1)})`, ...(one.hollow?.(points[i]) ? { fill: "var(--page)", stroke: colour, "stroke-width": 1.5 } : { fill: colour }) }));
+          picture.append(svg("path", { d: markShape(one.index, 4.5), transform: `translate(${px.toFixed(1)} ${py.toFixed(1)})`, ...(one.hollow?.(points[i]) ? { class: "mark hollow", stroke: colour } : { class: "mark", fill: colour }) }));
         }
       });
     });

@@ -20,7 +20,7 @@ function comparisonTable(caption, data, figures) {
 function comparisonDocument(data) {
   const figures = data.figures || [];
   const differs = figures.filter((one) => one.before !== one.after);
-  const only = (name, places) => places?.length > 0 && el("p", { class: "quiet" }, `Only in ${name}: ${unique(places.map((one) => `engine ${one.engine} on ${one.what}`)).join("; ")}.`);
+  const only = (name, places) => places?.length > 0 && el("p", { class: "quiet" }, `Only in ${name}: ${unique(places.map((one) => one.what)).map((what) => `${unique(places.filter((one) => one.what === what).map((one) => one.engine)).join(", ")} on ${what}`).join("; ")}.`);
   return [
     el("h2", {}, "Changes"),
     el("p", { class: "verdict" }, data.summary || ""),

@@ -5,10 +5,11 @@ function thousands(n) {
   return Math.round(n).toLocaleString("en-US");
 }
 
-/** As many decimals as help: three below 10, one below 1000, none above. */
+/** As many decimals as help: three below 10, one below 1000, none above, and none of 0, which is exact. */
 function decimal(x) {
   const size = Math.abs(x);
-  if (size !== 0 && size < 0.001) return x.toExponential(2);
+  if (size === 0) return "0";
+  if (size < 0.001) return x.toExponential(2);
   if (size < 10) return x.toFixed(3);
   if (size < 1000) return x.toFixed(1);
   return thousands(x);

@@ -37,6 +37,8 @@ function about(data) {
     ["Refill, drain", "A refill moves frames from the zone to a CPU, a drain moves them back."],
     ["Pageblock", "512 neighbouring frames, 2 MiB. In pcp-buddy a CPU can own a whole one; in freehold a CPU leases words of 64 frames of it, and keeps up to two whole ones in hand; in the other designs the zone has them all."],
     ["Zone lock", "The one lock of a zone's free lists. Work is counted in elementary steps done while it is held: a list link or unlink, a split or merge, a list looked at, a bitmap word, a block moved."],
+    ["Shared write", "A write to memory that all CPUs of a zone write: what a design without a zone lock pays in its place."],
+    ["Frees outside the CPU’s own lists", "Frees that the freeing CPU does not keep for itself: in pcp-buddy the frame goes to the list of the CPU that owns its block, in freehold into a word that the CPU has not leased."],
     ["Migratetype", "What kind of allocation a pageblock is meant for, so that frames that never move do not end up everywhere."],
     ["Unusable-free-space index", "The share of free memory that cannot serve a request of that order (Gorman and Whitcroft, 2006): 0 when all of it can, 1 when none can."],
     ["Median, least, greatest", "Of the runs of a benchmark, in which the engines took turns. A star marks a difference that is significant by the test that the command names."],

@@ -103,10 +103,10 @@ function replayFacts(document) {
     ["CPUs in the trace", figure(trace.cpus)],
     ["Time", figure(trace.span_ns, duration(trace.span_ns))],
     ["Peak live memory", figure(trace.peak_live_frames, bytes(trace.peak_live_frames * FRAME_BYTES))],
-    ["Frees on another CPU", figure(trace.remote_free_share, percentOf(trace.remote_free_share))],
+    ["Freed on another CPU", figure(trace.remote_free_share, percentOf(trace.remote_free_share))],
     machine && ["Machine", [figure(machine.cpus), " CPUs, ", figure(machine.memory_frames, bytes(machine.memory_frames * FRAME_BYTES))]],
     machine?.free_frames_begin !== undefined && ["Free at the start", figure(machine.free_frames_begin, bytes(machine.free_frames_begin * (machine.page_size || FRAME_BYTES)))],
-    machine?.free_frames_left_out > 0 && ["Free when recorded, no place for it", figure(machine.free_frames_left_out, bytes(machine.free_frames_left_out * (machine.page_size || FRAME_BYTES)))],
+    machine?.free_frames_left_out > 0 && ["Free when recorded, in use here", figure(machine.free_frames_left_out, bytes(machine.free_frames_left_out * (machine.page_size || FRAME_BYTES)))],
   ];
   return el("dl", { class: "facts" }, facts.filter((fact) => fact && fact[1]).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
@@ -115,16 +115,16 @@ function replayFacts(document) {
 function replayAnswer({ answer }) {
   if (!answer) return null;
   const lock = answer.zone_lock;
-  const share = (part) => (part > 0 && part < 0.0001 ? "<0.01 %" : `${(part * 100).toFixed(part > 0 && part < 0.01 ? 2 : 1)} %`);
+  const share = (part) => (part === 0 ? "0 %" : part < 0.0001 ? "<0.01 %" : `${(part * 100).toFixed(part > 0 && part < 0.01 ? 2 : 1)} %`);
   return el("div", { class: "verdict" },
     answer.warnings.map((said) => el("p", { class: "note" }, el("b", {}, "Warning: "), said)),
     answer.sentences.length > 0 && el("ul", {}, answer.sentences.map((said) => el("li", {}, said))),
     lock && [
       el("p", {}, lock.sentences.join(" ")),
       table("By the model: the share of the recorded time that the zone lock would have been held, and the share of their time that more CPUs, each as busy as these, would wait for it",
-        ["", "lock held here", ...lock.cpus.map((cpus) => `${cpus} CPUs`)],
+        ["", "held here", ...lock.cpus.map((cpus) => `wait, ${cpus} CPUs`)],
         lock.engines.map((one) => ({ head: one.engine, cells: [one.held_share, ...one.waiting_shares].map((part) => ({ class: "number", content: figure(part, share(part)) })) })), { class: "comparison" }),
-      el("p", { class: "quiet" }, `Shares of time by the model, and floors: requests are taken to come evenly, and shared writes cost nothing here. Its constants are of: ${lock.model}.`),
+      el("p", { class: "quiet" }, `Both are the model’s, not measured, and the wait is a floor: requests are taken to come evenly. Shared writes cost nothing in it. Its constants are of: ${lock.model}.`),
     ]);
 }
 
@@ -143,8 +143,8 @@ const WAIT_ROWS = [
     ["waits for a PCP lock", (t) => t.pcp_lock_waits, number, "less"],
     ["time in them (noisy)", (t) => t.pcp_lock_wait_ns, duration, "less"],
     ["of another CPU: order inversions", (t) => t.remote_pcp_lock_waits, number, "less"],
-    ["a CPU's own state found in use", (t) => t.trylock_failures, number, "less"],
-    ["calls that went past it to the zone", (t) => t.bypasses, number, "less"],
+    ["failed trylocks of a CPU's own lists", (t) => t.trylock_failures, number, "less"],
+    ["calls that went to the zone instead", (t) => t.bypasses, number, "less"],
   ]],
   ["Waits of the replay itself", [
     ["for an allocation of another CPU", (t) => t.order_waits],

@@ -102,7 +102,9 @@ function simulateCharts(rows) {
     const shown = own.filter((row) => others.every((name) => row[name] === undefined || row[name] === chosen.fixed[name]));
     // The wait for the lock is why throughput bends: beside it, unless it is what was asked for.
     const beside = chosen.result !== "zone_lock_wait_share" && results.includes("zone_lock_wait_share") ? ["zone_lock_wait_share"] : [];
-    box.replaceChildren(...[chosen.result, ...beside].map((result) => simulateChart(shown, fields, names, chosen.foot, result, chosen.scale)));
+    box.replaceChildren(
+      ...[chosen.result, ...beside].map((result) => simulateChart(shown, fields, names, chosen.foot, result, chosen.scale)),
+      shown.some((row) => row.bound === "think") ? el("p", { class: "quiet" }, "A hollow mark: the workload itself is the limit there, not the allocator.") : "");
   }
 
   function set(name) {
