@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use freehold_host::freehold::{Migratetype, Pfn};
@@ -384,42 +385,55 @@ const PARTS: [fn(); 7] = [
     pages,
 ];
 
+/// A thread that runs what it is sent, each call of which is decided about by another one.
+struct Watched {
+    plan: &'static Plan,
+    next: mpsc::Sender<fn()>,
+    ended: mpsc::Receiver<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl Watched {
+    /// Also says why there is none, where that is so.
+    fn new() -> Result<Self, String> {
+        let (library, sanitizer) = (c_library(), sanitizer()?);
+        let plan: &'static Plan = Box::leak(Box::default());
+        // With room for what is sent: once it is watched, the thread waits for an answer to each
+        // call, and the heap may make one.
+        let (send, receive) = mpsc::sync_channel(1);
+        let (next, rounds) = mpsc::channel::<fn()>();
+        let (done, ended) = mpsc::channel();
+        let (start, started) = mpsc::channel();
+        std::thread::spawn(move || match receive.recv().unwrap() {
+            Ok(listener) => {
+                start.send(Ok(())).unwrap();
+                decide(&listener, plan, &library, &sanitizer);
+            }
+            Err(error) => start.send(Err(error)).unwrap(),
+        });
+        let thread = std::thread::spawn(move || {
+            let watched = watch();
+            let failed = watched.is_err();
+            send.send(watched).unwrap();
+            while let Some(part) = rounds.recv().ok().filter(|_| !failed) {
+                done.send(std::panic::catch_unwind(part).is_ok()).unwrap();
+            }
+        });
+        started.recv().unwrap().map_err(|error| error.to_string())?;
+        Ok(Self { plan, next, ended, thread })
+    }
+}
+
 #[test]
 fn every_system_call_may_fail() {
     // Once, unwatched: what the C library sets up for itself.
     PARTS.iter().for_each(|part| part());
-    let skip = |why: &dyn std::fmt::Display| {
-        drop(writeln!(std::io::stderr(), "SKIPPED every system call may fail: {why}"));
-    };
-    let (library, sanitizer) = match sanitizer() {
-        Ok(sanitizer) => (c_library(), sanitizer),
-        Err(why) => return skip(&why),
-    };
-    let plan: &'static Plan = Box::leak(Box::default());
-    // With room for what is sent: once it is watched, the thread waits for an answer to each call,
-    // and the heap may make one.
-    let (send, receive) = mpsc::sync_channel(1);
-    let (next, rounds) = mpsc::channel::<fn()>();
-    let (done, ended) = mpsc::channel();
-    let (start, started) = mpsc::channel();
-    std::thread::spawn(move || match receive.recv().unwrap() {
-        Ok(listener) => {
-            start.send(Ok(())).unwrap();
-            decide(&listener, plan, &library, &sanitizer);
+    let Watched { plan, next, ended, thread } = match Watched::new() {
+        Ok(watched) => watched,
+        Err(why) => {
+            return drop(writeln!(std::io::stderr(), "SKIPPED every system call may fail: {why}"));
         }
-        Err(error) => start.send(Err(error)).unwrap(),
-    });
-    let victim = std::thread::spawn(move || {
-        let watched = watch();
-        let failed = watched.is_err();
-        send.send(watched).unwrap();
-        while let Some(part) = rounds.recv().ok().filter(|_| !failed) {
-            done.send(std::panic::catch_unwind(part).is_ok()).unwrap();
-        }
-    });
-    if let Err(error) = started.recv().unwrap() {
-        return skip(&error);
-    }
+    };
     let mut of_each = [0u32; CALLS.len()];
     let mut calls = 0;
     for (number, part) in PARTS.into_iter().enumerate() {
@@ -456,7 +470,7 @@ fn every_system_call_may_fail() {
         }
     }
     drop(next);
-    victim.join().unwrap();
+    thread.join().unwrap();
     let never = CALLS.iter().zip(of_each).filter(|(_, n)| *n == 0).map(|(call, _)| call);
     let never: Vec<_> = never.collect();
     assert!(never.is_empty(), "these calls were never made, so never refused: {never:?}");

@@ -93,7 +93,7 @@ fn an_arena_keeps_to_half_of_what_its_control_group_may_use() {
         assert_eq!(refused, Error::Limit { bytes: 48 * MIB });
         let full = ControlGroup::read().unwrap().used;
         // The kernel counts in batches, a few pages for each CPU.
-        assert!(full >= 44 * MIB && full <= 96 * MIB, "{full}");
+        assert!((44 * MIB..=96 * MIB).contains(&full), "{full}");
         held.clear();
         arena.trim().unwrap();
         let less = ControlGroup::read().unwrap().used;
