@@ -106,9 +106,10 @@ fn the_least_run_that_is_given_back_is_a_knob() {
         in_memory(&arena)
     });
     let [one, eight, sixteen, block] = left;
-    // Each run of 19 frames has an aligned 8 in it, with which the rest goes; not each has an aligned 16.
-    assert_eq!((one, eight, block), (99, 99, 2000), "what is in use, and all");
-    assert!(eight < sixteen && sixteen < block, "{left:?}");
+    assert_eq!((one, block), (99, 2000), "what is in use, and all");
+    // Each run of 19 frames has an aligned 8 in it, with which the rest goes, but for one that the end of a
+    // block cuts in two; not each has an aligned 16.
+    assert!(eight < one + 8 && eight < sixteen && sixteen < block, "{left:?}");
     assert!(Arena::builder(8 << 20).least_run(12).build().is_err());
 }
 
@@ -137,7 +138,9 @@ fn frames_in_memory_are_taken_before_those_that_were_given_back() {
                 n += 1;
                 n % every == 0
             });
-            arena.trim().unwrap();
+            // A pass first watches a block in use; a trim would give back what is beside the runs, too.
+            arena.pass().unwrap();
+            arena.pass().unwrap();
             let free = in_memory(&arena) - frames.len() as u64;
             assert!(free >= 80, "1 in {every} of {size}: {free} free frames in memory");
             // Not all of them: what the thread's CPU has leased, and what is first tried, may go.
