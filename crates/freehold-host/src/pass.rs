@@ -277,8 +277,7 @@ impl Pass<'_> {
         let mut at = first;
         while at < self.taken.len() {
             let range = self.taken[at];
-            let absent = self.inner.notes.is_absent(range);
-            if absent && !backed.get_or_insert_with(|| self.backed(block)).meets(range) {
+            if self.is_gone(range, block, &mut backed) {
                 let absent = self.taken.swap_remove(at);
                 self.free(absent);
             } else {
@@ -287,13 +286,19 @@ impl Pass<'_> {
             }
         }
         if ends {
-            self.take_ends(first, block);
+            self.take_ends(first, block, &mut backed);
         }
+    }
+
+    /// Whether the OS backs nothing of a part of a block, which is asked about if the notes say so.
+    fn is_gone(&self, part: FrameRange, block: FrameRange, backed: &mut Option<Backed>) -> bool {
+        self.inner.notes.is_absent(part)
+            && !backed.get_or_insert_with(|| self.backed(block)).meets(part)
     }
 
     /// Takes what is free on either side of the chunks of a block that were taken from number `first` on.
     /// It goes with the same call as those; there is less of it on each side than the least chunk.
-    fn take_ends(&mut self, first: usize, block: FrameRange) {
+    fn take_ends(&mut self, first: usize, block: FrameRange, backed: &mut Option<Backed>) {
         self.taken[first..].sort_unstable_by_key(|range| range.start);
         let mut runs: Vec<FrameRange> = Vec::new();
         self.taken[first..].iter().for_each(|&range| join(&mut runs, range));
@@ -308,7 +313,7 @@ impl Pass<'_> {
                     let Some(range) = is_inside.then(|| self.take(order, range)).flatten() else {
                         continue;
                     };
-                    if self.inner.notes.is_absent(range) {
+                    if self.is_gone(range, block, backed) {
                         self.free(range);
                         continue;
                     }
