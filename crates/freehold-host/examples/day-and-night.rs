@@ -126,7 +126,7 @@ fn give_back(source: &Source) -> Result<(), Error> {
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("procfs");
     let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.expect("a number of pages") * FRAME as u64 >> 20
+    (pages.expect("a number of pages") * FRAME as u64) >> 20
 }
 
 fn faults() -> i64 {
