@@ -288,9 +288,6 @@ impl Builder {
     /// The least run of free frames, a power of two, that a [pass](Arena::pass) or a
     /// [trim](Arena::trim) gives back out of a block in use.
     ///
-    /// A trim gives back all of such a run, a pass the aligned chunks in it, of that many frames and
-    /// more.
-    ///
     /// Default: 8 (32 KiB): for less, the call costs more than the memory. A program that goes idle
     /// and comes back has fewer page faults with more: with 512 only wholly free blocks go.
     pub fn least_run(mut self, frames: u64) -> Self {

@@ -4,7 +4,7 @@
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (an allocation limited to that very block)
-//!     or else what is free in it, in chunks of 8 frames or more (a knob), and what is free beside those
+//!     or else what is free in it, in chunks of 8 frames or more (a knob)
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
 //!     note the blocks and chunks as released, free them again
@@ -22,8 +22,6 @@
 //!   and gives it back as it is; the second time it finds that nothing was handed out in between,
 //!   so it was free all the time. Of a block in use it gives back what is free where nothing was
 //!   handed out in between.
-//! - What is free beside a chunk, up to seven frames on either side, goes with the same call where all
-//!   is to go (`trim`). A pass with decay leaves it: it is what single frames are taken from next.
 //! - A chunk of which the OS backs nothing is not given back a second time. The notes tell where
 //!   that may be, and the kernel decides: it makes huge pages of what is left of a block, and backs
 //!   blocks for `mlockall(2)`, without telling anybody.
@@ -224,7 +222,7 @@ impl Pass<'_> {
         let _ = self.inner.memory_up_to(range.end);
         if self.take(Order::PAGEBLOCK, range).is_none() {
             if all || notes.is_watched(block) {
-                self.take_parts(range, all);
+                self.take_parts(range);
             } else {
                 notes.watch(block);
             }
@@ -253,9 +251,8 @@ impl Pass<'_> {
         FrameRange::new(start, order.frames())
     }
 
-    /// Takes what is free in a block in use and is backed: aligned chunks, and if `ends` what is free beside
-    /// them.
-    fn take_parts(&mut self, block: FrameRange, ends: bool) {
+    /// Takes what is free in a block in use and is backed.
+    fn take_parts(&mut self, block: FrameRange) {
         if self.inner.memory.backing() == Backing::Hugetlb {
             return;
         }
@@ -277,50 +274,13 @@ impl Pass<'_> {
         let mut at = first;
         while at < self.taken.len() {
             let range = self.taken[at];
-            if self.is_gone(range, block, &mut backed) {
+            let absent = self.inner.notes.is_absent(range);
+            if absent && !backed.get_or_insert_with(|| self.backed(block)).meets(range) {
                 let absent = self.taken.swap_remove(at);
                 self.free(absent);
             } else {
                 self.frames += range.len();
                 at += 1;
-            }
-        }
-        if ends {
-            self.take_ends(first, block, &mut backed);
-        }
-    }
-
-    /// Whether the OS backs nothing of a part of a block, which is asked about if the notes say so.
-    fn is_gone(&self, part: FrameRange, block: FrameRange, backed: &mut Option<Backed>) -> bool {
-        self.inner.notes.is_absent(part)
-            && !backed.get_or_insert_with(|| self.backed(block)).meets(part)
-    }
-
-    /// Takes what is free on either side of the chunks of a block that were taken from number `first` on.
-    /// It goes with the same call as those; there is less of it on each side than the least chunk.
-    fn take_ends(&mut self, first: usize, block: FrameRange, backed: &mut Option<Backed>) {
-        self.taken[first..].sort_unstable_by_key(|range| range.start);
-        let mut runs: Vec<FrameRange> = Vec::new();
-        self.taken[first..].iter().for_each(|&range| join(&mut runs, range));
-        for FrameRange { mut start, mut end } in runs {
-            // The larger ones first, so that each is a chunk.
-            for order in (0..self.inner.release.least.get()).rev().filter_map(Order::new) {
-                let frames = order.frames();
-                let below = start.get().checked_sub(frames).map(Pfn::new);
-                let sides = [below, Some(end)].into_iter().flatten();
-                for range in sides.filter_map(|start| FrameRange::new(start, frames)) {
-                    let is_inside = range.start >= block.start && range.end <= block.end;
-                    let Some(range) = is_inside.then(|| self.take(order, range)).flatten() else {
-                        continue;
-                    };
-                    if self.is_gone(range, block, backed) {
-                        self.free(range);
-                        continue;
-                    }
-                    self.taken.push(range);
-                    self.frames += frames;
-                    (start, end) = (start.min(range.start), end.max(range.end));
-                }
             }
         }
     }

@@ -366,6 +366,8 @@ fn tables_fit_the_terminal() {
         let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
         let most: usize = columns.parse().expect("a number");
         text.lines().for_each(|line| assert!(line.chars().count() <= most, "{columns}: {line}"));
+        // However the lines are broken.
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("read-modify-write") && text.contains("No stars"), "{text}");
     }
 }
