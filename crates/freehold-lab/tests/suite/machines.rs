@@ -107,7 +107,7 @@ fn the_table_says_what_the_engines_have_otherwise() {
     };
     let text = table(&folder.write(&other));
     assert!(text.contains("pages of 16 KiB, orders 0 to 11 and pageblocks of order 11"), "{text}");
-    assert!(text.contains("replayed on 1 CPUs with 256.0 MiB"), "{text}");
+    assert!(text.contains("replayed on 1 CPU with 256.0 MiB"), "{text}");
 }
 
 #[test]

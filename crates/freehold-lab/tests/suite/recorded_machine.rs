@@ -294,7 +294,7 @@ fn a_trace_alone_says_that_its_machine_is_assumed() {
 fn nonsense_is_no_machine() {
     freehold().args(["replay", "--machine", "recordd"]).assert().code(2).stderr(
         predicates::str::contains("recordd")
-            .and(predicates::str::contains("or recorded or pristine")),
+            .and(predicates::str::contains("'recorded' and 'pristine' are machines, too")),
     );
 }
 

@@ -117,7 +117,7 @@ fn types_of_kernels_before_4_4_are_told_by_version_pagetypeinfo_or_the_requests(
         .collect();
     let (events, reader) = read(&new, of("3.10"));
     assert_eq!(requests(&events), vec![(1, MOVABLE); 6]);
-    assert!(reader.info().notes[0].contains("not as its kernel does"));
+    assert!(reader.info().notes[0].contains("its kernel numbers them otherwise"));
 }
 
 #[test]
