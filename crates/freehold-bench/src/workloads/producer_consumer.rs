@@ -38,7 +38,7 @@ pub const ABOUT: About = About {
     what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 frames go through a \
            ring of 1 to 4,096 messages with one producer and one consumer. The different frames handed out, and work \
            under zone locks, are counted on one thread that plays both CPUs with the ring always full.",
-    source: "network receive paths and the affinity violations of the recorded traces; reuse of frames as metric in \
+    source: "network receive paths, and the frees on another CPU in the recorded traces; reuse of frames as metric in \
              \"Follow-up on high-order PCP caching\" (2022); xmalloc-test of malloc families",
     threads: 2,
     fewest_threads: 2,
