@@ -419,6 +419,19 @@ fn bursts(machine: &dyn RealMachine) -> Bursts {
     result
 }
 
+/// A step's share of a time.
+fn per(ns: f64, steps: u64) -> f64 {
+    if steps == 0 { 0.0 } else { ns / steps as f64 }
+}
+
+/// What it adds to the allocations that follow to collect what the other CPU freed, for each change of
+/// the CPU's own state, beside allocations of frames that the CPU freed itself. For freehold.
+fn collect_ns(bursts: &Bursts, refill_step_ns: f64) -> f64 {
+    let (there, here) = (bursts.remote_alloc, bursts.local_alloc);
+    let steps = refill_step_ns * (there.done.steps as f64 - here.done.steps as f64);
+    per((there.ns - here.ns - steps).max(0.0), there.done.changes.saturating_sub(here.done.changes))
+}
+
 fn costs(
     family: Family,
     shared: &Shared,
@@ -433,7 +446,6 @@ fn costs(
     let rest = |phase: Phase, null: Phase, n: usize, each: f64| {
         (phase.ns - null.ns - each * n as f64 - shared.hold * phase.done.holds as f64).max(0.0)
     };
-    let per = |ns: f64, steps: u64| if steps == 0 { 0.0 } else { ns / steps as f64 };
     let (large_alloc, large_free) = (
         rest(b.large_alloc, null.large_alloc, LARGE, alloc_ns),
         rest(b.large_free, null.large_free, LARGE, free_ns),
@@ -468,18 +480,8 @@ fn costs(
         - drain_step_ns * b.remote_free.done.steps as f64
         - pcp_step_ns * b.remote_free.done.changes as f64
         - merge_step_ns * b.remote_free.done.merge_steps as f64;
-    // For freehold: what collecting what the other CPU freed adds to the allocations that follow,
-    // beside those of frames that the CPU freed itself.
-    let pcp_step_ns = if family == Family::Freehold {
-        let (there, here) = (b.remote_alloc, b.local_alloc);
-        let steps = refill_step_ns * (there.done.steps as f64 - here.done.steps as f64);
-        per(
-            (there.ns - here.ns - steps).max(0.0),
-            there.done.changes.saturating_sub(here.done.changes),
-        )
-    } else {
-        pcp_step_ns
-    };
+    let pcp_step_ns =
+        if family == Family::Freehold { collect_ns(&b, refill_step_ns) } else { pcp_step_ns };
     Ok(EngineCosts {
         alloc_ns: round(alloc_ns),
         free_ns: round(free_ns),

@@ -405,7 +405,7 @@ fn a_verdict_stands_on_top_and_what_has_changed_has_a_tab() {
         let said = page.eval("document.querySelector('#panel-comparison').innerText");
         let said = said.as_str().unwrap();
         for expected in [
-            "1 is worse, 1 better",
+            "1 is worse and 1 better",
             "before.json",
             "zone lock work",
             "refills",
