@@ -70,6 +70,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 Some((_, InHand::Yes)) => return Ok(()),
                 Some((cpu, InHand::Elsewhere)) if cpu.gaps.any() => {
                     if !self.run_to_word(cpu, key, frames) {
+                        leases_no_word(inside);
                         self.free_word(inside, key, frames, 1)?;
                     }
                 }
