@@ -36,8 +36,8 @@ const GROUPS: [(&str, &str); 10] = [
 ];
 
 /// What cbindgen has no setting for: C of 1989 and C++ of 1998 have no comma behind the last name
-/// of an enum, and the former no `//`; what every pointer must be is said once, at the top; and
-/// functions come in groups.
+/// of an enum, and the former no `//`; what every pointer must be is said once, at the top;
+/// functions come in groups; and nothing takes more lines than it fills.
 fn readable(header: &str) -> String {
     let lines: Vec<String> = header.lines().map(without_line_comment).collect();
     let mut out = String::new();
@@ -66,7 +66,55 @@ fn readable(header: &str) -> String {
     }
     assert_eq!(groups, 0, "a group begins with no function that there is");
     // One condition for neighbours that all have it.
-    out.replace("#endif\n\n#if defined(FREEHOLD_HOSTED)\n", "\n")
+    compact(&out.replace("#endif\n\n#if defined(FREEHOLD_HOSTED)\n", "\n"))
+}
+
+/// No condition inside itself, no line of a comment without text, and parameters side by side.
+fn compact(header: &str) -> String {
+    let mut out = String::new();
+    let mut conditions = Vec::new();
+    let mut lines = header.lines().peekable();
+    while let Some(line) = lines.next() {
+        let text = line.trim_start();
+        if line.starts_with("#if") || line.starts_with("#endif") {
+            let ends = line.starts_with("#endif");
+            if !ends {
+                conditions.push(line);
+            }
+            let again = conditions.last().is_some_and(|inner| {
+                conditions[..conditions.len() - 1].iter().any(|outer| outer == inner)
+            });
+            if ends {
+                conditions.pop();
+            }
+            if again {
+                continue;
+            }
+        }
+        let parameters = text == line && text.ends_with(',') && text.contains('(');
+        out += line;
+        if text == "/**" {
+            let first = lines.next().expect("a comment has a text").trim_start();
+            out += &first[1..];
+            while let Some(more) = lines.next_if(|more| more.trim_start() != "*/") {
+                out += &format!("\n{more}");
+            }
+            out += " */";
+            lines.next();
+        } else if parameters {
+            let mut length = line.len();
+            while let Some(more) = lines.next_if(|more| more.starts_with("     ")) {
+                let more = more.trim_start();
+                let (before, start) =
+                    if length + more.len() < 110 { (" ", length + 1) } else { ("\n    ", 4) };
+                out += before;
+                out += more;
+                length = start + more.len();
+            }
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// Marks of sentences on safety that the top of the header has for all functions.
