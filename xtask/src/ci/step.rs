@@ -87,11 +87,15 @@ fn kill(group: u32) {
 ///
 /// The handler cannot be set.
 pub(super) fn end_children_when_interrupted() -> Result<(), String> {
-    ctrlc::set_handler(|| {
-        running().iter().copied().for_each(kill);
-        std::process::exit(130);
-    })
-    .map_err(|error| format!("signals cannot be caught: {error}"))
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])
+        .map_err(|error| format!("signals cannot be caught: {error}"))?;
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            running().iter().copied().for_each(kill);
+            std::process::exit(130);
+        }
+    });
+    Ok(())
 }
 
 /// A step that is running.
