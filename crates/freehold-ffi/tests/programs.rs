@@ -223,6 +223,7 @@ fn sqlite_with_its_pages_in_an_arena() {
 /// A block cache for RocksDB: the same values are read as with malloc's blocks, and no frame is left.
 /// The program checks it.
 #[test]
+#[ignore = "long, RocksDB's headers: cargo test -p freehold-ffi --test programs -- --ignored"]
 fn rocksdb_with_its_blocks_in_an_arena() {
     let Some(installed) = installed("g++", "rocksdb") else { return };
     let probe = installed.prefix.join("probe.cpp");

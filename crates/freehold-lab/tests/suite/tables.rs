@@ -81,7 +81,7 @@ fn printed(arguments: &[&str], columns: Option<u16>) -> String {
 
 #[test]
 fn commands_whose_output_is_the_same_in_every_run() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/recorded/ticks/sort.parquet");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/recorded/file-write.parquet");
     let fidelity = ["replay", "fidelity", "--no-progress", "-e", "6.18,-free-high-half", trace];
     for command in [&["engines"][..], &fidelity] {
         let wide = printed(&[command, &["--wide"]].concat(), None);

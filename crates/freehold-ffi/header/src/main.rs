@@ -1,15 +1,54 @@
-//! The header, as cbindgen makes it of the sources.
+//! `include/freehold.h`, as cbindgen makes it of the sources of the crate above.
+//!
+//! ```text
+//! make header               writes it: after a change of the sources
+//! cargo xtask ci header     says where it is stale
+//! ```
+//!
+//! A workspace of its own: cbindgen and what it needs are a tenth of what the tests would compile.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::ExitCode;
+use std::{env, fs};
 
-/// Where the header is checked in.
-pub(crate) fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("include/freehold.h")
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of the crate's");
+    let path = root.join("include/freehold.h");
+    let expected = generate(root);
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => fs::write(&path, expected).map_err(|error| error.to_string()),
+        ["--check"] => fs::read_to_string(&path)
+            .map_err(|error| error.to_string())
+            .and_then(|found| compare(&found, &expected)),
+        _ => Err("takes --check, or nothing".to_string()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("{}: {problem}", path.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where the header is not what it should be.
+fn compare(found: &str, expected: &str) -> Result<(), String> {
+    if found == expected {
+        return Ok(());
+    }
+    let mut lines = found.lines().zip(expected.lines()).enumerate();
+    let (line, (found, expected)) = lines
+        .find(|(_, (found, expected))| found != expected)
+        .unwrap_or((found.lines().count().min(expected.lines().count()), ("its end", "more or less")));
+    Err(format!(
+        "stale at line {}: `{found}` should be `{expected}`. Run `make -C crates/freehold-ffi header`.",
+        line + 1
+    ))
 }
 
 /// What it has to be.
-pub(crate) fn generate() -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+fn generate(root: &Path) -> String {
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml");
     let bindings = cbindgen::Builder::new()
         .with_config(config)
