@@ -38,9 +38,11 @@ fn compare(found: &str, expected: &str) -> Result<(), String> {
         return Ok(());
     }
     let mut lines = found.lines().zip(expected.lines()).enumerate();
-    let (line, (found, expected)) = lines
-        .find(|(_, (found, expected))| found != expected)
-        .unwrap_or((found.lines().count().min(expected.lines().count()), ("its end", "more or less")));
+    let (line, (found, expected)) =
+        lines.find(|(_, (found, expected))| found != expected).unwrap_or((
+            found.lines().count().min(expected.lines().count()),
+            ("its end", "more or less"),
+        ));
     Err(format!(
         "stale at line {}: `{found}` should be `{expected}`. Run `make -C crates/freehold-ffi header`.",
         line + 1
