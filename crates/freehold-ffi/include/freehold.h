@@ -1247,6 +1247,18 @@ int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pf
 int32_t freehold_largest_possible_order(const struct freehold_allocator *allocator, size_t zone);
 
 /**
+ * Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at what
+ * the zone knows of its blocks: for a kernel's watermark check of a high order. `cma` says whether
+ * frames of CMA blocks will do. False where there is no such zone or no such order.
+ *
+ * Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be out of
+ * date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
+ *
+ * Thread safety: any thread, at any time.
+ */
+bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order, bool cma);
+
+/**
  * Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
  *
  * Thread safety: any thread, at any time; waits for the zone lock.
@@ -2535,6 +2547,23 @@ enum freehold_status freehold_read_zone_stats_sized(const struct freehold_alloca
                                                     struct freehold_zone_stats *stats,
                                                     size_t size,
                                                     struct freehold_error *error);
+
+/**
+ * The fewest naturally aligned chunks that the free frames of a zone's blocks of one
+ * `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers. Frames of
+ * isolated blocks are of `FREEHOLD_MIGRATETYPE_ISOLATE`. Takes no lock; walks all blocks of the zone.
+ * Exact while nothing runs.
+ *
+ * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone, or with
+ * `FREEHOLD_STATUS_BAD_MIGRATETYPE`.
+ *
+ * Thread safety: any thread, at any time.
+ */
+enum freehold_status freehold_read_free_chunks(const struct freehold_allocator *allocator,
+                                               size_t zone,
+                                               uint8_t migratetype,
+                                               uint64_t *chunks,
+                                               struct freehold_error *error);
 
 /**
  * What `freehold_read_totals` is: sums over all CPUs and zones. Takes no lock; does not walk.

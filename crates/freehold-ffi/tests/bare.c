@@ -453,7 +453,7 @@ static void contiguous(freehold_allocator *allocator)
 
 static void statistics(freehold_allocator *allocator, struct host *host)
 {
-    uint64_t frames, high;
+    uint64_t frames, high, chunks[FREEHOLD_ORDERS];
     freehold_zone_stats stats;
     freehold_totals totals;
 
@@ -469,6 +469,18 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     OK(freehold_read_zone_stats(allocator, 0, &stats, &error));
     CHECK(stats.managed == 32768 && stats.free == stats.managed && stats.free_in_zone == stats.free);
     CHECK(freehold_zone_stats_largest_free_order(&stats) == freehold_largest_possible_order(allocator, 0));
+    CHECK(freehold_may_have_free(allocator, 0, 9, false) && freehold_may_have_free(allocator, 0, 10, false));
+    CHECK(!freehold_may_have_free(allocator, 2, 0, false) && !freehold_may_have_free(allocator, 0, 19, false));
+    CHECK(!freehold_may_have_free(NULL, 0, 0, false));
+    frames = stats.free;
+    for (int type = 0; type < FREEHOLD_MIGRATETYPES; type++) {
+        OK(freehold_read_free_chunks(allocator, 0, (uint8_t)type, chunks, &error));
+        for (int order = 0; order < FREEHOLD_ORDERS; order++)
+            frames -= chunks[order] << order;
+    }
+    CHECK(frames == 0);
+    FAILS(freehold_read_free_chunks(allocator, 0, FREEHOLD_MIGRATETYPES, chunks, &error), FREEHOLD_STATUS_BAD_MIGRATETYPE);
+    FAILS(freehold_read_free_chunks(allocator, 2, 0, chunks, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     CHECK(freehold_zone_stats_unusable_permille(&stats, 9) == 0);
     CHECK(freehold_zone_stats_unusable_permille(&stats, 18) == 1000);
     OK(freehold_read_totals(allocator, &totals, &error));

@@ -117,8 +117,7 @@ impl<'a> Snapshots<'a> {
             freehold_locks: during("freehold_locks").unwrap_or(0),
             refills: during("refills")?,
             drains: during("drains")?,
-            free_blocks_after: count("kernel_blocks", "after")?
-                + count("whole_blocks", "after").unwrap_or(0),
+            free_blocks_after: count("kernel_blocks", "after")?,
             reports: during("reports")?,
             others: OTHERS.iter().map(|&what| (what, during(what).unwrap_or(0))).collect(),
         })
@@ -126,7 +125,8 @@ impl<'a> Snapshots<'a> {
 }
 
 /// What is in the table by itself, and not in the JSON.
-pub(super) const OTHERS: [&str; 8] = [
+pub(super) const OTHERS: [&str; 9] = [
+    "normal_locks",
     "phase0_frames",
     "phase1_frames",
     "phase2_frames",

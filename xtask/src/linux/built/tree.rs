@@ -41,20 +41,20 @@ fn rules(name: &str) -> Result<Rules, Trouble> {
 pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Change, Trouble> {
     let original = Original { folder: folder.join("pristine"), source: source.to_path_buf() };
     let mut texts = Texts::of(&original.folder);
-    for file in ["mm/page_alloc.c", "mm/Makefile"] {
-        original.keep(file)?;
-    }
     if design == Design::Rfc {
         texts.changed = rfc(folder, &original)?;
     }
-    rules("counts.json")?.apply(&mut texts)?;
-    match design {
-        Design::Rfc => rules("rfc.json")?.apply(&mut texts)?,
-        Design::Vanilla => rules("vanilla.json")?.apply(&mut texts)?,
-        Design::Freehold => {
-            rules("vanilla.json")?.apply(&mut texts)?;
-            rules("freehold.json")?.apply(&mut texts)?;
+    let own: &[&str] = match design {
+        Design::Rfc => &["rfc.json"],
+        Design::Vanilla => &["vanilla.json"],
+        Design::Freehold => &["vanilla.json", "freehold.json"],
+    };
+    for name in ["counts.json"].iter().chain(own) {
+        let rules = rules(name)?;
+        for file in rules.files() {
+            original.keep(file)?;
         }
+        rules.apply(&mut texts)?;
     }
     Ok(Change { changed: texts.changed, added: added(design)? })
 }
@@ -67,8 +67,11 @@ fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
         names.extend([
             "built/freehold.c",
             "built/hooks.h",
+            "built/lists.h",
+            "built/own.h",
+            "built/serve.c",
+            "built/tell.c",
             "platform.c",
-            "memory.c",
             "arithmetic.c",
             "fh.h",
             "compat.h",
