@@ -99,6 +99,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, value_name = "KERNEL",
         conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous", "plant", "instructions"])]
     built: Option<built::Built>,
+    /// What those kernels check of themselves: compiled anew for it, once, and several times as slow.
+    #[arg(long, value_enum, value_name = "CHECK", value_delimiter = ',', requires = "built")]
+    checks: Vec<built::Check>,
+    /// Those loads only, each so many rounds where a number is given.
+    #[arg(long, value_name = "LOAD[:ROUNDS]", value_delimiter = ',', requires = "built")]
+    loads: Vec<String>,
     /// How often each of those kernels is booted.
     #[arg(long, default_value_t = 1, value_name = "N", requires = "built",
         value_parser = clap::value_parser!(u32).range(1..=100))]

@@ -26,6 +26,8 @@ use crate::run::Kvm;
 pub(super) enum Design {
     Vanilla,
     Rfc,
+    /// The RFC with the one mend of ours that its list corruption at CPU offline wants.
+    RfcMended,
     Freehold,
 }
 
@@ -34,6 +36,7 @@ impl Design {
         match self {
             Self::Vanilla => "vanilla",
             Self::Rfc => "rfc",
+            Self::RfcMended => "rfc-mended",
             Self::Freehold => "freehold",
         }
     }
@@ -47,9 +50,12 @@ pub(super) enum Built {
     /// With the two patches of the pcp-buddy RFC, from the text of its discussion beside this
     /// repository.
     Rfc,
+    /// The RFC, and a mend of ours: a CPU that goes takes all blocks off its list of owned ones, instead
+    /// of forgetting the list.
+    RfcMended,
     /// With Freehold, which is asked before the kernel's own lists.
     Freehold,
-    /// One after the other, and a table of all.
+    /// Vanilla, freehold and rfc, one after the other, and a table of all.
     All,
 }
 
@@ -58,8 +64,62 @@ impl Built {
         match self {
             Self::Vanilla => &[Design::Vanilla],
             Self::Rfc => &[Design::Rfc],
+            Self::RfcMended => &[Design::RfcMended],
             Self::Freehold => &[Design::Freehold],
             Self::All => &[Design::Vanilla, Design::Freehold, Design::Rfc],
+        }
+    }
+}
+
+/// What a kernel checks of itself: it is compiled anew for it, into a folder of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
+pub(super) enum Check {
+    /// The order of locks, and who sleeps that must not.
+    Locking,
+    /// Each access of compiled C: whether what it names is allocated.
+    Kasan,
+    /// Each access of compiled C: whether another CPU changes the same place at that moment.
+    Kcsan,
+}
+
+/// A kernel that is built: whose allocator, and what it checks of itself.
+#[derive(Clone, Debug)]
+struct Kind {
+    design: Design,
+    /// In their order, each once.
+    checks: Vec<Check>,
+}
+
+impl Kind {
+    fn of(design: Design, checks: &[Check]) -> Result<Self, Trouble> {
+        let mut checks = checks.to_vec();
+        checks.sort_unstable();
+        checks.dedup();
+        if checks.ends_with(&[Check::Kasan, Check::Kcsan]) {
+            return Err(Trouble::Wrong(
+                "--checks kasan,kcsan: a kernel has one of them".to_owned(),
+            ));
+        }
+        Ok(Self { design, checks })
+    }
+
+    /// `-locking-kasan`, or nothing: what is added to the names of its folders.
+    fn suffix(&self) -> String {
+        self.checks.iter().map(|check| format!("-{}", check.name())).collect()
+    }
+
+    /// The design's name, with the checks.
+    fn name(&self) -> String {
+        format!("{}{}", self.design.name(), self.suffix())
+    }
+}
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Locking => "locking",
+            Self::Kasan => "kasan",
+            Self::Kcsan => "kcsan",
         }
     }
 }
@@ -79,11 +139,12 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
     let mut worst = End::Passed;
     let mut missing = None;
     for &design in built.designs() {
-        let image = match image(arguments, &folder, design) {
+        let kind = Kind::of(design, &arguments.checks)?;
+        let image = match image(arguments, &folder, &kind) {
             Ok(image) => image,
             // The others may be had.
             Err(Trouble::Missing(why)) => {
-                eprintln!("SKIPPED: {} was not built: {why}", design.name());
+                eprintln!("SKIPPED: {} was not built: {why}", kind.name());
                 missing = Some(why);
                 continue;
             }
@@ -132,13 +193,9 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
 
 /// The kernel that is to be booted: built now, or, where only those that are there are asked for,
 /// what is there.
-fn image(
-    arguments: &Arguments,
-    folder: &Path,
-    design: Design,
-) -> Result<std::path::PathBuf, Trouble> {
+fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<std::path::PathBuf, Trouble> {
     if arguments.cached {
-        let kept = kernel::kept(folder, design);
+        let kept = kernel::kept(folder, kind);
         return if kept.exists() {
             Ok(kept)
         } else {
@@ -148,9 +205,9 @@ fn image(
             )))
         };
     }
-    let image = kernel::image(folder, design)?;
+    let image = kernel::image(folder, kind)?;
     for (file, added, removed) in &image.lines {
-        eprintln!("{}: {file}: {added} lines more, {removed} fewer", design.name());
+        eprintln!("{}: {file}: {added} lines more, {removed} fewer", kind.name());
     }
     Ok(image.path)
 }

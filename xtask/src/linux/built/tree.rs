@@ -44,12 +44,16 @@ pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Cha
     for file in ["mm/page_alloc.c", "mm/Makefile"] {
         original.keep(file)?;
     }
-    if design == Design::Rfc {
+    if matches!(design, Design::Rfc | Design::RfcMended) {
         texts.changed = rfc(folder, &original)?;
     }
     rules("counts.json")?.apply(&mut texts)?;
     match design {
         Design::Rfc => rules("rfc.json")?.apply(&mut texts)?,
+        Design::RfcMended => {
+            rules("rfc.json")?.apply(&mut texts)?;
+            rules("rfc-mended.json")?.apply(&mut texts)?;
+        }
         Design::Vanilla => rules("vanilla.json")?.apply(&mut texts)?,
         Design::Freehold => {
             rules("vanilla.json")?.apply(&mut texts)?;
@@ -205,7 +209,13 @@ pub(super) fn lay(change: &Change, folder: &Path, source: &Path) -> Result<(), T
         }
     }
     if headers {
-        remove_objects(&folder.join("objects/mm"))?;
+        // Those with checks have folders of their own, and the same headers.
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("objects") {
+                remove_objects(&entry.path().join("mm"))?;
+            }
+        }
     }
     Ok(())
 }
@@ -292,6 +302,9 @@ mod tests {
         fs::create_dir_all(folder.join("objects/mm")).unwrap();
         let object = folder.join("objects/mm/b.o");
         fs::write(&object, "").unwrap();
+        fs::create_dir_all(folder.join("objects-kasan/mm")).unwrap();
+        let checked = folder.join("objects-kasan/mm/b.o");
+        fs::write(&checked, "").unwrap();
         let original = Original { folder: folder.join("pristine"), source: source.clone() };
         original.keep("include/a.h").unwrap();
         original.keep("mm/b.c").unwrap();
@@ -310,7 +323,9 @@ mod tests {
         assert_eq!([read("mm/b.c"), read("include/a.h")], ["as it came\n", "changed\n"]);
         // A header keeps its time, so what includes it in mm/ is taken away by hand.
         assert_eq!(modified(&source.join("include/a.h")).unwrap(), came);
-        assert!(!object.exists() && !source.join("mm/freehold/mm-b.c").exists());
+        assert!(
+            !object.exists() && !checked.exists() && !source.join("mm/freehold/mm-b.c").exists()
+        );
         fs::remove_dir_all(&folder).unwrap();
     }
 }
