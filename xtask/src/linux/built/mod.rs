@@ -4,6 +4,7 @@
 
 mod boots;
 mod kernel;
+mod loads;
 mod rules;
 mod source;
 mod table;
@@ -150,29 +151,32 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
             }
             Err(wrong) => return Err(wrong),
         };
-        let machine = Machine {
-            qemu: qemu.clone(),
-            cpus: arguments.cpus,
-            memory: format!("{}M", arguments.memory.unwrap_or(2560)),
-            accelerator: accelerator(arguments),
-            extra: Vec::new(),
-        };
-        eprintln!(
-            "{}: Linux {}, {} CPUs, {}, {}",
-            design.name(),
-            source::VERSION,
-            machine.cpus,
-            machine.memory,
-            machine.accelerator.describe()
-        );
-        let archive = boots::archive(&folder, &folder.join("tools/bin/busybox"))?;
-        let guest = Guest { image, archive };
-        for boot in 1..=arguments.boots {
-            let (end, counted) =
-                boots::boot(&machine, &guest, design, boot, arguments.timeout.unwrap_or(900))?;
-            rows.extend(counted);
-            if end != End::Passed {
-                worst = end;
+        for &cpus in &arguments.cpus {
+            let machine = Machine {
+                qemu: qemu.clone(),
+                cpus,
+                memory: format!("{}M", arguments.memory.unwrap_or(2560)),
+                accelerator: accelerator(arguments, cpus),
+                extra: Vec::new(),
+            };
+            let mut loads = loads::chosen(&arguments.loads, cpus)?;
+            let busybox = folder.join("tools/bin/busybox");
+            let archive = boots::archive(&folder, &busybox, &mut loads)?;
+            let guest = Guest { image: image.clone(), archive };
+            eprintln!(
+                "{}: Linux {}, {cpus} CPUs, {}, {}",
+                kind.name(),
+                source::VERSION,
+                machine.memory,
+                machine.accelerator.describe()
+            );
+            for boot in 1..=arguments.boots {
+                let limit = limit(arguments, cpus);
+                let (end, counted) = boots::boot(&machine, &guest, design, boot, &loads, limit)?;
+                rows.extend(counted);
+                if end != End::Passed {
+                    worst = end;
+                }
             }
         }
     }
@@ -180,7 +184,9 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
         return Err(Trouble::Missing(missing.unwrap_or_default()));
     }
     let json = table::json(&rows)?;
-    let file = build::target().join("linux/built.json");
+    // Counts of a kernel that checks itself are no counts to compare.
+    let name = format!("built{}.json", Kind::of(Design::Vanilla, &arguments.checks)?.suffix());
+    let file = build::target().join("linux").join(name);
     fs::write(&file, &json)?;
     if arguments.json {
         println!("{json}");
@@ -212,11 +218,17 @@ fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<std::path:
     Ok(image.path)
 }
 
+/// Seconds for a boot: of a busy machine that translates two CPUs; with checks several times as long.
+fn limit(arguments: &Arguments, cpus: u8) -> u64 {
+    let usual = 900 + 100 * u64::from(cpus);
+    arguments.timeout.unwrap_or(if arguments.checks.is_empty() { usual } else { 4 * usual })
+}
+
 /// KVM where it is asked for: what boots there is another matter than for the kernels of
 /// distributions, so it is not tried.
-fn accelerator(arguments: &Arguments) -> Accelerator {
+fn accelerator(arguments: &Arguments, cpus: u8) -> Accelerator {
     match arguments.kvm {
         Kvm::On => Accelerator::Kvm,
-        Kvm::Off | Kvm::Auto => arguments.threads.accelerator(arguments.cpus),
+        Kvm::Off | Kvm::Auto => arguments.threads.accelerator(cpus),
     }
 }
