@@ -35,8 +35,12 @@ pub(super) fn archive(
     let ours = build::root().join("os/linux");
     archive.program("init", &fs::read(ours.join("built/init"))?);
     archive.program("bin/busybox", &fs::read(busybox)?);
-    for source in [ours.join("built/loads.c"), ours.join("user/finish.c")] {
-        let (name, program) = module::program(folder, &source)?;
+    let loads_of = ["loads.c", "machine.c"].map(|name| ours.join("built").join(name));
+    let finish = ours.join("user/finish.c");
+    for (name, program) in [
+        module::program_of(folder, &[&loads_of[0], &loads_of[1]])?,
+        module::program(folder, &finish)?,
+    ] {
         archive.program(&name, &fs::read(program)?);
     }
     if loads.iter().any(|load| load.name == loads::COMPILE) {

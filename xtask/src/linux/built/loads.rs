@@ -27,8 +27,8 @@ const LOADS: [Known; 12] = [
     ("compile", 1, 1),
     ("compact", 1, 1),
     ("swap", 1, 1),
-    ("memory", 4, 4),
-    ("cpus", 8, 8),
+    ("memory", 8, 8),
+    ("cpus", 20, 20),
 ];
 
 /// What the load `compile` needs beside the guest's program.
@@ -87,9 +87,9 @@ mod tests {
         let all = |cpus| chosen(&[], cpus).unwrap();
         let rounds = |cpus| all(cpus).iter().map(|load| load.rounds).collect::<Vec<_>>();
         assert_eq!(rounds(1), rounds(2));
-        assert_eq!(rounds(2), [4, 6, 4, 300, 2, 64, 1, 1, 1, 1, 4, 8]);
-        assert_eq!(rounds(4), [2, 3, 2, 150, 1, 64, 1, 1, 1, 1, 4, 8]);
-        assert_eq!(rounds(8), [1, 2, 1, 75, 1, 64, 1, 1, 1, 1, 4, 8]);
+        assert_eq!(rounds(2), [4, 6, 4, 300, 2, 64, 1, 1, 1, 1, 8, 20]);
+        assert_eq!(rounds(4), [2, 3, 2, 150, 1, 64, 1, 1, 1, 1, 8, 20]);
+        assert_eq!(rounds(8), [1, 2, 1, 75, 1, 64, 1, 1, 1, 1, 8, 20]);
         assert!(word(&all(2)).starts_with("built.loads=exit:4,arena:6,"));
     }
 
