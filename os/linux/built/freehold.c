@@ -53,7 +53,6 @@ static int statistics_show(struct seq_file *file, void *unused)
 
 	if (freehold_read_totals(fh, &totals, NULL) || freehold_read_zone_stats(fh, 0, &zone, NULL))
 		return -EIO;
-	seq_printf(file, "freehold_locks %llu\n", totals.lock_acquisitions);
 	seq_printf(file, "shared_writes %llu\n", totals.shared_writes);
 	seq_printf(file, "served_nothing %llu\n", totals.cpus.failed);
 	seq_printf(file, "inside_another_call %llu\n", fh_interrupted());
