@@ -103,8 +103,7 @@ pub unsafe extern "C" fn freehold_take_free(
 }
 
 /// Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none:
-/// nothing is allocated from them until `freehold_restore`, or until `freehold_remove_isolated` takes
-/// them away. What is freed into them stays there.
+/// nothing is allocated from them until `freehold_restore`. What is freed into them stays there.
 ///
 /// Takes one heavy barrier where CPUs have some of it in hand. Fails with `FREEHOLD_STATUS_BAD_RANGE`,
 /// or with `FREEHOLD_STATUS_BUSY` and the first frame whose block is isolated already.
@@ -151,32 +150,6 @@ pub unsafe extern "C" fn freehold_restore(
     unsafe {
         answer(error, || {
             shared(allocator, "allocator")?.engine.restore(frames(start, end));
-            Ok(())
-        })
-    }
-}
-
-/// Removes the frames from `start` to `end` (not included), which `freehold_isolate` has isolated and
-/// which are all free by now: nobody gets any of them in between. The rest is as with
-/// `freehold_remove_memory`.
-///
-/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_remove_isolated(
-    allocator: *const Allocator,
-    start: u64,
-    end: u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            shared(allocator, "allocator")?.engine.remove_isolated(frames(start, end))?;
             Ok(())
         })
     }

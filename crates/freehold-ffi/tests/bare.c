@@ -416,12 +416,10 @@ static void isolated(freehold_allocator *allocator)
         free++;
     }
     CHECK(free == 511);
-    FAILS(freehold_remove_isolated(allocator, start, end, &error), FREEHOLD_STATUS_BUSY);
+    FAILS(freehold_remove_memory(allocator, start, end, &error), FREEHOLD_STATUS_BUSY);
     OK(freehold_restore(allocator, start, end, &error));
-    FAILS(freehold_remove_isolated(allocator, start, end, &error), FREEHOLD_STATUS_BUSY);
-    OK(freehold_isolate(allocator, start, end, &error));
     OK(freehold_free(allocator, pfn, 0, &error));
-    OK(freehold_remove_isolated(allocator, start, end, &error));
+    OK(freehold_remove_memory(allocator, start, end, &error));
     FAILS(freehold_read_pageblock(allocator, pfn, &block, &error), FREEHOLD_STATUS_BAD_RANGE);
     FAILS(freehold_isolate(allocator, start, end, &error), FREEHOLD_STATUS_BAD_RANGE);
 }

@@ -203,23 +203,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(HotplugError::ZeroLength);
         }
         let z = self.zone_spanning(range)?;
-        self.with_hotplug_lock(|| self.remove_locked(z, range, false))?;
-        self.tell_pressure();
-        Ok(())
-    }
-
-    /// Removes memory that [`isolate`](Self::isolate) has isolated, all of it free by now: nobody gets
-    /// any of it in between. It is isolated no more where this succeeds.
-    ///
-    /// # Errors
-    ///
-    /// See [`HotplugError`]; [`HotplugError::Busy`] also where some of it is not isolated.
-    pub fn remove_isolated(&self, range: FrameRange) -> Result<(), HotplugError> {
-        if range.is_empty() {
-            return Err(HotplugError::ZeroLength);
-        }
-        let z = self.zone_spanning(range)?;
-        self.with_hotplug_lock(|| self.remove_locked(z, range, true))?;
+        self.with_hotplug_lock(|| self.remove_locked(z, range))?;
         self.tell_pressure();
         Ok(())
     }
@@ -234,12 +218,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(z)
     }
 
-    fn remove_locked(
-        &self,
-        z: usize,
-        range: FrameRange,
-        is_isolated: bool,
-    ) -> Result<(), HotplugError> {
+    fn remove_locked(&self, z: usize, range: FrameRange) -> Result<(), HotplugError> {
         // The whole range must be there, and its blocks must hold nothing else.
         if let Some(pfn) = self.first_absent(range) {
             return Err(HotplugError::Absent { pfn });
@@ -256,12 +235,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if splits && !self.map.ranges.iter().any(MemoryRange::is_spent) {
             return Err(HotplugError::NoRoom);
         }
-        let isolated = if is_isolated {
-            self.check_isolated(range).map_err(busy)?;
-            None
-        } else {
-            Some(self.isolate_range(range).map_err(busy)?)
-        };
+        let isolated = self.isolate_range(range).map_err(busy)?;
         self.pass_all_doors();
         // Outside every door somebody may be taking words of it, to see if all of it is free.
         if !self.wait_for_movers() {

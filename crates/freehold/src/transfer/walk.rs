@@ -5,11 +5,11 @@
 //! ```text
 //! compaction          block_state ... take_free of blocks at the upper end     moves into what it took, frees the rest
 //! a given range       isolate, its users move away, take_free, restore         all of it, or restore alone
-//! memory goes         isolate, its users move away, remove_isolated
+//! memory goes         isolate, its users move away, take_free; and when it comes back, a free of all of it and restore
 //! ```
 //!
-//! [`alloc_contig_range`](Freehold::alloc_contig_range) and [`remove_memory`](Freehold::remove_memory) do
-//! the latter two in one call each, for who can move the users of frames from within it.
+//! [`alloc_contig_range`](Freehold::alloc_contig_range) does the second in one call, for who can move the
+//! users of frames from within it.
 
 use crate::block::layout::Index;
 use crate::block::tag::{ISOLATED, SPLIT};
@@ -19,8 +19,7 @@ use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
     /// Isolates every pageblock that a range touches, or none: nothing is allocated from them until
-    /// [`restore`](Self::restore), or until [`remove_isolated`](Self::remove_isolated) takes them away.
-    /// What is freed into them stays there. No CPU leases words of them afterwards.
+    /// [`restore`](Self::restore). What is freed into them stays there. No CPU leases words of them afterwards.
     ///
     /// Takes time proportional to the range, and one heavy barrier where CPUs have some of it in hand.
     ///
@@ -41,18 +40,6 @@ impl<P: Platform> Freehold<'_, P> {
     pub fn restore(&self, range: FrameRange) {
         Self::blocks_of(range).for_each(|number| self.restore_block(number));
         self.tell_pressure();
-    }
-
-    /// Whether every block of a range is isolated.
-    pub(crate) fn check_isolated(&self, range: FrameRange) -> Result<(), AllocError> {
-        let is_isolated = |number: &u64| {
-            let index = self.map.locate_block(*number);
-            index.is_some_and(|index| self.map.head(index).tag.get().has(ISOLATED))
-        };
-        match Self::blocks_of(range).find(|number| !is_isolated(number)) {
-            None => Ok(()),
-            Some(number) => Err(AllocError::Busy { pfn: Pfn::new(number << 9) }),
-        }
     }
 
     /// Takes those frames of a range within one pageblock that are free, as if each had been allocated by
@@ -125,7 +112,7 @@ mod tests {
 
     use super::*;
     use crate::testing::machine_with;
-    use crate::{CpuId, HotplugError, Migratetype, Order, Request, SingleCpu, Watermarks};
+    use crate::{CpuId, Migratetype, Order, Request, SingleCpu, Watermarks};
 
     fn range(start: u64, end: u64) -> FrameRange {
         FrameRange { start: Pfn::new(start), end: Pfn::new(end) }
@@ -216,26 +203,5 @@ mod tests {
         fh.restore(block);
         assert_eq!(core::iter::from_fn(|| a.alloc(single).ok()).count(), 512);
         fh.validate().unwrap();
-    }
-
-    #[test]
-    fn isolated_memory_goes_once_all_of_it_is_free() {
-        let (fh, used) = with_holes();
-        let cpu = fh.on(CpuId::new(0));
-        let first = used[0].get() / 512 * 512;
-        let block = range(first, first + 512);
-        assert_eq!(fh.remove_isolated(block), Err(HotplugError::Busy { pfn: block.start }));
-        fh.isolate(block).unwrap();
-        assert_eq!(fh.remove_isolated(block), Err(HotplugError::Busy { pfn: used[0] }));
-        used.iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
-        fh.remove_isolated(block).unwrap();
-        fh.validate().unwrap();
-        assert_eq!(fh.zone_stats(0).unwrap().managed, 4096 - 512);
-        fh.restore(block);
-        assert_eq!(count(fh.take_free(block)), 0);
-        fh.add_memory(block).unwrap();
-        fh.validate().unwrap();
-        let blocks = Request::new(Order::PAGEBLOCK, Migratetype::Movable);
-        assert_eq!(core::iter::from_fn(|| cpu.alloc(blocks).ok()).count(), 8);
     }
 }
