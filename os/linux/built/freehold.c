@@ -24,6 +24,7 @@
 #include "../internal.h"
 #include "hooks.h"
 #include "own.h"
+#include "walkers.h"
 
 unsigned long fh_first_pfn, fh_end_pfn;
 unsigned long *fh_block_map;
@@ -70,6 +71,7 @@ static void tend(struct work_struct *unused)
 
 	if (fh_in_lists(fh_zone))
 		WRITE_ONCE(fh_swept, fh_swept + fh_empty_lists(fh_zone, false));
+	fh_report_again();
 	/* One that leaves meanwhile has it done elsewhere, where it does no harm. */
 	for_each_online_cpu(cpu)
 		queue_work_on(cpu, system_wq, per_cpu_ptr(&ticks, cpu));

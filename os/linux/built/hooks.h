@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include <linux/jump_label.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
 
@@ -33,6 +34,13 @@ int fh_fill_pages(gfp_t gfp, unsigned int alloc_flags, int count, struct page **
 void fh_free_page(unsigned long pfn, unsigned int order);
 /* So many frames of the block of that one have become free, or fewer than none: NR_FREE_PAGES, and NR_FREE_CMA_PAGES. */
 void fh_account(unsigned long pfn, long frames);
+
+/* lists.h: whether a pageblock is of a CMA area, be it isolated or not. */
+bool fh_is_cma(unsigned long pfn);
+
+/* report.c: once pages of Freehold's are reported, each allocation says what is to be reported again. */
+DECLARE_STATIC_KEY_FALSE(fh_reports);
+void fh_unreport(unsigned long pfn, unsigned long frames);
 
 /* Whether trying for a chunk of that order makes sense: for watermarks. */
 bool fh_may_have(unsigned int order, unsigned int alloc_flags);

@@ -81,6 +81,13 @@ void fh_forget_highatomic(struct zone *zone)
 	}
 }
 
+#ifdef CONFIG_CMA
+bool fh_is_cma(unsigned long pfn)
+{
+	return is_migrate_cma(__get_pfnblock_flags_mask(pfn_to_page(pfn), pfn, MIGRATETYPE_MASK));
+}
+#endif
+
 /* So many at a time are asked for, and wait on the stack. */
 #define FH_FILLED_AT_ONCE 32
 

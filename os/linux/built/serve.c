@@ -25,8 +25,12 @@ void fh_account(unsigned long pfn, long frames)
 {
 	mod_zone_page_state(fh_zone, NR_FREE_PAGES, frames);
 #ifdef CONFIG_CMA
-	if (READ_ONCE(fh_zone->cma_pages) && is_migrate_cma(get_pfnblock_migratetype(pfn_to_page(pfn), pfn)))
+	if (READ_ONCE(fh_zone->cma_pages) && fh_is_cma(pfn))
 		mod_zone_page_state(fh_zone, NR_FREE_CMA_PAGES, frames);
+#endif
+#ifdef CONFIG_PAGE_REPORTING
+	if (static_branch_unlikely(&fh_reports) && frames < 0)
+		fh_unreport(pfn, -frames);
 #endif
 }
 
