@@ -34,6 +34,7 @@ pub(super) fn archive(
     }
     let ours = build::root().join("os/linux");
     archive.program("init", &fs::read(ours.join("built/init"))?);
+    archive.program("accounts", &fs::read(ours.join("built/accounts"))?);
     archive.program("bin/busybox", &fs::read(busybox)?);
     let loads_of = ["loads.c", "machine.c", "walks.c"].map(|name| ours.join("built").join(name));
     let finish = ours.join("user/finish.c");
@@ -177,8 +178,18 @@ impl<'a> Snapshots<'a> {
 const MAX_ORDER: usize = 10;
 
 /// What is told beside the table, and has no field of its own in a row.
-pub(super) const OTHERS: [&str; 27] = [
+pub(super) const OTHERS: [&str; 37] = [
     "normal_locks",
+    "exercised_thread",
+    "exercised_thread_nothing",
+    "exercised_hardirq",
+    "exercised_hardirq_nothing",
+    "exercised_nmi",
+    "exercised_nmi_nothing",
+    "pgscan_kswapd",
+    "pgsteal_kswapd",
+    "pgscan_direct",
+    "pgsteal_direct",
     "phase0_frames",
     "phase1_frames",
     "phase2_frames",

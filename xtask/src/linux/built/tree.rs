@@ -63,7 +63,13 @@ pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Cha
 /// Our files beside the kernel's, but for the allocator itself.
 fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
     let root = build::root();
-    let mut names = vec!["built/Makefile", "built/counts.c", "built/counts.h", "built/trials.c"];
+    let mut names = vec![
+        "built/Makefile",
+        "built/counts.c",
+        "built/counts.h",
+        "built/trials.c",
+        "built/exercise.c",
+    ];
     if design == Design::Freehold {
         names.extend([
             "built/freehold.c",
