@@ -92,6 +92,7 @@ static int __init gone_start(void)
 }
 late_initcall(gone_start);
 
+#ifdef CONFIG_MEMORY_FAILURE
 /* Also out of another CPU's hand. */
 bool fh_take_page_off(struct page *page)
 {
@@ -115,3 +116,4 @@ bool fh_put_page_back(struct page *page)
 	fh_free_page(page_to_pfn(page), 0);
 	return was_poisoned;
 }
+#endif

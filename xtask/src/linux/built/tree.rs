@@ -69,6 +69,7 @@ fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
         "built/counts.h",
         "built/trials.c",
         "built/exercise.c",
+        "built/cost.c",
     ];
     if design == Design::Freehold {
         names.extend([
