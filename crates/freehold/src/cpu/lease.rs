@@ -392,9 +392,10 @@ impl<'m> Leases<'m> {
         self.limit.set(limit.min(SLOTS as u32));
     }
 
-    /// Whether one more lease would be one too many.
+    /// Whether one more lease would be one too many, where a slot is free.
     pub(crate) fn is_full(&self) -> bool {
-        self.held.get().count_ones() >= self.limit.get()
+        let limit = self.limit.get();
+        limit < SLOTS as u32 && self.held.get().count_ones() >= limit
     }
 }
 
