@@ -37,11 +37,11 @@ pub(crate) struct Lanes {
     lasts: u64,
 }
 
-/// Those of orders 0 to 6.
-pub(crate) const LANES: [Lanes; 7] = {
-    let mut lanes = [Lanes { firsts: 0, lasts: 0 }; 7];
+/// Those of orders 0 to 6, and from there on those of whole words.
+pub(crate) const LANES: [Lanes; 16] = {
+    let mut lanes = [Lanes { firsts: 1, lasts: 1 << 63 }; 16];
     let mut order = 0;
-    while order < 7 {
+    while order < 6 {
         lanes[order] =
             Lanes { firsts: ALIGNED[order], lasts: ALIGNED[order] << ((1 << order) - 1) };
         order += 1;

@@ -28,7 +28,7 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
-use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, Head, class_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::lease::Purpose;
@@ -87,6 +87,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.list_loose(by, index);
         }
         self.watch.came(ANY);
+    }
+
+    /// Whether there is anything to do for [`raise_by`](Self::raise_by).
+    #[inline(always)]
+    pub(crate) fn is_news(&self, head: &Head, now: u64) -> bool {
+        head.completes(now)
+            || !head.loose.get() && bits::has_several_loose(now)
+            || self.watch.is_for(ANY)
     }
 
     /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only where
