@@ -339,16 +339,17 @@ impl<P: Platform> Freehold<'_, P> {
         if tag.zone() != cpu.home_zone.get() as usize {
             return self.to_word_elsewhere(cpu, key, frames);
         }
-        let free = &cpu.free[tag.migratetype()];
-        // Before they can be seen: see `watch`.
-        free.add(1 << ORDER);
-        let Ok(now) = self.map.line(index).put(w, frames) else {
-            free.sub(1 << ORDER);
-            return false;
-        };
+        // All of it before the word, so that little has to be kept for after it: a hint to what is
+        // refused is as good as any. Frames count before they can be seen: see `watch`.
         cpu.last_key.set(key);
         cpu.hints.push(tag.migratetype(), ORDER, index.get(), (pfn % FRAMES as u64) as u32);
         self.count_frees(cpu, 1);
+        cpu.free[tag.migratetype()].add(1 << ORDER);
+        let Ok(now) = self.map.line(index).put(w, frames) else {
+            cpu.free[tag.migratetype()].sub(1 << ORDER);
+            self.count_frees(cpu, 1u64.wrapping_neg());
+            return false;
+        };
         if self.is_news(head, now) || is_to_be_told(cpu, tag.migratetype()) {
             return self.tell_of_free(cpu, index, now, tag.migratetype());
         }
