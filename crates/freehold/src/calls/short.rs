@@ -360,13 +360,7 @@ impl<P: Platform> Freehold<'_, P> {
     /// or the CPU's count has grown large. Returns `true`.
     #[cold]
     #[inline(never)]
-    fn tell_of_free(
-        &self,
-        cpu: &CpuState<'_>,
-        index: Index,
-        now: u64,
-        migratetype: usize,
-    ) -> bool {
+    fn tell_of_free(&self, cpu: &CpuState<'_>, index: Index, now: u64, migratetype: usize) -> bool {
         self.raise_by(By(Some(cpu)), index, now);
         self.fold_frees(cpu, migratetype);
         true

@@ -127,8 +127,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             len *= 2;
         }
         self.watch.came(ANY);
-        if len == WORDS || known < 7 + len.ilog2() as u8 {
+        let class = 7 + len.ilog2() as u8;
+        if len == WORDS {
             self.raise(by, index);
+        } else if known < class {
+            self.raise_to(by, index, class);
         }
     }
 
@@ -147,6 +150,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return self.raise(by, index);
         }
         let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
+        self.raise_to(by, index, class);
+    }
+
+    /// Raises a block's class to one whose run somebody has just completed, of less than a block: no
+    /// other word is looked at.
+    #[inline(never)]
+    fn raise_to(&self, by: By<'_>, index: Index, class: u8) {
+        let head = self.map.head(index);
         let _moving = self.moving_block(by, index);
         let mut known = head.class();
         while known != CLASS_BUSY && known < class {
@@ -357,7 +368,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let writes = zone.insert_whole(head.number);
         self.watch.came(CLASS_WHOLE);
         self.wrote(by, zone, writes);
-        zone.update_mode();
+        zone.update_mode_after_more();
     }
 
     /// A whole block that this thread has is a split one of that type, and its frames can be had.
