@@ -123,13 +123,12 @@ impl CpuState<'_> {
             return InHand::Elsewhere;
         }
         let mask = lease.mask();
-        if mask == 0 && !self.may_keep(slot, frames)
-            || (mask | lease.spare() | lease.word()) & frames != 0
-            || cfg!(feature = "debug-poison")
+        if cfg!(feature = "debug-poison")
+            || mask == 0 && !self.may_keep(slot, frames)
+            || !lease.take_back(mask, frames)
         {
             return InHand::No;
         }
-        lease.add_to(mask, frames);
         self.counters.local_frees.add(1);
         InHand::Yes
     }
