@@ -83,7 +83,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if head.completes(now) {
             self.raise_for(by, index, now);
         }
-        if !head.loose.get() && bits::has_several_loose(now) {
+        if head.tells_loose(now) {
             self.list_loose(by, index);
         }
         self.watch.came(ANY);
@@ -92,9 +92,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Whether there is anything to do for [`raise_by`](Self::raise_by).
     #[inline(always)]
     pub(crate) fn is_news(&self, head: &Head, now: u64) -> bool {
-        head.completes(now)
-            || !head.loose.get() && bits::has_several_loose(now)
-            || self.watch.is_for(ANY)
+        head.completes(now) || head.tells_loose(now) || self.watch.is_for(ANY)
     }
 
     /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only where
