@@ -4,6 +4,7 @@
 
 mod boots;
 mod kernel;
+mod loads;
 mod rules;
 mod source;
 mod table;
@@ -26,6 +27,8 @@ use crate::run::Kvm;
 pub(super) enum Design {
     Vanilla,
     Rfc,
+    /// The RFC with the one mend of ours that its list corruption at CPU offline wants.
+    RfcMended,
     Freehold,
 }
 
@@ -34,6 +37,7 @@ impl Design {
         match self {
             Self::Vanilla => "vanilla",
             Self::Rfc => "rfc",
+            Self::RfcMended => "rfc-mended",
             Self::Freehold => "freehold",
         }
     }
@@ -47,9 +51,12 @@ pub(super) enum Built {
     /// With the two patches of the pcp-buddy RFC, from the text of its discussion beside this
     /// repository.
     Rfc,
+    /// The RFC, and a mend of ours: a CPU that goes takes all blocks off its list of owned ones, instead
+    /// of forgetting the list.
+    RfcMended,
     /// With Freehold, which is asked before the kernel's own lists.
     Freehold,
-    /// One after the other, and a table of all.
+    /// Vanilla, freehold and rfc, one after the other, and a table of all.
     All,
 }
 
@@ -58,8 +65,62 @@ impl Built {
         match self {
             Self::Vanilla => &[Design::Vanilla],
             Self::Rfc => &[Design::Rfc],
+            Self::RfcMended => &[Design::RfcMended],
             Self::Freehold => &[Design::Freehold],
             Self::All => &[Design::Vanilla, Design::Freehold, Design::Rfc],
+        }
+    }
+}
+
+/// What a kernel checks of itself: it is compiled anew for it, into a folder of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
+pub(super) enum Check {
+    /// The order of locks, and who sleeps that must not.
+    Locking,
+    /// Each access of compiled C: whether what it names is allocated.
+    Kasan,
+    /// Each access of compiled C: whether another CPU changes the same place at that moment.
+    Kcsan,
+}
+
+/// A kernel that is built: whose allocator, and what it checks of itself.
+#[derive(Clone, Debug)]
+struct Kind {
+    design: Design,
+    /// In their order, each once.
+    checks: Vec<Check>,
+}
+
+impl Kind {
+    fn of(design: Design, checks: &[Check]) -> Result<Self, Trouble> {
+        let mut checks = checks.to_vec();
+        checks.sort_unstable();
+        checks.dedup();
+        if checks.ends_with(&[Check::Kasan, Check::Kcsan]) {
+            return Err(Trouble::Wrong(
+                "--checks kasan,kcsan: a kernel has one of them".to_owned(),
+            ));
+        }
+        Ok(Self { design, checks })
+    }
+
+    /// `-locking-kasan`, or nothing: what is added to the names of its folders.
+    fn suffix(&self) -> String {
+        self.checks.iter().map(|check| format!("-{}", check.name())).collect()
+    }
+
+    /// The design's name, with the checks.
+    fn name(&self) -> String {
+        format!("{}{}", self.design.name(), self.suffix())
+    }
+}
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Locking => "locking",
+            Self::Kasan => "kasan",
+            Self::Kcsan => "kcsan",
         }
     }
 }
@@ -79,39 +140,39 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
     let mut worst = End::Passed;
     let mut missing = None;
     for &design in built.designs() {
-        let image = match image(arguments, &folder, design) {
+        let kind = Kind::of(design, &arguments.checks)?;
+        let image = match image(arguments, &folder, &kind) {
             Ok(image) => image,
             // The others may be had.
             Err(Trouble::Missing(why)) => {
-                eprintln!("SKIPPED: {} was not built: {why}", design.name());
+                eprintln!("SKIPPED: {} was not built: {why}", kind.name());
                 missing = Some(why);
                 continue;
             }
             Err(wrong) => return Err(wrong),
         };
-        let machine = Machine {
-            qemu: qemu.clone(),
-            cpus: arguments.cpus,
-            memory: format!("{}M", arguments.memory.unwrap_or(2560)),
-            accelerator: accelerator(arguments),
-            extra: Vec::new(),
-        };
-        eprintln!(
-            "{}: Linux {}, {} CPUs, {}, {}",
-            design.name(),
-            source::VERSION,
-            machine.cpus,
-            machine.memory,
-            machine.accelerator.describe()
-        );
-        let archive = boots::archive(&folder, &folder.join("tools/bin/busybox"))?;
-        let guest = Guest { image, archive };
-        for boot in 1..=arguments.boots {
-            let (end, counted) =
-                boots::boot(&machine, &guest, design, boot, arguments.timeout.unwrap_or(900))?;
-            rows.extend(counted);
-            if end != End::Passed {
-                worst = end;
+        let counting = arguments.instructions;
+        for &cpus in if counting { &[1][..] } else { &arguments.cpus } {
+            let machine = machine(arguments, qemu.clone(), cpus);
+            let wanted = if counting { &[loads::COST.to_owned()][..] } else { &arguments.loads };
+            let mut loads = loads::chosen(wanted, cpus)?;
+            let busybox = folder.join("tools/bin/busybox");
+            let archive = boots::archive(&folder, &busybox, &mut loads)?;
+            let guest = Guest { image: image.clone(), archive };
+            eprintln!(
+                "{}: Linux {}, {cpus} CPUs, {}, {}",
+                kind.name(),
+                source::VERSION,
+                machine.memory,
+                machine.accelerator.describe()
+            );
+            for boot in 1..=arguments.boots {
+                let limit = limit(arguments, cpus);
+                let (end, counted) = boots::boot(&machine, &guest, design, boot, &loads, limit)?;
+                rows.extend(counted);
+                if end != End::Passed {
+                    worst = end;
+                }
             }
         }
     }
@@ -119,7 +180,9 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
         return Err(Trouble::Missing(missing.unwrap_or_default()));
     }
     let json = table::json(&rows)?;
-    let file = build::target().join("linux/built.json");
+    // Counts of a kernel that checks itself are no counts to compare.
+    let name = format!("built{}.json", Kind::of(Design::Vanilla, &arguments.checks)?.suffix());
+    let file = build::target().join("linux").join(name);
     fs::write(&file, &json)?;
     if arguments.json {
         println!("{json}");
@@ -132,13 +195,9 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
 
 /// The kernel that is to be booted: built now, or, where only those that are there are asked for,
 /// what is there.
-fn image(
-    arguments: &Arguments,
-    folder: &Path,
-    design: Design,
-) -> Result<std::path::PathBuf, Trouble> {
+fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<std::path::PathBuf, Trouble> {
     if arguments.cached {
-        let kept = kernel::kept(folder, design);
+        let kept = kernel::kept(folder, kind);
         return if kept.exists() {
             Ok(kept)
         } else {
@@ -148,18 +207,36 @@ fn image(
             )))
         };
     }
-    let image = kernel::image(folder, design)?;
+    let image = kernel::image(folder, kind)?;
     for (file, added, removed) in &image.lines {
-        eprintln!("{}: {file}: {added} lines more, {removed} fewer", design.name());
+        eprintln!("{}: {file}: {added} lines more, {removed} fewer", kind.name());
     }
     Ok(image.path)
 }
 
+/// Seconds for a boot: of a busy machine that translates two CPUs; with checks several times as long.
+fn limit(arguments: &Arguments, cpus: u8) -> u64 {
+    let usual = 900 + 100 * u64::from(cpus);
+    arguments.timeout.unwrap_or(if arguments.checks.is_empty() { usual } else { 4 * usual })
+}
+
+/// The machine that the kernels are booted on. Where instructions are counted each takes a
+/// nanosecond of the guest's clock.
+fn machine(arguments: &Arguments, qemu: std::path::PathBuf, cpus: u8) -> Machine {
+    let memory = format!("{}M", arguments.memory.unwrap_or(2560));
+    let (accelerator, extra) = if arguments.instructions {
+        (Accelerator::TcgSingle, vec!["-icount".into(), "shift=0,sleep=off".into()])
+    } else {
+        (accelerator(arguments, cpus), Vec::new())
+    };
+    Machine { qemu, cpus, memory, accelerator, extra }
+}
+
 /// KVM where it is asked for: what boots there is another matter than for the kernels of
 /// distributions, so it is not tried.
-fn accelerator(arguments: &Arguments) -> Accelerator {
+fn accelerator(arguments: &Arguments, cpus: u8) -> Accelerator {
     match arguments.kvm {
         Kvm::On => Accelerator::Kvm,
-        Kvm::Off | Kvm::Auto => arguments.threads.accelerator(arguments.cpus),
+        Kvm::Off | Kvm::Auto => arguments.threads.accelerator(cpus),
     }
 }
