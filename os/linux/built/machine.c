@@ -34,12 +34,15 @@ struct filled {
 	int parts;
 };
 
-/* Memory is filled, part by part, until the kernel has counted one of what; each word has its own address. */
-static void fill_until(struct filled *filled, const char *what)
+/*
+ * Memory is filled, part by part, until the kernel has counted one of what, or less than so many kB are free; the first word of each
+ * page has its own address.
+ */
+static void fill_until(struct filled *filled, const char *what, long free)
 {
 	long before = number_in("/proc/vmstat", what);
 
-	while (number_in("/proc/vmstat", what) == before) {
+	while (number_in("/proc/vmstat", what) == before && number_in("/proc/meminfo", "MemFree") > free) {
 		char *part = map(PART + BLOCK, MADV_HUGEPAGE);
 
 		must(filled->parts < PARTS, what);
@@ -50,14 +53,17 @@ static void fill_until(struct filled *filled, const char *what)
 	}
 }
 
-/* Half of all memory is freed in pieces of 32 KiB, so that nothing larger is free; then whole blocks are wanted. */
+/*
+ * Half of all memory is freed in pieces of 32 KiB, then more whole blocks are wanted than were left: 96 MiB, of which the kernel keeps
+ * half for itself. To fill more would have it kill somebody, since there is nothing yet to swap to.
+ */
 void load_compact(void)
 {
 	struct filled filled = {};
-	size_t size = 24 * BLOCK;
+	size_t size = 64 * BLOCK;
 	long made;
 
-	fill_until(&filled, "thp_fault_fallback");
+	fill_until(&filled, "thp_fault_fallback", 96 << 10);
 	for (int part = 0; part < filled.parts; part++)
 		for (size_t at = 0; at < PART; at += 16 * PAGE)
 			must(!madvise(filled.part[part] + at, 8 * PAGE, MADV_DONTNEED), "madvise");
@@ -187,7 +193,7 @@ void load_swap(void)
 {
 	struct filled filled = {};
 
-	fill_until(&filled, "pswpout");
+	fill_until(&filled, "pswpout", 0);
 	reached("filled_MiB", filled.parts * (long)(PART >> 20));
 	for (int cpu = 0; cpu < cpus; cpu++) {
 		if (child(cpu))

@@ -159,7 +159,7 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
                 accelerator: accelerator(arguments, cpus),
                 extra: Vec::new(),
             };
-            let mut loads = loads::chosen(&arguments.loads, cpus)?;
+            let mut loads = loads::chosen(&arguments.loads, cpus, !kind.checks.is_empty())?;
             let busybox = folder.join("tools/bin/busybox");
             let archive = boots::archive(&folder, &busybox, &mut loads)?;
             let guest = Guest { image: image.clone(), archive };
