@@ -78,15 +78,24 @@ void load_compact(void)
 			     "a page was moved and is another");
 }
 
+#define LARGE (6 * BLOCK)
+
 /* Until they are ended: processes that hold memory of many sizes for a while, wherever they run. */
 static void allocate_for_ever(int number)
 {
 	struct regions regions = { .random = 34 + number };
 
+	char *large = NULL;
+
 	for (int step = 0;; step++) {
 		another_region(&regions, step % 2 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 		if (step % 8)
 			continue;
+		/* Of several blocks, and held while CPUs go: what those owned is freed later, on others. */
+		if (large)
+			munmap(large, LARGE);
+		large = map(LARGE, MADV_NOHUGEPAGE);
+		touch(large, LARGE);
 		if (!fork()) {
 			touch(map(BLOCK / 2, MADV_NOHUGEPAGE), BLOCK / 2);
 			_exit(0);
