@@ -12,6 +12,10 @@
  *   compact memory is filled and freed in pieces, then asked for whole blocks, then compacted
  *   cpus    CPUs go and come while others allocate, free, fork and exit
  *   memory  parts of the memory go and come while others do so
+ *   contig  ranges of frames that are named are allocated while others do so
+ *   cma     parts of a CMA area come and go while others allocate
+ *   poison  free pages are broken, stay away while memory is filled, and are not broken after all
+ *   report  free pages are shown to a device, and what is freed later is shown again
  *   swap    memory is filled until pages are swapped out; all of it is read again and must be right
  *
  * Usage: loads NAME ROUNDS. Whatever fails ends it with 1. What a load has reached is added to /tmp/reached, "what N" a line.
@@ -237,7 +241,8 @@ int main(int count, char **words)
 		{ "exit", load_exit, 0 },	{ "arena", load_arena, 1 },	{ "huge", load_huge, 0 },
 		{ "mixed", load_mixed, 1 },	{ "cache", load_cache, 0 },	{ "files", load_files, 0 },
 		{ "compile", load_compile, 0 }, { "compact", load_compact, 0 }, { "cpus", load_cpus, 1 },
-		{ "memory", load_memory, 1 },	{ "swap", load_swap, 0 },
+		{ "memory", load_memory, 1 },	{ "swap", load_swap, 0 },		{ "contig", load_contig, 1 },
+		{ "cma", load_cma, 1 },		{ "poison", load_poison, 1 },	{ "report", load_report, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What the loads of a built kernel share: memory and children, a program that is run, regions of many sizes. loads.c has the loads
- * that any program might be, machine.c those that change the machine under it.
+ * that any program might be, machine.c those that change the machine under it,
+ * walks.c those that ask for pages by their numbers.
  */
 #pragma once
 
@@ -136,6 +137,15 @@ static inline void shell(const char *command)
 	must(run((char *[]){ "/bin/sh", "-ec", (char *)command, NULL }), command);
 }
 
+/* machine.c: text into a file, whether it was taken; a number of a line of a file; something, while others allocate on all CPUs. */
+int put(const char *path, const char *text);
+long number_in(const char *path, const char *name);
+void while_others_allocate(void (*does)(void));
+
+void load_contig(void);
+void load_cma(void);
+void load_poison(void);
+void load_report(void);
 void load_compact(void);
 void load_swap(void);
 void load_memory(void);

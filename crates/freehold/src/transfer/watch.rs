@@ -223,7 +223,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
 impl Zone<'_> {
     /// Whether the board has nothing of that class and above, and the bitmap has nothing.
-    fn is_empty_from(&self, class: u8, cma: bool) -> bool {
+    pub(crate) fn is_empty_from(&self, class: u8, cma: bool) -> bool {
         self.wholes() == 0 && self.board.is_empty_from(class, cma)
     }
 }

@@ -34,11 +34,12 @@ pub(super) fn archive(
     }
     let ours = build::root().join("os/linux");
     archive.program("init", &fs::read(ours.join("built/init"))?);
+    archive.program("accounts", &fs::read(ours.join("built/accounts"))?);
     archive.program("bin/busybox", &fs::read(busybox)?);
-    let loads_of = ["loads.c", "machine.c"].map(|name| ours.join("built").join(name));
+    let loads_of = ["loads.c", "machine.c", "walks.c"].map(|name| ours.join("built").join(name));
     let finish = ours.join("user/finish.c");
     for (name, program) in [
-        module::program_of(folder, &[&loads_of[0], &loads_of[1]])?,
+        module::program_of(folder, &[&loads_of[0], &loads_of[1], &loads_of[2]])?,
         module::program(folder, &finish)?,
     ] {
         archive.program(&name, &fs::read(program)?);
@@ -148,8 +149,7 @@ impl<'a> Snapshots<'a> {
             freehold_locks: during("freehold_locks").unwrap_or(0),
             refills: during("refills")?,
             drains: during("drains")?,
-            free_blocks_after: count("kernel_blocks", "after")?
-                + count("whole_blocks", "after").unwrap_or(0),
+            free_blocks_after: count("kernel_blocks", "after")?,
             reports: during("reports")?,
             others: OTHERS
                 .iter()
@@ -178,7 +178,18 @@ impl<'a> Snapshots<'a> {
 const MAX_ORDER: usize = 10;
 
 /// What is told beside the table, and has no field of its own in a row.
-pub(super) const OTHERS: [&str; 20] = [
+pub(super) const OTHERS: [&str; 37] = [
+    "normal_locks",
+    "exercised_thread",
+    "exercised_thread_nothing",
+    "exercised_hardirq",
+    "exercised_hardirq_nothing",
+    "exercised_nmi",
+    "exercised_nmi_nothing",
+    "pgscan_kswapd",
+    "pgsteal_kswapd",
+    "pgscan_direct",
+    "pgsteal_direct",
     "phase0_frames",
     "phase1_frames",
     "phase2_frames",
@@ -199,6 +210,12 @@ pub(super) const OTHERS: [&str; 20] = [
     "cpus_gone",
     "memory_gone",
     "memory_stayed",
+    "ranges_had",
+    "ranges_busy",
+    "cma_had",
+    "broken_pages",
+    "reported_MiB",
+    "reported_later_MiB",
 ];
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ type Known = (&'static str, u32, u32);
 
 /// All of them, in their order: at most some seconds each where two cores translate two CPUs. What
 /// may leave a kernel broken comes last.
-const LOADS: [Known; 12] = [
+const LOADS: [Known; 17] = [
     ("exit", 4, 1),
     ("arena", 6, 2),
     ("huge", 4, 1),
@@ -27,12 +27,20 @@ const LOADS: [Known; 12] = [
     ("compile", 1, 1),
     ("compact", 1, 1),
     ("swap", 1, 1),
+    ("contig", 100, 100),
+    ("cma", 20, 20),
+    ("poison", 8, 8),
+    ("report", 1, 1),
+    ("exercise", 1, 1),
     ("memory", 8, 8),
     ("cpus", 20, 20),
 ];
 
 /// What the load `compile` needs beside the guest's program.
 pub(super) const COMPILE: &str = "compile";
+
+/// What needs a CMA area.
+const CMA: &str = "cma";
 
 /// The loads of a boot with so many CPUs: all, or those that `wanted` names, as `NAME` or
 /// `NAME:ROUNDS`, in the order above. One that `checks` itself does less.
@@ -74,7 +82,9 @@ pub(super) fn chosen(wanted: &[String], cpus: u8, checks: bool) -> Result<Vec<Lo
 pub(super) fn word(loads: &[Load]) -> String {
     let words: Vec<String> =
         loads.iter().map(|load| format!("{}:{}", load.name, load.rounds)).collect();
-    format!("built.loads={}", words.join(","))
+    // Within zone Normal, which begins at 4 GiB; of 4,096 pages, as the load asks for.
+    let area = if loads.iter().any(|load| load.name == CMA) { " cma=16M@5G" } else { "" };
+    format!("built.loads={}{area}", words.join(","))
 }
 
 #[cfg(test)]
@@ -86,9 +96,9 @@ mod tests {
         let all = |cpus| chosen(&[], cpus, false).unwrap();
         let rounds = |cpus| all(cpus).iter().map(|load| load.rounds).collect::<Vec<_>>();
         assert_eq!(rounds(1), rounds(2));
-        assert_eq!(rounds(2), [4, 6, 4, 300, 2, 64, 1, 1, 1, 1, 8, 20]);
-        assert_eq!(rounds(4), [2, 3, 2, 150, 1, 64, 1, 1, 1, 1, 8, 20]);
-        assert_eq!(rounds(8), [1, 2, 1, 75, 1, 64, 1, 1, 1, 1, 8, 20]);
+        assert_eq!(rounds(2), [4, 6, 4, 300, 2, 64, 1, 1, 1, 1, 100, 20, 8, 1, 1, 8, 20]);
+        assert_eq!(rounds(4), [2, 3, 2, 150, 1, 64, 1, 1, 1, 1, 100, 20, 8, 1, 1, 8, 20]);
+        assert_eq!(rounds(8), [1, 2, 1, 75, 1, 64, 1, 1, 1, 1, 100, 20, 8, 1, 1, 8, 20]);
         let checked = chosen(&[], 2, true).unwrap();
         assert_eq!(checked, all(8));
         assert!(word(&all(2)).starts_with("built.loads=exit:4,arena:6,"));
@@ -103,6 +113,7 @@ mod tests {
                 .map_err(|trouble| trouble.to_string())
         };
         // In the order that they are run in, whatever order they are named in.
+        assert!(words(&["cma:3", "exit"]).unwrap().ends_with("exit:2,cma:3 cma=16M@5G"));
         assert_eq!(words(&["cpus:20", "exit"]).unwrap(), "built.loads=exit:2,cpus:20");
         assert!(
             words(&["exits"]).unwrap_err().contains("--loads exits: the loads are exit, arena")

@@ -41,24 +41,21 @@ fn rules(name: &str) -> Result<Rules, Trouble> {
 pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Change, Trouble> {
     let original = Original { folder: folder.join("pristine"), source: source.to_path_buf() };
     let mut texts = Texts::of(&original.folder);
-    for file in ["mm/page_alloc.c", "mm/Makefile"] {
-        original.keep(file)?;
-    }
     if matches!(design, Design::Rfc | Design::RfcMended) {
         texts.changed = rfc(folder, &original)?;
     }
-    rules("counts.json")?.apply(&mut texts)?;
-    match design {
-        Design::Rfc => rules("rfc.json")?.apply(&mut texts)?,
-        Design::RfcMended => {
-            rules("rfc.json")?.apply(&mut texts)?;
-            rules("rfc-mended.json")?.apply(&mut texts)?;
+    let own: &[&str] = match design {
+        Design::Rfc => &["rfc.json"],
+        Design::RfcMended => &["rfc.json", "rfc-mended.json"],
+        Design::Vanilla => &["vanilla.json"],
+        Design::Freehold => &["vanilla.json", "freehold.json", "walkers.json"],
+    };
+    for name in ["counts.json"].iter().chain(own) {
+        let rules = rules(name)?;
+        for file in rules.files() {
+            original.keep(file)?;
         }
-        Design::Vanilla => rules("vanilla.json")?.apply(&mut texts)?,
-        Design::Freehold => {
-            rules("vanilla.json")?.apply(&mut texts)?;
-            rules("freehold.json")?.apply(&mut texts)?;
-        }
+        rules.apply(&mut texts)?;
     }
     Ok(Change { changed: texts.changed, added: added(design)? })
 }
@@ -66,13 +63,28 @@ pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Cha
 /// Our files beside the kernel's, but for the allocator itself.
 fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
     let root = build::root();
-    let mut names = vec!["built/Makefile", "built/counts.c", "built/counts.h"];
+    let mut names = vec![
+        "built/Makefile",
+        "built/counts.c",
+        "built/counts.h",
+        "built/trials.c",
+        "built/exercise.c",
+        "built/cost.c",
+    ];
     if design == Design::Freehold {
         names.extend([
             "built/freehold.c",
             "built/hooks.h",
+            "built/lists.h",
+            "built/own.h",
+            "built/serve.c",
+            "built/tell.c",
+            "built/walkers.c",
+            "built/walkers.h",
+            "built/gone.c",
+            "built/report.c",
+            "built/taken.h",
             "platform.c",
-            "memory.c",
             "arithmetic.c",
             "fh.h",
             "compat.h",
