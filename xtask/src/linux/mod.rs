@@ -78,6 +78,7 @@ Examples:
   cargo xtask linux --plant twice               a defect, on purpose: must fail
   cargo xtask linux --bench                     beside the kernel's own allocator, by time
   cargo xtask linux --bench 3 --instructions    the same, by instructions
+  cargo xtask linux --built all --instructions  of an allocation and its free, in each kernel
   cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the pcp-buddy RFC's, Freehold's
   cargo xtask linux --built all --cpus 2,4,8    with so many CPUs each
   cargo xtask linux --built freehold --checks locking,kasan --loads cpus,swap
@@ -100,7 +101,7 @@ pub(crate) struct Arguments {
     /// Compile that kernel instead (170 MB to download once, some minutes), and count what its own
     /// page allocator does under some loads.
     #[arg(long, value_enum, value_name = "KERNEL",
-        conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous", "plant", "instructions"])]
+        conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous", "plant"])]
     built: Option<built::Built>,
     /// What those kernels check of themselves: compiled anew for it, once, and several times as slow.
     #[arg(long, value_enum, value_name = "CHECK", value_delimiter = ',', requires = "built")]

@@ -11,12 +11,12 @@ pub(super) struct Load {
     pub(super) rounds: u32,
 }
 
-/// Name, rounds on two CPUs, and the fewest that are a load.
+/// Name, rounds on two CPUs, and the fewest that are a load; no rounds where it is run only by name.
 type Known = (&'static str, u32, u32);
 
 /// All of them, in their order: at most some seconds each where two cores translate two CPUs. What
 /// may leave a kernel broken comes last.
-const LOADS: [Known; 17] = [
+const LOADS: [Known; 18] = [
     ("exit", 4, 1),
     ("arena", 6, 2),
     ("huge", 4, 1),
@@ -32,12 +32,16 @@ const LOADS: [Known; 17] = [
     ("poison", 8, 8),
     ("report", 1, 1),
     ("exercise", 1, 1),
+    (COST, 0, 0),
     ("memory", 8, 8),
     ("cpus", 20, 20),
 ];
 
 /// What the load `compile` needs beside the guest's program.
 pub(super) const COMPILE: &str = "compile";
+
+/// What an allocation costs, printed.
+pub(super) const COST: &str = "cost";
 
 /// What needs a CMA area.
 const CMA: &str = "cma";
@@ -50,8 +54,11 @@ const CMA: &str = "cma";
 /// A name that is no load's, or rounds that are no number from 1.
 pub(super) fn chosen(wanted: &[String], cpus: u8, checks: bool) -> Result<Vec<Load>, Trouble> {
     let share = u32::from(if checks { cpus.max(8) } else { cpus.max(2) });
-    let mut rounds: Vec<Option<u32>> =
-        LOADS.iter().map(|&(_, rounds, least)| Some((rounds * 2 / share).max(least))).collect();
+    let mut rounds: Vec<Option<u32>> = LOADS
+        .iter()
+        .map(|&(_, rounds, least)| (rounds * 2 / share).max(least))
+        .map(|rounds| (rounds > 0).then_some(rounds))
+        .collect();
     if !wanted.is_empty() {
         let usual = std::mem::replace(&mut rounds, vec![None; LOADS.len()]);
         for word in wanted {
@@ -64,7 +71,7 @@ pub(super) fn chosen(wanted: &[String], cpus: u8, checks: bool) -> Result<Vec<Lo
                 )));
             };
             rounds[at] = match number.parse() {
-                _ if !word.contains(':') => usual[at],
+                _ if !word.contains(':') => usual[at].or(Some(1)),
                 Ok(number) if number > 0 => Some(number),
                 _ => {
                     return Err(Trouble::Wrong(format!(
@@ -115,6 +122,7 @@ mod tests {
         // In the order that they are run in, whatever order they are named in.
         assert!(words(&["cma:3", "exit"]).unwrap().ends_with("exit:2,cma:3 cma=16M@5G"));
         assert_eq!(words(&["cpus:20", "exit"]).unwrap(), "built.loads=exit:2,cpus:20");
+        assert_eq!(words(&[COST]).unwrap(), "built.loads=cost:1");
         assert!(
             words(&["exits"]).unwrap_err().contains("--loads exits: the loads are exit, arena")
         );

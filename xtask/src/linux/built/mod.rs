@@ -151,15 +151,11 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
             }
             Err(wrong) => return Err(wrong),
         };
-        for &cpus in &arguments.cpus {
-            let machine = Machine {
-                qemu: qemu.clone(),
-                cpus,
-                memory: format!("{}M", arguments.memory.unwrap_or(2560)),
-                accelerator: accelerator(arguments, cpus),
-                extra: Vec::new(),
-            };
-            let mut loads = loads::chosen(&arguments.loads, cpus, !kind.checks.is_empty())?;
+        let counting = arguments.instructions;
+        for &cpus in if counting { &[1][..] } else { &arguments.cpus } {
+            let machine = machine(arguments, qemu.clone(), cpus);
+            let wanted = if counting { &[loads::COST.to_owned()][..] } else { &arguments.loads };
+            let mut loads = loads::chosen(wanted, cpus, !kind.checks.is_empty())?;
             let busybox = folder.join("tools/bin/busybox");
             let archive = boots::archive(&folder, &busybox, &mut loads)?;
             let guest = Guest { image: image.clone(), archive };
@@ -222,6 +218,18 @@ fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<std::path:
 fn limit(arguments: &Arguments, cpus: u8) -> u64 {
     let usual = 900 + 100 * u64::from(cpus);
     arguments.timeout.unwrap_or(if arguments.checks.is_empty() { usual } else { 4 * usual })
+}
+
+/// The machine that the kernels are booted on. Where instructions are counted each takes a
+/// nanosecond of the guest's clock.
+fn machine(arguments: &Arguments, qemu: std::path::PathBuf, cpus: u8) -> Machine {
+    let memory = format!("{}M", arguments.memory.unwrap_or(2560));
+    let (accelerator, extra) = if arguments.instructions {
+        (Accelerator::TcgSingle, vec!["-icount".into(), "shift=0,sleep=off".into()])
+    } else {
+        (accelerator(arguments, cpus), Vec::new())
+    };
+    Machine { qemu, cpus, memory, accelerator, extra }
 }
 
 /// KVM where it is asked for: what boots there is another matter than for the kernels of
