@@ -1116,6 +1116,9 @@ typedef struct freehold_totals {
  * Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame.
  */
 typedef struct freehold_block_frames {
+    /**
+     * The bits, by rising address.
+     */
     uint64_t words[8];
 } freehold_block_frames;
 
@@ -2237,8 +2240,7 @@ enum freehold_status freehold_take_free(const struct freehold_allocator *allocat
 
 /**
  * Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none:
- * nothing is allocated from them until `freehold_restore`, or until `freehold_remove_isolated` takes
- * them away. What is freed into them stays there.
+ * nothing is allocated from them until `freehold_restore`. What is freed into them stays there.
  *
  * Takes one heavy barrier where CPUs have some of it in hand. Fails with `FREEHOLD_STATUS_BAD_RANGE`,
  * or with `FREEHOLD_STATUS_BUSY` and the first frame whose block is isolated already.
@@ -2260,18 +2262,6 @@ enum freehold_status freehold_restore(const struct freehold_allocator *allocator
                                       uint64_t start,
                                       uint64_t end,
                                       struct freehold_error *error);
-
-/**
- * Removes the frames from `start` to `end` (not included), which `freehold_isolate` has isolated and
- * which are all free by now: nobody gets any of them in between. The rest is as with
- * `freehold_remove_memory`.
- *
- * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
- */
-enum freehold_status freehold_remove_isolated(const struct freehold_allocator *allocator,
-                                              uint64_t start,
-                                              uint64_t end,
-                                              struct freehold_error *error);
 
 /* ---- The bare allocator: on a CPU that the caller names ---- */
 
