@@ -79,6 +79,7 @@ Examples:
   cargo xtask linux --bench                     beside the kernel's own allocator, by time
   cargo xtask linux --bench 3 --instructions    the same, by instructions
   cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the pcp-buddy RFC's, Freehold's
+  cargo xtask linux --built rfc --record traces the loads in the RFC's kernel, as traces for freehold replay fidelity
 
 Everything lies in target/linux: packages (40 MB downloaded once, nothing is installed), the module, the guest.
 
@@ -99,6 +100,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, value_name = "KERNEL",
         conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous", "plant", "instructions"])]
     built: Option<built::Built>,
+    /// Record the loads in those kernels instead of counting (`freehold record --drain`): a trace of
+    /// each load there, with what a replay needs beside it.
+    #[arg(long, value_name = "FOLDER", requires = "built", conflicts_with = "json")]
+    record: Option<PathBuf>,
     /// How often each of those kernels is booted.
     #[arg(long, default_value_t = 1, value_name = "N", requires = "built",
         value_parser = clap::value_parser!(u32).range(1..=100))]

@@ -22,14 +22,19 @@ pub(super) fn loads() -> impl Iterator<Item = &'static str> {
     LOADS.split(',').map(|load| load.split(':').next().unwrap_or(load))
 }
 
-/// The first file system of the guest: the same for all kernels.
+/// The first file system of the guest: the same for all kernels, and `more` programs: names in the
+/// guest, and where they are.
 ///
 /// # Errors
 ///
 /// Where a program does not compile, or busybox is not there.
-pub(super) fn archive(folder: &Path, busybox: &Path) -> Result<PathBuf, Trouble> {
+pub(super) fn archive(
+    folder: &Path,
+    busybox: &Path,
+    more: &[(String, PathBuf)],
+) -> Result<PathBuf, Trouble> {
     let mut archive = Archive::default();
-    for name in ["bin", "dev", "proc", "sys", "tmp"] {
+    for name in ["bin", "dev", "lib", "lib64", "out", "proc", "sys", "tmp"] {
         archive.folder(name);
     }
     let ours = build::root().join("os/linux");
@@ -38,6 +43,9 @@ pub(super) fn archive(folder: &Path, busybox: &Path) -> Result<PathBuf, Trouble>
     for source in [ours.join("built/loads.c"), ours.join("user/finish.c")] {
         let (name, program) = module::program(folder, &source)?;
         archive.program(&name, &fs::read(program)?);
+    }
+    for (name, program) in more {
+        archive.program(name, &fs::read(program)?);
     }
     let path = folder.join("initramfs.cpio");
     fs::write(&path, archive.end())?;
@@ -56,12 +64,7 @@ pub(super) fn boot(
     number: u32,
     limit: u64,
 ) -> Result<(End, Vec<Row>), Trouble> {
-    let mut machine = machine.clone();
-    // Zone Normal begins at 4 GiB: the machine's memory shall, too, but for what the kernel needs.
-    machine.extra.extend(["-machine".into(), "pc,max-ram-below-4g=512M".into()]);
-    // The firmware's table lists one CPU for each socket.
-    machine.extra.extend(["-smp".into(), format!("{0},sockets={0}", machine.cpus).into()]);
-    machine.extra.extend(["-initrd".into(), guest.archive.clone().into()]);
+    let machine = of_kernels(machine, guest);
     let line = guest::command_line(&[format!("built.loads={LOADS}")]);
     let started = Instant::now();
     let shown = |line: &str| !line.starts_with("snap\t");
@@ -76,6 +79,17 @@ pub(super) fn boot(
         return Err(Trouble::Wrong(format!("{} did not count all loads", design.name())));
     }
     Ok((end, rows))
+}
+
+/// The machine as these kernels need it.
+pub(super) fn of_kernels(machine: &Machine, guest: &Guest) -> Machine {
+    let mut machine = machine.clone();
+    // Zone Normal begins at 4 GiB: the machine's memory shall, too, but for what the kernel needs.
+    machine.extra.extend(["-machine".into(), "pc,max-ram-below-4g=512M".into()]);
+    // The firmware's table lists one CPU for each socket.
+    machine.extra.extend(["-smp".into(), format!("{0},sockets={0}", machine.cpus).into()]);
+    machine.extra.extend(["-initrd".into(), guest.archive.clone().into()]);
+    machine
 }
 
 /// What was counted before and after each load.

@@ -4,6 +4,7 @@
 
 mod boots;
 mod kernel;
+mod record;
 mod rules;
 mod source;
 mod table;
@@ -104,7 +105,17 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
             machine.memory,
             machine.accelerator.describe()
         );
-        let archive = boots::archive(&folder, &folder.join("tools/bin/busybox"))?;
+        let busybox = folder.join("tools/bin/busybox");
+        if let Some(to) = &arguments.record {
+            let archive = boots::archive(&folder, &busybox, &record::programs(&folder)?)?;
+            let limit = arguments.timeout.unwrap_or(1800);
+            let end = record::record(&machine, &Guest { image, archive }, design, to, limit)?;
+            if end != End::Passed {
+                worst = end;
+            }
+            continue;
+        }
+        let archive = boots::archive(&folder, &busybox, &[])?;
         let guest = Guest { image, archive };
         for boot in 1..=arguments.boots {
             let (end, counted) =
@@ -114,6 +125,9 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
                 worst = end;
             }
         }
+    }
+    if arguments.record.is_some() {
+        return missing.map_or(Ok(worst), |why| Err(Trouble::Missing(why)));
     }
     if rows.is_empty() && worst == End::Passed {
         return Err(Trouble::Missing(missing.unwrap_or_default()));

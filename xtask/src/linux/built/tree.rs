@@ -62,7 +62,16 @@ pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Cha
 /// Our files beside the kernel's, but for the allocator itself.
 fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
     let root = build::root();
-    let mut names = vec!["built/Makefile", "built/counts.c", "built/counts.h"];
+    let mut names = vec![
+        "built/Makefile",
+        "built/counts.c",
+        "built/counts.h",
+        "built/begin.c",
+        "built/begin.h",
+    ];
+    if design == Design::Rfc {
+        names.push("built/disown.c");
+    }
     if design == Design::Freehold {
         names.extend([
             "built/freehold.c",
