@@ -19,7 +19,7 @@ use super::{Design, boots};
 use crate::build;
 use crate::qemu::{Accelerator, End, Machine};
 
-/// The loads of a boot, in rounds that make recordings of some 100 KB.
+/// The loads of a boot, in rounds that make recordings of 30 to 130 KB.
 const LOADS: &str = "exit:3,arena:6,huge:4,mixed:1,cache:2,shells:32";
 
 /// What the guest has besides: the recorder with its libraries, and the way out for files.
