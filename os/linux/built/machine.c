@@ -26,6 +26,7 @@ long number_in(const char *path, const char *name)
 	return number;
 }
 
+/* More than any machine here has. */
 #define PARTS 4096
 #define PART BLOCK
 
@@ -34,53 +35,71 @@ struct filled {
 	int parts;
 };
 
-/* Memory is filled, part by part, until the kernel has counted one of what; each word has its own address. */
-static void fill_until(struct filled *filled, const char *what)
+/* The first word of each page has its own address. */
+static void fill_part(struct filled *filled)
+{
+	char *part = map(PART + BLOCK, MADV_HUGEPAGE);
+
+	part += -(unsigned long)part % BLOCK;
+	for (size_t at = 0; at < PART; at += PAGE)
+		*(uintptr_t *)(part + at) = (uintptr_t)(part + at);
+	filled->part[filled->parts++] = part;
+}
+
+/* Memory is filled, part by part, until the kernel has counted one of what, or less than so many kB are free. */
+static void fill_until(struct filled *filled, const char *what, long free)
 {
 	long before = number_in("/proc/vmstat", what);
 
-	while (number_in("/proc/vmstat", what) == before) {
-		char *part = map(PART + BLOCK, MADV_HUGEPAGE);
-
+	while (number_in("/proc/vmstat", what) == before && number_in("/proc/meminfo", "MemFree") > free) {
 		must(filled->parts < PARTS, what);
-		part += -(unsigned long)part % BLOCK;
-		for (size_t at = 0; at < PART; at += PAGE)
-			*(uintptr_t *)(part + at) = (uintptr_t)(part + at);
-		filled->part[filled->parts++] = part;
+		fill_part(filled);
 	}
 }
 
-/* Half of all memory is freed in pieces of 32 KiB, so that nothing larger is free; then whole blocks are wanted. */
+/*
+ * Half of all memory is freed in pieces of 64 KiB, then more whole blocks are wanted than were left: 96 MiB, of which the kernel keeps
+ * half for itself. To fill more would have it kill somebody, since there is nothing yet to swap to.
+ */
 void load_compact(void)
 {
 	struct filled filled = {};
-	size_t size = 24 * BLOCK;
+	size_t size = 64 * BLOCK;
 	long made;
 
-	fill_until(&filled, "thp_fault_fallback");
+	fill_until(&filled, "thp_fault_fallback", 96 << 10);
 	for (int part = 0; part < filled.parts; part++)
-		for (size_t at = 0; at < PART; at += 16 * PAGE)
-			must(!madvise(filled.part[part] + at, 8 * PAGE, MADV_DONTNEED), "madvise");
+		for (size_t at = 0; at < PART; at += 32 * PAGE)
+			must(!madvise(filled.part[part] + at, 16 * PAGE, MADV_DONTNEED), "madvise");
 	reached("filled_MiB", filled.parts * (long)(PART >> 20));
 	made = number_in("/proc/vmstat", "thp_fault_alloc");
 	touch(map(size + BLOCK, MADV_HUGEPAGE), size);
 	reached("huge_from_pieces", number_in("/proc/vmstat", "thp_fault_alloc") - made);
 	shell("echo 1 > /proc/sys/vm/compact_memory");
 	for (int part = 0; part < filled.parts; part++)
-		for (size_t at = 8 * PAGE; at < PART; at += 16 * PAGE)
+		for (size_t at = 16 * PAGE; at < PART; at += 32 * PAGE)
 			must(*(uintptr_t *)(filled.part[part] + at) == (uintptr_t)(filled.part[part] + at),
 			     "a page was moved and is another");
 }
+
+#define LARGE (6 * BLOCK)
 
 /* Until they are ended: processes that hold memory of many sizes for a while, wherever they run. */
 static void allocate_for_ever(int number)
 {
 	struct regions regions = { .random = 34 + number };
 
+	char *large = NULL;
+
 	for (int step = 0;; step++) {
 		another_region(&regions, step % 2 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 		if (step % 8)
 			continue;
+		/* Of several blocks, and held while CPUs go: what those owned is freed later, on others. */
+		if (large)
+			munmap(large, LARGE);
+		large = map(LARGE, MADV_NOHUGEPAGE);
+		touch(large, LARGE);
 		if (!fork()) {
 			touch(map(BLOCK / 2, MADV_NOHUGEPAGE), BLOCK / 2);
 			_exit(0);
@@ -184,12 +203,17 @@ void load_memory(void)
 	while_others_allocate(memory_goes_and_comes);
 }
 
-/* Each CPU reads all that was filled, in another order, while others write theirs. */
+/* What is more than fits, in blocks. */
+#define BEYOND 96
+
+/* More is filled than fits. Then each CPU reads a part of it, in an order of its own, while it allocates. */
 void load_swap(void)
 {
 	struct filled filled = {};
 
-	fill_until(&filled, "pswpout");
+	fill_until(&filled, "pswpout", 0);
+	for (int more = 0; more < BEYOND; more++)
+		fill_part(&filled);
 	reached("filled_MiB", filled.parts * (long)(PART >> 20));
 	for (int cpu = 0; cpu < cpus; cpu++) {
 		if (child(cpu))

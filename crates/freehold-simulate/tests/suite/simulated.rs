@@ -189,7 +189,7 @@ fn a_cpu_whose_node_is_exhausted_goes_to_the_next() {
 fn a_thousand_cpus_wait_less_the_more_nodes_there_are() {
     let of = |nodes| {
         let scenario = scenario("vanilla", Kind::KernelBuildLike, 1024);
-        run(&Scenario { nodes, frames: 32 * FRAMES, measured: Some(100_000), ..scenario })
+        run(&Scenario { nodes, frames: 32 * FRAMES, measured: Some(200_000), ..scenario })
     };
     let [one, four, sixteen] = [1, 4, 16].map(of);
     assert_eq!((one.nodes, sixteen.nodes), (1, 16));

@@ -343,7 +343,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// CPU whose request has failed: what it has summed up will do.
     pub(crate) fn update_level(&self, by: By<'_>, zone: &Zone<'m>) {
         // Mostly what is whole alone says that there is none, and none was told.
-        let plenty = zone.high.get() + zone.error.get();
+        let plenty = zone.high.get().saturating_add(zone.error.get());
         if zone.level.get() == 0 && zone.wholes() * FRAMES as u64 > plenty {
             return;
         }

@@ -187,6 +187,21 @@ fn refused<'a>(wanted: &'a [String], config: &str) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::linux::built::Check;
+
+    #[test]
+    fn checks_add_their_options_to_those_of_every_kernel() {
+        let options = |checks: &[Check]| {
+            let fragment = fragment(&Kind::of(Design::Vanilla, checks).unwrap()).unwrap();
+            settings(&fragment).collect::<Vec<String>>()
+        };
+        let (plain, checked) = (options(&[]), options(&[Check::Locking, Check::Kasan]));
+        assert!(checked.starts_with(&plain));
+        for option in ["CONFIG_PROVE_LOCKING=y", "CONFIG_KASAN=y"] {
+            assert!(checked.contains(&option.to_owned()) && !plain.contains(&option.to_owned()));
+        }
+        assert!(options(&[Check::Kcsan]).contains(&"CONFIG_KCSAN=y".to_owned()));
+    }
 
     #[test]
     fn what_the_kernel_refuses_is_told() {

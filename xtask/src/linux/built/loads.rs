@@ -1,6 +1,6 @@
 //! Which loads the guest runs, and how many rounds of each. A load's rounds are for two CPUs: most
 //! loads do as much on each CPU, so on more of them there are fewer rounds, and a boot takes about
-//! as long.
+//! as long. A kernel that checks itself is some times as slow, and does as little as with eight.
 
 use super::super::Trouble;
 
@@ -47,15 +47,16 @@ pub(super) const COST: &str = "cost";
 const CMA: &str = "cma";
 
 /// The loads of a boot with so many CPUs: all, or those that `wanted` names, as `NAME` or
-/// `NAME:ROUNDS`, in the order above.
+/// `NAME:ROUNDS`, in the order above. One that `checks` itself does less.
 ///
 /// # Errors
 ///
 /// A name that is no load's, or rounds that are no number from 1.
-pub(super) fn chosen(wanted: &[String], cpus: u8) -> Result<Vec<Load>, Trouble> {
+pub(super) fn chosen(wanted: &[String], cpus: u8, checks: bool) -> Result<Vec<Load>, Trouble> {
+    let share = u32::from(if checks { cpus.max(8) } else { cpus.max(2) });
     let mut rounds: Vec<Option<u32>> = LOADS
         .iter()
-        .map(|&(_, rounds, least)| (rounds * 2 / u32::from(cpus).max(2)).max(least))
+        .map(|&(_, rounds, least)| (rounds * 2 / share).max(least))
         .map(|rounds| (rounds > 0).then_some(rounds))
         .collect();
     if !wanted.is_empty() {
@@ -99,12 +100,14 @@ mod tests {
 
     #[test]
     fn more_cpus_have_fewer_rounds_and_every_load_stays() {
-        let all = |cpus| chosen(&[], cpus).unwrap();
+        let all = |cpus| chosen(&[], cpus, false).unwrap();
         let rounds = |cpus| all(cpus).iter().map(|load| load.rounds).collect::<Vec<_>>();
         assert_eq!(rounds(1), rounds(2));
         assert_eq!(rounds(2), [4, 6, 4, 300, 2, 64, 1, 1, 1, 1, 100, 20, 8, 1, 1, 8, 20]);
         assert_eq!(rounds(4), [2, 3, 2, 150, 1, 64, 1, 1, 1, 1, 100, 20, 8, 1, 1, 8, 20]);
         assert_eq!(rounds(8), [1, 2, 1, 75, 1, 64, 1, 1, 1, 1, 100, 20, 8, 1, 1, 8, 20]);
+        let checked = chosen(&[], 2, true).unwrap();
+        assert_eq!(checked, all(8));
         assert!(word(&all(2)).starts_with("built.loads=exit:4,arena:6,"));
     }
 
@@ -112,7 +115,9 @@ mod tests {
     fn loads_are_chosen_by_name_and_rounds() {
         let words = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            chosen(&words, 4).map(|loads| word(&loads)).map_err(|trouble| trouble.to_string())
+            chosen(&words, 4, false)
+                .map(|loads| word(&loads))
+                .map_err(|trouble| trouble.to_string())
         };
         // In the order that they are run in, whatever order they are named in.
         assert!(words(&["cma:3", "exit"]).unwrap().ends_with("exit:2,cma:3 cma=16M@5G"));

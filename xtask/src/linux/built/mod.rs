@@ -155,7 +155,7 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
         for &cpus in if counting { &[1][..] } else { &arguments.cpus } {
             let machine = machine(arguments, qemu.clone(), cpus);
             let wanted = if counting { &[loads::COST.to_owned()][..] } else { &arguments.loads };
-            let mut loads = loads::chosen(wanted, cpus)?;
+            let mut loads = loads::chosen(wanted, cpus, !kind.checks.is_empty())?;
             let busybox = folder.join("tools/bin/busybox");
             let archive = boots::archive(&folder, &busybox, &mut loads)?;
             let guest = Guest { image: image.clone(), archive };
@@ -238,5 +238,23 @@ fn accelerator(arguments: &Arguments, cpus: u8) -> Accelerator {
     match arguments.kvm {
         Kvm::On => Accelerator::Kvm,
         Kvm::Off | Kvm::Auto => arguments.threads.accelerator(cpus),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_with_checks_has_a_name_and_folders_of_its_own() {
+        let kind = |checks: &[Check]| Kind::of(Design::RfcMended, checks);
+        assert_eq!(kind(&[]).unwrap().name(), "rfc-mended");
+        let both = kind(&[Check::Kasan, Check::Locking, Check::Kasan]).unwrap();
+        assert_eq!(both.name(), "rfc-mended-locking-kasan");
+        assert_eq!(both.suffix(), "-locking-kasan");
+        let folder = Path::new("built");
+        assert_ne!(kernel::kept(folder, &both), kernel::kept(folder, &kind(&[]).unwrap()));
+        let refused = kind(&[Check::Kcsan, Check::Locking, Check::Kasan]).unwrap_err();
+        assert!(refused.to_string().contains("one of them"), "{refused}");
     }
 }
