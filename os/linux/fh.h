@@ -51,6 +51,8 @@ int fh_free(u64 pfn, unsigned int order);
 int fh_free_bulk(const u64 *pfns, size_t count);
 /* All CPUs give back what they have in hand. Process context, or whoever may block. */
 void fh_drain(void);
+/* This CPU alone. */
+void fh_flush(void);
 /* This CPU's periodic work, about once a second. */
 void fh_tick(void);
 

@@ -195,6 +195,15 @@ int fh_free_bulk(const u64 *pfns, size_t count)
 	return likely(!status) ? 0 : checked(status);
 }
 
+void fh_flush(void)
+{
+	struct fh_cpu *cpu = enter();
+
+	if (cpu)
+		freehold_owned_flush(cpu->handle, NULL);
+	leave(cpu);
+}
+
 void fh_tick(void)
 {
 	struct fh_cpu *cpu = enter();

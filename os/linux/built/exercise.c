@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The page allocator's own calls, from every context, in all kernels. A number written to /sys/kernel/debug/page_alloc_exercise is how
- * many operations the CPUs make together; the write ends with them, and fails where a page was somebody else's. Read, the file counts
+ * many operations the CPUs make together; the write ends with them, and fails where a page was somebody else's,
+ * or where nothing was done. Read, the file counts
  * what was allocated since the boot, by context.
  *
  *   thread     one a CPU: orders 0 to 10 of all three migratetypes, in bulk, with the reserves of atomic requests
@@ -10,6 +11,7 @@
  *
  * Whoever has a page has written its name into it, and looks for it before the page is freed.
  */
+#include <linux/completion.h>
 #include <linux/debugfs.h>
 #include <linux/gfp.h>
 #include <linux/hrtimer.h>
@@ -46,6 +48,7 @@ struct exerciser {
 	struct worker workers[CONTEXTS];
 	struct hrtimer timer;
 	struct task_struct *task;
+	struct completion done;
 	u64 operations;
 	bool nmi_wanted;
 };
@@ -184,6 +187,7 @@ static int exercise_on_this_cpu(void *unused)
 			cond_resched();
 	}
 	hrtimer_cancel(&self->timer);
+	complete(&self->done);
 	while (!kthread_should_stop())
 		schedule_timeout_interruptible(1);
 	return 0;
@@ -216,6 +220,7 @@ static int start_on(unsigned int cpu, u64 operations)
 
 	self->task = NULL;
 	self->operations = operations;
+	init_completion(&self->done);
 	for (int context = 0; context < CONTEXTS; context++)
 		if (worker_start(&self->workers[context], cpu * CONTEXTS + context,
 				 context == THREAD ? THREAD_SLOTS : INTERRUPT_SLOTS))
@@ -231,7 +236,7 @@ static int start_on(unsigned int cpu, u64 operations)
 static int exercise(u64 operations)
 {
 	unsigned int cpu;
-	u64 wrong = 0;
+	u64 wrong = 0, before = allocated[THREAD] + nothing[THREAD];
 	int status = 0;
 
 	for_each_online_cpu(cpu)
@@ -239,6 +244,10 @@ static int exercise(u64 operations)
 	for_each_online_cpu(cpu)
 		if (!status)
 			wake_up_process(per_cpu(exercisers, cpu).task);
+	/* Whoever is stopped before it has begun does nothing. */
+	for_each_online_cpu(cpu)
+		if (!status)
+			wait_for_completion(&per_cpu(exercisers, cpu).done);
 	for_each_online_cpu(cpu)
 		if (per_cpu(exercisers, cpu).task)
 			kthread_stop(per_cpu(exercisers, cpu).task);
@@ -250,6 +259,8 @@ static int exercise(u64 operations)
 		for (int context = 0; context < CONTEXTS; context++)
 			wrong += worker_end(&per_cpu(exercisers, cpu).workers[context], context);
 	WARN(wrong, "%llu pages were somebody else's\n", wrong);
+	if (!status && operations >= THREAD_SLOTS && before == allocated[THREAD] + nothing[THREAD])
+		return -ENODATA;
 	return status ?: wrong ? -EIO : 0;
 }
 

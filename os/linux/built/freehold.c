@@ -22,6 +22,7 @@
 #include <linux/workqueue.h>
 
 #include "../internal.h"
+#include "counts.h"
 #include "hooks.h"
 #include "own.h"
 #include "walkers.h"
@@ -29,6 +30,7 @@
 unsigned long fh_first_pfn, fh_end_pfn;
 unsigned long *fh_block_map;
 unsigned long fh_swept;
+long fh_locks_before;
 
 /* Pieces of CMA memory, whole blocks each. */
 #define MAX_CMA_PIECES 64
@@ -55,6 +57,7 @@ static int hand_over(void *zone)
 {
 	fh_empty_lists(zone, true);
 	fh_forget_highatomic(zone);
+	fh_locks_before = atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]);
 	WRITE_ONCE(fh_zone, zone);
 	return 0;
 }

@@ -189,6 +189,8 @@ static void memory_goes_and_comes(void)
 			continue;
 		}
 		gone++;
+		/* Freehold's memory comes back as its own zone's, or not at all. */
+		must(access("/sys/kernel/debug/freehold", F_OK) || !put(path, "online_movable"), path);
 		must(put(path, "online"), path);
 	}
 	reached("memory_gone", gone);

@@ -11,6 +11,7 @@
 #include <linux/vmstat.h>
 
 #include "../internal.h"
+#include "counts.h"
 #include "hooks.h"
 #include "own.h"
 
@@ -91,6 +92,7 @@ static int statistics_show(struct seq_file *file, void *unused)
 	seq_printf(file, "counted_free %lu\n", zone_page_state_snapshot(fh_zone, NR_FREE_PAGES));
 	seq_printf(file, "in_lists %lu\n", fh_in_lists(fh_zone));
 	seq_printf(file, "swept %lu\n", READ_ONCE(fh_swept));
+	seq_printf(file, "locks_since %ld\n", atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]) - fh_locks_before);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(statistics);

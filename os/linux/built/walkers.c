@@ -120,6 +120,11 @@ unsigned long fh_isolate_freepages(struct compact_control *cc, unsigned long *st
 	return strict && missing ? 0 : isolated;
 }
 
+void fh_flush_cpu(void)
+{
+	fh_flush();
+}
+
 bool fh_isolate_block(struct page *page)
 {
 	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page));

@@ -30,6 +30,9 @@ bool fh_suits_as_target(struct compact_control *cc, struct page *page);
 unsigned long fh_isolate_freepages(struct compact_control *cc, unsigned long *start_pfn, unsigned long end_pfn,
 				   struct list_head *freelist, bool strict);
 
+/* What this CPU has in hand goes back to its block. */
+void fh_flush_cpu(void);
+
 /* page_isolation.c: false where somebody else is isolating the block. May wait for other CPUs. */
 bool fh_isolate_block(struct page *page);
 /* From any context. Only by who has isolated it. */
