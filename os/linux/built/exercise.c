@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The page allocator's own calls, from every context, in all kernels. A number written to /sys/kernel/debug/page_alloc_exercise is how
- * many operations the CPUs make together; the write ends with them, and fails where a page was somebody else's,
- * or where nothing was done. Read, the file counts
- * what was allocated since the boot, by context.
+ * many operations the CPUs make together; the write ends with them, and fails where a page was somebody else's, or where nothing was
+ * done. Read, the file counts what was allocated since the boot, by context.
  *
  *   thread     one a CPU: orders 0 to 10 of all three migratetypes, in bulk, with the reserves of atomic requests
  *   hardirq    a timer on each CPU: single pages that may not wait, and by alloc_pages_nolock()
