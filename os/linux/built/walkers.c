@@ -89,7 +89,7 @@ static unsigned long take(unsigned long start, unsigned long end, struct list_he
 	return count;
 }
 
-/* The mark that is kept for others is the zone's, as for who takes pages off its lists. */
+/* The mark that is kept for others is the zone's: so the kernel does where it takes pages off its lists. */
 static bool leaves_mark(struct zone *zone)
 {
 	return zone_watermark_ok(zone, 0, min_wmark_pages(zone) + WORD_FRAMES, 0, ALLOC_CMA);

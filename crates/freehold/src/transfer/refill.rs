@@ -108,21 +108,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let zone = &self.fh.zones[z];
         let head = self.fh.map.head(index);
         let tag = head.tag.get();
+        // Once: others change it.
+        let class = head.class();
         tag.zone() == z
             && tag.migratetype() == want.migratetype
             && !zone.is_tight()
             && (zone.is_roomy()
-                || head.class() <= SMALL_CLASS.max(want.class())
-                || self.is_next(index, zone, want))
+                || class <= SMALL_CLASS.max(want.class())
+                || self.is_next(index, zone, want, class))
     }
 
-    /// Whether the block in use, whose class is larger than a few frames, is the one that
+    /// Whether the block in use, whose class is larger than what is wanted, is the one that
     /// [`pick`](Freehold::pick) would find, as far as a few glances tell.
     #[inline(never)]
-    fn is_next(&self, index: Index, zone: &Zone<'m>, want: Want) -> bool {
+    fn is_next(&self, index: Index, zone: &Zone<'m>, want: Want, class: u8) -> bool {
         let (fh, head) = (self.fh, self.fh.map.head(index));
-        // Larger than what is wanted, see `fits`.
-        let class = head.class();
         let (board, row) = (&zone.board, row_of(want.migratetype, class));
         class <= CLASSES
             && board.are_empty(row_of(want.migratetype, want.class())..row)

@@ -17,8 +17,8 @@ use crate::qemu::{End, Machine};
 /// Functions that the guest's compilers compile: some seconds of a translated CPU.
 const FUNCTIONS: usize = 400;
 
-/// The first file system of the guest: the same for all kernels. Takes the load away that has no
-/// compiler to run.
+/// The first file system of the guest: the same for all kernels, and `more` programs: names in the
+/// guest, and where they are. Takes the load away that has no compiler to run.
 ///
 /// # Errors
 ///
@@ -27,9 +27,10 @@ pub(super) fn archive(
     folder: &Path,
     busybox: &Path,
     loads: &mut Vec<Load>,
+    more: &[(String, PathBuf)],
 ) -> Result<PathBuf, Trouble> {
     let mut archive = Archive::default();
-    for name in ["bin", "dev", "lib", "lib64", "proc", "sys", "tmp"] {
+    for name in ["bin", "dev", "lib", "lib64", "out", "proc", "sys", "tmp"] {
         archive.folder(name);
     }
     let ours = build::root().join("os/linux");
@@ -58,6 +59,9 @@ pub(super) fn archive(
             Err(wrong) => return Err(wrong),
         }
     }
+    for (name, program) in more {
+        archive.program(name, &fs::read(program)?);
+    }
     let path = folder.join("initramfs.cpio");
     fs::write(&path, archive.end())?;
     Ok(path)
@@ -77,12 +81,7 @@ pub(super) fn boot(
     loads: &[Load],
     limit: u64,
 ) -> Result<(End, Vec<Row>), Trouble> {
-    let mut machine = machine.clone();
-    // Zone Normal begins at 4 GiB: the machine's memory shall, too, but for what the kernel needs.
-    machine.extra.extend(["-machine".into(), "pc,max-ram-below-4g=512M".into()]);
-    // The firmware's table lists one CPU for each socket.
-    machine.extra.extend(["-smp".into(), format!("{0},sockets={0}", machine.cpus).into()]);
-    machine.extra.extend(["-initrd".into(), guest.archive.clone().into()]);
+    let machine = of_kernels(machine, guest);
     let line = guest::command_line(&[loads::word(loads)]);
     let started = Instant::now();
     let shown = |line: &str| !line.starts_with("snap\t");
@@ -108,6 +107,17 @@ pub(super) fn boot(
     }
     let failed = end == End::Passed && reported > 0 && design != Design::Rfc;
     Ok((if failed { End::Failed } else { end }, rows))
+}
+
+/// The machine as these kernels need it.
+pub(super) fn of_kernels(machine: &Machine, guest: &Guest) -> Machine {
+    let mut machine = machine.clone();
+    // Zone Normal begins at 4 GiB: the machine's memory shall, too, but for what the kernel needs.
+    machine.extra.extend(["-machine".into(), "pc,max-ram-below-4g=512M".into()]);
+    // The firmware's table lists one CPU for each socket.
+    machine.extra.extend(["-smp".into(), format!("{0},sockets={0}", machine.cpus).into()]);
+    machine.extra.extend(["-initrd".into(), guest.archive.clone().into()]);
+    machine
 }
 
 /// What was counted before and after each load.

@@ -5,6 +5,7 @@
 mod boots;
 mod kernel;
 mod loads;
+mod record;
 mod rules;
 mod source;
 mod table;
@@ -12,7 +13,7 @@ mod thread;
 mod tree;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -151,30 +152,17 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
             }
             Err(wrong) => return Err(wrong),
         };
-        let counting = arguments.instructions;
-        for &cpus in if counting { &[1][..] } else { &arguments.cpus } {
-            let machine = machine(arguments, qemu.clone(), cpus);
-            let wanted = if counting { &[loads::COST.to_owned()][..] } else { &arguments.loads };
-            let mut loads = loads::chosen(wanted, cpus, !kind.checks.is_empty())?;
-            let busybox = folder.join("tools/bin/busybox");
-            let archive = boots::archive(&folder, &busybox, &mut loads)?;
-            let guest = Guest { image: image.clone(), archive };
-            eprintln!(
-                "{}: Linux {}, {cpus} CPUs, {}, {}",
-                kind.name(),
-                source::VERSION,
-                machine.memory,
-                machine.accelerator.describe()
-            );
-            for boot in 1..=arguments.boots {
-                let limit = limit(arguments, cpus);
-                let (end, counted) = boots::boot(&machine, &guest, design, boot, &loads, limit)?;
-                rows.extend(counted);
-                if end != End::Passed {
-                    worst = end;
-                }
+        // Instructions do not depend on how many CPUs there are.
+        for &cpus in if arguments.instructions { &[1][..] } else { &arguments.cpus } {
+            let (end, counted) = boots(arguments, &folder, &kind, &image, qemu.clone(), cpus)?;
+            rows.extend(counted);
+            if end != End::Passed {
+                worst = end;
             }
         }
+    }
+    if arguments.record.is_some() {
+        return missing.map_or(Ok(worst), |why| Err(Trouble::Missing(why)));
     }
     if rows.is_empty() && worst == End::Passed {
         return Err(Trouble::Missing(missing.unwrap_or_default()));
@@ -193,9 +181,57 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
     Ok(worst)
 }
 
+/// Boots a kernel as often as is asked for, or once to record its loads; how the worst boot ended.
+fn boots(
+    arguments: &Arguments,
+    folder: &Path,
+    kind: &Kind,
+    image: &Path,
+    qemu: PathBuf,
+    cpus: u8,
+) -> Result<(End, Vec<table::Row>), Trouble> {
+    let machine = machine(arguments, qemu, cpus);
+    let usual = if arguments.instructions {
+        vec![loads::COST.to_owned()]
+    } else if arguments.record.is_some() && arguments.loads.is_empty() {
+        record::LOADS.map(str::to_owned).to_vec()
+    } else {
+        arguments.loads.clone()
+    };
+    let mut loads = loads::chosen(&usual, cpus, !kind.checks.is_empty())?;
+    let busybox = folder.join("tools/bin/busybox");
+    let more = match arguments.record {
+        Some(_) => record::programs(folder)?,
+        None => Vec::new(),
+    };
+    let archive = boots::archive(folder, &busybox, &mut loads, &more)?;
+    let guest = Guest { image: image.to_owned(), archive };
+    eprintln!(
+        "{}: Linux {}, {cpus} CPUs, {}, {}",
+        kind.name(),
+        source::VERSION,
+        machine.memory,
+        machine.accelerator.describe()
+    );
+    let limit = limit(arguments, cpus);
+    if let Some(to) = &arguments.record {
+        let end = record::record(&machine, &guest, kind.design, to, &loads, limit)?;
+        return Ok((end, Vec::new()));
+    }
+    let (mut worst, mut rows) = (End::Passed, Vec::new());
+    for boot in 1..=arguments.boots {
+        let (end, counted) = boots::boot(&machine, &guest, kind.design, boot, &loads, limit)?;
+        rows.extend(counted);
+        if end != End::Passed {
+            worst = end;
+        }
+    }
+    Ok((worst, rows))
+}
+
 /// The kernel that is to be booted: built now, or, where only those that are there are asked for,
 /// what is there.
-fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<std::path::PathBuf, Trouble> {
+fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<PathBuf, Trouble> {
     if arguments.cached {
         let kept = kernel::kept(folder, kind);
         return if kept.exists() {
@@ -217,12 +253,13 @@ fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<std::path:
 /// Seconds for a boot: of a busy machine that translates two CPUs; with checks several times as long.
 fn limit(arguments: &Arguments, cpus: u8) -> u64 {
     let usual = 900 + 100 * u64::from(cpus);
+    let usual = if arguments.record.is_some() { 2 * usual } else { usual };
     arguments.timeout.unwrap_or(if arguments.checks.is_empty() { usual } else { 4 * usual })
 }
 
 /// The machine that the kernels are booted on. Where instructions are counted each takes a
 /// nanosecond of the guest's clock.
-fn machine(arguments: &Arguments, qemu: std::path::PathBuf, cpus: u8) -> Machine {
+fn machine(arguments: &Arguments, qemu: PathBuf, cpus: u8) -> Machine {
     let memory = format!("{}M", arguments.memory.unwrap_or(2560));
     let (accelerator, extra) = if arguments.instructions {
         (Accelerator::TcgSingle, vec!["-icount".into(), "shift=0,sleep=off".into()])

@@ -70,7 +70,12 @@ fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
         "built/trials.c",
         "built/exercise.c",
         "built/cost.c",
+        "built/begin.c",
+        "built/begin.h",
     ];
+    if matches!(design, Design::Rfc | Design::RfcMended) {
+        names.push("built/disown.c");
+    }
     if design == Design::Freehold {
         names.extend([
             "built/freehold.c",
