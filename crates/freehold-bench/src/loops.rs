@@ -9,7 +9,6 @@
 //! [`black_box`] would send it through memory, and waiting for that store is a third of what a fast pair takes on some
 //! CPUs. What could be gained by the compiler's seeing both calls is little: engines keep their
 //! state in atomics and behind locks, whose accesses compilers do not leave out.
-//! `scripts/count-instructions` prints the loop as compiled.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -39,12 +38,6 @@ const BLOCK: Order = Order::PAGEBLOCK;
 /// Not inlined: one function for each engine and order.
 #[inline(never)]
 pub fn pairs<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refused> {
-    pairs_inlined::<C, ORDER>(cpu, n)
-}
-
-/// [`pairs`], for a caller that gives the compiled loop a name of its own.
-#[inline(always)]
-pub fn pairs_inlined<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refused> {
     let order = const { Order::new(ORDER).unwrap() };
     let mut seen = 0;
     for _ in 0..n {

@@ -205,12 +205,10 @@ fn asan(run: &Run) -> Result<(), String> {
 /// |---|---|
 /// | `faults_injected` | refuses system calls, ThreadSanitizer's own among them |
 /// | `kernel`, `mapping_limits` | limits on memory, descriptors and mappings, filters, and children that are forked while threads run |
-/// | `real_memory_{areas,defects}` | forked children, of which some must end by SIGSEGV |
+/// | `real_memory` | forked children, of which some must end by SIGSEGV; its million steps are of one thread |
 /// | `resize` | counts what the process has resident |
 /// | `stopped` | a signal is put off until its thread makes a call that blocks: nobody is stopped in the middle of a call |
-/// | `real_memory_model` | a million steps on one thread, 45 s: passes, and has nothing to show here |
 /// | `locked_memory_stays` (in `suite`) | mlock(2) is made to do nothing |
-/// | `the_fault_handler` (in `suite`) | maps memory beside threads that use it, which here is a write to all of it |
 const UNDER_TSAN: [&str; 1] = ["suite"];
 
 fn tsan(run: &Run) -> Result<(), String> {
@@ -249,9 +247,7 @@ fn tsan(run: &Run) -> Result<(), String> {
     // A signal is put off under it until its thread makes a call that blocks, and a thread that takes
     // its steps one by one makes none.
     test("freehold").words("--lib --tests -- --skip stopped::").must()?;
-    host_tests(run, test("freehold-host"), &UNDER_TSAN)
-        .words("-- --skip locked_memory --skip the_fault_handler")
-        .must()
+    host_tests(run, test("freehold-host"), &UNDER_TSAN).words("-- --skip locked_memory").must()
 }
 
 fn fuzz(run: &Run) -> Result<(), String> {

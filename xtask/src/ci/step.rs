@@ -17,6 +17,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
 use crate::build::{root, target};
 
 /// Which job of the workflow a step belongs to.
@@ -87,11 +90,15 @@ fn kill(group: u32) {
 ///
 /// The handler cannot be set.
 pub(super) fn end_children_when_interrupted() -> Result<(), String> {
-    ctrlc::set_handler(|| {
-        running().iter().copied().for_each(kill);
-        std::process::exit(130);
-    })
-    .map_err(|error| format!("signals cannot be caught: {error}"))
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])
+        .map_err(|error| format!("signals cannot be caught: {error}"))?;
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            running().iter().copied().for_each(kill);
+            std::process::exit(130);
+        }
+    });
+    Ok(())
 }
 
 /// A step that is running.

@@ -8,9 +8,6 @@ mod buffer_pool;
 #[path = "../../examples/cache-of-pages.rs"]
 mod cache_of_pages;
 #[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
-#[path = "../../examples/fault-loop.rs"]
-mod fault_loop;
-#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
 #[path = "../../examples/how-full.rs"]
 mod how_full;
 #[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
@@ -85,20 +82,6 @@ fn the_cache_keeps_runs_that_a_free_list_loses() {
     assert_eq!((ours.transfers, list.transfers), (480, 480));
     // At least four times fewer copies, a transfer being a transfer.
     assert!(ours.copies * 4 < list.copies, "{first:?}");
-}
-
-#[test]
-fn the_fault_handler_serves_real_faults_and_gets_every_frame_back() {
-    let options = |around| fault_loop::Options { processes: 2, pages: 512, around };
-    let Some(single) = fault_loop::run(&options(false)).unwrap() else { return };
-    assert_eq!((single.served, single.folios, single.pages_mapped), (1024, 0, 1024), "{single:?}");
-    let around = fault_loop::run(&options(true)).unwrap().expect("it worked a moment ago");
-    assert_eq!((around.served, around.folios, around.pages_mapped), (64, 64, 1024), "{around:?}");
-    for report in [&single, &around] {
-        assert_eq!((report.wrong, report.frames_left), (0, 0), "{report:?}");
-    }
-    // Folios are aligned runs, so there are no more runs than folios.
-    assert!(around.runs_freed <= around.folios, "{around:?}");
 }
 
 /// Not a test by itself: what the one below starts, in a process of its own.

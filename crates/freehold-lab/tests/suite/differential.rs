@@ -57,7 +57,7 @@ fn both_serve_the_same_histories() {
     for preset in presets() {
         let strategy =
             (prop::sample::select(SHAPES.as_slice()), prop::collection::vec(call(), 1..200));
-        let result = runner(24).run(&strategy, |(shape, calls)| {
+        let result = runner(8).run(&strategy, |(shape, calls)| {
             play(preset.name, &shape, &calls).map_err(TestCaseError::fail)
         });
         result.unwrap_or_else(|error| panic!("{error}"));

@@ -79,23 +79,35 @@ fn printed(arguments: &[&str], columns: Option<u16>) -> String {
     String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
 }
 
-#[test]
-fn commands_whose_output_is_the_same_in_every_run() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/recorded/ticks/sort.parquet");
-    let fidelity = ["replay", "fidelity", "--no-progress", "-e", "6.18,-free-high-half", trace];
-    for command in [&["engines"][..], &fidelity] {
-        let wide = printed(&[command, &["--wide"]].concat(), None);
-        for width in WIDTHS {
-            assert_whole(&printed(command, Some(width)), &wide, width);
-        }
-        // Without a terminal.
-        assert_whole(&printed(command, None), &wide, 120);
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/recorded/ticks/sort.parquet");
+
+fn assert_printed(command: &[&str]) {
+    let wide = printed(&[command, &["--wide"]].concat(), None);
+    for width in WIDTHS {
+        assert_whole(&printed(command, Some(width)), &wide, width);
     }
+    // Without a terminal.
+    assert_whole(&printed(command, None), &wide, 120);
+}
+
+#[test]
+fn engines_are_listed() {
+    assert_printed(&["engines"]);
     let named = printed(&["engines", "--columns", "nonsense"], None);
     assert!(named.contains("There is no column 'nonsense'"), "{named}");
-    // Engines are columns by their names, without their marks; the first stands beside each.
+}
+
+#[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
+fn an_engine_beside_the_kernel() {
+    assert_printed(&["replay", "fidelity", "--no-progress", "-e", "6.18,-free-high-half", TRACE]);
+}
+
+/// Engines are columns by their names, without their marks; the first stands beside each.
+#[test]
+fn engines_are_columns_by_name() {
     let chosen = ["replay", "--no-progress", "-e", "6.18", "-e", "vanilla", "-e", "freehold"];
-    let chosen = printed(&[&chosen[..], &["--columns", "freehold", trace]].concat(), Some(100));
+    let chosen = printed(&[&chosen[..], &["--columns", "freehold", TRACE]].concat(), Some(100));
     let header = chosen.lines().find(|line| line.contains("better")).expect("a header");
     assert!(header.contains("6.18") && header.contains("freehold"), "{chosen}");
     assert!(!header.contains("vanilla") && !chosen.contains("There is no column"), "{chosen}");

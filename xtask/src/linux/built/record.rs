@@ -15,12 +15,14 @@ use std::time::Duration;
 use super::super::guest::{self, Guest};
 use super::super::tools::{output, run};
 use super::super::{Trouble, compiler, module};
+use super::loads::{self, Load};
 use super::{Design, boots};
 use crate::build;
 use crate::qemu::{Accelerator, End, Machine};
 
 /// The loads of a boot, in rounds that make recordings of 30 to 130 KB.
-const LOADS: &str = "exit:3,arena:6,huge:4,mixed:1,cache:2,shells:32";
+pub(super) const LOADS: [&str; 6] =
+    ["exit:3", "arena:6", "huge:4", "mixed:300", "cache:2", "shells:32"];
 
 /// What the guest has besides: the recorder with its libraries, and the way out for files.
 ///
@@ -49,6 +51,7 @@ pub(super) fn record(
     guest: &Guest,
     design: Design,
     to: &Path,
+    loads: &[Load],
     limit: u64,
 ) -> Result<End, Trouble> {
     let folder = guest.archive.with_file_name("recorded").join(design.name());
@@ -64,18 +67,16 @@ pub(super) fn record(
         machine.accelerator = Accelerator::TcgSingle;
     }
     machine.extra.extend(["-debugcon".into(), format!("file:{}", archive.display()).into()]);
-    let line = guest::command_line(&[
-        format!("built.loads={LOADS}"),
-        format!("built.record={}", design.name()),
-    ]);
+    let line =
+        guest::command_line(&[loads::word(loads), format!("built.record={}", design.name())]);
     let shown = |line: &str| !line.starts_with("snap\t");
     let (end, lines) = guest::boot(&machine, guest, &line, Duration::from_secs(limit), shown)
         .map_err(Trouble::Wrong)?;
     fs::write(folder.join("log.txt"), lines.join("\n"))?;
     run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&folder))?;
     fs::create_dir_all(to)?;
-    for load in LOADS.split(',').filter_map(|load| load.split(':').next()) {
-        let name = format!("{}-{load}", design.name());
+    for load in loads {
+        let name = format!("{}-{}", design.name(), load.name);
         for file in kept(&name) {
             fs::copy(folder.join(&file), to.join(&file)).map_err(|error| {
                 Trouble::Wrong(format!("{name} has not been recorded: {file}: {error}"))

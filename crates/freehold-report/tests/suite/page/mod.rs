@@ -23,6 +23,7 @@ mod memory;
 mod orders;
 mod paper;
 mod support;
+mod valid;
 
 use std::collections::HashSet;
 use std::fs;
@@ -89,15 +90,13 @@ fn every_number_is_in_the_page() {
 fn the_page_is_valid_html_before_and_after_it_has_drawn_itself() {
     let report = Report::all();
     let text = fs::read_to_string(report.file()).unwrap();
-    let parsed = scraper::Html::parse_document(&text);
-    assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+    assert_eq!(valid::problems(&text), [] as [String; 0]);
 
     let Some(mut page) = open("the_page_is_valid_html") else { return };
     for view in VIEWS {
         page.open(&report.file(), &format!("view={view}"));
         let drawn = page.eval("'<!DOCTYPE html>' + document.documentElement.outerHTML");
-        let parsed = scraper::Html::parse_document(drawn.as_str().unwrap());
-        assert!(parsed.errors.is_empty(), "{view}: {:?}", parsed.errors);
+        assert_eq!(valid::problems(drawn.as_str().unwrap()), [] as [String; 0], "{view}");
         let twice = page.eval(
             "[...document.querySelectorAll('[id]')].map((one) => one.id).filter((id, i, all) => all.indexOf(id) !== i)",
         );

@@ -1,15 +1,54 @@
-//! The header, as cbindgen makes it of the sources.
+//! `include/freehold.h`, as cbindgen makes it of the sources of the crate above.
+//!
+//! ```text
+//! make header               writes it: after a change of the sources
+//! cargo xtask ci header     says where it is stale
+//! ```
+//!
+//! A workspace of its own: cbindgen and what it needs are a tenth of what the tests would compile.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::ExitCode;
+use std::{env, fs};
 
-/// Where the header is checked in.
-pub(crate) fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("include/freehold.h")
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of the crate's");
+    let path = root.join("include/freehold.h");
+    let expected = generate(root);
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => fs::write(&path, expected).map_err(|error| error.to_string()),
+        ["--check"] => fs::read_to_string(&path)
+            .map_err(|error| error.to_string())
+            .and_then(|found| compare(&found, &expected)),
+        _ => Err("takes --check, or nothing".to_string()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("{}: {problem}", path.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where the header is not what it should be.
+fn compare(found: &str, expected: &str) -> Result<(), String> {
+    if found == expected {
+        return Ok(());
+    }
+    let mut lines = found.lines().zip(expected.lines()).enumerate();
+    let (line, (found, expected)) = lines
+        .find(|(_, (found, expected))| found != expected)
+        .unwrap_or((found.lines().count().min(expected.lines().count()), ("its end", "more or less")));
+    Err(format!(
+        "stale at line {}: `{found}` should be `{expected}`. Run `make -C crates/freehold-ffi header`.",
+        line + 1
+    ))
 }
 
 /// What it has to be.
-pub(crate) fn generate() -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+fn generate(root: &Path) -> String {
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml");
     let bindings = cbindgen::Builder::new()
         .with_config(config)
@@ -36,8 +75,8 @@ const GROUPS: [(&str, &str); 10] = [
 ];
 
 /// What cbindgen has no setting for: C of 1989 and C++ of 1998 have no comma behind the last name
-/// of an enum, and the former no `//`; what every pointer must be is said once, at the top; and
-/// functions come in groups.
+/// of an enum, and the former no `//`; what every pointer must be is said once, at the top;
+/// functions come in groups; and nothing takes more lines than it fills.
 fn readable(header: &str) -> String {
     let lines: Vec<String> = header.lines().map(without_line_comment).collect();
     let mut out = String::new();
@@ -66,7 +105,55 @@ fn readable(header: &str) -> String {
     }
     assert_eq!(groups, 0, "a group begins with no function that there is");
     // One condition for neighbours that all have it.
-    out.replace("#endif\n\n#if defined(FREEHOLD_HOSTED)\n", "\n")
+    compact(&out.replace("#endif\n\n#if defined(FREEHOLD_HOSTED)\n", "\n"))
+}
+
+/// No condition inside itself, no line of a comment without text, and parameters side by side.
+fn compact(header: &str) -> String {
+    let mut out = String::new();
+    let mut conditions = Vec::new();
+    let mut lines = header.lines().peekable();
+    while let Some(line) = lines.next() {
+        let text = line.trim_start();
+        if line.starts_with("#if") || line.starts_with("#endif") {
+            let ends = line.starts_with("#endif");
+            if !ends {
+                conditions.push(line);
+            }
+            let again = conditions.last().is_some_and(|inner| {
+                conditions[..conditions.len() - 1].iter().any(|outer| outer == inner)
+            });
+            if ends {
+                conditions.pop();
+            }
+            if again {
+                continue;
+            }
+        }
+        let parameters = text == line && text.ends_with(',') && text.contains('(');
+        out += line;
+        if text == "/**" {
+            let first = lines.next().expect("a comment has a text").trim_start();
+            out += &first[1..];
+            while let Some(more) = lines.next_if(|more| more.trim_start() != "*/") {
+                out += &format!("\n{more}");
+            }
+            out += " */";
+            lines.next();
+        } else if parameters {
+            let mut length = line.len();
+            while let Some(more) = lines.next_if(|more| more.starts_with("     ")) {
+                let more = more.trim_start();
+                let (before, start) =
+                    if length + more.len() < 110 { (" ", length + 1) } else { ("\n    ", 4) };
+                out += before;
+                out += more;
+                length = start + more.len();
+            }
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// Marks of sentences on safety that the top of the header has for all functions.

@@ -5,12 +5,10 @@
 //! A write that must not be allowed ends its process with `SIGSEGV`: those are tried in a forked
 //! child, which makes its own machine, since a userfaultfd and its thread do not come along.
 
-mod common;
-
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::*;
+use crate::common::*;
 use freehold::{Freehold, Pfn, SingleCpu};
 use freehold_host::freehold_vm::{Access, Entry, Folio, SpaceId, TABLE_ENTRIES, UnmapPath, Vm};
 

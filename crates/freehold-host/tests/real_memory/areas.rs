@@ -6,14 +6,12 @@
 //! system call that would read or write there (cheap, so after every step); and by really doing it,
 //! in a forked child.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use common::*;
+use crate::common::*;
 use freehold::{Migratetype, Order, Pfn, Request};
 use freehold_host::freehold_vm::{
     Access, Frames, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,

@@ -13,14 +13,12 @@
 //! allowed to go and not be pinned. Now and then every word of every page is compared, and the
 //! kernel is asked whether each page that can be written to without a fault has a dirty entry.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use common::*;
+use crate::common::*;
 use freehold::{Freehold, Pfn, SingleCpu};
 use freehold_host::Stored;
 use freehold_host::freehold_vm::{Access, Fault, UnmapPath, VmError, Vpn, WriteFault};
