@@ -26,7 +26,8 @@ extern atomic64_t fh_late_double_frees, fh_refused;
 /* Calls that came while this CPU was inside already: from an interrupt. */
 u64 fh_interrupted(void);
 
-int fh_platform_start(unsigned long first, unsigned long end, unsigned int blocks);
+/* The zone as freehold_new() gets it, and how many pieces of memory may be added to it later. */
+int fh_platform_start(const freehold_zone *zone, unsigned int extra_ranges);
 /* At the end, while the blocks are still there: every invariant, and that all frames are free. */
 int fh_platform_check(void);
 /* Free and managed frames, after all CPUs have given back what they hold. */
@@ -42,9 +43,16 @@ int fh_platform_stop(void);
  */
 int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn);
 size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns);
+/* With FREEHOLD_ALLOC_*, where the gfp mask does not tell all. */
+int fh_alloc_with(gfp_t gfp, u16 flags, unsigned int order, u64 *pfn);
+size_t fh_alloc_bulk_with(gfp_t gfp, u16 flags, size_t count, u64 *pfns);
 /* From any context but NMI, holding any lock. Parts of what was allocated may be freed. */
 int fh_free(u64 pfn, unsigned int order);
 int fh_free_bulk(const u64 *pfns, size_t count);
+/* All CPUs give back what they have in hand. Process context, or whoever may block. */
+void fh_drain(void);
+/* This CPU alone. */
+void fh_flush(void);
 /* This CPU's periodic work, about once a second. */
 void fh_tick(void);
 

@@ -28,12 +28,15 @@ static void find_frames(void)
 /* The allocator, and all its memory. */
 static int start_memory(void)
 {
+	freehold_zone zone = { .watermarks = FREEHOLD_WATERMARK_RULE_NONE };
 	int status;
 
 	if (!blocks)
 		return -EINVAL;
 	find_frames();
-	status = fh_platform_start(fh_first_pfn, fh_end_pfn, blocks);
+	zone.span = (freehold_frame_range){ fh_first_pfn, fh_end_pfn };
+	zone.spare_sections = DIV_ROUND_UP(fh_end_pfn - fh_first_pfn, 32768) + 1;
+	status = fh_platform_start(&zone, 2 * blocks + 64);
 	if (status)
 		return status;
 	status = fh_memory_start(blocks);

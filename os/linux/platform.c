@@ -97,16 +97,16 @@ static __always_inline void leave(struct fh_cpu *cpu)
 	preempt_enable();
 }
 
-static __always_inline freehold_request request_for(gfp_t gfp, unsigned int order)
+static __always_inline freehold_request request_for(gfp_t gfp, u16 flags, unsigned int order)
 {
-	freehold_request request = { .order = order };
+	freehold_request request = { .order = order, .flags = flags };
 
 	if (gfp & __GFP_MOVABLE)
 		request.migratetype = FREEHOLD_MIGRATETYPE_MOVABLE;
 	else if (gfp & __GFP_RECLAIMABLE)
 		request.migratetype = FREEHOLD_MIGRATETYPE_RECLAIMABLE;
 	if (!gfpflags_allow_blocking(gfp))
-		request.flags = FREEHOLD_ALLOC_NO_LOCK;
+		request.flags |= FREEHOLD_ALLOC_NO_LOCK;
 	return request;
 }
 
@@ -120,9 +120,9 @@ static int checked(int status)
 	return status;
 }
 
-int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn)
+int fh_alloc_with(gfp_t gfp, u16 flags, unsigned int order, u64 *pfn)
 {
-	freehold_request request = request_for(gfp, order);
+	freehold_request request = request_for(gfp, flags, order);
 	struct fh_cpu *cpu = enter();
 	int status;
 
@@ -136,6 +136,11 @@ int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn)
 	}
 	leave(cpu);
 	return likely(!status) ? 0 : checked(status);
+}
+
+int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn)
+{
+	return fh_alloc_with(gfp, 0, order, pfn);
 }
 
 int fh_free(u64 pfn, unsigned int order)
@@ -154,9 +159,9 @@ int fh_free(u64 pfn, unsigned int order)
 	return likely(!status) ? 0 : checked(status);
 }
 
-size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns)
+size_t fh_alloc_bulk_with(gfp_t gfp, u16 flags, size_t count, u64 *pfns)
 {
-	freehold_request request = request_for(gfp, 0);
+	freehold_request request = request_for(gfp, flags, 0);
 	struct fh_cpu *cpu = enter();
 	size_t allocated = 0;
 	int status;
@@ -172,6 +177,11 @@ size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns)
 	return allocated;
 }
 
+size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns)
+{
+	return fh_alloc_bulk_with(gfp, 0, count, pfns);
+}
+
 int fh_free_bulk(const u64 *pfns, size_t count)
 {
 	struct fh_cpu *cpu = enter();
@@ -183,6 +193,15 @@ int fh_free_bulk(const u64 *pfns, size_t count)
 		status = freehold_on_free_bulk(fh, spare_cpu(), pfns, count, NULL);
 	leave(cpu);
 	return likely(!status) ? 0 : checked(status);
+}
+
+void fh_flush(void)
+{
+	struct fh_cpu *cpu = enter();
+
+	if (cpu)
+		freehold_owned_flush(cpu->handle, NULL);
+	leave(cpu);
 }
 
 void fh_tick(void)
@@ -234,20 +253,15 @@ static int cpu_goes(unsigned int number)
 	return 0;
 }
 
-int fh_platform_start(unsigned long first, unsigned long end, unsigned int blocks)
+int fh_platform_start(const freehold_zone *zone, unsigned int extra_ranges)
 {
-	freehold_zone zone = {
-		.span = { first, end },
-		.watermarks = FREEHOLD_WATERMARK_RULE_NONE,
-		.spare_sections = DIV_ROUND_UP(end - first, 32768) + 1,
-	};
 	freehold_config config;
 	freehold_error error;
 	size_t size;
 	int status;
 
-	freehold_config_init(&config, nr_cpu_ids + 1, &zone, 1);
-	config.extra_ranges = min(2 * blocks + 64, 60000u);
+	freehold_config_init(&config, nr_cpu_ids + 1, zone, 1);
+	config.extra_ranges = min(extra_ranges, 60000u);
 	if (freehold_metadata_size(&config, &size, &error))
 		goto refused;
 	metadata = vzalloc(size);
@@ -284,6 +298,11 @@ int fh_frames(u64 *free, u64 *managed)
 	*free = stats.free;
 	*managed = stats.managed;
 	return 0;
+}
+
+void fh_drain(void)
+{
+	FH_ALONE(freehold_drain_all(fh, NULL));
 }
 
 int fh_validate(void)

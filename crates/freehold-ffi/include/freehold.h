@@ -646,6 +646,26 @@ typedef struct freehold_totals {
     uint64_t shared_writes;
 } freehold_totals;
 
+/** Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame. */
+typedef struct freehold_block_frames {
+    /** The bits, by rising address. */
+    uint64_t words[8];
+} freehold_block_frames;
+
+/** The state of one pageblock. */
+typedef struct freehold_pageblock {
+    /** Its free frames, wherever they are. */
+    struct freehold_block_frames free_frames;
+    /** How many these are. */
+    uint32_t free;
+    /** Frames that exist, at most 512. */
+    uint32_t frames;
+    /** The first CPU that leases words of it; -1 where there is none. */
+    int32_t holder;
+    /** Its migratetype; `FREEHOLD_MIGRATETYPE_ISOLATE` while it is isolated. */
+    uint32_t migratetype;
+} freehold_pageblock;
+
 #ifdef __cplusplus
 extern "C" {
 #endif  /* __cplusplus */
@@ -719,6 +739,16 @@ int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pf
  *
  * Thread safety: any thread, at any time. */
 int32_t freehold_largest_possible_order(const struct freehold_allocator *allocator, size_t zone);
+
+/** Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at what
+ * the zone knows of its blocks: for a kernel's watermark check of a high order. `cma` says whether
+ * frames of CMA blocks will do. False where there is no such zone or no such order.
+ *
+ * Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be out of
+ * date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
+ *
+ * Thread safety: any thread, at any time. */
+bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order, bool cma);
 
 /** Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
  *
@@ -1374,6 +1404,45 @@ enum freehold_status freehold_add_memory(const struct freehold_allocator *alloca
 enum freehold_status freehold_remove_memory(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
+/** Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while nothing
+ * runs.
+ *
+ * Fails with `FREEHOLD_STATUS_BAD_RANGE` where there is no memory.
+ *
+ * Thread safety: any thread, at any time. */
+enum freehold_status freehold_read_pageblock(const struct freehold_allocator *allocator, uint64_t pfn,
+    struct freehold_pageblock *block, struct freehold_error *error);
+
+/** Takes those frames from `start` to `end` (not included), all of one pageblock, that are free, as if
+ * each had been allocated by itself; writes which these were to `taken`.
+ *
+ * Left where they are: frames that a CPU has in hand, and a block that is free as a whole, unless it
+ * is isolated, in which case nobody has any of it in hand. Waits for nobody.
+ *
+ * Fails with `FREEHOLD_STATUS_ZERO_LENGTH`, or `FREEHOLD_STATUS_BAD_RANGE` where the range goes on
+ * behind the block's end.
+ *
+ * Thread safety: any thread, at any time. */
+enum freehold_status freehold_take_free(const struct freehold_allocator *allocator, uint64_t start,
+    uint64_t end, struct freehold_block_frames *taken, struct freehold_error *error);
+
+/** Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none:
+ * nothing is allocated from them until `freehold_restore`. What is freed into them stays there.
+ *
+ * Takes one heavy barrier where CPUs have some of it in hand. Fails with `FREEHOLD_STATUS_BAD_RANGE`,
+ * or with `FREEHOLD_STATUS_BUSY` and the first frame whose block is isolated already.
+ *
+ * Thread safety: any thread, at any time but inside a callback. */
+enum freehold_status freehold_isolate(const struct freehold_allocator *allocator, uint64_t start,
+    uint64_t end, struct freehold_error *error);
+
+/** Ends the isolation of every pageblock that the frames from `start` to `end` (not included) touch:
+ * their free frames are anybody's. Waits for nobody.
+ *
+ * Thread safety: whoever has isolated them. */
+enum freehold_status freehold_restore(const struct freehold_allocator *allocator, uint64_t start,
+    uint64_t end, struct freehold_error *error);
+
 /* ---- The bare allocator: on a CPU that the caller names ---- */
 
 /** Allocates what the request says on a CPU; writes the first frame to `pfn`.
@@ -1560,6 +1629,18 @@ enum freehold_status freehold_read_cpu_stats_sized(const struct freehold_allocat
  * Thread safety: any thread, at any time. */
 enum freehold_status freehold_read_zone_stats_sized(const struct freehold_allocator *allocator, size_t zone,
     struct freehold_zone_stats *stats, size_t size, struct freehold_error *error);
+
+/** The fewest naturally aligned chunks that the free frames of a zone's blocks of one
+ * `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers. Frames of
+ * isolated blocks are of `FREEHOLD_MIGRATETYPE_ISOLATE`. Takes no lock; walks all blocks of the zone.
+ * Exact while nothing runs.
+ *
+ * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone, or with
+ * `FREEHOLD_STATUS_BAD_MIGRATETYPE`.
+ *
+ * Thread safety: any thread, at any time. */
+enum freehold_status freehold_read_free_chunks(const struct freehold_allocator *allocator, size_t zone,
+    uint8_t migratetype, uint64_t *chunks, struct freehold_error *error);
 
 /** What `freehold_read_totals` is: sums over all CPUs and zones. Takes no lock; does not walk.
  * `size` is that of the caller's `freehold_totals`, `cpu_size` that of the `freehold_cpu_stats` at

@@ -293,6 +293,30 @@ pub unsafe extern "C" fn freehold_largest_possible_order(
     order.map_or(-1, |order: Order| order.get().into())
 }
 
+/// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at what
+/// the zone knows of its blocks: for a kernel's watermark check of a high order. `cma` says whether
+/// frames of CMA blocks will do. False where there is no such zone or no such order.
+///
+/// Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be out of
+/// date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null (false then) or comes from `freehold_new` and is not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_may_have_free(
+    allocator: *const Allocator,
+    zone: usize,
+    order: u8,
+    cma: bool,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let this = unsafe { allocator.as_ref() };
+    this.zip(Order::new(order)).is_some_and(|(this, o)| this.engine.may_have_free(zone, o, cma))
+}
+
 /// Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
 ///
 /// Thread safety: any thread, at any time; waits for the zone lock.

@@ -88,6 +88,7 @@ pub mod here;
 #[cfg(feature = "std")]
 pub mod host;
 pub mod hotplug;
+pub mod isolation;
 pub mod on;
 pub mod owned;
 pub mod platform;

@@ -7,7 +7,7 @@ use core::ptr;
 use freehold::{CpuId, Order};
 
 use crate::allocator::Allocator;
-use crate::arguments::{Versioned, put, put_sized, shared, wanted_sized};
+use crate::arguments::{Versioned, migratetype, put, put_sized, shared, wanted, wanted_sized};
 use crate::error::{Error, Failure, answer};
 use crate::status::Status;
 
@@ -261,6 +261,40 @@ pub unsafe extern "C" fn freehold_read_zone_stats_sized(
             let found = shared(allocator, "allocator")?.engine.zone_stats(zone);
             put_sized(stats, size, found.ok_or_else(|| no_zone(zone))?.into());
             Ok(())
+        })
+    }
+}
+
+/// The fewest naturally aligned chunks that the free frames of a zone's blocks of one
+/// `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers. Frames of
+/// isolated blocks are of `FREEHOLD_MIGRATETYPE_ISOLATE`. Takes no lock; walks all blocks of the zone.
+/// Exact while nothing runs.
+///
+/// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone, or with
+/// `FREEHOLD_STATUS_BAD_MIGRATETYPE`.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `chunks` is null or has
+/// room for `FREEHOLD_ORDERS` numbers; `error` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_read_free_chunks(
+    allocator: *const Allocator,
+    zone: usize,
+    migratetype: u8,
+    chunks: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise; an array of numbers is aligned as its first one is.
+    unsafe {
+        answer(error, || {
+            wanted(chunks, "chunks")?;
+            let migratetype = self::migratetype(migratetype)?;
+            let found = shared(allocator, "allocator")?.engine.free_chunks(zone, migratetype);
+            let found: [u64; FREEHOLD_ORDERS] = found.ok_or_else(|| no_zone(zone))?;
+            put(chunks.cast(), "chunks", found)
         })
     }
 }

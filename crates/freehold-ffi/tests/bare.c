@@ -388,6 +388,42 @@ static void hotplug(freehold_allocator *allocator)
     FAILS(freehold_add_memory(allocator, 0x98000, 0x98000 + 16 * 32768, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
 }
 
+/* One frame of a block is in use; the rest is taken, comes back, and all of it goes. */
+static void isolated(freehold_allocator *allocator)
+{
+    const uint64_t start = 0x90000, end = start + 512;
+    freehold_request request = {.migratetype = FREEHOLD_MIGRATETYPE_MOVABLE, .from = start};
+    freehold_block_frames taken;
+    freehold_pageblock block;
+    uint64_t pfn, free = 0;
+
+    OK(freehold_add_memory(allocator, start, end, &error));
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    CHECK(pfn >= start && pfn < end);
+    OK(freehold_isolate(allocator, start, end, &error));
+    FAILS(freehold_isolate(allocator, start, end, &error), FREEHOLD_STATUS_BUSY);
+    OK(freehold_read_pageblock(allocator, pfn, &block, &error));
+    CHECK(block.migratetype == FREEHOLD_MIGRATETYPE_ISOLATE && block.frames == 512 && block.free == 511);
+    CHECK(!(block.free_frames.words[pfn % 512 / 64] >> pfn % 64 & 1) && block.holder == -1);
+    OK(freehold_take_free(allocator, start, end, &taken, &error));
+    CHECK(!memcmp(&taken, &block.free_frames, sizeof(taken)));
+    FAILS(freehold_take_free(allocator, start + 1, end + 1, &taken, &error), FREEHOLD_STATUS_BAD_RANGE);
+    FAILS(freehold_take_free(allocator, start, start, &taken, &error), FREEHOLD_STATUS_ZERO_LENGTH);
+    for (uint64_t frame = start; frame < end; frame++) {
+        if (frame == pfn)
+            continue;
+        OK(freehold_free(allocator, frame, 0, &error));
+        free++;
+    }
+    CHECK(free == 511);
+    FAILS(freehold_remove_memory(allocator, start, end, &error), FREEHOLD_STATUS_BUSY);
+    OK(freehold_restore(allocator, start, end, &error));
+    OK(freehold_free(allocator, pfn, 0, &error));
+    OK(freehold_remove_memory(allocator, start, end, &error));
+    FAILS(freehold_read_pageblock(allocator, pfn, &block, &error), FREEHOLD_STATUS_BAD_RANGE);
+    FAILS(freehold_isolate(allocator, start, end, &error), FREEHOLD_STATUS_BAD_RANGE);
+}
+
 static void contiguous(freehold_allocator *allocator)
 {
     uint64_t pfn, run;
@@ -415,7 +451,7 @@ static void contiguous(freehold_allocator *allocator)
 
 static void statistics(freehold_allocator *allocator, struct host *host)
 {
-    uint64_t frames, high;
+    uint64_t frames, high, chunks[FREEHOLD_ORDERS];
     freehold_zone_stats stats;
     freehold_totals totals;
 
@@ -431,6 +467,18 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     OK(freehold_read_zone_stats(allocator, 0, &stats, &error));
     CHECK(stats.managed == 32768 && stats.free == stats.managed && stats.free_in_zone == stats.free);
     CHECK(freehold_zone_stats_largest_free_order(&stats) == freehold_largest_possible_order(allocator, 0));
+    CHECK(freehold_may_have_free(allocator, 0, 9, false) && freehold_may_have_free(allocator, 0, 10, false));
+    CHECK(!freehold_may_have_free(allocator, 2, 0, false) && !freehold_may_have_free(allocator, 0, 19, false));
+    CHECK(!freehold_may_have_free(NULL, 0, 0, false));
+    frames = stats.free;
+    for (int type = 0; type < FREEHOLD_MIGRATETYPES; type++) {
+        OK(freehold_read_free_chunks(allocator, 0, (uint8_t)type, chunks, &error));
+        for (int order = 0; order < FREEHOLD_ORDERS; order++)
+            frames -= chunks[order] << order;
+    }
+    CHECK(frames == 0);
+    FAILS(freehold_read_free_chunks(allocator, 0, FREEHOLD_MIGRATETYPES, chunks, &error), FREEHOLD_STATUS_BAD_MIGRATETYPE);
+    FAILS(freehold_read_free_chunks(allocator, 2, 0, chunks, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     CHECK(freehold_zone_stats_unusable_permille(&stats, 9) == 0);
     CHECK(freehold_zone_stats_unusable_permille(&stats, 18) == 1000);
     OK(freehold_read_totals(allocator, &totals, &error));
@@ -604,6 +652,7 @@ int main(void)
         on_and_owned(allocator, &host);
         OK(freehold_validate(allocator, &error));
         hotplug(allocator);
+        isolated(allocator);
         contiguous(allocator);
         OK(freehold_validate(allocator, &error));
         statistics(allocator, &host);

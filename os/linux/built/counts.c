@@ -10,6 +10,7 @@ atomic_long_t fh_counts[FH_COUNTS];
 
 static const char *const names[FH_COUNTS] = {
 	[FH_ZONE_LOCKS] = "zone_locks",		[FH_ZONE_WAITS] = "zone_waits",
+	[FH_NORMAL_LOCKS] = "normal_locks",
 	[FH_REFILLS] = "refills",		[FH_PHASE0_FRAMES] = "phase0_frames",
 	[FH_PHASE1_FRAMES] = "phase1_frames",	[FH_PHASE2_FRAMES] = "phase2_frames",
 	[FH_PHASE3_FRAMES] = "phase3_frames",	[FH_DRAINS] = "drains",

@@ -6,12 +6,15 @@
 #pragma once
 
 #include <linux/atomic.h>
+#include <linux/mmzone.h>
 #include <linux/spinlock.h>
 
 enum fh_count {
 	/* Acquisitions of zone->lock in that file, and how many of them found it taken. */
 	FH_ZONE_LOCKS,
 	FH_ZONE_WAITS,
+	/* Of these acquisitions those of a zone Normal. */
+	FH_NORMAL_LOCKS,
 	/* Of the per-CPU lists: how often they were filled from the zone and emptied into it, and by how many frames. */
 	FH_REFILLS,
 	FH_PHASE0_FRAMES,
@@ -33,12 +36,19 @@ static inline void fh_count(enum fh_count what, long by)
 	atomic_long_add(by, &fh_counts[what]);
 }
 
+static inline void fh_zone_locked(struct zone *zone)
+{
+	fh_count(FH_ZONE_LOCKS, 1);
+	if (zone_idx(zone) == ZONE_NORMAL)
+		fh_count(FH_NORMAL_LOCKS, 1);
+}
+
 /* Macros, as the flags are written by name. A lock that is taken is waited for; that is what is counted. */
 #define fh_zone_trylock(zone, flags)					\
 ({									\
 	bool locked_ = spin_trylock_irqsave(&(zone)->lock, flags);	\
 	if (locked_)							\
-		fh_count(FH_ZONE_LOCKS, 1);				\
+		fh_zone_locked(zone);					\
 	locked_;							\
 })
 
@@ -48,5 +58,5 @@ do {									\
 		fh_count(FH_ZONE_WAITS, 1);				\
 		spin_lock_irqsave(&(zone)->lock, flags);		\
 	}								\
-	fh_count(FH_ZONE_LOCKS, 1);					\
+	fh_zone_locked(zone);						\
 } while (0)

@@ -1,25 +1,83 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What mm/page_alloc.c asks of Freehold, in the kernel that asks it first (freehold.json says where). It includes this, so it has
- * internal.h's names already.
+ * What the kernel's memory management asks of Freehold, which is the allocator of one zone (freehold.json says where). mm/page_alloc.c,
+ * mm/vmstat.c and mm/show_mem.c include this.
+ *
+ *   freehold.c   the hand-over: all of the zone, once, at the end of the boot
+ *   serve.c      allocations and frees, and the count of free pages
+ *   tell.c       what /proc tells of the zone's free pages
+ *   lists.h      the part that needs page_alloc.c's own functions: included there, at its end
  */
 #pragma once
 
+#include <linux/jump_label.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
 
-/* Since all memory of Freehold's has come. */
-extern bool fh_serves;
+/* Freehold's zone, from the hand-over on; no zone before, and in a kernel that Freehold could not serve. */
+extern struct zone *fh_zone;
 
-/* NULL where Freehold has none: then the kernel's own lists are asked. */
-struct page *fh_page(gfp_t gfp, unsigned int order);
-/* Whether it is of a block that Freehold has. */
-bool fh_has_page(unsigned long pfn);
-void fh_free_page(unsigned long pfn, unsigned int order);
-
-/* Not for NMIs, which may interrupt a call on the same CPU, nor for those who may use the kernel's reserves. */
-static inline bool fh_may_serve(struct zone *zone, unsigned int order, unsigned int alloc_flags)
+static inline bool fh_is_allocator_of(const struct zone *zone)
 {
-	return READ_ONCE(fh_serves) && order <= pageblock_order && zone_idx(zone) == ZONE_NORMAL &&
-	       !(alloc_flags & (ALLOC_TRYLOCK | ALLOC_HIGHATOMIC));
+	return READ_ONCE(fh_zone) == zone;
 }
+
+/* Whether a frame is one of the zone's that Freehold has, free or not. */
+bool fh_has_page(unsigned long pfn);
+/* From any context. NULL where there is none: the zone's own lists are empty, so that is the zone's answer. */
+struct page *fh_page(gfp_t gfp, unsigned int order, unsigned int alloc_flags);
+/* At most so many single frames, into an array; how many. */
+int fh_single_frames(gfp_t gfp, unsigned int alloc_flags, int count, u64 *pfns);
+/* lists.h: fills the empty entries of an array, in their order, as far as there is memory; how many were filled. */
+int fh_fill_pages(gfp_t gfp, unsigned int alloc_flags, int count, struct page **pages);
+/* From any context. The page is prepared: nothing of its former life is left in its struct page. */
+void fh_free_page(unsigned long pfn, unsigned int order);
+/* So many frames of the block of that one have become free, or fewer than none: NR_FREE_PAGES, and NR_FREE_CMA_PAGES. */
+void fh_account(unsigned long pfn, long frames);
+
+/* lists.h: whether a pageblock is of a CMA area, be it isolated or not. */
+bool fh_is_cma(unsigned long pfn);
+
+/* report.c: once pages of Freehold's are reported, each allocation says what is to be reported again. */
+DECLARE_STATIC_KEY_FALSE(fh_reports);
+void fh_unreport(unsigned long pfn, unsigned long frames);
+
+/* Whether trying for a chunk of that order makes sense: for watermarks. */
+bool fh_may_have(unsigned int order, unsigned int alloc_flags);
+/* All CPUs give back what they have in hand. */
+void fh_drain_zone(void);
+
+/* Free chunks by order: of any zone; and by migratetype, of Freehold's, where it writes nothing for other zones. */
+void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS]);
+void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[NR_PAGE_ORDERS]);
+/* Blocks by migratetype, of Freehold's zone; false for others. */
+bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES]);
+
+/* lists.h: takes all that the kernel's lists of a zone have, by fh_give(). `stopped`: no other CPU runs. How many frames. */
+unsigned long fh_empty_lists(struct zone *zone, bool stopped);
+/* How many frames they have, about. */
+unsigned long fh_in_lists(struct zone *zone);
+/* Nobody reserves blocks any more: Freehold serves HIGHATOMIC requests as all others. */
+void fh_forget_highatomic(struct zone *zone);
+/* freehold.c: a free page of the zone becomes Freehold's. */
+void fh_give(unsigned long pfn, unsigned int order);
+
+/*
+ * The marks of a zone are set with its lock, against those who read lists and boosts of it. Freehold's has neither, and who sets marks
+ * excludes others by a lock of his own.
+ */
+#define fh_lock_for_marks(zone, flags)					\
+do {									\
+	if (fh_is_allocator_of(zone))					\
+		local_irq_save(flags);					\
+	else								\
+		fh_zone_lock(zone, flags);				\
+} while (0)
+
+#define fh_unlock_for_marks(zone, flags)				\
+do {									\
+	if (fh_is_allocator_of(zone))					\
+		local_irq_restore(flags);				\
+	else								\
+		spin_unlock_irqrestore(&(zone)->lock, flags);		\
+} while (0)

@@ -7,87 +7,25 @@
  *   huge    blocks of 2 MiB come, are split by holes, copied by a child and go
  *   mixed   regions of many sizes, in folios of many orders where the kernel makes those, children, files that stay
  *   cache   files in memory are written, read, cut short and deleted
+ *   files   small files are packed, unpacked, searched and deleted: inodes and names, many processes
+ *   compile a compiler of the host's on each CPU, whose output must be right
+ *   compact memory is filled and freed in pieces, then asked for whole blocks, then compacted
+ *   cpus    CPUs go and come while others allocate, free, fork and exit
+ *   memory  parts of the memory go and come while others do so
+ *   contig  ranges of frames that are named are allocated while others do so
+ *   cma     parts of a CMA area come and go while others allocate
+ *   poison  free pages are broken, stay away while memory is filled, and are not broken after all
+ *   report  free pages are shown to a device, and what is freed later is shown again
+ *   swap    memory is filled until pages are swapped out; all of it is read again and must be right
  *
- * Usage: loads NAME ROUNDS. Whatever fails ends it with 1.
+ * Usage: loads NAME ROUNDS. Whatever fails ends it with 1. What a load has reached is added to /tmp/reached, "what N" a line.
  */
-#define _GNU_SOURCE
-#include <fcntl.h>
+#include "loads.h"
+
 #include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
-#define PAGE 4096ul
-#define BLOCK (512 * PAGE)
-
-static int cpus, rounds;
-
-static void must(int holds, const char *what)
-{
-	if (holds)
-		return;
-	perror(what);
-	exit(1);
-}
-
-static void run_on(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu % cpus, &set);
-	must(!sched_setaffinity(0, sizeof(set), &set), "sched_setaffinity");
-}
-
-static char *map(size_t size, int advice)
-{
-	char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	must(memory != MAP_FAILED, "mmap");
-	madvise(memory, size, advice);
-	return memory;
-}
-
-static void touch(char *memory, size_t size)
-{
-	for (size_t at = 0; at < size; at += PAGE)
-		memory[at] = 1;
-}
-
-/* A child on that CPU; 0 within it. */
-static pid_t child(int cpu)
-{
-	pid_t pid = fork();
-
-	must(pid >= 0, "fork");
-	if (!pid)
-		run_on(cpu);
-	return pid;
-}
-
-static void children_end(void)
-{
-	int status;
-
-	while (wait(&status) > 0)
-		must(WIFEXITED(status) && !WEXITSTATUS(status), "a child");
-}
-
-/* A child on each CPU that does this, until all have ended. */
-static void on_each_cpu(void (*does)(int cpu))
-{
-	for (int cpu = 0; cpu < cpus; cpu++) {
-		if (child(cpu))
-			continue;
-		does(cpu);
-		_exit(0);
-	}
-	children_end();
-}
+int cpus, rounds;
 
 /* Two processes a CPU. All have faulted before the first one may end: the pipe's end closes for all of them at once. */
 static void load_exit(void)
@@ -191,27 +129,15 @@ static void write_file(int cpu, unsigned int number, size_t size)
 	close(file);
 }
 
-#define REGIONS 32
-
 static void regions_of_many_sizes(int cpu)
 {
-	char *regions[REGIONS] = {};
-	size_t sizes[REGIONS] = {};
-	/* The next number of a linear congruence (Numerical Recipes' constants): the same for each kernel. */
-	unsigned int random = 2026 + cpu;
+	struct regions regions = { .random = 2026 + cpu };
 
-	for (int step = 0; step < 300; step++) {
-		unsigned int slot;
+	for (int step = 0; step < rounds; step++) {
+		size_t size = another_region(&regions, step % 2 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 
-		random = random * 1664525 + 1013904223;
-		slot = random >> 27;
-		if (regions[slot])
-			munmap(regions[slot], sizes[slot]);
-		sizes[slot] = (1 + (random >> 16) % 256) * PAGE;
-		regions[slot] = map(sizes[slot], step % 2 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-		touch(regions[slot], sizes[slot]);
 		if (step % 4 == 0)
-			write_file(cpu, step / 4 % 40, sizes[slot] / 2);
+			write_file(cpu, step / 4 % 40, size / 2);
 		if (step % 16)
 			continue;
 		if (!child(cpu)) {
@@ -258,6 +184,53 @@ static void load_cache(void)
 	}
 }
 
+#define SMALL_FILES 160
+
+static void pack_and_unpack(int cpu)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), "/tmp/tree-%d", cpu);
+	must(!mkdir(command, 0700), command);
+	for (int number = 0; number < SMALL_FILES; number++) {
+		char name[64];
+		int file;
+
+		snprintf(name, sizeof(name), "/tmp/tree-%d/a-name-of-some-length-%d", cpu, number);
+		file = open(name, O_CREAT | O_RDWR, 0600);
+		must(file >= 0 && !ftruncate(file, number % 9 * 1500), name);
+		must(pwrite(file, name, sizeof(name), number % 9 * 1500) == sizeof(name), name);
+		close(file);
+	}
+	snprintf(command, sizeof(command),
+		 "cd /tmp/tree-%d; mkdir copy; tar -cf - a-name* | tar -xf - -C copy;"
+		 "[ $(find . -type f | wc -l) = %d ]; grep -rl length-7 copy > /dev/null; rm -r /tmp/tree-%d",
+		 cpu, 2 * SMALL_FILES, cpu);
+	shell(command);
+}
+
+static void load_files(void)
+{
+	on_each_cpu(pack_and_unpack);
+}
+
+/* The words are those with which the host has compiled it: xtask/src/linux/compiler.rs. */
+static void compiles(int cpu)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "/tmp/compiled-%d.s", cpu);
+	must(!chdir("/"), "/");
+	must(run((char *[]){ "/cc1", "-fpreprocessed", "-quiet", "-O2", "compile.i", "-o", name, NULL }), "cc1");
+	must(run((char *[]){ "/bin/cmp", name, "/compiled.s", NULL }), "what cc1 has compiled");
+	must(!unlink(name), name);
+}
+
+static void load_compile(void)
+{
+	on_each_cpu(compiles);
+}
+
 int main(int count, char **words)
 {
 	static const struct {
@@ -265,8 +238,11 @@ int main(int count, char **words)
 		void (*load)(void);
 		int counts_itself;
 	} loads[] = {
-		{ "exit", load_exit, 0 }, { "arena", load_arena, 1 }, { "huge", load_huge, 0 },
-		{ "mixed", load_mixed, 0 }, { "cache", load_cache, 0 },
+		{ "exit", load_exit, 0 },	{ "arena", load_arena, 1 },	{ "huge", load_huge, 0 },
+		{ "mixed", load_mixed, 1 },	{ "cache", load_cache, 0 },	{ "files", load_files, 0 },
+		{ "compile", load_compile, 0 }, { "compact", load_compact, 0 }, { "cpus", load_cpus, 1 },
+		{ "memory", load_memory, 1 },	{ "swap", load_swap, 0 },		{ "contig", load_contig, 1 },
+		{ "cma", load_cma, 1 },		{ "poison", load_poison, 1 },	{ "report", load_report, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -278,6 +254,6 @@ int main(int count, char **words)
 			loads[which].load();
 		return 0;
 	}
-	fprintf(stderr, "usage: loads exit|arena|huge|mixed|cache ROUNDS\n");
+	fprintf(stderr, "usage: loads NAME ROUNDS\n");
 	return 2;
 }

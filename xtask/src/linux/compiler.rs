@@ -11,18 +11,22 @@ use super::Trouble;
 use super::tools::{output, run};
 use crate::build;
 
-/// Functions that are compiled and not used. With them a compiler takes 28,000 pages instead of
+/// For `--anonymous`: functions that are compiled and not used. With them a compiler takes 28,000 pages instead of
 /// 3,600: enough that what it costs beside its memory (page tables, stacks; some 500 to 1,000
 /// pages) is well below a twentieth, and little enough that two of them fit into the module's 128
 /// blocks.
-const UNUSED: usize = 14_000;
+pub(crate) const MANY: usize = 14_000;
 
-/// The files to be carried: names in the guest, and where they are.
+/// The files to be carried: names in the guest, and where they are. So many functions beside a
+/// program of ours are to be compiled.
 ///
 /// # Errors
 ///
 /// Where there is no gcc, or it does not compile.
-pub(crate) fn carried(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> {
+pub(crate) fn carried(
+    folder: &Path,
+    unused_functions: usize,
+) -> Result<Vec<(String, PathBuf)>, Trouble> {
     let cc1 = PathBuf::from(output(Command::new("cc").arg("-print-prog-name=cc1"))?.trim());
     if !cc1.is_absolute() {
         return Err(Trouble::Missing("cc is not gcc: it has no cc1".to_owned()));
@@ -34,8 +38,9 @@ pub(crate) fn carried(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> 
     OpenOptions::new()
         .append(true)
         .open(there.join("compile.i"))?
-        .write_all(unused().as_bytes())?;
-    // The guest passes these arguments, too: os/linux/user/anonymous.c says why.
+        .write_all(unused(unused_functions).as_bytes())?;
+    // The guest passes these arguments, too: os/linux/user/anonymous.c says why, and
+    // os/linux/built/loads.c has them as well.
     let mut compile = Command::new(&cc1);
     compile.current_dir(&there).args([
         "-fpreprocessed",
@@ -54,9 +59,9 @@ pub(crate) fn carried(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> 
     Ok(files)
 }
 
-fn unused() -> String {
+fn unused(functions: usize) -> String {
     let mut text = String::new();
-    for i in 0..UNUSED {
+    for i in 0..functions {
         let _ = writeln!(
             text,
             "static int unused{i}(int*a,int n){{int i,s={i};for(i=0;i<n;i++){{if(a[i]>s)s+=a[i]*{};else a[i]^=s>>{};}}return s;}}",
@@ -69,7 +74,7 @@ fn unused() -> String {
 
 /// What `ldd` found: libraries go to /lib, where they are looked for without being told, the loader
 /// to where it must be.
-fn libraries(said: &str) -> Vec<(String, PathBuf)> {
+pub(super) fn libraries(said: &str) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for line in said.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();

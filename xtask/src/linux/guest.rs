@@ -49,7 +49,7 @@ pub(crate) fn build(folder: &Path, kernel: &Kernel, more: bool) -> Result<Guest,
             archive.folder(name);
         }
         archive.program("brd.ko", &kernel.driver("block/brd.ko")?);
-        for (name, file) in compiler::carried(folder)? {
+        for (name, file) in compiler::carried(folder, compiler::MANY)? {
             archive.program(&name, &fs::read(file)?);
         }
     }

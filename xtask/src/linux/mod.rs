@@ -78,7 +78,11 @@ Examples:
   cargo xtask linux --plant twice               a defect, on purpose: must fail
   cargo xtask linux --bench                     beside the kernel's own allocator, by time
   cargo xtask linux --bench 3 --instructions    the same, by instructions
+  cargo xtask linux --built all --instructions  of an allocation and its free, in each kernel
   cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the pcp-buddy RFC's, Freehold's
+  cargo xtask linux --built all --cpus 2,4,8    with so many CPUs each
+  cargo xtask linux --built freehold --checks locking,kasan --loads cpus,swap
+  cargo xtask linux --built rfc --record traces the loads in the RFC's kernel, as traces for freehold replay fidelity
 
 Everything lies in target/linux: packages (40 MB downloaded once, nothing is installed), the module, the guest.
 
@@ -88,17 +92,28 @@ pub(crate) struct Arguments {
     /// Which kernel.
     #[arg(long, value_enum, default_value_t = Which::HostRelease)]
     kernel: Which,
-    /// CPUs of the machine.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
-    cpus: u8,
+    /// CPUs of the machine; for --built also several numbers, as in 2,4,8.
+    #[arg(long, default_value = "2", value_delimiter = ',', value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=16))]
+    cpus: Vec<u8>,
     /// Memory of the machine in MiB: 1024, of which the module takes a quarter, or 2560 for --built.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
     memory: Option<u32>,
     /// Compile that kernel instead (170 MB to download once, some minutes), and count what its own
     /// page allocator does under some loads.
     #[arg(long, value_enum, value_name = "KERNEL",
-        conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous", "plant", "instructions"])]
+        conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous", "plant"])]
     built: Option<built::Built>,
+    /// What those kernels check of themselves: compiled anew for it, once, and several times as slow.
+    #[arg(long, value_enum, value_name = "CHECK", value_delimiter = ',', requires = "built")]
+    checks: Vec<built::Check>,
+    /// Those loads only, each so many rounds where a number is given.
+    #[arg(long, value_name = "LOAD[:ROUNDS]", value_delimiter = ',', requires = "built")]
+    loads: Vec<String>,
+    /// Record the loads in those kernels instead of counting (`freehold record --drain`): a trace of
+    /// each load there, with what a replay needs beside it.
+    #[arg(long, value_name = "FOLDER", requires = "built", conflicts_with = "json")]
+    record: Option<PathBuf>,
     /// How often each of those kernels is booted.
     #[arg(long, default_value_t = 1, value_name = "N", requires = "built",
         value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -211,6 +226,9 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     if let Some(built) = arguments.built {
         return built::run(arguments, built);
     }
+    let &[cpus] = &arguments.cpus[..] else {
+        return Err(Trouble::Wrong("--cpus with several numbers is for --built".to_owned()));
+    };
     let qemu = qemu::find(arguments.qemu.as_deref());
     // Who names one wants that one.
     let qemu =
@@ -225,7 +243,7 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     let guest = guest::build(&folder, &kernel, arguments.anonymous.is_some())?;
     let mut machine = Machine {
         qemu,
-        cpus: arguments.cpus,
+        cpus,
         memory: format!("{}M", arguments.memory()),
         accelerator: Accelerator::Kvm,
         extra: vec!["-initrd".into(), guest.archive.clone().into()],
@@ -243,7 +261,7 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
         // More of them would take turns, by the clock of the machine outside.
         machine.cpus = 1;
     } else if !kvm {
-        machine.accelerator = arguments.threads.accelerator(arguments.cpus);
+        machine.accelerator = arguments.threads.accelerator(cpus);
     }
     let line = guest::command_line(&arguments.words());
     if arguments.verbose {

@@ -196,14 +196,24 @@ pub(crate) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble>
 ///
 /// As [`programs`].
 pub(super) fn program(folder: &Path, source: &Path) -> Result<(String, PathBuf), Trouble> {
+    program_of(folder, &[source])
+}
+
+/// Compiles one of several files; its name is the first one's.
+///
+/// # Errors
+///
+/// As [`programs`].
+pub(super) fn program_of(folder: &Path, sources: &[&Path]) -> Result<(String, PathBuf), Trouble> {
     let there = folder.join("user");
     fs::create_dir_all(&there)?;
-    let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = sources.first().and_then(|source| source.file_stem()).unwrap_or_default();
+    let name = name.to_string_lossy().into_owned();
     let program = there.join(&name);
     let mut cc = Command::new("cc");
     cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"])
         .arg(&program)
-        .arg(source);
+        .args(sources);
     run(&mut cc)?;
     Ok((name, program))
 }

@@ -25,6 +25,7 @@ use freehold::{CpuId, Migratetype, Order, Pfn};
 use freehold_trace::zoneinfo::Pageset;
 use freehold_trace::{Event, EventKind};
 
+use super::against_kernel::taken;
 use super::frame_set::FrameSet;
 use super::source::{SourceError, Trace, each_event};
 use crate::engines::{ListFill, RecordedZone};
@@ -111,8 +112,9 @@ fn frame_of(event: &Event) -> Option<(Pfn, Order)> {
         EventKind::Alloc { pfn, order, .. } => Some((pfn?, order)),
         EventKind::Free { pfn, order }
         | EventKind::PcpuDrain { pfn, order, .. }
-        | EventKind::ZoneLocked { pfn, order, .. } => Some((pfn, order)),
-        EventKind::FreeBatched { .. } | EventKind::Extfrag { .. } => None,
+        | EventKind::ZoneLocked { pfn, order, .. }
+        | EventKind::Extfrag { pfn, order, .. } => Some((pfn, order)),
+        EventKind::FreeBatched { .. } => None,
     }
 }
 
@@ -196,8 +198,9 @@ impl Rows {
                 }
                 cpu.gained -= frames;
             }
-            EventKind::ZoneLocked { migratetype, .. } => {
-                let Some(list) = list_of(order, migratetype) else { return };
+            EventKind::ZoneLocked { migratetype, .. } | EventKind::Extfrag { migratetype, .. } => {
+                // Those that come with a zone_locked row have been seen, and no more.
+                let Some(list) = taken(event).and(list_of(order, migratetype)) else { return };
                 // Within an allocation.
                 cpu.note_most();
                 cpu.refilled.insert(list);
@@ -362,6 +365,24 @@ mod tests {
         // refilled.
         assert_eq!(first, [(0, 0, 1), (3, 0, 12)]);
         assert_eq!(second, [(3, 0, 11), (3, 2, 1)]);
+    }
+
+    #[test]
+    fn what_a_fallback_took_was_not_there() {
+        // The refill claims a whole block, of which there is no other row.
+        let claimed = event(
+            0,
+            EventKind::Extfrag {
+                pfn: Pfn::new(1024),
+                order: Order::new(0).unwrap(),
+                migratetype: 0,
+                fallback_order: Order::LINUX_MAX,
+                fallback_migratetype: 1,
+                change_ownership: true,
+            },
+        );
+        let [first, _] = lists(vec![claimed, alloc(0, 1024, 0, 0), drained(1, 8, 3, 2)]);
+        assert_eq!(first, [(3, 0, 12)]);
     }
 
     #[test]

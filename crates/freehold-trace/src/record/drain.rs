@@ -11,6 +11,9 @@
 //! | [a CPU offline and online] | those of that CPU are drained, with all its threads moved elsewhere; the first CPU cannot go |
 //! | **`percpu_pagelist_high_fraction`** | the mark falls to four batches for all CPUs, and each CPU's next frees drain what is above |
 //!
+//! A kernel compiled by `cargo xtask linux --built` has a switch of its own besides. It drains the last
+//! frames, and takes ownership of every pageblock from the CPUs.
+//!
 //! So the last is what is done: the mark is lowered, every CPU frees some pages, and the mark is
 //! given back. Left on each CPU are fewer frames than four batches (252), and its `high` begins at
 //! its minimum, as after boot.
@@ -23,6 +26,9 @@ use crate::zoneinfo;
 
 /// The kernel's switch: high marks are managed / fraction / CPUs; 0 is the kernel's own choice.
 const FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
+/// What a kernel of `cargo xtask linux --built` has: writing to it empties every CPU's lists, and
+/// makes every pageblock the zone's in the kernel with the pcp-buddy RFC.
+const BEGIN: &str = "/sys/kernel/debug/page_alloc_begin";
 /// So large that the least mark is what comes out on any machine.
 const LEAST_MARK: &str = "1000000";
 /// Bytes that each CPU touches and frees, each time: some 2,000 frees.
@@ -79,6 +85,10 @@ pub fn drain_lists() -> io::Result<Drained> {
         }
     }
     drop(mark);
+    if Path::new(BEGIN).exists() {
+        fs::write(BEGIN, "1")?;
+        after = held()?;
+    }
     Ok(Drained { before, after })
 }
 

@@ -37,11 +37,11 @@ pub(crate) struct Lanes {
     lasts: u64,
 }
 
-/// Those of orders 0 to 6.
-pub(crate) const LANES: [Lanes; 7] = {
-    let mut lanes = [Lanes { firsts: 0, lasts: 0 }; 7];
+/// Those of orders 0 to 6, and from there on those of whole words.
+pub(crate) const LANES: [Lanes; 16] = {
+    let mut lanes = [Lanes { firsts: 1, lasts: 1 << 63 }; 16];
     let mut order = 0;
-    while order < 7 {
+    while order < 6 {
         lanes[order] =
             Lanes { firsts: ALIGNED[order], lasts: ALIGNED[order] << ((1 << order) - 1) };
         order += 1;
@@ -80,6 +80,9 @@ pub(crate) const fn best_start(starts: u64, order: u32, breakable: u64) -> Optio
 /// The smallest maximal run of at least `2^order` set bits, as a mask and its order; none where there
 /// is no such run.
 pub(crate) fn smallest_run(word: u64, order: u32) -> Option<(u64, u32)> {
+    if word == !0 {
+        return Some((!0, 6));
+    }
     let mut starts = runs(word, order);
     for order in order..6 {
         if starts == 0 {
@@ -91,7 +94,7 @@ pub(crate) fn smallest_run(word: u64, order: u32) -> Option<(u64, u32)> {
         }
         starts = longer;
     }
-    (word == !0).then_some((!0, 6))
+    None
 }
 
 /// The order from which on single frames do not break up a run unasked: eight bits in a row.

@@ -124,7 +124,14 @@ impl Head {
     /// words: who raises the class looks at the others, and whether the block is BUSY.
     #[inline(always)]
     pub(crate) fn completes(&self, now: u64) -> bool {
-        bits::has_run(now, u32::from(self.class()).min(6))
+        // CLASS_BUSY as well, of which this leaves 15.
+        bits::LANES[usize::from(self.class()) % bits::LANES.len()].has_full(now)
+    }
+
+    /// Whether a word that is `now` has loose frames that the board is to be told of.
+    #[inline(always)]
+    pub(crate) fn tells_loose(&self, now: u64) -> bool {
+        !self.loose.get() && bits::has_several_loose(now)
     }
 }
 

@@ -119,17 +119,22 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if tag.zone() != zone || !tag.is_plain_split_of(migratetype) {
             return 0;
         }
-        let mut done = 0;
+        let (base, mut done) = (self.fh.map.base(index), 0);
+        let take = |w: usize, word, count| {
+            line.take_bits(w, word) && self.fh.still_open(self.by(), index, w, word, count)
+        };
         for w in 0..WORDS {
             let word = line.word(w);
-            if word != 0
-                && !self.fh.zones[zone].is_tight()
-                && !head.is_leased(w)
-                && line.take_bits(w, word)
-                && self.fh.still_open(self.by(), index, w, word, word.count_ones().into())
-            {
-                done +=
-                    write_out(self.fh.map.base(index) + w as u64 * 64, word, &mut out[done..]).1;
+            if word == 0 || self.fh.zones[zone].is_tight() || head.is_leased(w) {
+                continue;
+            }
+            // Most are full, of which there is nothing to count.
+            let taken = match word {
+                u64::MAX => take(w, u64::MAX, 64),
+                word => take(w, word, word.count_ones().into()),
+            };
+            if taken {
+                done += write_out(base + w as u64 * 64, word, &mut out[done..]).1;
                 self.fh.fold_home(self.cpu);
                 if out.len() - done < 64 {
                     break;

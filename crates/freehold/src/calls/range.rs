@@ -26,7 +26,7 @@ use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::NO_KEY;
 use crate::primitive::Plain;
-use crate::{FrameRange, FreeError, Freehold, Order, Pfn, Platform};
+use crate::{FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform};
 
 /// The number of the word of frame `pfn`, among all words.
 fn key_of(pfn: u64) -> u64 {
@@ -203,7 +203,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if let (Some(inside), Some(_)) = (inside, kept) {
             self.holds(inside.cpu);
         }
-        let to = tag.with_state(WHOLE).with_flag(IN_HAND, kept.is_some());
+        // Of no type in the bitmap, see `release_whole`.
+        let movable = Migratetype::Movable as usize;
+        let kind = if kept.is_some() { tag.migratetype() } else { movable };
+        let to = tag.with_state(WHOLE).with_type(kind).with_flag(IN_HAND, kept.is_some());
         if !head.tag.exchange(tag, to) {
             // Somebody else frees it, or a part of it, at this moment.
             let first = u64::from(head.number) * WORDS as u64;
@@ -215,7 +218,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         match kept {
             Some(kept) => kept.set(index.get()),
-            None => self.release_whole(inside.map_or(OUTSIDE, Inside::by), index),
+            None => {
+                if tag.migratetype() != movable {
+                    self.note_type(index, tag.migratetype(), movable);
+                }
+                self.insert_whole(inside.map_or(OUTSIDE, Inside::by), index);
+            }
         }
         Ok(())
     }

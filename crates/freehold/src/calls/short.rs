@@ -123,13 +123,12 @@ impl CpuState<'_> {
             return InHand::Elsewhere;
         }
         let mask = lease.mask();
-        if mask == 0 && !self.may_keep(slot, frames)
-            || (mask | lease.spare() | lease.word()) & frames != 0
-            || cfg!(feature = "debug-poison")
+        if cfg!(feature = "debug-poison")
+            || mask == 0 && !self.may_keep(slot, frames)
+            || !lease.take_back(mask, frames)
         {
             return InHand::No;
         }
-        lease.add_to(mask, frames);
         self.counters.local_frees.add(1);
         InHand::Yes
     }
@@ -152,6 +151,13 @@ impl CpuState<'_> {
 /// Blocks with no larger class than this one may lose a run to a hint that fits exactly: half of a
 /// word or less of each is in one piece.
 const HINT_CLASS: u8 = 6;
+
+/// Whether a CPU has freed so much into words of that type that the zone is to be told: see
+/// [`fold_frees`](Freehold::fold_frees).
+#[inline(always)]
+fn is_to_be_told(cpu: &CpuState<'_>, migratetype: usize) -> bool {
+    cpu.free[migratetype].get() as i64 > FRAMES as i64
+}
 
 impl<P: Platform> Freehold<'_, P> {
     /// Leaves a hint to a chunk of the home zone that was just freed into its words.
@@ -279,13 +285,33 @@ impl<P: Platform> Freehold<'_, P> {
             let fits = head.tag.get().is_plain_split_of(migratetype) && !head.is_leased(w);
             let frames = bits::mask(offset % 64, 1 << ORDER);
             if fits && take(index, w, frames) {
-                // Where the block has just changed the next request looks further.
-                let pfn = Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset));
-                let open = self.still_open(By(Some(cpu)), index, w, frames, 1 << ORDER);
-                return open.then_some(pfn);
+                // By the rules of `still_open`.
+                let (busy, tag) = (head.is_busy(), head.tag.get());
+                let home = tag.zone() == cpu.home_zone.get() as usize;
+                if busy || !tag.is_open() || head.is_leased(w) || !home {
+                    return self.hinted_after_all(cpu, index, offset, frames);
+                }
+                cpu.free[tag.migratetype()].sub(1 << ORDER);
+                return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }
         None
+    }
+
+    /// Frames were taken by a hint, and are of another zone by now, or to be put back: where the block
+    /// has just changed the next request looks further.
+    #[cold]
+    #[inline(never)]
+    fn hinted_after_all(
+        &self,
+        cpu: &CpuState<'_>,
+        index: Index,
+        offset: u32,
+        frames: u64,
+    ) -> Option<Pfn> {
+        let (w, count) = (offset as usize / 64, u64::from(frames.count_ones()));
+        let open = self.still_open(By(Some(cpu)), index, w, frames, count);
+        open.then(|| Pfn::new(self.map.base(index) + u64::from(offset)))
     }
 
     /// A chunk of order 0 to 5 straight into its word, for which this CPU has no slot.
@@ -294,7 +320,8 @@ impl<P: Platform> Freehold<'_, P> {
         self.to_word::<ORDER>(cpu, pfn)
     }
 
-    /// [`chunk_to_word`](Self::chunk_to_word), inlined.
+    /// [`chunk_to_word`](Self::chunk_to_word), inlined. What is rarely done comes last, so that
+    /// nothing has to be kept for after it.
     #[inline(always)]
     pub(crate) fn to_word<const ORDER: u32>(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
         let frames = bits::mask((pfn % 64) as u32, 1 << ORDER);
@@ -308,14 +335,45 @@ impl<P: Platform> Freehold<'_, P> {
         if !tag.is_plain_split() || head.is_leased(w) || second || cfg!(feature = "debug-poison") {
             return false;
         }
-        if !self.put_open(By(Some(cpu)), index, tag, w, (frames, 1 << ORDER)) {
-            return false;
+        if tag.zone() != cpu.home_zone.get() as usize {
+            return self.to_word_elsewhere(cpu, key, frames);
         }
+        // All of it before the word, so that little has to be kept for after it: a hint to what is
+        // refused is as good as any. Frames count before they can be seen: see `watch`.
         cpu.last_key.set(key);
-        self.leave_hint(cpu, tag, index, pfn, ORDER);
+        cpu.hints.push(tag.migratetype(), ORDER, index.get(), (pfn % FRAMES as u64) as u32);
         self.count_frees(cpu, 1);
-        self.fold_frees(cpu, tag.migratetype());
+        cpu.free[tag.migratetype()].add(1 << ORDER);
+        let Ok(now) = self.map.line(index).put(w, frames) else {
+            cpu.free[tag.migratetype()].sub(1 << ORDER);
+            self.count_frees(cpu, 1u64.wrapping_neg());
+            return false;
+        };
+        if self.is_news(head, now) || is_to_be_told(cpu, tag.migratetype()) {
+            return self.tell_of_free(cpu, index, now, tag.migratetype());
+        }
         true
+    }
+
+    /// A free into a word of the home zone has brought what the board or a request is to be told of,
+    /// or the CPU's count has grown large. Returns `true`.
+    #[cold]
+    #[inline(never)]
+    fn tell_of_free(&self, cpu: &CpuState<'_>, index: Index, now: u64, migratetype: usize) -> bool {
+        self.raise_by(By(Some(cpu)), index, now);
+        self.fold_frees(cpu, migratetype);
+        true
+    }
+
+    /// [`to_word`](Self::to_word) of a zone that is not this CPU's home.
+    #[cold]
+    #[inline(never)]
+    fn to_word_elsewhere(&self, cpu: &CpuState<'_>, key: u64, frames: u64) -> bool {
+        let done = self.run_to_word(cpu, key, frames);
+        if done {
+            cpu.last_key.set(key);
+        }
+        done
     }
 
     /// Puts frames, so many, into a word that nobody leases; `false` where some were there.

@@ -63,7 +63,8 @@ pub(crate) struct Lease<'m> {
     spare: AtomicU64,
     /// What may be broken up without asking, of a lease for runs.
     breakable: AtomicU64,
-    /// Where runs of eight that frees complete are kept together, of a lease for single frames.
+    /// Where runs of eight that frees complete are kept together, of a lease for single frames. What
+    /// is spare is a part of it.
     watched: AtomicU64,
     word: WordCell<'m>,
     at: AtomicU32,
@@ -136,6 +137,26 @@ impl<'m> Lease<'m> {
         if run as u8 == 0xff {
             self.keep_runs();
         }
+    }
+    /// Frames come into the hand beside `mask`, none of which are there, or in the word; `false`
+    /// where some are, and nothing has changed then.
+    #[inline(always)]
+    pub(crate) fn take_back(&self, mask: u64, frames: u64) -> bool {
+        let seen = mask | self.word();
+        // Where no runs are kept together, as in a zone that is nearly all whole, no frame is spare.
+        if self.watched.get() == 0 {
+            debug_assert_eq!(self.spare(), 0);
+            let right = seen & frames == 0;
+            if right {
+                self.set_mask(mask | frames);
+            }
+            return right;
+        }
+        let right = (seen | self.spare()) & frames == 0;
+        if right {
+            self.add_to(mask, frames);
+        }
+        right
     }
     /// Any frames come into the hand.
     pub(crate) fn add_all(&self, frames: u64) {
@@ -392,9 +413,10 @@ impl<'m> Leases<'m> {
         self.limit.set(limit.min(SLOTS as u32));
     }
 
-    /// Whether one more lease would be one too many.
+    /// Whether one more lease would be one too many, where a slot is free.
     pub(crate) fn is_full(&self) -> bool {
-        self.held.get().count_ones() >= self.limit.get()
+        let limit = self.limit.get();
+        limit < SLOTS as u32 && self.held.get().count_ones() >= limit
     }
 }
 

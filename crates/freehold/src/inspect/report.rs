@@ -7,7 +7,7 @@ use crate::block::{FRAMES, WORDS, bits};
 use crate::inspect::stats::{CpuStats, ZoneStats};
 use crate::primitive::Plain;
 use crate::zone::Zone;
-use crate::{CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform};
+use crate::{CpuId, FrameRange, Freehold, Migratetype, ORDERS, Order, Pfn, Platform};
 
 /// Sums over all CPUs and zones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,11 +100,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut stats = self.zone_history(z);
         // A run of wholly free blocks that is still growing: its first frame and its end.
         let mut run = FrameRange::default();
-        let count_run = |run: FrameRange, chunks: &mut [u64]| {
-            for (_, order) in run.chunks(Order::MAX) {
-                chunks[order.index()] += 1;
-            }
-        };
         self.each_block(z, |base, tag, words| {
             let free = u64::from(count_of(words));
             let isolated = tag.has(ISOLATED);
@@ -140,6 +135,33 @@ impl<'m, P: Platform> Freehold<'m, P> {
         count_run(run, &mut stats.free_chunks);
         stats.free = stats.free_in_zone + stats.free_in_cpus;
         Some(stats)
+    }
+
+    /// The fewest naturally aligned chunks that the free frames of a zone's blocks of one type form,
+    /// by order; those of isolated blocks are of type `Isolate`. `None` where there is no such zone.
+    /// Takes no lock; walks like [`zone_stats`](Self::zone_stats).
+    #[must_use]
+    pub fn free_chunks(&self, zone: usize, migratetype: Migratetype) -> Option<[u64; ORDERS]> {
+        let mut chunks = [0; ORDERS];
+        let mut run = FrameRange::default();
+        self.each_block(self.zones.get(zone)?, |base, tag, words| {
+            let isolated = tag.has(ISOLATED);
+            let of = if isolated { Migratetype::Isolate as usize } else { tag.migratetype() };
+            if of != migratetype as usize {
+                return;
+            }
+            if count_of(words) as usize != FRAMES {
+                count_chunks(words, &mut chunks);
+                return;
+            }
+            if run.end != base {
+                count_run(run, &mut chunks);
+                run = FrameRange { start: base, end: base };
+            }
+            run.end = Pfn::new(base.get() + FRAMES as u64);
+        });
+        count_run(run, &mut chunks);
+        Some(chunks)
     }
 
     fn zone_history(&self, z: &Zone<'m>) -> ZoneStats {
@@ -212,6 +234,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }),
             _ => [0; WORDS],
         }
+    }
+}
+
+/// Adds the chunks of a run of wholly free blocks to the counts.
+fn count_run(run: FrameRange, chunks: &mut [u64; ORDERS]) {
+    for (_, order) in run.chunks(Order::MAX) {
+        chunks[order.index()] += 1;
     }
 }
 

@@ -28,7 +28,7 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
-use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, Head, class_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::lease::Purpose;
@@ -83,10 +83,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if head.completes(now) {
             self.raise_for(by, index, now);
         }
-        if !head.loose.get() && bits::has_several_loose(now) {
+        if head.tells_loose(now) {
             self.list_loose(by, index);
         }
         self.watch.came(ANY);
+    }
+
+    /// Whether there is anything to do for [`raise_by`](Self::raise_by).
+    #[inline(always)]
+    pub(crate) fn is_news(&self, head: &Head, now: u64) -> bool {
+        head.completes(now) || head.tells_loose(now) || self.watch.is_for(ANY)
     }
 
     /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only where
@@ -119,8 +125,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             len *= 2;
         }
         self.watch.came(ANY);
-        if len == WORDS || known < 7 + len.ilog2() as u8 {
+        let class = 7 + len.ilog2() as u8;
+        if len == WORDS {
             self.raise(by, index);
+        } else if known < class {
+            self.raise_to(by, index, class);
         }
     }
 
@@ -139,6 +148,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return self.raise(by, index);
         }
         let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
+        self.raise_to(by, index, class);
+    }
+
+    /// Raises a block's class to one whose run somebody has just completed, of less than a block: no
+    /// other word is looked at.
+    #[inline(never)]
+    fn raise_to(&self, by: By<'_>, index: Index, class: u8) {
+        let head = self.map.head(index);
         let _moving = self.moving_block(by, index);
         let mut known = head.class();
         while known != CLASS_BUSY && known < class {
@@ -349,7 +366,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let writes = zone.insert_whole(head.number);
         self.watch.came(CLASS_WHOLE);
         self.wrote(by, zone, writes);
-        zone.update_mode();
+        zone.update_mode_after_more();
     }
 
     /// A whole block that this thread has is a split one of that type, and its frames can be had.

@@ -130,7 +130,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Makes an isolated block ordinary again.
-    fn restore_block(&self, number: u64) {
+    pub(crate) fn restore_block(&self, number: u64) {
         let Some(index) = self.map.locate_block(number) else { return };
         let head = self.map.head(index);
         // Its frames can be had before its row says so.

@@ -156,7 +156,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         // Not only what was in hand: nothing of a leased word counts for the board.
         let now = line.word_after_class(w);
-        fh.raise_by(self.by(), index, now);
+        if now | mask != 0 {
+            fh.raise_by(self.by(), index, now);
+        }
     }
 
     /// What of these frames may be broken up, after the board was asked for a run of that order, or
@@ -223,7 +225,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             head.set_lease(w, self.lease_name() | EMPTY);
             // A free that came in between has not counted for the board.
             let now = line.word_after_class(w);
-            fh.raise_by(self.by(), index, now);
+            if now != 0 {
+                fh.raise_by(self.by(), index, now);
+            }
         }
         false
     }
@@ -277,6 +281,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 continue;
             }
             if !lanes.has_full(word) || head.is_leased(w) {
+                continue;
+            }
+            if word == !0 {
+                best = Some((6, w));
                 continue;
             }
             // Nothing fits better than loose frames, whatever runs lie beside them.

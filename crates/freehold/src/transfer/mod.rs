@@ -33,5 +33,6 @@ pub(crate) mod moving;
 pub(crate) mod populate;
 pub(crate) mod recall;
 pub(crate) mod refill;
+pub(crate) mod walk;
 pub(crate) mod watch;
 pub(crate) mod whole;

@@ -101,17 +101,34 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.take_of(index, want)
     }
 
-    /// Whether a block may be used without a look at the board. Unless nearly all of the zone is
-    /// whole, it has no larger run than is taken: otherwise the board may know one that fits
-    /// better, which is what keeps others whole.
+    /// Whether a block may be used without a search of the board. Unless nearly all of the zone is
+    /// whole, it has no larger run than is taken, or is the one that the search would find: otherwise
+    /// the board may know one that fits better, which is what keeps others whole.
     fn fits(&self, index: Index, z: usize, want: Want) -> bool {
         let zone = &self.fh.zones[z];
         let head = self.fh.map.head(index);
         let tag = head.tag.get();
+        // Once: others change it.
+        let class = head.class();
         tag.zone() == z
             && tag.migratetype() == want.migratetype
             && !zone.is_tight()
-            && (zone.is_roomy() || head.class() <= SMALL_CLASS.max(want.class()))
+            && (zone.is_roomy()
+                || class <= SMALL_CLASS.max(want.class())
+                || self.is_next(index, zone, want, class))
+    }
+
+    /// Whether the block in use, whose class is larger than what is wanted, is the one that
+    /// [`pick`](Freehold::pick) would find, as far as a few glances tell.
+    #[inline(never)]
+    fn is_next(&self, index: Index, zone: &Zone<'m>, want: Want, class: u8) -> bool {
+        let (fh, head) = (self.fh, self.fh.map.head(index));
+        let (board, row) = (&zone.board, row_of(want.migratetype, class));
+        class <= CLASSES
+            && board.are_empty(row_of(want.migratetype, want.class())..row)
+            && !(want.is_for_loose() && board.has_any(LOOSE))
+            && board.is_first(fh.map.rows(index), row, head.number)
+            && !(zone.spread.get() && fh.is_shared(self.by(), index))
     }
 
     /// Finds a split block with the run that is wanted and makes it this CPU's block in use. `None`
@@ -196,17 +213,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let classes = if want.migratetype < HIGH_ATOMIC { CLASSES } else { want.class() };
         let mut shared = None;
         let mut passed_over = 0;
-        for class in want.class()..=classes {
-            if class == SMALL_CLASS + 1 && want.is_for_loose() {
+        let mut next = want.class();
+        let mut asks_loose = want.is_for_loose();
+        while next <= classes {
+            let listed = zone.board.smallest(want.migratetype, next);
+            if asks_loose && listed.is_none_or(|class| class > SMALL_CLASS) {
                 // Rather than that a run of eight is broken up.
+                asks_loose = false;
                 if let Some(index) = self.pick_loose(by, zone, want.migratetype) {
                     return Some(index);
                 }
             }
+            let class = listed?;
+            next = class + 1;
             let row = row_of(want.migratetype, class);
-            if !zone.board.has_any(row) {
-                continue;
-            }
             let found = self.each_in_row(by, zone, row, |index| {
                 if most == 0 {
                     return Some(None);
@@ -262,6 +282,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// A movable block with loose frames beside a large run, at most half of it free: in the lowest
     /// section that has one that of the smallest class, so that the others may become whole.
     fn pick_loose(&self, by: By<'_>, zone: &'m Zone<'m>, migratetype: usize) -> Option<Index> {
+        if !zone.board.has_any(LOOSE) {
+            return None;
+        }
         self.each_section_in_row(by, zone, LOOSE, 0, |first, word| {
             let rows = self.map.rows(self.map.locate_block(first)?);
             let mut left = word;

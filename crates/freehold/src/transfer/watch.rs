@@ -62,6 +62,13 @@ impl Watch {
         self.0.load(Ordering::SeqCst) >> 8 == generation
     }
 
+    /// Whether something of that class that has come ends the generation.
+    #[inline(always)]
+    pub(crate) fn is_for(&self, class: u8) -> bool {
+        // SeqCst: as in `came`.
+        class >= self.0.load(Ordering::SeqCst) as u8
+    }
+
     /// Something of that class has come.
     #[inline(always)]
     pub(crate) fn came(&self, class: u8) {
@@ -223,7 +230,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
 impl Zone<'_> {
     /// Whether the board has nothing of that class and above, and the bitmap has nothing.
-    fn is_empty_from(&self, class: u8, cma: bool) -> bool {
+    pub(crate) fn is_empty_from(&self, class: u8, cma: bool) -> bool {
         self.wholes() == 0 && self.board.is_empty_from(class, cma)
     }
 }

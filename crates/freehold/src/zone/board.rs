@@ -152,10 +152,33 @@ impl<'m> Board<'m> {
         None
     }
 
-    /// The smallest class of that type from `class` on that some block may have, by a glance.
+    /// The smallest class of that type from `class` on that some block may have, by a glance. Of types
+    /// with one row for all classes it is `class`.
     #[inline]
     pub(crate) fn smallest(&self, migratetype: usize, class: u8) -> Option<u8> {
-        (class..=CLASSES).find(|&class| self.has_any(row_of(migratetype, class)))
+        let rows = if migratetype < HIGH_ATOMIC { (CLASSES + 1).saturating_sub(class) } else { 1 };
+        // One look for all of them: the rows of a type lie side by side.
+        let (first, words) = (row_of(migratetype, class), self.words[1]);
+        let summaries = &self.any2[first * words..][..usize::from(rows) * words];
+        let at = summaries.iter().position(|word| word.get() != 0)?;
+        // A zone of up to 512 GiB has one word for each: no division.
+        Some(class + if words == 1 { at } else { at / words } as u8)
+    }
+
+    /// Whether none of these rows may have a block, by a glance.
+    #[inline]
+    pub(crate) fn are_empty(&self, rows: core::ops::Range<usize>) -> bool {
+        let words = self.words[1];
+        let summaries = &self.any2[rows.start * words..rows.end * words];
+        summaries.iter().all(|word| word.get() == 0)
+    }
+
+    /// Whether the block of that number is the lowest one that a row shows, by a glance. Blocks of
+    /// other zones in its section count.
+    #[inline]
+    pub(crate) fn is_first(&self, rows: &Rows, row: usize, number: u32) -> bool {
+        let below = rows.row(row) & !(!0 << Self::bit(number));
+        below == 0 && self.summary(row).next(0, &mut 0) == Some(self.section_of(number))
     }
 
     /// Whether no row may have a block of that class or above, by a glance: none of the ordinary

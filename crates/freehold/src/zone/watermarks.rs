@@ -104,6 +104,20 @@ impl Zone<'_> {
         cma < u64::MAX / 2 && cma > self.roughly_free() / 2
     }
 
+    /// [`update_mode`](Self::update_mode) after a block has become whole: by the count of those alone
+    /// where that cannot change more.
+    #[inline]
+    pub(crate) fn update_mode_after_more(&self) {
+        let stays = match self.mode.get() {
+            mode::ROOMY => true,
+            mode::ORDINARY => self.wholes() * 8 <= self.blocks() * 7,
+            _ => false,
+        };
+        if !stays {
+            self.update_mode();
+        }
+    }
+
     /// Notes how its memory stands. After counts have changed by more than a few frames.
     pub(crate) fn update_mode(&self) {
         let min = self.min.get();
@@ -328,6 +342,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Compares the free frames with the marks; a change is told later, at the edge of the API. `by` a
     /// CPU whose request has failed: what it has summed up will do.
     pub(crate) fn update_level(&self, by: By<'_>, zone: &Zone<'m>) {
+        // Mostly what is whole alone says that there is none, and none was told.
+        let plenty = zone.high.get().saturating_add(zone.error.get());
+        if zone.level.get() == 0 && zone.wholes() * FRAMES as u64 > plenty {
+            return;
+        }
         let level_of = |free: u64| {
             if free < zone.min.get() {
                 2

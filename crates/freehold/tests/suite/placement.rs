@@ -133,6 +133,40 @@ fn partly_free_blocks_of_other_cpus_are_used_before_a_whole_one_is_split() {
     fh.validate().unwrap();
 }
 
+/// A CPU goes on with its block without a search only where a search would find that one: not where
+/// meanwhile there is a smaller run, a lower block alike, a block with loose frames, or, as another CPU
+/// leases a word of its own, a block that it has alone.
+#[test]
+fn a_cpu_goes_on_with_the_block_that_a_search_would_find() {
+    let (own, lower, higher) = (512 * 20, 512 * 10, 512 * 30);
+    // In turns with another word: the second free in a row into a word leases it.
+    let loose =
+        [(128, 128), (1, 1), (65, 1), (3, 1), (67, 1), (5, 1)].map(|(n, len)| (higher + n, len));
+    type Frees<'f> = &'f [(u64, u64)];
+    let cases: [(Frees<'_>, u64); 5] = [
+        (&[], own + 64),
+        (&[(higher, 64)], higher),
+        (&[(lower, 128)], lower),
+        (&loose, higher + 1),
+        (&[(higher, 128), (own + 301, 1), (own + 303, 1)], higher),
+    ];
+    for (freed, expected) in cases {
+        // Large enough that each CPU may have blocks of its own.
+        let fh = zone_of(2, 512);
+        assert_eq!(fill(&fh).len() as u64, 512 * MIB);
+        let free = |(start, len)| fh.on(cpu(1)).free_range(range(start, len)).unwrap();
+        free((own, 128));
+        // Not all at once: who was asked for what it has leases nothing for a while.
+        (0..2).for_each(|n| fh.on(cpu(n)).flush().unwrap());
+        let next = || fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
+        assert_eq!(next(), own);
+        freed.iter().copied().for_each(free);
+        (1..64).for_each(|n| assert_eq!(next(), own + n));
+        assert_eq!(next(), expected, "after {freed:?}");
+        fh.validate().unwrap();
+    }
+}
+
 /// While nearly all of the zone is whole a CPU keeps to its block; later each word comes from the block
 /// that fits best.
 #[test]

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::super::Trouble;
 use super::super::module;
 use super::super::tools::run;
-use super::{Design, source, tree};
+use super::{Design, Kind, source, tree};
 use crate::build;
 
 /// How many objects are compiled between two lines of progress.
@@ -24,8 +24,8 @@ pub(super) struct Image {
 }
 
 /// Where that kernel's image is kept.
-pub(super) fn kept(folder: &Path, design: Design) -> PathBuf {
-    folder.join("kernels").join(design.name())
+pub(super) fn kept(folder: &Path, kind: &Kind) -> PathBuf {
+    folder.join("kernels").join(kind.name())
 }
 
 /// Builds that kernel in `folder`, or takes the image that is there where nothing has changed.
@@ -33,7 +33,8 @@ pub(super) fn kept(folder: &Path, design: Design) -> PathBuf {
 /// # Errors
 ///
 /// [`Trouble::Missing`] where the source, a tool or the RFC cannot be had; whatever fails to build.
-pub(super) fn image(folder: &Path, design: Design) -> Result<Image, Trouble> {
+pub(super) fn image(folder: &Path, kind: &Kind) -> Result<Image, Trouble> {
+    let design = kind.design;
     let tools = source::tools(folder)?;
     let source = source::source(folder)?;
     let mut change = tree::change(design, folder, &source)?;
@@ -42,24 +43,36 @@ pub(super) fn image(folder: &Path, design: Design) -> Result<Image, Trouble> {
         change.added.insert("core.o_shipped".to_owned(), fs::read(&core)?);
         fs::remove_file(core)?;
     }
-    let fragment = fs::read_to_string(build::root().join("os/linux/built/kernel.config"))?;
+    let fragment = fragment(kind)?;
     let mut inputs = DefaultHasher::new();
     (source::VERSION, &change.changed, &change.added, &fragment).hash(&mut inputs);
     let inputs = format!("{:016x}\n", inputs.finish());
-    let path = kept(folder, design);
+    let path = kept(folder, kind);
     let lines = tree::lines_changed(&change, folder)?;
-    let stamp = path.with_extension("inputs");
+    let stamp = folder.join("kernels").join(format!("{}.inputs", kind.name()));
     if path.exists() && fs::read_to_string(&stamp).ok().as_ref() == Some(&inputs) {
         return Ok(Image { path, lines });
     }
     tree::lay(&change, folder, &source)?;
-    let make = Make { tools, source, objects: folder.join("objects") };
+    // Objects of other options are kept: a compiler takes minutes for all of them.
+    let objects = folder.join(format!("objects{}", kind.suffix()));
+    let make = Make { tools, source, objects };
     configure(&make, &fragment)?;
-    make.kernel(design)?;
+    make.kernel(&kind.name())?;
     fs::create_dir_all(folder.join("kernels"))?;
     fs::copy(make.objects.join("arch/x86/boot/bzImage"), &path)?;
     fs::write(stamp, inputs)?;
     Ok(Image { path, lines })
+}
+
+/// The options: of every kernel, and of its checks.
+fn fragment(kind: &Kind) -> Result<String, Trouble> {
+    let ours = build::root().join("os/linux/built");
+    let mut fragment = fs::read_to_string(ours.join("kernel.config"))?;
+    for check in &kind.checks {
+        fragment += &fs::read_to_string(ours.join(format!("{}.config", check.name())))?;
+    }
+    Ok(fragment)
 }
 
 /// The kernel's make, with what it needs.
@@ -88,13 +101,13 @@ impl Make {
     }
 
     /// Compiles and links, and says how far it is.
-    fn kernel(&self, design: Design) -> Result<(), Trouble> {
+    fn kernel(&self, name: &str) -> Result<(), Trouble> {
         let jobs =
             std::env::var("CARGO_BUILD_JOBS").ok().filter(|jobs| jobs.parse::<u32>().is_ok());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let jobs = jobs.unwrap_or_else(|| cores.to_string());
         let started = Instant::now();
-        eprintln!("building {}: 700 objects the first time, some minutes", design.name());
+        eprintln!("building {name}: 700 objects the first time, some minutes");
         let mut make = self.command("bzImage");
         let log = self.objects.join("make.log");
         make.arg(format!("-j{jobs}")).stdout(Stdio::piped()).stderr(fs::File::create(&log)?);
@@ -115,13 +128,12 @@ impl Make {
             let last: Vec<&str> = said.lines().rev().take(30).collect();
             let last: Vec<&str> = last.into_iter().rev().collect();
             return Err(Trouble::Wrong(format!(
-                "{} is not built ({}):\n{}",
-                design.name(),
+                "{name} is not built ({}):\n{}",
                 log.display(),
                 last.join("\n")
             )));
         }
-        eprintln!("built {}: {objects} objects in {seconds:.0} s", design.name());
+        eprintln!("built {name}: {objects} objects in {seconds:.0} s");
         Ok(())
     }
 }
@@ -143,7 +155,7 @@ fn configure(make: &Make, fragment: &str) -> Result<(), Trouble> {
     let refused: Vec<&str> = refused(&wanted, &got);
     if !refused.is_empty() {
         return Err(Trouble::Wrong(format!(
-            "the kernel's own rules refuse {}: os/linux/built/kernel.config",
+            "the kernel's own rules refuse {}: os/linux/built/*.config",
             refused.join(", ")
         )));
     }
@@ -175,6 +187,21 @@ fn refused<'a>(wanted: &'a [String], config: &str) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::linux::built::Check;
+
+    #[test]
+    fn checks_add_their_options_to_those_of_every_kernel() {
+        let options = |checks: &[Check]| {
+            let fragment = fragment(&Kind::of(Design::Vanilla, checks).unwrap()).unwrap();
+            settings(&fragment).collect::<Vec<String>>()
+        };
+        let (plain, checked) = (options(&[]), options(&[Check::Locking, Check::Kasan]));
+        assert!(checked.starts_with(&plain));
+        for option in ["CONFIG_PROVE_LOCKING=y", "CONFIG_KASAN=y"] {
+            assert!(checked.contains(&option.to_owned()) && !plain.contains(&option.to_owned()));
+        }
+        assert!(options(&[Check::Kcsan]).contains(&"CONFIG_KCSAN=y".to_owned()));
+    }
 
     #[test]
     fn what_the_kernel_refuses_is_told() {

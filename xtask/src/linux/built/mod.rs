@@ -4,6 +4,8 @@
 
 mod boots;
 mod kernel;
+mod loads;
+mod record;
 mod rules;
 mod source;
 mod table;
@@ -11,7 +13,7 @@ mod thread;
 mod tree;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -26,6 +28,8 @@ use crate::run::Kvm;
 pub(super) enum Design {
     Vanilla,
     Rfc,
+    /// The RFC with the one mend of ours that its list corruption at CPU offline wants.
+    RfcMended,
     Freehold,
 }
 
@@ -34,6 +38,7 @@ impl Design {
         match self {
             Self::Vanilla => "vanilla",
             Self::Rfc => "rfc",
+            Self::RfcMended => "rfc-mended",
             Self::Freehold => "freehold",
         }
     }
@@ -47,9 +52,12 @@ pub(super) enum Built {
     /// With the two patches of the pcp-buddy RFC, from the text of its discussion beside this
     /// repository.
     Rfc,
+    /// The RFC, and a mend of ours: a CPU that goes takes all blocks off its list of owned ones, instead
+    /// of forgetting the list.
+    RfcMended,
     /// With Freehold, which is asked before the kernel's own lists.
     Freehold,
-    /// One after the other, and a table of all.
+    /// Vanilla, freehold and rfc, one after the other, and a table of all.
     All,
 }
 
@@ -58,8 +66,62 @@ impl Built {
         match self {
             Self::Vanilla => &[Design::Vanilla],
             Self::Rfc => &[Design::Rfc],
+            Self::RfcMended => &[Design::RfcMended],
             Self::Freehold => &[Design::Freehold],
             Self::All => &[Design::Vanilla, Design::Freehold, Design::Rfc],
+        }
+    }
+}
+
+/// What a kernel checks of itself: it is compiled anew for it, into a folder of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
+pub(super) enum Check {
+    /// The order of locks, and who sleeps that must not.
+    Locking,
+    /// Each access of compiled C: whether what it names is allocated.
+    Kasan,
+    /// Each access of compiled C: whether another CPU changes the same place at that moment.
+    Kcsan,
+}
+
+/// A kernel that is built: whose allocator, and what it checks of itself.
+#[derive(Clone, Debug)]
+struct Kind {
+    design: Design,
+    /// In their order, each once.
+    checks: Vec<Check>,
+}
+
+impl Kind {
+    fn of(design: Design, checks: &[Check]) -> Result<Self, Trouble> {
+        let mut checks = checks.to_vec();
+        checks.sort_unstable();
+        checks.dedup();
+        if checks.ends_with(&[Check::Kasan, Check::Kcsan]) {
+            return Err(Trouble::Wrong(
+                "--checks kasan,kcsan: a kernel has one of them".to_owned(),
+            ));
+        }
+        Ok(Self { design, checks })
+    }
+
+    /// `-locking-kasan`, or nothing: what is added to the names of its folders.
+    fn suffix(&self) -> String {
+        self.checks.iter().map(|check| format!("-{}", check.name())).collect()
+    }
+
+    /// The design's name, with the checks.
+    fn name(&self) -> String {
+        format!("{}{}", self.design.name(), self.suffix())
+    }
+}
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Locking => "locking",
+            Self::Kasan => "kasan",
+            Self::Kcsan => "kcsan",
         }
     }
 }
@@ -79,47 +141,36 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
     let mut worst = End::Passed;
     let mut missing = None;
     for &design in built.designs() {
-        let image = match image(arguments, &folder, design) {
+        let kind = Kind::of(design, &arguments.checks)?;
+        let image = match image(arguments, &folder, &kind) {
             Ok(image) => image,
             // The others may be had.
             Err(Trouble::Missing(why)) => {
-                eprintln!("SKIPPED: {} was not built: {why}", design.name());
+                eprintln!("SKIPPED: {} was not built: {why}", kind.name());
                 missing = Some(why);
                 continue;
             }
             Err(wrong) => return Err(wrong),
         };
-        let machine = Machine {
-            qemu: qemu.clone(),
-            cpus: arguments.cpus,
-            memory: format!("{}M", arguments.memory.unwrap_or(2560)),
-            accelerator: accelerator(arguments),
-            extra: Vec::new(),
-        };
-        eprintln!(
-            "{}: Linux {}, {} CPUs, {}, {}",
-            design.name(),
-            source::VERSION,
-            machine.cpus,
-            machine.memory,
-            machine.accelerator.describe()
-        );
-        let archive = boots::archive(&folder, &folder.join("tools/bin/busybox"))?;
-        let guest = Guest { image, archive };
-        for boot in 1..=arguments.boots {
-            let (end, counted) =
-                boots::boot(&machine, &guest, design, boot, arguments.timeout.unwrap_or(900))?;
+        // Instructions do not depend on how many CPUs there are.
+        for &cpus in if arguments.instructions { &[1][..] } else { &arguments.cpus } {
+            let (end, counted) = boots(arguments, &folder, &kind, &image, qemu.clone(), cpus)?;
             rows.extend(counted);
             if end != End::Passed {
                 worst = end;
             }
         }
     }
+    if arguments.record.is_some() {
+        return missing.map_or(Ok(worst), |why| Err(Trouble::Missing(why)));
+    }
     if rows.is_empty() && worst == End::Passed {
         return Err(Trouble::Missing(missing.unwrap_or_default()));
     }
     let json = table::json(&rows)?;
-    let file = build::target().join("linux/built.json");
+    // Counts of a kernel that checks itself are no counts to compare.
+    let name = format!("built{}.json", Kind::of(Design::Vanilla, &arguments.checks)?.suffix());
+    let file = build::target().join("linux").join(name);
     fs::write(&file, &json)?;
     if arguments.json {
         println!("{json}");
@@ -130,15 +181,59 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
     Ok(worst)
 }
 
-/// The kernel that is to be booted: built now, or, where only those that are there are asked for,
-/// what is there.
-fn image(
+/// Boots a kernel as often as is asked for, or once to record its loads; how the worst boot ended.
+fn boots(
     arguments: &Arguments,
     folder: &Path,
-    design: Design,
-) -> Result<std::path::PathBuf, Trouble> {
+    kind: &Kind,
+    image: &Path,
+    qemu: PathBuf,
+    cpus: u8,
+) -> Result<(End, Vec<table::Row>), Trouble> {
+    let machine = machine(arguments, qemu, cpus);
+    let usual = if arguments.instructions {
+        vec![loads::COST.to_owned()]
+    } else if arguments.record.is_some() && arguments.loads.is_empty() {
+        record::LOADS.map(str::to_owned).to_vec()
+    } else {
+        arguments.loads.clone()
+    };
+    let mut loads = loads::chosen(&usual, cpus, !kind.checks.is_empty())?;
+    let busybox = folder.join("tools/bin/busybox");
+    let more = match arguments.record {
+        Some(_) => record::programs(folder)?,
+        None => Vec::new(),
+    };
+    let archive = boots::archive(folder, &busybox, &mut loads, &more)?;
+    let guest = Guest { image: image.to_owned(), archive };
+    eprintln!(
+        "{}: Linux {}, {cpus} CPUs, {}, {}",
+        kind.name(),
+        source::VERSION,
+        machine.memory,
+        machine.accelerator.describe()
+    );
+    let limit = limit(arguments, cpus);
+    if let Some(to) = &arguments.record {
+        let end = record::record(&machine, &guest, kind.design, to, &loads, limit)?;
+        return Ok((end, Vec::new()));
+    }
+    let (mut worst, mut rows) = (End::Passed, Vec::new());
+    for boot in 1..=arguments.boots {
+        let (end, counted) = boots::boot(&machine, &guest, kind.design, boot, &loads, limit)?;
+        rows.extend(counted);
+        if end != End::Passed {
+            worst = end;
+        }
+    }
+    Ok((worst, rows))
+}
+
+/// The kernel that is to be booted: built now, or, where only those that are there are asked for,
+/// what is there.
+fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<PathBuf, Trouble> {
     if arguments.cached {
-        let kept = kernel::kept(folder, design);
+        let kept = kernel::kept(folder, kind);
         return if kept.exists() {
             Ok(kept)
         } else {
@@ -148,18 +243,55 @@ fn image(
             )))
         };
     }
-    let image = kernel::image(folder, design)?;
+    let image = kernel::image(folder, kind)?;
     for (file, added, removed) in &image.lines {
-        eprintln!("{}: {file}: {added} lines more, {removed} fewer", design.name());
+        eprintln!("{}: {file}: {added} lines more, {removed} fewer", kind.name());
     }
     Ok(image.path)
 }
 
+/// Seconds for a boot: of a busy machine that translates two CPUs; with checks several times as long.
+fn limit(arguments: &Arguments, cpus: u8) -> u64 {
+    let usual = 900 + 100 * u64::from(cpus);
+    let usual = if arguments.record.is_some() { 2 * usual } else { usual };
+    arguments.timeout.unwrap_or(if arguments.checks.is_empty() { usual } else { 4 * usual })
+}
+
+/// The machine that the kernels are booted on. Where instructions are counted each takes a
+/// nanosecond of the guest's clock.
+fn machine(arguments: &Arguments, qemu: PathBuf, cpus: u8) -> Machine {
+    let memory = format!("{}M", arguments.memory.unwrap_or(2560));
+    let (accelerator, extra) = if arguments.instructions {
+        (Accelerator::TcgSingle, vec!["-icount".into(), "shift=0,sleep=off".into()])
+    } else {
+        (accelerator(arguments, cpus), Vec::new())
+    };
+    Machine { qemu, cpus, memory, accelerator, extra }
+}
+
 /// KVM where it is asked for: what boots there is another matter than for the kernels of
 /// distributions, so it is not tried.
-fn accelerator(arguments: &Arguments) -> Accelerator {
+fn accelerator(arguments: &Arguments, cpus: u8) -> Accelerator {
     match arguments.kvm {
         Kvm::On => Accelerator::Kvm,
-        Kvm::Off | Kvm::Auto => arguments.threads.accelerator(arguments.cpus),
+        Kvm::Off | Kvm::Auto => arguments.threads.accelerator(cpus),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_with_checks_has_a_name_and_folders_of_its_own() {
+        let kind = |checks: &[Check]| Kind::of(Design::RfcMended, checks);
+        assert_eq!(kind(&[]).unwrap().name(), "rfc-mended");
+        let both = kind(&[Check::Kasan, Check::Locking, Check::Kasan]).unwrap();
+        assert_eq!(both.name(), "rfc-mended-locking-kasan");
+        assert_eq!(both.suffix(), "-locking-kasan");
+        let folder = Path::new("built");
+        assert_ne!(kernel::kept(folder, &both), kernel::kept(folder, &kind(&[]).unwrap()));
+        let refused = kind(&[Check::Kcsan, Check::Locking, Check::Kasan]).unwrap_err();
+        assert!(refused.to_string().contains("one of them"), "{refused}");
     }
 }

@@ -114,6 +114,11 @@ impl Rules {
         Ok(rules)
     }
 
+    /// The files that they change; one as often as it has rules.
+    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().map(|rule| rule.file.as_str())
+    }
+
     /// Applies them, one after the other.
     ///
     /// # Errors
@@ -270,6 +275,6 @@ static void refill(void)
                 read += 1;
             }
         }
-        assert_eq!(read, 5);
+        assert_eq!(read, 7);
     }
 }

@@ -1,11 +1,11 @@
 //! The kernels side by side: rows as JSON, and a table of means with their spread.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
 use super::super::Trouble;
-use super::boots;
 
 /// One load in one boot of one kernel.
 #[derive(Serialize, Clone, Debug)]
@@ -30,20 +30,45 @@ pub(super) struct Row {
     pub(super) reports: i64,
     #[serde(skip)]
     pub(super) others: Vec<(&'static str, i64)>,
+    /// Free pages in the lists of zone Normal after the load, as `/proc/buddyinfo` tells, order by
+    /// order.
+    #[serde(skip)]
+    pub(super) free_by_order: Vec<i64>,
+}
+
+/// What else is known of a row.
+#[derive(Serialize)]
+struct Detail<'a> {
+    kernel: &'static str,
+    workload: &'a str,
+    vcpus: u8,
+    boot: u32,
+    buddyinfo_after: &'a [i64],
+    counts: BTreeMap<&'static str, i64>,
 }
 
 #[derive(Serialize)]
 struct Report<'a> {
     rows: &'a [Row],
+    details: Vec<Detail<'a>>,
 }
 
-/// `{"rows": [...]}`.
+/// `{"rows": [...], "details": [...]}`: a detail for each row, in their order, whose counts are
+/// those that are not 0.
 ///
 /// # Errors
 ///
 /// None in practice: a row is numbers and names.
 pub(super) fn json(rows: &[Row]) -> Result<String, Trouble> {
-    serde_json::to_string_pretty(&Report { rows })
+    let details = rows.iter().map(|row| Detail {
+        kernel: row.kernel,
+        workload: &row.workload,
+        vcpus: row.vcpus,
+        boot: row.boot,
+        buddyinfo_after: &row.free_by_order,
+        counts: row.others.iter().copied().filter(|&(_, count)| count != 0).collect(),
+    });
+    serde_json::to_string_pretty(&Report { rows, details: details.collect() })
         .map_err(|error| Trouble::Wrong(error.to_string()))
 }
 
@@ -61,14 +86,51 @@ fn spread(values: &[i64]) -> String {
 /// A count of a row, and its name.
 type Column = (&'static str, fn(&Row) -> i64);
 
-/// A line for each load and kernel.
-pub(super) fn table(rows: &[Row]) -> String {
-    let mut kernels: Vec<&str> = Vec::new();
+/// The boots of a kernel with so many CPUs, and what they counted of a load.
+struct Group<'a> {
+    workload: &'a str,
+    vcpus: u8,
+    kernel: &'static str,
+    rows: Vec<&'a Row>,
+}
+
+impl Group<'_> {
+    fn spread(&self, count: impl Fn(&Row) -> i64) -> String {
+        spread(&self.rows.iter().map(|row| count(row)).collect::<Vec<i64>>())
+    }
+}
+
+/// Load by load, in the order of the first boot; then by CPUs, then the kernels in their order.
+fn groups(rows: &[Row]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group> = Vec::new();
     for row in rows {
-        if !kernels.contains(&row.kernel) {
-            kernels.push(row.kernel);
+        let of = |group: &&mut Group| {
+            (group.workload, group.vcpus, group.kernel)
+                == (row.workload.as_str(), row.vcpus, row.kernel)
+        };
+        match groups.iter_mut().find(of) {
+            Some(group) => group.rows.push(row),
+            None => groups.push(Group {
+                workload: &row.workload,
+                vcpus: row.vcpus,
+                kernel: row.kernel,
+                rows: vec![row],
+            }),
         }
     }
+    let mut loads: Vec<&str> = Vec::new();
+    for group in &groups {
+        if !loads.contains(&group.workload) {
+            loads.push(group.workload);
+        }
+    }
+    let place = |load: &str| loads.iter().position(|&known| known == load);
+    groups.sort_by_key(|group| (place(group.workload), group.vcpus));
+    groups
+}
+
+/// A line for each load, number of CPUs and kernel.
+pub(super) fn table(rows: &[Row]) -> String {
     let columns: [Column; 7] = [
         ("zone locks", |row| row.zone_locks),
         ("waits", |row| row.zone_waits),
@@ -78,52 +140,47 @@ pub(super) fn table(rows: &[Row]) -> String {
         ("whole blocks", |row| row.free_blocks_after),
         ("reports", |row| row.reports),
     ];
-    let mut text = format!("{:8}{:10}", "load", "kernel");
+    let mut text = format!("{:8}{:>4} {:11}", "load", "cpus", "kernel");
     for (name, _) in &columns {
         let _ = write!(text, "{name:>24}");
     }
     text.push('\n');
-    for load in boots::loads() {
-        for kernel in &kernels {
-            let of = |row: &&Row| row.kernel == *kernel && row.workload == load;
-            let rows: Vec<&Row> = rows.iter().filter(of).collect();
-            if rows.is_empty() {
-                continue;
-            }
-            let _ = write!(text, "{load:8}{kernel:10}");
-            for (_, value) in &columns {
-                let values: Vec<i64> = rows.iter().map(|row| value(row)).collect();
-                let _ = write!(text, "{:>24}", spread(&values));
-            }
-            text.push('\n');
+    for group in groups(rows) {
+        let _ = write!(text, "{:8}{:>4} {:11}", group.workload, group.vcpus, group.kernel);
+        for (_, value) in &columns {
+            let _ = write!(text, "{:>24}", group.spread(value));
         }
+        text.push('\n');
     }
     text
 }
 
-/// What else was counted, a line for each load and kernel, without what is 0 everywhere.
+/// What else was counted, a line for each of them: without what is 0 everywhere, and with the mean
+/// of what is free in zone Normal's lists.
 pub(super) fn others(rows: &[Row]) -> String {
     let mut text = String::new();
-    for load in boots::loads() {
-        let mut kernels: Vec<&str> = Vec::new();
-        for row in rows.iter().filter(|row| row.workload == load) {
-            if kernels.contains(&row.kernel) {
-                continue;
-            }
-            kernels.push(row.kernel);
-            let same = |other: &&Row| other.workload == load && other.kernel == row.kernel;
-            let mut line = String::new();
-            for (at, (name, _)) in row.others.iter().enumerate() {
-                let values: Vec<i64> =
-                    rows.iter().filter(same).map(|row| row.others[at].1).collect();
-                if values.iter().any(|&value| value != 0) {
-                    let _ = write!(line, ", {name} {}", spread(&values));
-                }
-            }
-            if !line.is_empty() {
-                let _ = writeln!(text, "{load}, {}:{}", row.kernel, &line[1..]);
+    for group in groups(rows) {
+        let first = group.rows[0];
+        let mut line: Vec<String> = Vec::new();
+        for (at, (name, _)) in first.others.iter().enumerate() {
+            if group.rows.iter().any(|row| row.others[at].1 != 0) {
+                line.push(format!("{name} {}", group.spread(|row| row.others[at].1)));
             }
         }
+        let boots = i64::try_from(group.rows.len()).unwrap_or(1);
+        let free = (0..first.free_by_order.len()).map(|order| {
+            let sum: i64 = group.rows.iter().map(|row| row.free_by_order[order]).sum();
+            format!(" {}", (sum + boots / 2) / boots)
+        });
+        line.push(format!("buddyinfo{}", free.collect::<String>()));
+        let _ = writeln!(
+            text,
+            "{}, {} CPUs, {}: {}",
+            group.workload,
+            group.vcpus,
+            group.kernel,
+            line.join(", ")
+        );
     }
     text
 }
@@ -147,6 +204,7 @@ mod tests {
             free_blocks_after: 4,
             reports: 0,
             others: vec![("merges", zone_locks - 10)],
+            free_by_order: vec![zone_locks, 7],
         }
     }
 
@@ -154,6 +212,8 @@ mod tests {
     fn rows_have_the_fields_that_were_asked_for_and_no_others() {
         let json: serde_json::Value =
             serde_json::from_str(&json(&[row("rfc", 1, 5)]).unwrap()).unwrap();
+        assert_eq!(json["details"][0]["counts"], serde_json::json!({"merges": -5}));
+        assert_eq!(json["details"][0]["buddyinfo_after"], serde_json::json!([5, 7]));
         let fields: Vec<&String> = json["rows"][0].as_object().unwrap().keys().collect();
         let mut wanted = [
             "kernel",
@@ -177,12 +237,20 @@ mod tests {
 
     #[test]
     fn boots_become_a_mean_with_its_spread() {
-        let rows = [row("vanilla", 1, 10), row("vanilla", 2, 13), row("rfc", 1, 10)];
+        let mut rows = vec![row("vanilla", 1, 10), row("vanilla", 2, 13), row("rfc", 1, 10)];
+        // Of another number of CPUs: another line, though it came last.
+        rows.push(Row { vcpus: 8, ..row("vanilla", 1, 50) });
         let text = table(&rows);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3, "{text}");
-        assert!(lines[1].starts_with("exit    vanilla") && lines[1].contains(" 12 (10 to 13) "));
-        assert!(lines[2].starts_with("exit    rfc") && !lines[2].contains("to"));
-        assert_eq!(others(&rows), "exit, vanilla: merges 2 (0 to 3)\n");
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(lines[1].starts_with("exit       2 vanilla"), "{text}");
+        assert!(lines[1].contains(" 12 (10 to 13) "));
+        assert!(lines[2].starts_with("exit       2 rfc") && !lines[2].contains("to"));
+        assert!(lines[3].starts_with("exit       8 vanilla") && lines[3].contains(" 50 "));
+        let text = others(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "exit, 2 CPUs, vanilla: merges 2 (0 to 3), buddyinfo 12 7");
+        // What is nothing is not told.
+        assert_eq!(lines[1], "exit, 2 CPUs, rfc: buddyinfo 10 7");
     }
 }

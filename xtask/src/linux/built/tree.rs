@@ -41,20 +41,21 @@ fn rules(name: &str) -> Result<Rules, Trouble> {
 pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Change, Trouble> {
     let original = Original { folder: folder.join("pristine"), source: source.to_path_buf() };
     let mut texts = Texts::of(&original.folder);
-    for file in ["mm/page_alloc.c", "mm/Makefile"] {
-        original.keep(file)?;
-    }
-    if design == Design::Rfc {
+    if matches!(design, Design::Rfc | Design::RfcMended) {
         texts.changed = rfc(folder, &original)?;
     }
-    rules("counts.json")?.apply(&mut texts)?;
-    match design {
-        Design::Rfc => rules("rfc.json")?.apply(&mut texts)?,
-        Design::Vanilla => rules("vanilla.json")?.apply(&mut texts)?,
-        Design::Freehold => {
-            rules("vanilla.json")?.apply(&mut texts)?;
-            rules("freehold.json")?.apply(&mut texts)?;
+    let own: &[&str] = match design {
+        Design::Rfc => &["rfc.json"],
+        Design::RfcMended => &["rfc.json", "rfc-mended.json"],
+        Design::Vanilla => &["vanilla.json"],
+        Design::Freehold => &["vanilla.json", "freehold.json", "walkers.json"],
+    };
+    for name in ["counts.json"].iter().chain(own) {
+        let rules = rules(name)?;
+        for file in rules.files() {
+            original.keep(file)?;
         }
+        rules.apply(&mut texts)?;
     }
     Ok(Change { changed: texts.changed, added: added(design)? })
 }
@@ -62,13 +63,33 @@ pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Cha
 /// Our files beside the kernel's, but for the allocator itself.
 fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
     let root = build::root();
-    let mut names = vec!["built/Makefile", "built/counts.c", "built/counts.h"];
+    let mut names = vec![
+        "built/Makefile",
+        "built/counts.c",
+        "built/counts.h",
+        "built/trials.c",
+        "built/exercise.c",
+        "built/cost.c",
+        "built/begin.c",
+        "built/begin.h",
+    ];
+    if matches!(design, Design::Rfc | Design::RfcMended) {
+        names.push("built/disown.c");
+    }
     if design == Design::Freehold {
         names.extend([
             "built/freehold.c",
             "built/hooks.h",
+            "built/lists.h",
+            "built/own.h",
+            "built/serve.c",
+            "built/tell.c",
+            "built/walkers.c",
+            "built/walkers.h",
+            "built/gone.c",
+            "built/report.c",
+            "built/taken.h",
             "platform.c",
-            "memory.c",
             "arithmetic.c",
             "fh.h",
             "compat.h",
@@ -205,7 +226,13 @@ pub(super) fn lay(change: &Change, folder: &Path, source: &Path) -> Result<(), T
         }
     }
     if headers {
-        remove_objects(&folder.join("objects/mm"))?;
+        // Those with checks have folders of their own, and the same headers.
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("objects") {
+                remove_objects(&entry.path().join("mm"))?;
+            }
+        }
     }
     Ok(())
 }
@@ -292,6 +319,9 @@ mod tests {
         fs::create_dir_all(folder.join("objects/mm")).unwrap();
         let object = folder.join("objects/mm/b.o");
         fs::write(&object, "").unwrap();
+        fs::create_dir_all(folder.join("objects-kasan/mm")).unwrap();
+        let checked = folder.join("objects-kasan/mm/b.o");
+        fs::write(&checked, "").unwrap();
         let original = Original { folder: folder.join("pristine"), source: source.clone() };
         original.keep("include/a.h").unwrap();
         original.keep("mm/b.c").unwrap();
@@ -310,7 +340,9 @@ mod tests {
         assert_eq!([read("mm/b.c"), read("include/a.h")], ["as it came\n", "changed\n"]);
         // A header keeps its time, so what includes it in mm/ is taken away by hand.
         assert_eq!(modified(&source.join("include/a.h")).unwrap(), came);
-        assert!(!object.exists() && !source.join("mm/freehold/mm-b.c").exists());
+        assert!(
+            !object.exists() && !checked.exists() && !source.join("mm/freehold/mm-b.c").exists()
+        );
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! What the kernel counted in its own trace, by zone.
 
+use freehold::{Order, Pfn};
 use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
@@ -13,7 +14,8 @@ use crate::replay::source::{SourceError, Trace, each_event};
 pub struct KernelCounts {
     /// The zone; "elsewhere" for frames of no zone.
     pub zone: String,
-    /// Chunks taken under the zone lock whose order CPUs keep lists for: refills.
+    /// Chunks taken under the zone lock whose order CPUs keep lists for, fallbacks among them:
+    /// refills.
     pub refilled_chunks: u64,
     pub refilled_frames: u64,
     /// Chunks taken under the zone lock of other orders: straight to the caller.
@@ -38,6 +40,37 @@ pub struct KernelCounts {
     pub fallbacks: FallbackTable,
 }
 
+/// A chunk that was taken from a zone under its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    pub pfn: Pfn,
+    pub order: Order,
+    /// The type asked for.
+    pub migratetype: u8,
+    /// CPUs keep lists for such chunks.
+    pub refill: bool,
+}
+
+/// What a row says was taken.
+///
+/// A fallback that claims a whole pageblock or steals a chunk tells `extfrag` alone; one that claims
+/// what is left of a block takes the chunk from the lists then, which tells `zone_locked` as
+/// always. Source: `try_to_claim_block`, `__rmqueue_steal` of Linux 7.1.
+pub fn taken(event: &Event) -> Option<Taken> {
+    match event.kind {
+        EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill } => {
+            Some(Taken { pfn, order, migratetype, refill: percpu_refill })
+        }
+        EventKind::Extfrag {
+            pfn, order, migratetype, fallback_order, change_ownership, ..
+        } if fallback_order >= Order::PAGEBLOCK || !change_ownership => {
+            let refill = order.get() <= 3 || order == Order::PAGEBLOCK;
+            Some(Taken { pfn, order, migratetype, refill })
+        }
+        _ => None,
+    }
+}
+
 /// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of
 /// `zones`. `middle_ns`: where the second half begins ([`super::middle_ns`]).
 pub fn count_kernel(
@@ -56,48 +89,43 @@ pub fn count_kernel(
 }
 
 fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [KernelCounts]) {
+    let place = |pfn| zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
     if let EventKind::Extfrag { pfn, order, migratetype, fallback_migratetype, .. } = event.kind {
-        let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
-        let of_order = counts[zone].fallbacks.get_mut(order.index());
+        let of_order = counts[place(pfn)].fallbacks.get_mut(order.index());
         let of_type = of_order.and_then(|types| types.get_mut(usize::from(migratetype)));
         if let Some(count) =
             of_type.and_then(|from| from.get_mut(usize::from(fallback_migratetype)))
         {
             *count += 1;
         }
+    }
+    let frames_late = |order: Order| if late { order.frames() } else { 0 };
+    if let EventKind::PcpuDrain { pfn, order, migratetype } = event.kind {
+        let counts = &mut counts[place(pfn)];
+        counts.drained_chunks += 1;
+        counts.drained_frames += order.frames();
+        counts.late_drained_frames += frames_late(order);
+        add(&mut counts.drained_by_list, order, migratetype);
+    }
+    let Some(Taken { pfn, order, migratetype, refill }) = taken(event) else { return };
+    let counts = &mut counts[place(pfn)];
+    if !refill {
+        counts.direct_chunks += 1;
+        counts.direct_frames += order.frames();
         return;
     }
-    let (pfn, order, migratetype) = match event.kind {
-        EventKind::ZoneLocked { pfn, order, migratetype, .. }
-        | EventKind::PcpuDrain { pfn, order, migratetype } => (pfn, order, migratetype),
-        _ => return,
-    };
-    let zone = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
-    let counts = &mut counts[zone];
-    let by_list = match event.kind {
-        EventKind::PcpuDrain { .. } => Some(&mut counts.drained_by_list),
-        EventKind::ZoneLocked { percpu_refill: true, .. } => Some(&mut counts.refilled_by_list),
-        _ => None,
-    };
-    let list =
-        by_list.and_then(|lists| lists.get_mut(order.index())?.get_mut(usize::from(migratetype)));
+    counts.refilled_chunks += 1;
+    counts.refilled_frames += order.frames();
+    counts.late_refilled_frames += frames_late(order);
+    add(&mut counts.refilled_by_list, order, migratetype);
+}
+
+/// Adds a chunk's frames to those of its list, if there is such a list.
+fn add(lists: &mut [[u64; 3]; 11], order: Order, migratetype: u8) {
+    let list = lists.get_mut(order.index()).and_then(|list| list.get_mut(usize::from(migratetype)));
     if let Some(frames) = list {
         *frames += order.frames();
     }
-    let late_frames = if late { order.frames() } else { 0 };
-    let (chunks, frames) = match event.kind {
-        EventKind::PcpuDrain { .. } => {
-            counts.late_drained_frames += late_frames;
-            (&mut counts.drained_chunks, &mut counts.drained_frames)
-        }
-        EventKind::ZoneLocked { percpu_refill: true, .. } => {
-            counts.late_refilled_frames += late_frames;
-            (&mut counts.refilled_chunks, &mut counts.refilled_frames)
-        }
-        _ => (&mut counts.direct_chunks, &mut counts.direct_frames),
-    };
-    *chunks += 1;
-    *frames += order.frames();
 }
 
 /// The zone that most frames were taken from, as a position in `zones`; `None` if none were.

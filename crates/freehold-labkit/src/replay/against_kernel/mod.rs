@@ -12,7 +12,7 @@ mod counts;
 use freehold::Order;
 use serde::Serialize;
 
-pub use counts::{KernelCounts, busiest_zone, count_kernel, main_zone};
+pub use counts::{KernelCounts, Taken, busiest_zone, count_kernel, main_zone, taken};
 
 use super::{EngineOutcome, Replay, Survey, middle_ns};
 use crate::engine::{Counters, FallbackTable, ListFlow};
@@ -312,6 +312,34 @@ mod tests {
         assert_eq!((counts[1].drained_chunks, counts[1].drained_frames), (1, 2));
         assert_eq!((counts[2].zone.as_str(), counts[2].refilled_frames), ("elsewhere", 1));
         assert_eq!(main_zone(&counts, &zones), Some(1));
+    }
+
+    #[test]
+    fn fallbacks_that_only_extfrag_tells_of_are_refills_too() {
+        let zones = [zone("Normal", 0, 1 << 20)];
+        let row = |pfn, order, fallback_order, change_ownership| {
+            event(EventKind::Extfrag {
+                pfn: Pfn::new(pfn),
+                order: Order::new(order).unwrap(),
+                migratetype: 0,
+                fallback_order: Order::new(fallback_order).unwrap(),
+                fallback_migratetype: 1,
+                change_ownership,
+            })
+        };
+        let events = vec![
+            // A whole block claimed, by the refill of a CPU that owns blocks; a frame stolen.
+            row(1024, 9, 10, true),
+            row(2048, 0, 3, false),
+            // What was left of a block is claimed, and the frame comes from the lists then.
+            row(4096, 0, 5, true),
+            taken(4096, 0, true),
+            // Straight to the caller.
+            row(8192, 10, 10, true),
+        ];
+        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 1).unwrap();
+        assert_eq!((counts[0].refilled_chunks, counts[0].refilled_frames), (3, 512 + 1 + 1));
+        assert_eq!((counts[0].refilled_by_list[9][0], counts[0].direct_frames), (512, 1024));
     }
 
     fn survey(extfrags: u64) -> Survey {

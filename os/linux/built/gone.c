@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pages of Freehold's zone that go: memory that is taken offline, and single pages that are broken. Both are taken out of Freehold, as if
+ * somebody had allocated them, and come back by a free.
+ *
+ *   offline   isolate -> users move away -> fh_take_offline(): nobody has any of it, and the block stays isolated
+ *   online    the kernel frees what it brings online, here as anywhere -> restore
+ *
+ * What cannot be had is refused, with the reason in the log: memory that the machine did not have when Freehold got its zone, and memory
+ * of that zone that is to come back as another zone's.
+ */
+#include "fh.h"
+
+#include <linux/init.h>
+#include <linux/memory.h>
+#include <linux/mm.h>
+#include <linux/notifier.h>
+
+#include "../internal.h"
+#include "taken.h"
+#include "walkers.h"
+
+static void give_back(unsigned long base, const freehold_block_frames *taken)
+{
+	unsigned int at, order;
+
+	for_each_taken(taken, at, order)
+		fh_free_page(base + at, order);
+}
+
+/* A page that is broken was taken before. */
+static bool is_gone(unsigned long base, const freehold_block_frames *taken)
+{
+	for (unsigned int at = 0; at < FH_BLOCK_FRAMES; at++)
+		if (!test_bit(at, (const unsigned long *)taken->words) && !PageHWPoison(pfn_to_page(base + at)))
+			return false;
+	return true;
+}
+
+int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn)
+{
+	unsigned long pfn;
+	int status = 0;
+
+	for (pfn = start_pfn; pfn < end_pfn && !status; pfn += FH_BLOCK_FRAMES) {
+		freehold_block_frames taken;
+
+		if (!fh_has_page(pfn))
+			continue;
+		if (freehold_take_free(fh, pfn, pfn + FH_BLOCK_FRAMES, &taken, NULL))
+			return -EINVAL;
+		fh_account(pfn, -(long)count_taken(&taken));
+		if (!is_gone(pfn, &taken)) {
+			give_back(pfn, &taken);
+			status = -EBUSY;
+		}
+	}
+	if (!status)
+		return 0;
+	/* Those before it were all free. */
+	for (pfn -= FH_BLOCK_FRAMES; pfn > start_pfn; pfn -= FH_BLOCK_FRAMES)
+		for (unsigned long page = pfn - FH_BLOCK_FRAMES; fh_has_page(page) && page < pfn; page++)
+			if (!PageHWPoison(pfn_to_page(page)))
+				fh_free_page(page, 0);
+	return status;
+}
+
+static int before_online(struct notifier_block *unused, unsigned long action, void *data)
+{
+	struct memory_notify *memory = data;
+	unsigned long pfn = memory->start_pfn;
+	bool ours;
+
+	if (action != MEM_GOING_ONLINE || !READ_ONCE(fh_zone))
+		return NOTIFY_OK;
+	ours = fh_is_allocator_of(page_zone(pfn_to_page(pfn)));
+	for (; pfn < memory->start_pfn + memory->nr_pages; pfn += FH_BLOCK_FRAMES) {
+		if (fh_has_page(pfn) == ours)
+			continue;
+		pr_err("REFUSED: memory at frame %lu cannot come online: %s\n", pfn,
+		       ours ? "Freehold's zone has what it had at boot" : "it was Freehold's, and is to be another zone's");
+		return NOTIFY_BAD;
+	}
+	return NOTIFY_OK;
+}
+
+static struct notifier_block notifier = { .notifier_call = before_online };
+
+static int __init gone_start(void)
+{
+	return register_memory_notifier(&notifier);
+}
+late_initcall(gone_start);
+
+#ifdef CONFIG_MEMORY_FAILURE
+/* Also out of another CPU's hand. */
+bool fh_take_page_off(struct page *page)
+{
+	unsigned long pfn = page_to_pfn(page);
+
+	if (FH_ALONE(freehold_alloc_contig_range(fh, pfn, pfn + 1, NULL, NULL, NULL)))
+		return false;
+	fh_account(pfn, -1);
+	SetPageHWPoisonTakenOff(page);
+	return true;
+}
+
+bool fh_put_page_back(struct page *page)
+{
+	bool was_poisoned;
+
+	if (!put_page_testzero(page))
+		return false;
+	ClearPageHWPoisonTakenOff(page);
+	was_poisoned = TestClearPageHWPoison(page);
+	fh_free_page(page_to_pfn(page), 0);
+	return was_poisoned;
+}
+#endif

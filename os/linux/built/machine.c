@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The loads that change the machine under the processes: its memory is filled to the end, compacted and swapped out, parts of the
+ * memory and CPUs go and come. loads.c says what each is.
+ */
+#include "loads.h"
+
+#include <signal.h>
+#include <stdint.h>
+
+/* A number of /proc/vmstat or /proc/meminfo; 0 where it has none. */
+long number_in(const char *path, const char *name)
+{
+	FILE *file = fopen(path, "r");
+	char line[128];
+	long number = 0;
+
+	must(file != NULL, path);
+	while (fgets(line, sizeof(line), file)) {
+		size_t length = strlen(name);
+
+		if (!strncmp(line, name, length) && (line[length] == ' ' || line[length] == ':'))
+			number = atol(line + length + 1);
+	}
+	fclose(file);
+	return number;
+}
+
+/* More than any machine here has. */
+#define PARTS 4096
+#define PART BLOCK
+
+struct filled {
+	char *part[PARTS];
+	int parts;
+};
+
+/* The first word of each page has its own address. */
+static void fill_part(struct filled *filled)
+{
+	char *part = map(PART + BLOCK, MADV_HUGEPAGE);
+
+	part += -(unsigned long)part % BLOCK;
+	for (size_t at = 0; at < PART; at += PAGE)
+		*(uintptr_t *)(part + at) = (uintptr_t)(part + at);
+	filled->part[filled->parts++] = part;
+}
+
+/* Memory is filled, part by part, until the kernel has counted one of what, or less than so many kB are free. */
+static void fill_until(struct filled *filled, const char *what, long free)
+{
+	long before = number_in("/proc/vmstat", what);
+
+	while (number_in("/proc/vmstat", what) == before && number_in("/proc/meminfo", "MemFree") > free) {
+		must(filled->parts < PARTS, what);
+		fill_part(filled);
+	}
+}
+
+/*
+ * Half of all memory is freed in pieces of 64 KiB, then more whole blocks are wanted than were left: 96 MiB, of which the kernel keeps
+ * half for itself. To fill more would have it kill somebody, since there is nothing yet to swap to.
+ */
+void load_compact(void)
+{
+	struct filled filled = {};
+	size_t size = 64 * BLOCK;
+	long made;
+
+	fill_until(&filled, "thp_fault_fallback", 96 << 10);
+	for (int part = 0; part < filled.parts; part++)
+		for (size_t at = 0; at < PART; at += 32 * PAGE)
+			must(!madvise(filled.part[part] + at, 16 * PAGE, MADV_DONTNEED), "madvise");
+	reached("filled_MiB", filled.parts * (long)(PART >> 20));
+	made = number_in("/proc/vmstat", "thp_fault_alloc");
+	touch(map(size + BLOCK, MADV_HUGEPAGE), size);
+	reached("huge_from_pieces", number_in("/proc/vmstat", "thp_fault_alloc") - made);
+	shell("echo 1 > /proc/sys/vm/compact_memory");
+	for (int part = 0; part < filled.parts; part++)
+		for (size_t at = 16 * PAGE; at < PART; at += 32 * PAGE)
+			must(*(uintptr_t *)(filled.part[part] + at) == (uintptr_t)(filled.part[part] + at),
+			     "a page was moved and is another");
+}
+
+#define LARGE (6 * BLOCK)
+
+/* Until they are ended: processes that hold memory of many sizes for a while, wherever they run. */
+static void allocate_for_ever(int number)
+{
+	struct regions regions = { .random = 34 + number };
+
+	char *large = NULL;
+
+	for (int step = 0;; step++) {
+		another_region(&regions, step % 2 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+		if (step % 8)
+			continue;
+		/* Of several blocks, and held while CPUs go: what those owned is freed later, on others. */
+		if (large)
+			munmap(large, LARGE);
+		large = map(LARGE, MADV_NOHUGEPAGE);
+		touch(large, LARGE);
+		if (!fork()) {
+			touch(map(BLOCK / 2, MADV_NOHUGEPAGE), BLOCK / 2);
+			_exit(0);
+		}
+		while (wait(NULL) > 0)
+			;
+	}
+}
+
+/* Does it while such processes run, two a CPU. */
+void while_others_allocate(void (*does)(void))
+{
+	pid_t pids[2 * cpus];
+
+	for (int number = 0; number < 2 * cpus; number++) {
+		pids[number] = fork();
+		must(pids[number] >= 0, "fork");
+		if (!pids[number])
+			allocate_for_ever(number);
+	}
+	does();
+	for (int number = 0; number < 2 * cpus; number++) {
+		kill(pids[number], SIGKILL);
+		waitpid(pids[number], NULL, 0);
+	}
+}
+
+int put(const char *path, const char *text)
+{
+	int file = open(path, O_WRONLY);
+	int done = file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (file >= 0)
+		close(file);
+	return done;
+}
+
+static void cpus_go_and_come(void)
+{
+	long gone = 0;
+
+	for (int round = 0; round < rounds; round++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", 1 + round % (cpus - 1));
+		must(put(path, "0"), path);
+		gone++;
+		usleep(100000);
+		must(put(path, "1"), path);
+		usleep(100000);
+	}
+	reached("cpus_gone", gone);
+}
+
+void load_cpus(void)
+{
+	if (cpus > 1)
+		while_others_allocate(cpus_go_and_come);
+}
+
+/* Within some seconds: the kernel tries again until a signal comes. Whether it went. */
+static int goes(const char *path, unsigned int seconds)
+{
+	pid_t pid = fork();
+	int status;
+
+	must(pid >= 0, "fork");
+	if (!pid) {
+		alarm(seconds);
+		_exit(!put(path, "offline"));
+	}
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+/* From the end of the memory; what holds something that cannot move is refused, and counted. */
+static void memory_goes_and_comes(void)
+{
+	long gone = 0, stayed = 0;
+	char path[64];
+
+	for (int section = 255; section >= 0 && gone + stayed < rounds; section--) {
+		snprintf(path, sizeof(path), "/sys/devices/system/memory/memory%d/state", section);
+		if (access(path, W_OK))
+			continue;
+		if (!goes(path, 10)) {
+			stayed++;
+			continue;
+		}
+		gone++;
+		/* Freehold's memory comes back as its own zone's, or not at all. */
+		must(access("/sys/kernel/debug/freehold", F_OK) || !put(path, "online_movable"), path);
+		must(put(path, "online"), path);
+	}
+	reached("memory_gone", gone);
+	reached("memory_stayed", stayed);
+	must(gone + stayed > 0, "there is no memory that could go");
+}
+
+void load_memory(void)
+{
+	while_others_allocate(memory_goes_and_comes);
+}
+
+/* What is more than fits, in blocks. */
+#define BEYOND 96
+
+/* More is filled than fits. Then each CPU reads a part of it, in an order of its own, while it allocates. */
+void load_swap(void)
+{
+	struct filled filled = {};
+
+	fill_until(&filled, "pswpout", 0);
+	for (int more = 0; more < BEYOND; more++)
+		fill_part(&filled);
+	reached("filled_MiB", filled.parts * (long)(PART >> 20));
+	for (int cpu = 0; cpu < cpus; cpu++) {
+		if (child(cpu))
+			continue;
+		for (int number = 0; number < 64; number++) {
+			char *part = filled.part[(cpu + 1) * 7919 * (number + 1) % filled.parts];
+			char *own = map(BLOCK / 4, MADV_NOHUGEPAGE);
+
+			touch(own, BLOCK / 4);
+			for (size_t at = 0; at < PART; at += PAGE)
+				must(*(uintptr_t *)(part + at) == (uintptr_t)(part + at), "a page is another after swap");
+		}
+		_exit(0);
+	}
+	children_end();
+}

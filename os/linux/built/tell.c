@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What /proc tells of Freehold's zone: buddyinfo, pagetypeinfo, the report on memory that an OOM prints; and Freehold's own counts, as
+ * /sys/kernel/debug/freehold. Each reads what Freehold knows of its blocks, without a lock of the zone's.
+ */
+#include "fh.h"
+
+#include <linux/debugfs.h>
+#include <linux/mm.h>
+#include <linux/seq_file.h>
+#include <linux/vmstat.h>
+
+#include "../internal.h"
+#include "counts.h"
+#include "hooks.h"
+#include "own.h"
+
+/* Larger chunks than the kernel knows are several of its largest ones. */
+static void add_chunks(const u64 chunks[FREEHOLD_ORDERS], unsigned long nr_free[NR_PAGE_ORDERS])
+{
+	for (int order = 0; order < FREEHOLD_ORDERS; order++) {
+		int kernels = min(order, MAX_PAGE_ORDER);
+
+		nr_free[kernels] += chunks[order] << (order - kernels);
+	}
+}
+
+void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS])
+{
+	freehold_zone_stats stats;
+
+	for (int order = 0; order < NR_PAGE_ORDERS; order++)
+		nr_free[order] = data_race(zone->free_area[order].nr_free);
+	if (fh_is_allocator_of(zone) && !freehold_read_zone_stats(fh, 0, &stats, NULL))
+		add_chunks(stats.free_chunks, nr_free);
+}
+
+/* Freehold's number of a migratetype of the kernel's. */
+static const u8 type_of[MIGRATE_TYPES] = {
+	[MIGRATE_UNMOVABLE] = FREEHOLD_MIGRATETYPE_UNMOVABLE,
+	[MIGRATE_MOVABLE] = FREEHOLD_MIGRATETYPE_MOVABLE,
+	[MIGRATE_RECLAIMABLE] = FREEHOLD_MIGRATETYPE_RECLAIMABLE,
+	[MIGRATE_HIGHATOMIC] = FREEHOLD_MIGRATETYPE_HIGH_ATOMIC,
+#ifdef CONFIG_CMA
+	[MIGRATE_CMA] = FREEHOLD_MIGRATETYPE_CMA,
+#endif
+#ifdef CONFIG_MEMORY_ISOLATION
+	[MIGRATE_ISOLATE] = FREEHOLD_MIGRATETYPE_ISOLATE,
+#endif
+};
+
+void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[NR_PAGE_ORDERS])
+{
+	u64 chunks[FREEHOLD_ORDERS];
+
+	memset(nr_free, 0, NR_PAGE_ORDERS * sizeof(*nr_free));
+	if (fh_is_allocator_of(zone) && !freehold_read_free_chunks(fh, 0, type_of[migratetype], chunks, NULL))
+		add_chunks(chunks, nr_free);
+}
+
+bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES])
+{
+	freehold_zone_stats stats;
+
+	if (!fh_is_allocator_of(zone) || freehold_read_zone_stats(fh, 0, &stats, NULL))
+		return false;
+	for (int type = 0; type < MIGRATE_TYPES; type++)
+		count[type] = stats.blocks_by_type[type_of[type]];
+	return true;
+}
+
+static int statistics_show(struct seq_file *file, void *unused)
+{
+	freehold_totals totals;
+	freehold_zone_stats zone;
+	u64 calls = 0;
+
+	if (freehold_read_totals(fh, &totals, NULL) || freehold_read_zone_stats(fh, 0, &zone, NULL))
+		return -EIO;
+	for (int order = 0; order < FREEHOLD_ORDERS; order++)
+		for (int type = 0; type < ARRAY_SIZE(totals.cpus.allocs); type++)
+			calls += totals.cpus.allocs[type][order];
+	seq_printf(file, "allocations %llu\n", calls);
+	seq_printf(file, "shared_writes %llu\n", totals.shared_writes);
+	seq_printf(file, "served_nothing %llu\n", totals.cpus.failed);
+	seq_printf(file, "inside_another_call %llu\n", fh_interrupted());
+	seq_printf(file, "refused %lld\n", atomic64_read(&fh_refused) + atomic64_read(&fh_late_double_frees));
+	seq_printf(file, "frames %llu\n", zone.managed);
+	seq_printf(file, "free_frames %llu\n", zone.free);
+	seq_printf(file, "whole_blocks %llu\n", zone.free_blocks);
+	/* The zone's count of free pages, and what its own lists have: nothing, but for a moment after the hand-over. */
+	seq_printf(file, "counted_free %lu\n", zone_page_state_snapshot(fh_zone, NR_FREE_PAGES));
+	seq_printf(file, "in_lists %lu\n", fh_in_lists(fh_zone));
+	seq_printf(file, "swept %lu\n", READ_ONCE(fh_swept));
+	seq_printf(file, "locks_since %ld\n", atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]) - fh_locks_before);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(statistics);
+
+void fh_tell_start(void)
+{
+	debugfs_create_file("freehold", 0444, NULL, NULL, &statistics_fops);
+}

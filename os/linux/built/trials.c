@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What no program can ask the kernel for, so that the guest's loads can: in /sys/kernel/debug, for all kernels.
+ *
+ *   contig_trial      "PFN FRAMES" written: those frames are allocated by alloc_contig_range(), written to, read and freed; the write
+ *                     fails where they cannot be had
+ *   reporting_trial   a device for free page reporting, from a written 1 to a written 0; read, the frames that it was shown
+ */
+#include <linux/debugfs.h>
+#include <linux/gfp.h>
+#include <linux/init.h>
+#include <linux/memory_hotplug.h>
+#include <linux/mm.h>
+#include <linux/page_reporting.h>
+#include <linux/scatterlist.h>
+#include <linux/uaccess.h>
+
+/* Each page has one reference, is nobody else's while it is written to, and keeps what was written. */
+static int check_pages(unsigned long pfn, unsigned long frames)
+{
+	for (unsigned long at = pfn; at < pfn + frames; at++) {
+		if (page_count(pfn_to_page(at)) != 1 || PageLRU(pfn_to_page(at)))
+			return -EUCLEAN;
+		memset64(page_address(pfn_to_page(at)), at, PAGE_SIZE / 8);
+	}
+	cond_resched();
+	for (unsigned long at = pfn; at < pfn + frames; at++) {
+		u64 *words = page_address(pfn_to_page(at));
+
+		for (int word = 0; word < PAGE_SIZE / sizeof(*words); word++)
+			if (words[word] != at)
+				return -EUCLEAN;
+	}
+	return 0;
+}
+
+static ssize_t contig_write(struct file *file, const char __user *text, size_t size, loff_t *at)
+{
+	unsigned long pfn, frames;
+	char words[64] = {};
+	int status;
+
+	if (size >= sizeof(words) || copy_from_user(words, text, size) || sscanf(words, "%lu %lu", &pfn, &frames) != 2)
+		return -EINVAL;
+	if (!frames || !pfn_to_online_page(pfn) || !pfn_to_online_page(pfn + frames - 1))
+		return -EINVAL;
+	status = alloc_contig_range(pfn, pfn + frames, ACR_FLAGS_NONE, GFP_KERNEL | __GFP_NOWARN);
+	if (status)
+		return status;
+	status = check_pages(pfn, frames);
+	free_contig_range(pfn, frames);
+	WARN(status, "pages of a contiguous range are somebody else's");
+	return status ?: size;
+}
+
+static const struct file_operations contig_operations = { .owner = THIS_MODULE, .write = contig_write };
+
+#ifdef CONFIG_PAGE_REPORTING
+static atomic_long_t shown;
+
+static int show_device(struct page_reporting_dev_info *unused, struct scatterlist *list, unsigned int count)
+{
+	for (unsigned int at = 0; at < count; at++) {
+		WARN_ONCE(page_count(sg_page(&list[at])), "a page in use is reported as free");
+		atomic_long_add(list[at].length >> PAGE_SHIFT, &shown);
+	}
+	return 0;
+}
+
+static struct page_reporting_dev_info device = { .report = show_device, .order = PAGE_REPORTING_ORDER_UNSPECIFIED };
+
+static int reporting_set(void *unused, u64 on)
+{
+	if (on)
+		return page_reporting_register(&device);
+	page_reporting_unregister(&device);
+	return 0;
+}
+
+static int reporting_get(void *unused, u64 *frames)
+{
+	*frames = atomic_long_read(&shown);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(reporting_operations, reporting_get, reporting_set, "%llu\n");
+#endif
+
+static int __init trials_start(void)
+{
+	debugfs_create_file("contig_trial", 0200, NULL, NULL, &contig_operations);
+#ifdef CONFIG_PAGE_REPORTING
+	debugfs_create_file("reporting_trial", 0600, NULL, NULL, &reporting_operations);
+#endif
+	return 0;
+}
+late_initcall(trials_start);
