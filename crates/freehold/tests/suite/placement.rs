@@ -154,7 +154,11 @@ fn a_cpu_goes_on_with_the_block_that_a_search_would_find() {
         // Large enough that each CPU may have blocks of its own.
         let fh = zone_of(2, 512);
         assert_eq!(fill(&fh).len() as u64, 512 * MIB);
-        let free = |(start, len)| fh.on(cpu(1)).free_range(range(start, len)).unwrap();
+        // In one piece: word by word a block is in the row of the first one, too, until a search looks.
+        let free = |(start, len): (u64, u64)| {
+            let order = Order::new(len.ilog2() as u8).unwrap();
+            fh.on(cpu(1)).free(Pfn::new(start), order).unwrap();
+        };
         free((own, 128));
         // Not all at once: who was asked for what it has leases nothing for a while.
         (0..2).for_each(|n| fh.on(cpu(n)).flush().unwrap());
