@@ -1,5 +1,5 @@
 //! `cargo xtask linux --built`: Linux compiled here, with the page allocator as it is, with the
-//! RFC's, or with Freehold asked first; booted in QEMU, where each counts what its own allocator
+//! RFC's, or with Freehold as a zone's; booted in QEMU, where each counts what its own allocator
 //! does under the same loads. What comes out of it: docs/linux.md.
 
 mod boots;
