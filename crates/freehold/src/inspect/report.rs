@@ -2,7 +2,7 @@
 
 use crate::block::layout::Index;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE};
-use crate::block::words::{CLASS_NONE, EMPTY, count_of};
+use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, count_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::inspect::stats::{CpuStats, ZoneStats};
 use crate::primitive::Plain;
@@ -98,13 +98,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
         let z = self.zones.get(zone)?;
         let mut stats = self.zone_history(z);
-        // A run of wholly free blocks that is still growing: its first frame and its end.
-        let mut run = FrameRange::default();
+        let mut chunks = Chunks::default();
         self.each_block(z, |base, tag, words| {
             let free = u64::from(count_of(words));
-            let isolated = tag.has(ISOLATED);
-            let migratetype =
-                if isolated { Migratetype::Isolate as usize } else { tag.migratetype() };
+            let migratetype = type_told(tag);
             stats.blocks_by_type[migratetype] += 1;
             let leased = self.leased_in(base).min(free);
             if tag.state() == WHOLE && tag.has(IN_HAND) {
@@ -119,20 +116,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 HIGH_ATOMIC => stats.free_high_atomic += free,
                 _ => {}
             }
-            if free == FRAMES as u64 {
-                stats.free_blocks += 1;
-                stats.blocks_by_largest_order[10] += 1;
-                if run.end != base {
-                    count_run(run, &mut stats.free_chunks);
-                    run = FrameRange { start: base, end: base };
-                }
-                run.end = Pfn::new(base.get() + FRAMES as u64);
-            } else {
-                let class = count_chunks(words, &mut stats.free_chunks);
-                stats.blocks_by_largest_order[class as usize] += 1;
-            }
+            stats.free_blocks += u64::from(free == FRAMES as u64);
+            let class = chunks.add(base, words);
+            stats.blocks_by_largest_order[class as usize] += 1;
         });
-        count_run(run, &mut stats.free_chunks);
+        stats.free_chunks = chunks.end();
         stats.free = stats.free_in_zone + stats.free_in_cpus;
         Some(stats)
     }
@@ -142,26 +130,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Takes no lock; walks like [`zone_stats`](Self::zone_stats).
     #[must_use]
     pub fn free_chunks(&self, zone: usize, migratetype: Migratetype) -> Option<[u64; ORDERS]> {
-        let mut chunks = [0; ORDERS];
-        let mut run = FrameRange::default();
+        let mut chunks = Chunks::default();
         self.each_block(self.zones.get(zone)?, |base, tag, words| {
-            let isolated = tag.has(ISOLATED);
-            let of = if isolated { Migratetype::Isolate as usize } else { tag.migratetype() };
-            if of != migratetype as usize {
-                return;
+            if type_told(tag) == migratetype as usize {
+                chunks.add(base, words);
             }
-            if count_of(words) as usize != FRAMES {
-                count_chunks(words, &mut chunks);
-                return;
-            }
-            if run.end != base {
-                count_run(run, &mut chunks);
-                run = FrameRange { start: base, end: base };
-            }
-            run.end = Pfn::new(base.get() + FRAMES as u64);
         });
-        count_run(run, &mut chunks);
-        Some(chunks)
+        Some(chunks.end())
     }
 
     fn zone_history(&self, z: &Zone<'m>) -> ZoneStats {
@@ -237,10 +212,44 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
-/// Adds the chunks of a run of wholly free blocks to the counts.
-fn count_run(run: FrameRange, chunks: &mut [u64; ORDERS]) {
-    for (_, order) in run.chunks(Order::MAX) {
-        chunks[order.index()] += 1;
+/// The type that a block is told as: `Isolate` while it is isolated, whatever it was.
+fn type_told(tag: Tag) -> usize {
+    if tag.has(ISOLATED) { Migratetype::Isolate as usize } else { tag.migratetype() }
+}
+
+/// The fewest naturally aligned chunks that the free frames of blocks form, by order. Wholly free
+/// blocks side by side are one run, as long as it grows.
+#[derive(Default)]
+struct Chunks {
+    counts: [u64; ORDERS],
+    /// That run's first frame and its end.
+    run: FrameRange,
+}
+
+impl Chunks {
+    /// Adds a block's free frames, by rising address; returns the block's class.
+    fn add(&mut self, base: Pfn, words: &[u64; WORDS]) -> u8 {
+        if count_of(words) as usize != FRAMES {
+            return count_chunks(words, &mut self.counts);
+        }
+        if self.run.end != base {
+            self.count_run();
+            self.run = FrameRange { start: base, end: base };
+        }
+        self.run.end = Pfn::new(base.get() + FRAMES as u64);
+        CLASS_WHOLE
+    }
+
+    fn count_run(&mut self) {
+        for (_, order) in self.run.chunks(Order::MAX) {
+            self.counts[order.index()] += 1;
+        }
+    }
+
+    /// All of them, once no block comes any more.
+    fn end(mut self) -> [u64; ORDERS] {
+        self.count_run();
+        self.counts
     }
 }
 
