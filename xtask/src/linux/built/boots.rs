@@ -84,6 +84,8 @@ pub(super) fn boot(
     let machine = of_kernels(machine, guest);
     let mut words = vec![loads::word(loads)];
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
+    // The guest looks whether it does, and whether it counts rightly.
+    words.extend((design == Design::Freehold).then(|| "built.freehold".to_owned()));
     let line = guest::command_line(&words);
     let started = Instant::now();
     let shown = |line: &str| !line.starts_with("snap\t");
