@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Freehold as the allocator of zone Normal. At the end of the boot all of the zone becomes Freehold's in one step:
+ * Freehold as the allocator of zone Normal, of each node that has one. At the end of the boot all of these zones become Freehold's in
+ * one step:
  *
- *   1  an allocator over all blocks of the zone, in which every frame is allocated
+ *   1  an allocator for each zone over all of its blocks, in which every frame is allocated
  *   2  with all CPUs stopped: what is free in the kernel's lists is freed to Freehold; from then on mm/page_alloc.c asks and frees here
  *
- * Whoever has a frame then frees it to Freehold later. The kernel's lists of the zone stay empty for good. What is refused, with the
- * reason in the log: a machine on which several nodes have a zone Normal, or none has, or whose zone ends inside a pageblock; there the
+ * Whoever has a frame then frees it to Freehold later. The kernel's lists of the zones stay empty for good. A zone has an allocator of
+ * its own, by its node's number, as it has lists and marks of its own in the kernel: who asks a zone is never served by another one. What
+ * is refused, with the reason in the log: a zone that begins or ends inside a pageblock, or shares one with another zone; such a zone the
  * kernel serves itself. Zones DMA32 and Movable are the kernel's own.
  */
 #include "fh.h"
@@ -27,12 +29,17 @@
 #include "own.h"
 #include "walkers.h"
 
-unsigned long fh_first_pfn, fh_end_pfn;
+/* The frames of all of Freehold's zones lie in between. The map is there from the hand-over on: what it has a bit for is Freehold's. */
+unsigned long fh_first_pfn = ULONG_MAX, fh_end_pfn;
 unsigned long *fh_block_map;
 unsigned long fh_swept;
 long fh_locks_before;
 
-/* Pieces of CMA memory, whole blocks each. */
+/* What the hand-over gets: zones that have an allocator, by node, and their blocks. */
+static struct zone *found[MAX_NUMNODES] __initdata;
+static unsigned long *found_blocks __initdata;
+
+/* Pieces of CMA memory of a zone, whole blocks each. */
 #define MAX_CMA_PIECES 64
 static freehold_frame_range cma[MAX_CMA_PIECES] __initdata;
 
@@ -47,18 +54,27 @@ bool fh_planted(const char *defect)
 
 void fh_give(unsigned long pfn, unsigned int order)
 {
-	int status = fh_free(pfn, order);
+	int status = fh_free_of(fh_node_of(pfn), pfn, order);
 
 	if (!WARN_ONCE(status, "freehold: order %u at %lu is not taken: %d\n", order, pfn, status))
-		mod_zone_page_state(page_zone(pfn_to_page(pfn)), NR_FREE_PAGES, 1L << order);
+		fh_account(pfn, 1L << order);
 }
 
-static int hand_over(void *zone)
+static int __init hand_over(void *unused)
 {
-	fh_empty_lists(zone, true);
-	fh_forget_highatomic(zone);
+	int node;
+
+	for_each_node(node) {
+		if (!found[node])
+			continue;
+		/* Ahead of the rest: what the lists give is counted in the zone. */
+		WRITE_ONCE(fh_zones[node], found[node]);
+		fh_empty_lists(found[node], true);
+		fh_forget_highatomic(found[node]);
+	}
 	fh_locks_before = atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]);
-	WRITE_ONCE(fh_zone, zone);
+	/* Pairs with fh_has_page(). */
+	smp_store_release(&fh_block_map, found_blocks);
 	return 0;
 }
 
@@ -70,10 +86,13 @@ static void tick_this_cpu(struct work_struct *unused)
 /* Once a second: each CPU's periodic work, and whatever came to the kernel's lists. */
 static void tend(struct work_struct *unused)
 {
+	struct zone *zone;
 	unsigned int cpu;
+	int node;
 
-	if (fh_in_lists(fh_zone))
-		WRITE_ONCE(fh_swept, fh_swept + fh_empty_lists(fh_zone, false));
+	for_each_zone_of_freehold(zone, node)
+		if (fh_in_lists(zone))
+			WRITE_ONCE(fh_swept, fh_swept + fh_empty_lists(zone, false));
 	fh_report_again();
 	/* One that leaves meanwhile has it done elsewhere, where it does no harm. */
 	for_each_online_cpu(cpu)
@@ -81,26 +100,25 @@ static void tend(struct work_struct *unused)
 	schedule_delayed_work(&tending, HZ);
 }
 
-/* The one zone Normal that the machine has. */
-static struct zone *__init find_zone(void)
+/* The zone that a block is of: NULL where it has no memory. */
+static struct zone *__init zone_of_block(unsigned long pfn)
 {
-	struct zone *found = NULL;
-	int node;
+	struct page *page = pfn_to_online_page(pfn);
 
-	for_each_online_node(node) {
-		struct zone *zone = &NODE_DATA(node)->node_zones[ZONE_NORMAL];
+	return page ? page_zone(page) : NULL;
+}
 
-		if (!populated_zone(zone))
-			continue;
-		if (found) {
-			pr_err("REFUSED: several nodes have a zone Normal, and one can be served: the kernel serves itself\n");
-			return NULL;
-		}
-		found = zone;
-	}
-	if (!found)
-		pr_err("REFUSED: no node has a zone Normal: the kernel serves itself\n");
-	return found;
+/* Why Freehold cannot serve a zone; NULL where it can. */
+static const char *__init why_not(struct zone *zone)
+{
+	unsigned long pfn = zone->zone_start_pfn;
+
+	if (pageblock_order != FH_BLOCK_ORDER || (pfn | zone_end_pfn(zone)) % FH_BLOCK_FRAMES)
+		return "is not of whole blocks of 2 MiB";
+	for (; pfn < zone_end_pfn(zone); pfn += FH_BLOCK_FRAMES)
+		if ((zone_of_block(pfn) == zone) != (zone_of_block(pfn + FH_BLOCK_FRAMES - 1) == zone))
+			return "has a part of a block of 2 MiB";
+	return NULL;
 }
 
 #ifdef CONFIG_CMA
@@ -109,10 +127,8 @@ static size_t __init find_cma(struct zone *zone)
 	size_t pieces = 0;
 	unsigned long pfn;
 
-	for (pfn = fh_first_pfn; pfn < fh_end_pfn; pfn += FH_BLOCK_FRAMES) {
-		struct page *page = pfn_to_online_page(pfn);
-
-		if (!page || !is_migrate_cma(get_pageblock_migratetype(page)))
+	for (pfn = zone->zone_start_pfn; pfn < zone_end_pfn(zone); pfn += FH_BLOCK_FRAMES) {
+		if (zone_of_block(pfn) != zone || !is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn))))
 			continue;
 		if (pieces && cma[pieces - 1].end == pfn) {
 			cma[pieces - 1].end += FH_BLOCK_FRAMES;
@@ -134,48 +150,83 @@ static size_t __init find_cma(struct zone *zone)
 /* An allocator over all of the zone, of which nothing is free. Holes are frames that nobody ever frees. */
 static int __init make_allocator(struct zone *normal)
 {
-	freehold_frame_range all = { fh_first_pfn, fh_end_pfn };
+	freehold_frame_range all = { normal->zone_start_pfn, zone_end_pfn(normal) };
 	freehold_zone zone = {
 		.span = all, .memory = &all, .memory_count = 1, .cma = cma, .cma_count = find_cma(normal),
 		.watermarks = FREEHOLD_WATERMARK_RULE_NONE,
 	};
+	const char *why = why_not(normal);
 	freehold_error error;
 	int status;
 
-	if (zone.cma_count == SIZE_MAX) {
-		pr_err("REFUSED: more than %d pieces of CMA memory: the kernel serves itself\n", MAX_CMA_PIECES);
-		return -E2BIG;
+	if (!why && zone.cma_count == SIZE_MAX)
+		why = "has more than 64 pieces of CMA memory";
+	if (why) {
+		pr_err("REFUSED: node %d's zone Normal %s: the kernel serves it itself\n", zone_to_nid(normal), why);
+		return -EOPNOTSUPP;
 	}
-	status = fh_platform_start(&zone, 2 * FH_BLOCK_NUMBERS);
-	if (!status && FH_ALONE(freehold_alloc_contig_range(fh, all.start, all.end, NULL, NULL, &error))) {
+	status = fh_platform_add(zone_to_nid(normal), &zone, 2 * ((all.end - all.start) >> FH_BLOCK_ORDER));
+	if (!status && FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL, &error))) {
 		pr_err("REFUSED: %s: the kernel serves itself\n", error.message);
 		status = -EIO;
 	}
 	return status;
 }
 
+/* Allocators for all zones that can have one; how many. */
+static int __init make_allocators(void)
+{
+	int node, count = 0;
+
+	for_each_online_node(node) {
+		struct zone *zone = &NODE_DATA(node)->node_zones[ZONE_NORMAL];
+
+		if (!populated_zone(zone) || make_allocator(zone))
+			continue;
+		found[node] = zone;
+		fh_first_pfn = min(fh_first_pfn, zone->zone_start_pfn);
+		fh_end_pfn = max(fh_end_pfn, zone_end_pfn(zone));
+		count++;
+	}
+	return count;
+}
+
+static int __init find_blocks(void)
+{
+	found_blocks = bitmap_zalloc(FH_BLOCK_NUMBERS, GFP_KERNEL);
+	if (!found_blocks)
+		return -ENOMEM;
+	for (unsigned long pfn = fh_first_pfn; pfn < fh_end_pfn; pfn += FH_BLOCK_FRAMES) {
+		struct zone *zone = zone_of_block(pfn);
+
+		if (zone && zone == found[zone_to_nid(zone)])
+			__set_bit(fh_block_number(pfn), found_blocks);
+	}
+	return 0;
+}
+
 static int __init freehold_start(void)
 {
-	struct zone *normal = find_zone();
+	struct zone *zone;
 	unsigned int cpu;
-	int status;
+	int status, node;
 
-	if (!normal)
-		return -EOPNOTSUPP;
-	fh_first_pfn = normal->zone_start_pfn;
-	fh_end_pfn = zone_end_pfn(normal);
-	if ((fh_first_pfn | fh_end_pfn) % FH_BLOCK_FRAMES || pageblock_order != FH_BLOCK_ORDER) {
-		pr_err("REFUSED: the zone is not of whole blocks of 2 MiB: the kernel serves itself\n");
+	if (!make_allocators()) {
+		pr_err("REFUSED: no node has a zone Normal to serve: the kernel serves itself\n");
 		return -EOPNOTSUPP;
 	}
-	fh_block_map = bitmap_zalloc(FH_BLOCK_NUMBERS, GFP_KERNEL);
-	status = fh_block_map ? make_allocator(normal) : -ENOMEM;
+	status = fh_platform_start();
 	if (status)
 		return status;
-	bitmap_fill(fh_block_map, FH_BLOCK_NUMBERS);
-	stop_machine(hand_over, normal, NULL);
-	pr_info("zone Normal is Freehold's: %lu of %lu frames are free\n", zone_page_state(normal, NR_FREE_PAGES),
-		zone_managed_pages(normal));
+	status = find_blocks();
+	if (status) {
+		fh_platform_stop();
+		return status;
+	}
+	stop_machine(hand_over, NULL, NULL);
+	for_each_zone_of_freehold(zone, node)
+		pr_info("node %d's zone Normal is Freehold's: %lu of %lu frames are free\n", node,
+			zone_page_state(zone, NR_FREE_PAGES), zone_managed_pages(zone));
 	for_each_possible_cpu(cpu)
 		INIT_WORK(per_cpu_ptr(&ticks, cpu), tick_this_cpu);
 	INIT_DELAYED_WORK(&tending, tend);

@@ -48,6 +48,8 @@ struct list_head; struct compact_control; struct zone; struct page;
 #define for_each_online_cpu(cpu) for (;;)
 #define for_each_possible_cpu(cpu) for (;;)
 #define for_each_online_node(node) for (;;)
+#define for_each_node(node) for (;;)
+#define for_each_if(holds) if (holds)
 #define for_each_node_state(node, state) for (;;)
 #define for_each_populated_zone(zone) for (;;)
 #define for_each_set_bit(bit, bits, size) for (;;)

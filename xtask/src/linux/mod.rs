@@ -83,6 +83,7 @@ Examples:
   cargo xtask linux --built all --instructions  of an allocation and its free, in each kernel
   cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the pcp-buddy RFC's, Freehold's
   cargo xtask linux --built all --cpus 2,4,8    with so many CPUs each
+  cargo xtask linux --built freehold --nodes 2  its memory cut into two nodes
   cargo xtask linux --built freehold --checks locking,kasan --loads cpus,swap
   cargo xtask linux --built freehold --plant isolate   a kernel that does without something: must fail
   cargo xtask linux --built rfc --record traces the loads in the RFC's kernel, as traces for freehold replay fidelity
@@ -113,6 +114,10 @@ pub(crate) struct Arguments {
     /// Those loads only, each so many rounds where a number is given.
     #[arg(long, value_name = "LOAD[:ROUNDS]", value_delimiter = ',', requires = "built")]
     loads: Vec<String>,
+    /// Into how many nodes those kernels cut the memory.
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "built",
+        value_parser = clap::value_parser!(u8).range(1..=8))]
+    nodes: u8,
     /// Record the loads in those kernels instead of counting (`freehold record --drain`): a trace of
     /// each load there, with what a replay needs beside it.
     #[arg(long, value_name = "FOLDER", requires = "built", conflicts_with = "json")]

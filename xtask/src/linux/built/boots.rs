@@ -84,12 +84,14 @@ pub(super) fn boot(
     machine: &Machine,
     guest: &Guest,
     design: Design,
-    number: u32,
+    (number, nodes): (u32, u8),
     loads: &[Load],
     limit: u64,
 ) -> Result<(End, Vec<Row>), Trouble> {
     let machine = of_kernels(machine, guest);
-    let line = guest::command_line(&[loads::word(loads)]);
+    let mut words = vec![loads::word(loads)];
+    words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
+    let line = guest::command_line(&words);
     let started = Instant::now();
     let shown = |line: &str| !line.starts_with("snap\t");
     let (end, lines) = guest::boot(&machine, guest, &line, Duration::from_secs(limit), shown)
@@ -98,7 +100,7 @@ pub(super) fn boot(
     eprintln!("{}, boot {number}: {end:?} after {seconds:.0} s", design.name());
     let snapshots = Snapshots::of(&lines);
     let rows = loads.iter().filter_map(|load| {
-        let row = snapshots.row(load.name, design, machine.cpus, number);
+        let row = snapshots.row(load.name, design, (machine.cpus, nodes), number);
         if row.is_none() {
             eprintln!("{}, boot {number}: {} has no row", design.name(), load.name);
         }
@@ -151,7 +153,7 @@ impl<'a> Snapshots<'a> {
     }
 
     /// None where the load did not come to its end.
-    fn row(&self, load: &str, design: Design, vcpus: u8, boot: u32) -> Option<Row> {
+    fn row(&self, load: &str, design: Design, (vcpus, nodes): (u8, u8), boot: u32) -> Option<Row> {
         let count = |what, when| self.counts.get(&(load, what, when)).copied();
         let during = |what| Some(count(what, "after")? - count(what, "before")?);
         Some(Row {
@@ -159,6 +161,7 @@ impl<'a> Snapshots<'a> {
             version: self.version.to_owned(),
             workload: load.to_owned(),
             vcpus,
+            nodes,
             boot,
             zone_locks: during("zone_locks")?,
             zone_waits: during("zone_waits")?,
@@ -255,13 +258,13 @@ mod tests {
         lines.push("snap\tafter\texit\tfree_order_10\t71".to_owned());
         lines.push("snap\tbefore\tarena\tzone_locks\t5".to_owned());
         let snapshots = Snapshots::of(&lines);
-        let row = snapshots.row("exit", Design::Vanilla, 2, 3).unwrap();
+        let row = snapshots.row("exit", Design::Vanilla, (2, 1), 3).unwrap();
         assert_eq!((row.zone_locks, row.free_blocks_after, row.freehold_locks), (7, 17, 0));
         assert!(row.others.contains(&("cpus_gone", 8)) && row.others.contains(&("pswpin", 0)));
         assert_eq!(row.free_by_order, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 71]);
         assert_eq!(snapshots.reports(), 17);
         assert_eq!((row.version.as_str(), row.kernel, row.boot), ("7.1.3", "vanilla", 3));
         // A load that the machine died in has no row.
-        assert!(snapshots.row("arena", Design::Vanilla, 2, 3).is_none());
+        assert!(snapshots.row("arena", Design::Vanilla, (2, 1), 3).is_none());
     }
 }

@@ -252,10 +252,12 @@ fn boots(
     loads.retain(|load| files.compiler || load.name != loads::COMPILE);
     let guest = Guest { image: image.to_owned(), archive: files.archive.clone() };
     eprintln!(
-        "{}: Linux {}, {cpus} CPUs, {}, {}",
+        "{}: Linux {}, {cpus} CPUs, {} in {} node{}, {}",
         kind.name(),
         source::VERSION,
         machine.memory,
+        arguments.nodes,
+        if arguments.nodes == 1 { "" } else { "s" },
         machine.accelerator.describe()
     );
     let limit = limit(arguments, cpus);
@@ -265,7 +267,8 @@ fn boots(
     }
     let (mut worst, mut rows) = (End::Passed, Vec::new());
     for boot in 1..=arguments.boots {
-        let (end, counted) = boots::boot(&machine, &guest, kind.design, boot, &loads, limit)?;
+        let (end, counted) =
+            boots::boot(&machine, &guest, kind.design, (boot, arguments.nodes), &loads, limit)?;
         rows.extend(counted);
         if end != End::Passed {
             worst = end;
