@@ -58,19 +58,16 @@ static ssize_t contig_write(struct file *file, const char __user *text, size_t s
 
 static const struct file_operations contig_operations = { .owner = THIS_MODULE, .write = contig_write };
 
-/* Takes every whole block of zone Normal that can be had at once, and frees them; how many were of that type. */
+/* Takes every whole block that there is, those that are kept for others included, and frees them; how many were of that type. */
 static unsigned long take_all_blocks(gfp_t gfp, int type)
 {
 	struct page *page, *next;
 	unsigned long found = 0;
 	LIST_HEAD(taken);
 
-	while ((page = alloc_pages(gfp | __GFP_NOWARN, pageblock_order))) {
-		list_add(&page->lru, &taken);
-		/* Other zones are asked when this one has none, be it of another node. */
-		if (page_zonenum(page) != ZONE_NORMAL)
-			break;
+	while ((page = alloc_pages(gfp | __GFP_MEMALLOC | __GFP_NOWARN, pageblock_order))) {
 		found += get_pageblock_migratetype(page) == type;
+		list_add(&page->lru, &taken);
 	}
 	list_for_each_entry_safe(page, next, &taken, lru)
 		__free_pages(page, pageblock_order);
