@@ -58,7 +58,7 @@ void fh_give(unsigned long pfn, unsigned int order)
 	int status = fh_free_of(fh_node_of(pfn), pfn, order);
 
 	if (!WARN_ONCE(status, "freehold: order %u at %lu is not taken: %d\n", order, pfn, status))
-		mod_zone_page_state(page_zone(pfn_to_page(pfn)), NR_FREE_PAGES, 1L << order);
+		fh_account(pfn, 1L << order);
 }
 
 static int __init hand_over(void *unused)
@@ -68,9 +68,10 @@ static int __init hand_over(void *unused)
 	for_each_node(node) {
 		if (!found[node])
 			continue;
+		/* Ahead of the rest: what the lists give is counted in the zone. */
+		WRITE_ONCE(fh_zones[node], found[node]);
 		fh_empty_lists(found[node], true);
 		fh_forget_highatomic(found[node]);
-		WRITE_ONCE(fh_zones[node], found[node]);
 	}
 	fh_locks_before = atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]);
 	/* Pairs with fh_has_page(). */

@@ -71,6 +71,7 @@ static void ranges_come_and_go(void)
 
 void load_contig(void)
 {
+	must(put(DEBUG "isolation_trial", "1"), "a block that is isolated");
 	while_others_allocate(ranges_come_and_go);
 }
 
@@ -91,6 +92,7 @@ static void areas_come_and_go(void)
 
 void load_cma(void)
 {
+	must(put(DEBUG "cma_trial", "1"), "who gets CMA memory");
 	while_others_allocate(areas_come_and_go);
 }
 

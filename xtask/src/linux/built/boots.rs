@@ -17,18 +17,24 @@ use crate::qemu::{End, Machine};
 /// Functions that the guest's compilers compile: some seconds of a translated CPU.
 const FUNCTIONS: usize = 400;
 
-/// The first file system of the guest: the same for all kernels, and `more` programs: names in the
-/// guest, and where they are. Takes the load away that has no compiler to run.
+/// The first file system of the guest: the same for all kernels, however many CPUs they have.
+pub(super) struct Files {
+    pub(super) archive: PathBuf,
+    /// Whether there is a compiler in it.
+    pub(super) compiler: bool,
+}
+
+/// Makes it, with a compiler where it `compiles`, and `more` programs: names in the guest, and where
+/// they are.
 ///
 /// # Errors
 ///
 /// Where a program does not compile, or busybox is not there.
-pub(super) fn archive(
+pub(super) fn files(
     folder: &Path,
-    busybox: &Path,
-    loads: &mut Vec<Load>,
+    compiles: bool,
     more: &[(String, PathBuf)],
-) -> Result<PathBuf, Trouble> {
+) -> Result<Files, Trouble> {
     let mut archive = Archive::default();
     for name in ["bin", "dev", "lib", "lib64", "out", "proc", "sys", "tmp"] {
         archive.folder(name);
@@ -36,7 +42,7 @@ pub(super) fn archive(
     let ours = build::root().join("os/linux");
     archive.program("init", &fs::read(ours.join("built/init"))?);
     archive.program("accounts", &fs::read(ours.join("built/accounts"))?);
-    archive.program("bin/busybox", &fs::read(busybox)?);
+    archive.program("bin/busybox", &fs::read(folder.join("tools/bin/busybox"))?);
     let loads_of = ["loads.c", "machine.c", "walks.c"].map(|name| ours.join("built").join(name));
     let finish = ours.join("user/finish.c");
     for (name, program) in [
@@ -45,7 +51,8 @@ pub(super) fn archive(
     ] {
         archive.program(&name, &fs::read(program)?);
     }
-    if loads.iter().any(|load| load.name == loads::COMPILE) {
+    let mut compiler = compiles;
+    if compiles {
         match compiler::carried(folder, FUNCTIONS) {
             Ok(files) => {
                 for (name, file) in files {
@@ -54,7 +61,7 @@ pub(super) fn archive(
             }
             Err(Trouble::Missing(why)) => {
                 eprintln!("SKIPPED: the load {}: {why}", loads::COMPILE);
-                loads.retain(|load| load.name != loads::COMPILE);
+                compiler = false;
             }
             Err(wrong) => return Err(wrong),
         }
@@ -64,7 +71,7 @@ pub(super) fn archive(
     }
     let path = folder.join("initramfs.cpio");
     fs::write(&path, archive.end())?;
-    Ok(path)
+    Ok(Files { archive: path, compiler })
 }
 
 /// Boots a kernel once; how it ended, and a row for each load. A kernel whose log tells of trouble
@@ -193,7 +200,7 @@ impl<'a> Snapshots<'a> {
 const MAX_ORDER: usize = 10;
 
 /// What is told beside the table, and has no field of its own in a row.
-pub(super) const OTHERS: [&str; 37] = [
+pub(super) const OTHERS: [&str; 38] = [
     "normal_locks",
     "exercised_thread",
     "exercised_thread_nothing",
@@ -222,6 +229,7 @@ pub(super) const OTHERS: [&str; 37] = [
     "pswpout",
     "filled_MiB",
     "huge_from_pieces",
+    "blocks_made_whole",
     "cpus_gone",
     "memory_gone",
     "memory_stayed",
