@@ -4,6 +4,8 @@
 use freehold_host::freehold::Pfn;
 use freehold_host::{Arena, Backing, Frames, Lock};
 
+use crate::common::all_are;
+
 const MIB: u64 = 1 << 20;
 
 /// xorshift64*: any seed but 0, the same steps every time.
@@ -60,7 +62,7 @@ fn run(arena: &Arena, seed: u64, steps: u64) {
                 match got {
                     Ok(mut frames) => {
                         if zeroed {
-                            assert!(frames.iter().all(|&byte| byte == 0), "step {step}: not zero");
+                            assert!(all_are(&frames, 0), "step {step}: not zero");
                         }
                         frames_held += count;
                         write(&mut frames, step);
