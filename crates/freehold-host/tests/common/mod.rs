@@ -190,12 +190,12 @@ pub fn stamped(value: u64) -> [u64; 512] {
 /// Like [`read_stamp`] a loop that is fast without optimisation, which these tests are compiled without.
 pub fn stamp(vm: &Machine, id: SpaceId, at: Vpn, value: u64) {
     let words = vm.mmu().words(id, at).unwrap();
-    let (mut i, mut word) = (0, value);
+    let (mut i, mut word, step) = (0, value, step(value));
     while i < words.len() {
         // Relaxed: threads that share pages are joined, or meet at something else, before anything
         // is compared.
         words[i].store(word, Relaxed);
-        (i, word) = (i + 1, word.wrapping_add(step(value)));
+        (i, word) = (i + 1, word.wrapping_add(step));
     }
 }
 
@@ -203,7 +203,7 @@ pub fn stamp(vm: &Machine, id: SpaceId, at: Vpn, value: u64) {
 pub fn read_stamp(vm: &Machine, id: SpaceId, at: Vpn) -> Result<u64, String> {
     let words = vm.mmu().words(id, at).unwrap();
     let value = words[0].load(Relaxed);
-    let (mut i, mut word) = (0, value);
+    let (mut i, mut word, step) = (0, value, step(value));
     while i < words.len() {
         let found = words[i].load(Relaxed);
         if found != word {
@@ -211,7 +211,7 @@ pub fn read_stamp(vm: &Machine, id: SpaceId, at: Vpn) -> Result<u64, String> {
                 "{at}: word 0 says {value:#x}, word {i} holds {found:#x}, not {word:#x}"
             ));
         }
-        (i, word) = (i + 1, word.wrapping_add(step(value)));
+        (i, word) = (i + 1, word.wrapping_add(step));
     }
     Ok(value)
 }
