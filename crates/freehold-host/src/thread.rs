@@ -260,7 +260,8 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
     }
     let id = core.stamp.id();
     let place = ENTRIES.try_with(|entries| {
-        let mut entries = entries.borrow_mut();
+        // Borrowed where this is a signal handler: that call is not yet `INSIDE`.
+        let Ok(mut entries) = entries.try_borrow_mut() else { return Err(Error::Reentered) };
         if !entries.contains_key(&id) {
             if entries.len() == entries.capacity() {
                 // A good moment to let go of arenas that are gone.
@@ -269,19 +270,23 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
             entries.insert(id, Entry::new(core, id));
             KNOWN.set(true);
         }
-        let Some(entry) = entries.get_mut(&id) else { return Err(core.slots.keeper()) };
+        let Some(entry) = entries.get_mut(&id) else { return Ok(Err(core.slots.keeper())) };
         if let Seat::Shared(cpu) = entry.seat {
             if core.slots.has_free() && entry.take_exclusive() {
                 core.slots.leave(&core.engine, cpu);
             }
         }
         entry.cache();
-        match &entry.seat {
+        Ok(match &entry.seat {
             Seat::Exclusive(_, place) => Ok(&raw const place.cpu),
             Seat::Shared(cpu) => Err(*cpu),
             Seat::GivenUp => Err(core.slots.keeper()),
-        }
+        })
     });
+    let place = match place {
+        Ok(place) => Ok(place?),
+        Err(error) => Err(error),
+    };
     let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
     Ok(match place {
         // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.

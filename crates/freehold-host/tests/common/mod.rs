@@ -43,6 +43,12 @@ fn leak<T>(n: usize, make: impl FnMut() -> T) -> &'static mut [T] {
     Vec::leak(std::iter::repeat_with(make).take(n).collect())
 }
 
+/// Whether each of these bytes is `byte`. By memcmp(3), which is fast without optimisation as well.
+pub fn all_are(bytes: &[u8], byte: u8) -> bool {
+    let Some((&first, rest)) = bytes.split_first() else { return true };
+    first == byte && rest == &bytes[..rest.len()]
+}
+
 /// Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
 pub fn skipped(test: &str, why: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
@@ -169,22 +175,27 @@ pub fn hooked_or_skip(test: &str, count: u64, tables: u64) -> Option<Vm<'static,
     Some(machine_on(Hooked(mmu), count, 1, tables))
 }
 
-/// What the `i`th word of a page holds that was stamped with a value. Zero is a page of zeroes.
-fn word(value: u64, i: usize) -> u64 {
-    if value == 0 { 0 } else { value.wrapping_add((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) }
+/// From one word to the next of a page that was stamped with a value. Zero is a page of zeroes.
+fn step(value: u64) -> u64 {
+    if value == 0 { 0 } else { 0x9e37_79b9_7f4a_7c15 }
 }
 
 /// A stamped page's bytes.
 pub fn stamped(value: u64) -> [u64; 512] {
-    std::array::from_fn(|i| word(value, i))
+    std::array::from_fn(|i| value.wrapping_add(step(value).wrapping_mul(i as u64)))
 }
 
 /// Stamps all of a page, by plain stores.
+///
+/// Like [`read_stamp`] a loop that is fast without optimisation, which these tests are compiled without.
 pub fn stamp(vm: &Machine, id: SpaceId, at: Vpn, value: u64) {
-    // Relaxed: threads that share pages are joined, or meet at something else, before anything is
-    // compared.
-    for (i, place) in vm.mmu().words(id, at).unwrap().iter().enumerate() {
-        place.store(word(value, i), Relaxed);
+    let words = vm.mmu().words(id, at).unwrap();
+    let (mut i, mut word, step) = (0, value, step(value));
+    while i < words.len() {
+        // Relaxed: threads that share pages are joined, or meet at something else, before anything
+        // is compared.
+        words[i].store(word, Relaxed);
+        (i, word) = (i + 1, word.wrapping_add(step));
     }
 }
 
@@ -192,14 +203,15 @@ pub fn stamp(vm: &Machine, id: SpaceId, at: Vpn, value: u64) {
 pub fn read_stamp(vm: &Machine, id: SpaceId, at: Vpn) -> Result<u64, String> {
     let words = vm.mmu().words(id, at).unwrap();
     let value = words[0].load(Relaxed);
-    for (i, place) in words.iter().enumerate() {
-        let found = place.load(Relaxed);
-        if found != word(value, i) {
+    let (mut i, mut word, step) = (0, value, step(value));
+    while i < words.len() {
+        let found = words[i].load(Relaxed);
+        if found != word {
             return Err(format!(
-                "{at}: word 0 says {value:#x}, word {i} holds {found:#x}, not {:#x}",
-                word(value, i)
+                "{at}: word 0 says {value:#x}, word {i} holds {found:#x}, not {word:#x}"
             ));
         }
+        (i, word) = (i + 1, word.wrapping_add(step));
     }
     Ok(value)
 }

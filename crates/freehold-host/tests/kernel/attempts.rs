@@ -6,7 +6,7 @@ use crate::common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::{child, skipped, space};
+use common::{all_are, child, skipped, space};
 use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::freehold_vm::{
     Access, Frame, IntervalNode, MapError, Mapping, PageTable, Space, TABLE_ENTRIES, Vm, VmError,
@@ -123,7 +123,7 @@ fn frames_outlive_their_threads_and_keep_their_arena() {
     assert_eq!(arena.free_frames(), arena.stats().frames - in_use);
     drop(arena);
     for (me, frames) in (1..).zip(&kept) {
-        assert!(frames.iter().all(|frames| frames.iter().all(|&byte| byte == me)), "thread {me}");
+        assert!(frames.iter().all(|frames| all_are(frames, me)), "thread {me}");
     }
     let mut kept: Vec<_> = kept.into_iter().flatten().collect();
     let last = kept.pop();

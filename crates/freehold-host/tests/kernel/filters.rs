@@ -6,7 +6,7 @@ use freehold::Migratetype;
 use freehold_host::{Arena, Error, Frames};
 
 use crate::common::child::fork;
-use crate::common::{order, skipped};
+use crate::common::{all_are, order, skipped};
 
 /// From here on these calls fail with `EPERM` in this process.
 fn forbid(calls: &[libc::c_long]) -> std::io::Result<()> {
@@ -40,7 +40,7 @@ fn work(arena: &'static Arena) -> bool {
     });
     for i in 0..500 {
         if let Ok(frames) = Frames::zeroed(arena, 1 + i % 20) {
-            assert!(frames.iter().all(|&byte| byte == 0));
+            assert!(all_are(&frames, 0));
             to.send(frames).unwrap();
         }
     }

@@ -3,7 +3,7 @@
 use freehold_host::{Arena, Backing};
 
 use crate::common::child::fork;
-use crate::common::skipped;
+use crate::common::{all_are, skipped};
 
 const MADV_COLLAPSE: libc::c_int = 25;
 
@@ -80,7 +80,7 @@ fn what_was_locked_is_given_back_when_it_is_unlocked() {
         locked == 4096
             && before.bytes >= (4096 - 608) << 12
             && in_memory(&arena) <= 608
-            && used.iter().all(|&byte| byte == 7)
+            && all_are(&used, 7)
             && arena.validate().is_ok()
     });
     assert_eq!(status, 0);

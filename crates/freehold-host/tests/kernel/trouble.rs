@@ -3,7 +3,7 @@
 //! Whatever needs a process of its own (limits, fork) runs in one: this test program starts itself
 //! again with the name of one test and `FREEHOLD_CHILD` set.
 
-use crate::common::child;
+use crate::common::{all_are, child};
 
 use std::io::Write;
 use std::process::Command;
@@ -76,7 +76,7 @@ fn fork_with_private_memory() {
                 let range = frames.range();
                 let status = fork(|| {
                     // The child's copy can be read and written, and is not the parent's.
-                    let mut ok = frames.iter().all(|&byte| byte == 7);
+                    let mut ok = all_are(&frames, 7);
                     frames.fill(9);
                     ok &= arena.frames(1).unwrap_err() == Error::Forked;
                     ok &= arena.alloc(Order::ZERO, Migratetype::Movable) == Err(Error::Forked);
@@ -105,10 +105,7 @@ fn fork_with_private_memory() {
                 // SAFETY: the closure that had the frames ran in the child only: here they were
                 // forgotten with it.
                 let frames = unsafe { Frames::from_raw(&arena, range) }.unwrap();
-                assert!(
-                    frames.iter().all(|&byte| byte == 7),
-                    "the child wrote into the parent's frames"
-                );
+                assert!(all_are(&frames, 7), "the child wrote into the parent's frames");
             }
         });
         all_free(&arena);
@@ -173,7 +170,7 @@ fn shared_memory_is_not_there_in_a_forked_child() {
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV,
         "status {status:#x}"
     );
-    assert!(frames.iter().all(|&byte| byte == 3));
+    assert!(all_are(&frames, 3));
     drop(frames);
     all_free(&arena);
 }
@@ -247,7 +244,7 @@ fn an_arena_populated_from_the_start() {
     let arena = Arena::builder(16 * MIB).populate(true).build().unwrap();
     assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 4096);
     assert_eq!(arena.stats().blocks_resident, 8);
-    assert!(arena.zeroed(4096).unwrap().iter().all(|&byte| byte == 0));
+    assert!(all_are(&arena.zeroed(4096).unwrap(), 0));
     assert_eq!(arena.trim().unwrap().blocks, 8);
     assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
     all_free(&arena);

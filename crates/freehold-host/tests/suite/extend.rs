@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use freehold_host::freehold::AllocError;
 use freehold_host::{Arena, Error};
 
+use crate::common::all_are;
+
 const MIB: u64 = 1 << 20;
 
 #[test]
@@ -22,7 +24,7 @@ fn frames_grow_in_place_until_something_is_in_the_way() {
         expected += more;
         assert_eq!((frames.frame_count(), frames.as_ptr(), frames.pfn()), (expected, at, start));
     }
-    assert!(frames[..3 * 4096].iter().all(|&byte| byte == 7));
+    assert!(all_are(&frames[..3 * 4096], 7));
     assert_eq!(
         frames.try_extend(arena.stats().frames),
         Err(Error::OutsideArena { pfn: arena.range().end })
@@ -51,8 +53,8 @@ fn what_frames_grow_by_is_zero_where_that_is_asked_for() {
     let mut frames = arena.frames(5).unwrap();
     frames.fill(1);
     frames.try_extend_zeroed(900).unwrap();
-    assert!(frames[..5 * 4096].iter().all(|&byte| byte == 1));
-    assert!(frames[5 * 4096..].iter().all(|&byte| byte == 0));
+    assert!(all_are(&frames[..5 * 4096], 1));
+    assert!(all_are(&frames[5 * 4096..], 0));
 }
 
 /// One thread takes and gives back a run of blocks for which the allocator has to isolate them; the

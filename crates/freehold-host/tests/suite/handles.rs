@@ -5,6 +5,8 @@ use std::sync::Arc;
 use freehold_host::freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
 use freehold_host::{Arena, Backing, Error, FrameRequest, Frames};
 
+use crate::common::all_are;
+
 const MIB: u64 = 1 << 20;
 
 fn all_free(arena: &Arena) {
@@ -39,7 +41,7 @@ fn any_number_of_frames_is_exclusive_memory() {
         kept.push((count as u8, frames));
     }
     for (stamp, frames) in &kept {
-        assert!(frames.iter().all(|byte| byte == stamp));
+        assert!(all_are(frames, *stamp));
     }
     let used: u64 = kept.iter().map(|(_, frames)| frames.frame_count()).sum();
     assert_eq!(arena.free_frames(), arena.stats().frames - used);
@@ -53,7 +55,7 @@ fn zeroed_frames_are_zero_whether_they_were_used_before_or_not() {
     for round in 0..3 {
         for count in [1, 5, 512, 700] {
             let mut frames = arena.zeroed(count).unwrap();
-            assert!(frames.iter().all(|&byte| byte == 0), "round {round}, {count} frames");
+            assert!(all_are(&frames, 0), "round {round}, {count} frames");
             frames.fill(0xff);
         }
         if round == 1 {

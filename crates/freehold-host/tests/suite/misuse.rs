@@ -11,6 +11,8 @@ use std::time::Duration;
 use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::{Arena, Error, Frames, Lock};
 
+use crate::common::all_are;
+
 fn all_free(arena: &Arena) {
     arena.validate().unwrap();
     assert_eq!(arena.free_frames(), arena.stats().frames);
@@ -117,7 +119,7 @@ fn frames_outlive_their_threads_and_slots() {
                 threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
             });
             for (i, frames) in left.iter().enumerate() {
-                assert!(frames.iter().all(|&byte| byte == round ^ (i / 10) as u8));
+                assert!(all_are(&frames, round ^ (i / 10) as u8));
             }
             drop(left);
             all_free(&arena);
@@ -143,7 +145,7 @@ fn an_arena_that_is_let_go_lives_until_its_last_frames_do() {
                 .map(|mut frames| {
                     thread::spawn(move || {
                         frames.fill(7);
-                        assert!(frames.iter().all(|&byte| byte == 7));
+                        assert!(all_are(&frames, 7));
                         drop(frames);
                     })
                 })
@@ -178,7 +180,7 @@ fn a_budget_or_a_decay_of_nothing_is_refused_or_harmless() {
         let mut kept = arena.frames(600).unwrap();
         kept.fill(5);
         arena.trim().unwrap();
-        assert!(kept.iter().all(|&byte| byte == 5));
+        assert!(all_are(&kept, 5));
         drop(kept);
         all_free(&arena);
     }

@@ -5,6 +5,8 @@ use fastrand::Rng;
 use freehold_host::freehold::Pfn;
 use freehold_host::{Arena, Backing, Frames, Lock};
 
+use crate::common::all_are;
+
 const MIB: u64 = 1 << 20;
 
 /// What a frame holds: a mark at its start and its end, from its number and the step at which it
@@ -49,7 +51,7 @@ fn run(arena: &Arena, seed: u64, steps: u64) {
                 match got {
                     Ok(mut frames) => {
                         if zeroed {
-                            assert!(frames.iter().all(|&byte| byte == 0), "step {step}: not zero");
+                            assert!(all_are(&frames, 0), "step {step}: not zero");
                         }
                         frames_held += count;
                         write(&mut frames, step);

@@ -9,6 +9,8 @@ use std::time::Duration;
 use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::{Arena, Backing, Builder, FrameRequest, Frames, Numa, Topology};
 
+use crate::common::all_are;
+
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 512;
 
@@ -61,10 +63,7 @@ fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
         let (left, may_grow) =
             (arena.frames_in_memory(arena.range()).unwrap(), backing == Backing::HugePages);
         assert!(left == 5 * BLOCK - part || may_grow && left == 5 * BLOCK, "{backing:?}: {left}");
-        assert!(
-            one.iter().all(|&byte| byte == 1)
-                && blocks.iter().all(|block| block.iter().all(|&byte| byte == 1))
-        );
+        assert!(all_are(&one, 1) && blocks.iter().all(|block| all_are(block, 1)));
         if may_grow {
             let block = one.as_ptr().map_addr(|at| at & !(2 * MIB as usize - 1)).cast_mut();
             // SAFETY: MADV_COLLAPSE (25) makes a huge page of the block of `one` and leaves what is
@@ -89,7 +88,7 @@ fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
         assert_eq!(stats.passes, 3);
         // What was given back can be had again, and is zero.
         let again = arena.zeroed(4096).unwrap();
-        assert!(again.iter().all(|&byte| byte == 0));
+        assert!(all_are(&again, 0));
         drop(again);
         all_free(&arena);
     }
@@ -243,16 +242,16 @@ fn trimming_under_load_never_touches_what_is_in_use() {
                                 if zero { arena.zeroed(count) } else { arena.frames(count) };
                             let mut frames = frames.unwrap();
                             if zero {
-                                assert!(frames.iter().all(|&byte| byte == 0), "not zero");
+                                assert!(all_are(&frames, 0), "not zero");
                             }
                             frames.fill(t);
                             kept.push(frames);
                             if kept.len() > 4 {
                                 let frames = kept.swap_remove(i as usize % 4);
-                                assert!(frames.iter().all(|&byte| byte == t), "lost while in use");
+                                assert!(all_are(&frames, t), "lost while in use");
                             }
                         }
-                        assert!(kept.iter().all(|frames| frames.iter().all(|&byte| byte == t)));
+                        assert!(kept.iter().all(|frames| all_are(frames, t)));
                     })
                 })
                 .collect();
@@ -358,7 +357,7 @@ fn free_runs_within_blocks_in_use_are_given_back_once_and_are_zero_again() {
         let zero: Vec<_> = (0..1000).map(|_| arena.zeroed(16).unwrap()).collect();
         // To read them is to map them, so that comes later.
         assert!(resident() < before + 16 * kept, "frames were written to that were zero");
-        assert!(zero.iter().all(|frames| frames.iter().all(|&byte| byte == 0)));
+        assert!(zero.iter().all(|frames| all_are(frames, 0)));
         drop((zero, all));
         assert_eq!(arena.free_frames(), arena.stats().frames);
         arena.trim().unwrap();
@@ -452,5 +451,5 @@ fn a_huge_page_that_comes_back_is_given_back_again() {
     assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), BLOCK);
     assert_eq!(arena.trim().unwrap().frames, BLOCK - 8);
     assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 8);
-    assert!(kept[..4096].iter().all(|&byte| byte == 1));
+    assert!(all_are(&kept[..4096], 1));
 }

@@ -8,10 +8,15 @@ use crate::common::*;
 use freehold::Pfn;
 use freehold_vm::{Access, Fault, SoftMmu, UnmapPath, VmError};
 
-/// Steps of each actor: a few seconds on a small machine.
-const STEPS: u64 = 1_500_000;
+/// Steps of each actor, and rounds of each writer: a second on a small machine, and [`LONG`] as many
+/// in CI.
+const STEPS: u64 = 250_000;
+const ROUNDS: u64 = 25_000;
+const LONG: u64 = 6;
+const PATHS: [UnmapPath; 3] =
+    [UnmapPath::Batched, UnmapPath::PageByPage, UnmapPath::PageByPageDeferred];
 
-fn run(path: UnmapPath) {
+fn run(path: UnmapPath, steps: u64) {
     const MIB_OF_MEMORY: u64 = 4;
     let fh = frames(MIB_OF_MEMORY, 4);
     let vm = vm(SoftMmu::with_relax(std::thread::yield_now), MIB_OF_MEMORY, 2, 2048, 8192);
@@ -26,7 +31,7 @@ fn run(path: UnmapPath) {
                     Actor::new(&vm, Checked(&fh, &vm), &contents, cpu, 7 + cpu as u64 * 500, 500);
                 actor.fixed_path = true;
                 scope.spawn(move || {
-                    for step in 0..STEPS {
+                    for step in 0..steps {
                         actor.step();
                         if step % 50_000 == 0 {
                             actor.check_all();
@@ -60,17 +65,23 @@ fn run(path: UnmapPath) {
 
 #[test]
 fn batched_reclaim_beside_threads_that_use_their_pages() {
-    run(UnmapPath::Batched);
+    run(UnmapPath::Batched, STEPS);
 }
 
 #[test]
 fn page_by_page_reclaim_beside_threads_that_use_their_pages() {
-    run(UnmapPath::PageByPage);
+    run(UnmapPath::PageByPage, STEPS);
 }
 
 #[test]
 fn page_by_page_reclaim_with_deferred_flushes_beside_threads_that_use_their_pages() {
-    run(UnmapPath::PageByPageDeferred);
+    run(UnmapPath::PageByPageDeferred, STEPS);
+}
+
+#[test]
+#[ignore = "half a minute; CI runs it"]
+fn every_path_beside_threads_that_use_their_pages_for_long() {
+    PATHS.into_iter().for_each(|path| run(path, LONG * STEPS));
 }
 
 /// The narrow window: one thread makes folios lazyfree and writes to them at once, another one pins
@@ -78,10 +89,9 @@ fn page_by_page_reclaim_with_deferred_flushes_beside_threads_that_use_their_page
 /// page and of the write.
 // The threads share what is set up before them.
 #[allow(clippy::too_many_lines)]
-fn hammer(path: UnmapPath) {
+fn hammer(path: UnmapPath, rounds: u64) {
     const FOLIOS: u64 = 8;
     const PAGES: u64 = FOLIOS * 16;
-    const ROUNDS: u64 = 150_000;
     let fh = frames(2, 4);
     let vm = vm(SoftMmu::<4>::with_relax(std::thread::yield_now), 2, 2, 1024, 2048);
     vm.set_unmap_path(path);
@@ -123,9 +133,9 @@ fn hammer(path: UnmapPath) {
             // What each page holds, and whether it may be gone.
             let mut model: Vec<Option<(u64, bool)>> = vec![None; PAGES as usize];
             let mut gone = 0;
-            for round in 0..20 * ROUNDS {
+            for round in 0..20 * LONG * ROUNDS {
                 // A machine that is busy otherwise may take longer to let the three meet.
-                if round >= ROUNDS && gone > 0 && vm.stats().redirtied > 0 {
+                if round >= rounds && gone > 0 && vm.stats().redirtied > 0 {
                     break;
                 }
                 let folio = round * 5 % FOLIOS;
@@ -205,15 +215,21 @@ fn hammer(path: UnmapPath) {
 
 #[test]
 fn batched_reclaim_hammers_pages_that_are_written_to_and_pinned() {
-    hammer(UnmapPath::Batched);
+    hammer(UnmapPath::Batched, ROUNDS);
 }
 
 #[test]
 fn page_by_page_reclaim_hammers_pages_that_are_written_to_and_pinned() {
-    hammer(UnmapPath::PageByPage);
+    hammer(UnmapPath::PageByPage, ROUNDS);
 }
 
 #[test]
 fn page_by_page_reclaim_with_deferred_flushes_hammers_pages_that_are_written_to_and_pinned() {
-    hammer(UnmapPath::PageByPageDeferred);
+    hammer(UnmapPath::PageByPageDeferred, ROUNDS);
+}
+
+#[test]
+#[ignore = "half a minute; CI runs it"]
+fn every_path_hammers_pages_that_are_written_to_and_pinned_for_long() {
+    PATHS.into_iter().for_each(|path| hammer(path, LONG * ROUNDS));
 }
