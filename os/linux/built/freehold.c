@@ -7,8 +7,9 @@
  *   2  with all CPUs stopped: what is free in the kernel's lists is freed to Freehold; from then on mm/page_alloc.c asks and frees here
  *
  * Whoever has a frame then frees it to Freehold later. The kernel's lists of the zones stay empty for good. A zone has an allocator of
- * its own, by its node's number, as it has lists and marks of its own in the kernel: who asks a zone is never served by another one. What
- * is refused, with the reason in the log: a zone that begins or ends inside a pageblock, or shares one with another zone; such a zone the
+ * its own, by its node's number, as it has lists and marks of its own in the kernel: who asks a zone is never served by another one. A
+ * zone may begin or end inside a pageblock: the rest of it is a hole, or of another node's zone Normal, for whose allocator the first
+ * zone's part is one. Where a pageblock is shared with a zone that is not Freehold's, all is refused, with the reason in the log, and the
  * kernel serves itself. Zones DMA32 and Movable are the kernel's own.
  */
 #include "fh.h"
@@ -100,25 +101,12 @@ static void tend(struct work_struct *unused)
 	schedule_delayed_work(&tending, HZ);
 }
 
-/* The zone that a block is of: NULL where it has no memory. */
-static struct zone *__init zone_of_block(unsigned long pfn)
+/* The zone that a frame is of: NULL where it is no memory. */
+static struct zone *__init zone_of(unsigned long pfn)
 {
 	struct page *page = pfn_to_online_page(pfn);
 
 	return page ? page_zone(page) : NULL;
-}
-
-/* Why Freehold cannot serve a zone; NULL where it can. */
-static const char *__init why_not(struct zone *zone)
-{
-	unsigned long pfn = zone->zone_start_pfn;
-
-	if (pageblock_order != FH_BLOCK_ORDER || (pfn | zone_end_pfn(zone)) % FH_BLOCK_FRAMES)
-		return "is not of whole blocks of 2 MiB";
-	for (; pfn < zone_end_pfn(zone); pfn += FH_BLOCK_FRAMES)
-		if ((zone_of_block(pfn) == zone) != (zone_of_block(pfn + FH_BLOCK_FRAMES - 1) == zone))
-			return "has a part of a block of 2 MiB";
-	return NULL;
 }
 
 #ifdef CONFIG_CMA
@@ -127,8 +115,8 @@ static size_t __init find_cma(struct zone *zone)
 	size_t pieces = 0;
 	unsigned long pfn;
 
-	for (pfn = zone->zone_start_pfn; pfn < zone_end_pfn(zone); pfn += FH_BLOCK_FRAMES) {
-		if (zone_of_block(pfn) != zone || !is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn))))
+	for (pfn = round_down(zone->zone_start_pfn, FH_BLOCK_FRAMES); pfn < zone_end_pfn(zone); pfn += FH_BLOCK_FRAMES) {
+		if (zone_of(pfn) != zone || !is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn))))
 			continue;
 		if (pieces && cma[pieces - 1].end == pfn) {
 			cma[pieces - 1].end += FH_BLOCK_FRAMES;
@@ -150,57 +138,77 @@ static size_t __init find_cma(struct zone *zone)
 /* An allocator over all of the zone, of which nothing is free. Holes are frames that nobody ever frees. */
 static int __init make_allocator(struct zone *normal)
 {
-	freehold_frame_range all = { normal->zone_start_pfn, zone_end_pfn(normal) };
+	freehold_frame_range all = {
+		round_down(normal->zone_start_pfn, FH_BLOCK_FRAMES), round_up(zone_end_pfn(normal), FH_BLOCK_FRAMES),
+	};
 	freehold_zone zone = {
 		.span = all, .memory = &all, .memory_count = 1, .cma = cma, .cma_count = find_cma(normal),
 		.watermarks = FREEHOLD_WATERMARK_RULE_NONE,
 	};
-	const char *why = why_not(normal);
 	freehold_error error;
 	int status;
 
-	if (!why && zone.cma_count == SIZE_MAX)
-		why = "has more than 64 pieces of CMA memory";
-	if (why) {
-		pr_err("REFUSED: node %d's zone Normal %s: the kernel serves it itself\n", zone_to_nid(normal), why);
-		return -EOPNOTSUPP;
+	if (zone.cma_count == SIZE_MAX) {
+		pr_err("REFUSED: node %d has more than %d pieces of CMA memory: the kernel serves itself\n",
+		       zone_to_nid(normal), MAX_CMA_PIECES);
+		return -E2BIG;
 	}
 	status = fh_platform_add(zone_to_nid(normal), &zone, 2 * ((all.end - all.start) >> FH_BLOCK_ORDER));
-	if (!status && FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL, &error))) {
+	if (status)
+		return status;
+	if (FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL, &error))) {
 		pr_err("REFUSED: %s: the kernel serves itself\n", error.message);
-		status = -EIO;
+		return -EIO;
+	}
+	found[zone_to_nid(normal)] = normal;
+	fh_first_pfn = min(fh_first_pfn, all.start);
+	fh_end_pfn = max(fh_end_pfn, all.end);
+	return 0;
+}
+
+static int __init make_allocators(void)
+{
+	int node, status = 0;
+
+	if (pageblock_order != FH_BLOCK_ORDER) {
+		pr_err("REFUSED: pageblocks are not of 2 MiB: the kernel serves itself\n");
+		return -EOPNOTSUPP;
+	}
+	for_each_online_node(node) {
+		struct zone *zone = &NODE_DATA(node)->node_zones[ZONE_NORMAL];
+
+		if (!status && populated_zone(zone))
+			status = make_allocator(zone);
+	}
+	if (!status && !fh_end_pfn) {
+		pr_err("REFUSED: no node has a zone Normal: the kernel serves itself\n");
+		status = -EOPNOTSUPP;
 	}
 	return status;
 }
 
-/* Allocators for all zones that can have one; how many. */
-static int __init make_allocators(void)
+static bool __init is_found(struct zone *zone)
 {
-	int node, count = 0;
-
-	for_each_online_node(node) {
-		struct zone *zone = &NODE_DATA(node)->node_zones[ZONE_NORMAL];
-
-		if (!populated_zone(zone) || make_allocator(zone))
-			continue;
-		found[node] = zone;
-		fh_first_pfn = min(fh_first_pfn, zone->zone_start_pfn);
-		fh_end_pfn = max(fh_end_pfn, zone_end_pfn(zone));
-		count++;
-	}
-	return count;
+	return zone && zone == found[zone_to_nid(zone)];
 }
 
+/* Notes which blocks are of these zones; at most two zones meet in one. */
 static int __init find_blocks(void)
 {
 	found_blocks = bitmap_zalloc(FH_BLOCK_NUMBERS, GFP_KERNEL);
 	if (!found_blocks)
 		return -ENOMEM;
 	for (unsigned long pfn = fh_first_pfn; pfn < fh_end_pfn; pfn += FH_BLOCK_FRAMES) {
-		struct zone *zone = zone_of_block(pfn);
+		struct zone *first = zone_of(pfn), *last = zone_of(pfn + FH_BLOCK_FRAMES - 1);
 
-		if (zone && zone == found[zone_to_nid(zone)])
-			__set_bit(fh_block_number(pfn), found_blocks);
+		if (!is_found(first) && !is_found(last))
+			continue;
+		if ((first && !is_found(first)) || (last && !is_found(last))) {
+			pr_err("REFUSED: %s and %s meet within a block at %lu: the kernel serves itself\n", first->name,
+			       last->name, pfn);
+			return -EOPNOTSUPP;
+		}
+		__set_bit(fh_block_number(pfn), found_blocks);
 	}
 	return 0;
 }
@@ -209,20 +217,11 @@ static int __init freehold_start(void)
 {
 	struct zone *zone;
 	unsigned int cpu;
-	int status, node;
+	int node, status = make_allocators() ?: find_blocks() ?: fh_platform_start();
 
-	if (!make_allocators()) {
-		pr_err("REFUSED: no node has a zone Normal to serve: the kernel serves itself\n");
-		return -EOPNOTSUPP;
-	}
-	status = fh_platform_start();
+	/* What was made stays behind, and nobody uses it. */
 	if (status)
 		return status;
-	status = find_blocks();
-	if (status) {
-		fh_platform_stop();
-		return status;
-	}
 	stop_machine(hand_over, NULL, NULL);
 	for_each_zone_of_freehold(zone, node)
 		pr_info("node %d's zone Normal is Freehold's: %lu of %lu frames are free\n", node,

@@ -126,19 +126,30 @@ void fh_flush_cpu(void)
 	fh_flush();
 }
 
+/* A block may be of two nodes: each has an allocator for its part. */
 bool fh_isolate_block(struct page *page)
 {
-	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page));
+	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page)), end = pfn + FH_BLOCK_FRAMES;
+	freehold_allocator *first = fh_of(pfn), *last = fh_of(end - 1);
 
 	if (!fh_has_page(pfn))
 		return true;
-	return !FH_ALONE(freehold_isolate(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, NULL));
+	if (FH_ALONE(freehold_isolate(first, pfn, end, NULL)))
+		return false;
+	if (last == first || !FH_ALONE(freehold_isolate(last, pfn, end, NULL)))
+		return true;
+	freehold_restore(first, pfn, end, NULL);
+	return false;
 }
 
 void fh_restore_block(struct page *page)
 {
-	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page));
+	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page)), end = pfn + FH_BLOCK_FRAMES;
+	freehold_allocator *first = fh_of(pfn), *last = fh_of(end - 1);
 
-	if (fh_has_page(pfn))
-		freehold_restore(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, NULL);
+	if (!fh_has_page(pfn))
+		return;
+	freehold_restore(first, pfn, end, NULL);
+	if (last != first)
+		freehold_restore(last, pfn, end, NULL);
 }
