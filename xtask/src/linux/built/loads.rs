@@ -96,7 +96,7 @@ pub(super) fn word(loads: &[Load]) -> String {
     let words: Vec<String> =
         loads.iter().map(|load| format!("{}:{}", load.name, load.rounds)).collect();
     // Within zone Normal, which begins at 4 GiB; of 4,096 pages, as the load asks for.
-    let area = if loads.iter().any(|load| load.name == CMA) { " cma=16M@5G" } else { "" };
+    let area = if loads.iter().any(|load| load.name == CMA) { " cma=16M@4608M" } else { "" };
     format!("built.loads={}{area}", words.join(","))
 }
 
@@ -128,7 +128,7 @@ mod tests {
                 .map_err(|trouble| trouble.to_string())
         };
         // In the order that they are run in, whatever order they are named in.
-        assert!(words(&["cma:3", "exit"]).unwrap().ends_with("exit:2,cma:3 cma=16M@5G"));
+        assert!(words(&["cma:3", "exit"]).unwrap().ends_with("exit:2,cma:3 cma=16M@4608M"));
         assert_eq!(words(&["cpus:20", "exit"]).unwrap(), "built.loads=exit:2,cpus:20");
         assert_eq!(words(&[COST]).unwrap(), "built.loads=cost:1");
         assert!(

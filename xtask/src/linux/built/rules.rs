@@ -73,8 +73,9 @@ pub(super) struct Part {
     #[serde(default)]
     within: Option<String>,
     find: String,
+    /// Nothing where it does not say: an empty statement.
     #[serde(default)]
-    instead: String,
+    instead: Option<String>,
 }
 
 impl Part {
@@ -92,7 +93,7 @@ impl Part {
             times: None,
             before: None,
             after: None,
-            instead: Some(Text::Whole(self.instead.clone())),
+            instead: Some(Text::Whole(self.instead.clone().unwrap_or_else(|| ";".to_owned()))),
             why: String::new(),
         };
         rule.apply(text).map_err(|why| Trouble::Wrong(format!("{}: {why}", self.file)))
