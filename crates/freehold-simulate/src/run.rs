@@ -22,10 +22,10 @@ use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
-use freehold_labkit::defaults::TICK_MS;
 use freehold_labkit::engine::{CmaBook, Counters, Request, Simulated};
 use freehold_labkit::engines::{self, EngineError, EngineSpec, MachineConfig};
 use freehold_labkit::replay::sizing;
+use freehold_trials::defaults::TICK_MS;
 
 /// The most nodes: as many zones as freehold has.
 pub const NODES_MAX: u16 = 64;

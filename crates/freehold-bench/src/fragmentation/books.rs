@@ -6,7 +6,7 @@ use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 use super::figure::{ByOrder, Figures};
 use freehold_labkit::engine::{Counters, Memory, Request, Simulated};
 use freehold_labkit::engines::MachineConfig;
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 
 pub(super) type Chunk = (Pfn, Order);
 

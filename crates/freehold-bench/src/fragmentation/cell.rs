@@ -7,7 +7,7 @@ use super::figure::{About, Cell};
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
 use freehold_labkit::engine::Simulated;
 use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
-use freehold_labkit::kinds::kinds;
+use freehold_trials::kinds::kinds;
 
 kinds! {
     /// What the CPUs do.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{AllocFlags, Migratetype, Order};
-use freehold_labkit::defaults::TICK_MS;
 use freehold_labkit::engine::Request;
 use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
 use freehold_simulate::machine::Machine;
@@ -12,6 +11,7 @@ use freehold_simulate::many::simulate_all;
 use freehold_simulate::time::Time;
 use freehold_simulate::workloads::{Setting, TraceOps};
 use freehold_simulate::{Bound, Kind, Model, Row, Scenario, SimulateError, simulate};
+use freehold_trials::defaults::TICK_MS;
 
 /// 1 GiB.
 const FRAMES: u64 = 1 << 18;
