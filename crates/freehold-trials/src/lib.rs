@@ -4,13 +4,15 @@
 //! ```text
 //!  freehold-bench   freehold-simulate   freehold-report   freehold-soak
 //!         \                 |                 |                /
-//!  freehold-trials   kinds  random  pool  progress  amounts  significance  verdict  defaults
+//!  freehold-trials   simulated  kinds  random  pool  progress  amounts
+//!                    significance  verdict  defaults
 //!                                      |
 //!  freehold-labkit   engines by name, command lines, tables
 //! ```
 //!
 //! | room | what |
 //! |---|---|
+//! | [`simulated`] | engines as the simulator needs them |
 //! | [`kinds`] | workloads and peers by name, listed and described |
 //! | [`random`] | the numbers that workloads draw |
 //! | [`pool`] | many pieces of work on several threads |
@@ -31,4 +33,5 @@ pub mod pool;
 pub mod progress;
 pub mod random;
 pub mod significance;
+pub mod simulated;
 pub mod verdict;
