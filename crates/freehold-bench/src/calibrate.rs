@@ -31,10 +31,12 @@ use crate::engines::HostThreads;
 use crate::loops::shuffle;
 use crate::real::{Frames, RealCpu, RealMachine, throughput, with_nothing, with_real};
 use crate::yardstick::{Line, rmw_ns};
-use freehold_labkit::engine::{Count, Family, Marks, Request};
+use freehold_labkit::engine::{Count, Request};
 use freehold_labkit::engines::EngineSpec;
+use freehold_labkit::model::Family;
 use freehold_simulate::model::{EngineCosts, Model};
 use freehold_simulate::workloads::{BATCH, Kind, MESSAGE, Setting, programs};
+use freehold_trials::simulated::Marks;
 
 /// Memory of the engines: 8 GiB.
 const FRAMES: u64 = 2 << 20;

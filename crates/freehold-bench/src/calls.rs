@@ -12,8 +12,8 @@ use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, P
 
 use super::kind::Kind;
 use super::sampler::Sampled;
-use freehold_labkit::engine::Simulated;
 use freehold_labkit::engines::free_chunks;
+use freehold_trials::simulated::Simulated;
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
 pub const START: Pfn = Pfn::new(1 << 20);

@@ -2,7 +2,7 @@
 //! is:
 //! [`catalogue`](super::catalogue).
 
-use freehold_labkit::kinds::names;
+use freehold_trials::kinds::names;
 
 names! {
     Kind, ("benchmark", "bench --list"):

@@ -31,7 +31,7 @@
 //! * Counts (zone-lock acquisitions, different frames) come from one thread where possible: exact,
 //!   and equal in every run ([`workloads::counting`]).
 //! * A statistical test decides whether an engine differs from the first
-//!   ([`freehold_labkit::significance`]).
+//!   ([`freehold_trials::significance`]).
 //! * Each run also measures an atomic read-modify-write and the hand-over of a cache line
 //!   ([`yardstick`]), as units for comparing machines.
 

@@ -18,7 +18,7 @@ use freehold::{CpuId, FrameRange, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
 use super::sampler::{Sampled, Sampler};
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 
 /// The CPU that the loops of this file play.
 const CPU: CpuId = CpuId::new(0);

@@ -15,9 +15,10 @@ use crate::clock::Cpus;
 use crate::engines::{ClassicMachine, FreeholdMachine, HostThreads, RingAlone};
 use crate::ring::Ring;
 use crate::yardstick::Line;
-use freehold_labkit::engine::{Marks, Request};
+use freehold_labkit::engine::Request;
 use freehold_labkit::engines::{EngineSpec, FreeholdOptions};
 use freehold_simulate::workloads::{DEPTH, Io, MESSAGE, Message, Program, Step};
+use freehold_trials::simulated::Marks;
 
 pub(crate) trait RealCpu {
     fn alloc(&mut self, request: Request) -> Option<Pfn>;

@@ -9,7 +9,7 @@ use super::metric::{About, Metric};
 use super::sampler::ENOUGH;
 use freehold_labkit::better::Better;
 use freehold_labkit::one_line::one_line;
-use freehold_labkit::significance;
+use freehold_trials::significance;
 
 /// Figures of the runs so far, of one thing, rising.
 #[derive(Clone, PartialEq, Debug, Default)]

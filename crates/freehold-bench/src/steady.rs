@@ -19,7 +19,7 @@ use freehold::{CpuId, Order, Pfn};
 use super::calls::{Calls, Machine, Refused};
 use super::loops::{alloc_all, free_all, shuffle};
 use super::sampler::{Sampled, Sampler};
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 
 const CPU: CpuId = CpuId::new(0);
 

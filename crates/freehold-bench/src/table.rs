@@ -20,7 +20,7 @@ use freehold_labkit::better::Better;
 use freehold_labkit::report::number::{counted, thousands};
 use freehold_labkit::report::table::{Cell, Color, Room, Style, Table, right, wrap};
 use freehold_labkit::report::unique;
-use freehold_labkit::significance;
+use freehold_trials::significance;
 
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);

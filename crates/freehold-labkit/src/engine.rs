@@ -7,7 +7,6 @@
 mod cma;
 mod count;
 mod paths;
-mod simulated;
 
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 pub use freehold_classic::Request;
@@ -17,7 +16,6 @@ pub use cma::{CmaBook, CmaCounts};
 pub use count::Count;
 pub use count::count;
 pub use paths::Paths;
-pub use simulated::{Family, Marks, Simulated};
 
 /// A design under test.
 pub trait Engine: Send + Sync {

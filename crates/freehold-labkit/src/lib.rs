@@ -4,7 +4,9 @@
 //! ```text
 //!  freehold (replay, record, engines)   freehold-bench   freehold-simulate   freehold-report   freehold-soak
 //!                      \                      |                  |                 |              /
-//!  freehold-labkit      cli  report  replay  engines  engine  model  zone_lock  significance  random  pool
+//!                       \                   freehold-trials (what those four share beside this)
+//!                        \                    |
+//!  freehold-labkit         cli  report  replay  engines  engine  model  zone_lock
 //!                                              |
 //!  freehold-trace      freehold-classic      freehold
 //! ```
@@ -24,12 +26,8 @@
 pub mod better;
 #[doc(hidden)]
 pub mod cli;
-#[doc(hidden)]
-pub mod defaults;
 pub mod engine;
 pub mod engines;
-#[doc(hidden)]
-pub mod kinds;
 #[doc(hidden)]
 pub mod model;
 #[doc(hidden)]
@@ -37,15 +35,9 @@ pub mod nearest;
 #[doc(hidden)]
 pub mod one_line;
 #[doc(hidden)]
-pub mod pool;
-#[doc(hidden)]
-pub mod random;
-#[doc(hidden)]
 pub mod replay;
 #[doc(hidden)]
 pub mod report;
-#[doc(hidden)]
-pub mod significance;
 #[doc(hidden)]
 pub mod zone_lock;
 

@@ -20,7 +20,36 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Family;
+/// How a design shares its lists, which is what the cost of a call depends on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// A CPU frees to its own lists: every kernel up to 7.3.
+    Lists,
+    /// A free goes to the lists of the pageblock's owner, under that CPU's lock: pcp-buddy as
+    /// posted.
+    Owners,
+    /// A free goes to a lock-free list of the pageblock's owner: pcp-buddy with `remote-list`.
+    OwnersRemoteList,
+    /// A free sets a bit of its block, by one atomic where another CPU holds the block: freehold.
+    Freehold,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Lists, Self::Owners, Self::OwnersRemoteList, Self::Freehold];
+
+    /// The engine that its costs are measured on.
+    #[must_use]
+    pub const fn measured_on(self) -> &'static str {
+        match self {
+            Self::Lists => "vanilla",
+            Self::Owners => "pcp-buddy",
+            Self::OwnersRemoteList => "pcp-buddy-fixed",
+            Self::Freehold => "freehold",
+        }
+    }
+}
 
 /// What one family of engines costs by itself, on one CPU, its lines at hand. Nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

@@ -18,8 +18,7 @@
 //! come evenly, and in a real machine, as in the simulation (`freehold simulate`), they come in
 //! bursts. A test of the simulation's crate holds the two beside each other.
 
-use crate::engine::Family;
-use crate::model::Model;
+use crate::model::{Family, Model};
 
 /// What was done under a zone's lock by so many CPUs in so much time.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -17,15 +17,17 @@ use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::{Printed, Shown};
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::moved::{self, Moved};
-use freehold_labkit::cli::size::{Memory, parse_cpus, parse_memory, parse_percent, whole};
+use freehold_labkit::cli::size::{Memory, parse_memory, parse_percent, whole};
 use freehold_labkit::cli::target::Target;
-use freehold_labkit::cli::{Outcome, exit_code, given, output, progress, stop};
-use freehold_labkit::defaults::TICK_MS;
+use freehold_labkit::cli::{Outcome, exit_code, given, output, stop};
 use freehold_labkit::engine::Paths;
 use freehold_labkit::engines::EngineSpec;
 use freehold_labkit::report::number::counted;
 use freehold_labkit::report::table::rendered;
 use freehold_labkit::report::{paths, thousands, unique};
+use freehold_trials::amounts::parse_cpus;
+use freehold_trials::defaults::TICK_MS;
+use freehold_trials::progress;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\

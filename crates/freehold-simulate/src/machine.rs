@@ -13,8 +13,10 @@ use super::lock::Lock;
 use super::model::Model;
 use super::tally::Tally;
 use super::time::Time;
-use freehold_labkit::engine::{CmaBook, Count, Family, Marks, Request, Simulated};
+use freehold_labkit::engine::{CmaBook, Count, Request};
 use freehold_labkit::engines::MachineConfig;
+use freehold_labkit::model::Family;
+use freehold_trials::simulated::{Marks, Simulated};
 
 /// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a
 /// frame.

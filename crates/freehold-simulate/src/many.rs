@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use freehold_labkit::pool;
+use freehold_trials::pool;
 
 use super::model::Model;
 use super::row::Row;

@@ -10,8 +10,8 @@ use super::validation::ValidationRow;
 use freehold_labkit::better::Better;
 use freehold_labkit::report::number::counted as counted_as;
 use freehold_labkit::report::table::{Cell, Room, Style, Table, right, wrap};
-use freehold_labkit::report::verdict::{Question, are_equal, sentence_but};
-use freehold_labkit::report::{thousands, unique};
+use freehold_labkit::report::{are_equal, thousands, unique};
+use freehold_trials::verdict::{Question, sentence_but};
 
 /// What `--json` prints.
 #[derive(Serialize)]

@@ -22,10 +22,11 @@ use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
-use freehold_labkit::defaults::TICK_MS;
-use freehold_labkit::engine::{CmaBook, Counters, Request, Simulated};
-use freehold_labkit::engines::{self, EngineError, EngineSpec, MachineConfig};
+use freehold_labkit::engine::{CmaBook, Counters, Request};
+use freehold_labkit::engines::{EngineError, EngineSpec, MachineConfig};
 use freehold_labkit::replay::sizing;
+use freehold_trials::defaults::TICK_MS;
+use freehold_trials::simulated::{Simulated, with_simulated};
 
 /// The most nodes: as many zones as freehold has.
 pub const NODES_MAX: u16 = 64;
@@ -152,7 +153,7 @@ impl Scenario {
 pub fn simulate(scenario: &Scenario, model: &Model) -> Result<Row, SimulateError> {
     scenario.check()?;
     let config = scenario.machine();
-    engines::with_simulated(&scenario.engine, &config, |engine| {
+    with_simulated(&scenario.engine, &config, |engine| {
         with_engine(scenario, model, &config, engine)
     })?
 }

@@ -12,7 +12,8 @@ use crate::{LEAST, Map, Plan, Plant, run as soak};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Shown;
 use freehold_labkit::cli::size::{Memory, parse_bytes, parse_memory, whole};
-use freehold_labkit::cli::{Outcome, exit_code, output, progress, stop};
+use freehold_labkit::cli::{Outcome, exit_code, output, stop};
+use freehold_trials::progress;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\

@@ -12,8 +12,9 @@ use crate::{BenchEngine, Budget, Kind, Plan, Report, Row, Scale, listing, table}
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Shown;
 use freehold_labkit::cli::size::whole;
-use freehold_labkit::cli::{Outcome, given, output, progress, stop};
+use freehold_labkit::cli::{Outcome, given, output, stop};
 use freehold_labkit::engines::EngineError;
+use freehold_trials::progress;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\

@@ -9,12 +9,13 @@ use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Shown;
 use freehold_labkit::cli::size::whole;
 use freehold_labkit::cli::target::Target;
-use freehold_labkit::cli::{Outcome, given, output, progress};
+use freehold_labkit::cli::{Outcome, given, output};
 use freehold_labkit::engines::EngineSpec;
 use freehold_labkit::report::table::{Cell, Style, rendered, right};
 use freehold_simulate::output::Document;
 use freehold_simulate::validation::validation_table;
 use freehold_simulate::{Model, model_file};
+use freehold_trials::progress;
 
 use crate::calibrate::{STEPS, calibrate};
 use crate::validate::{cases, validate};

@@ -11,11 +11,13 @@ use crate::fragmentation::{
 };
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::{Shown, engines, jobs, or};
-use freehold_labkit::cli::size::{Memory, parse_cpus, parse_frames, parse_memory, whole};
-use freehold_labkit::cli::{Outcome, output, progress, stop};
-use freehold_labkit::defaults::ALLOCATIONS;
+use freehold_labkit::cli::size::{Memory, parse_memory, whole};
+use freehold_labkit::cli::{Outcome, output, stop};
 use freehold_labkit::engines::EngineSpec;
 use freehold_labkit::report::thousands;
+use freehold_trials::amounts::{parse_cpus, parse_frames};
+use freehold_trials::defaults::ALLOCATIONS;
+use freehold_trials::progress;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\

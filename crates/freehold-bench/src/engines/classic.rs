@@ -8,8 +8,8 @@ use freehold_classic::{Classic, Request};
 
 use crate::calls::{Calls, Machine, Refused, TIB};
 use crate::clock::timed;
-use freehold_labkit::engine::Simulated;
 use freehold_labkit::engines::{ClassicEngine, MachineConfig, classic_config};
+use freehold_trials::simulated::Simulated;
 
 pub struct ClassicMachine {
     engine: ClassicEngine,

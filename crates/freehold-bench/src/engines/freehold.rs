@@ -14,8 +14,9 @@ use crate::calls::{Calls, Machine, Refused, START, TIB};
 use crate::clock::timed;
 use crate::loops;
 use crate::sampler::Sampled;
-use freehold_labkit::engine::{Engine, Simulated};
+use freehold_labkit::engine::Engine;
 use freehold_labkit::engines::{FreeholdEngine, MachineConfig, Waits, leaked_freehold};
+use freehold_trials::simulated::Simulated;
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);

@@ -1,7 +1,7 @@
 //! What users pick instead. Most are behind the feature `peers`; they are known by name in every
 //! build, so that a build without them can say what is missing.
 
-use freehold_labkit::kinds::kinds;
+use freehold_trials::kinds::kinds;
 
 pub struct About {
     pub name: &'static str,

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
 use crate::calls::{Calls, Machine, Refused, START};
-use freehold_labkit::engine::Simulated;
+use freehold_trials::simulated::Simulated;
 
 pub struct Stamped<'m, M> {
     machine: &'m M,

@@ -24,7 +24,7 @@ use super::books::{Books, Chunk};
 use super::figure::{
     About, FAILURES9, Figures, LOCKS, MIXED, ORDER9, SHARED_WRITES, UNUSABLE3, UNUSABLE4,
 };
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 
 pub(super) const ABOUT: About = About {
     name: "aging",

@@ -4,9 +4,10 @@
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::figure::{ByOrder, Figures};
-use freehold_labkit::engine::{Counters, Memory, Request, Simulated};
+use freehold_labkit::engine::{Counters, Memory, Request};
 use freehold_labkit::engines::MachineConfig;
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
+use freehold_trials::simulated::Simulated;
 
 pub(super) type Chunk = (Pfn, Order);
 

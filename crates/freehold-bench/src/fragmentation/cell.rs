@@ -5,9 +5,9 @@ use freehold::{FRAME_SIZE, Order};
 use super::books::Books;
 use super::figure::{About, Cell};
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
-use freehold_labkit::engine::Simulated;
-use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
-use freehold_labkit::kinds::kinds;
+use freehold_labkit::engines::{EngineSpec, MachineConfig};
+use freehold_trials::kinds::kinds;
+use freehold_trials::simulated::{Simulated, with_simulated};
 
 kinds! {
     /// What the CPUs do.
@@ -50,8 +50,7 @@ impl Scenario {
     /// Runs it. An error is an engine that cannot be built, or is not whole afterwards.
     pub fn run(&self) -> Result<Cell, String> {
         let config = MachineConfig::new(self.frames, self.cpus);
-        let ran =
-            engines::with_simulated(&self.engine, &config, |engine| self.run_on(engine, &config));
+        let ran = with_simulated(&self.engine, &config, |engine| self.run_on(engine, &config));
         ran.unwrap_or_else(|error| Err(error.to_string()))
     }
 

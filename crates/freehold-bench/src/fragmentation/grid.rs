@@ -7,7 +7,7 @@ use freehold::Order;
 use super::cell::{Scenario, Workload};
 use super::figure::Cell;
 use freehold_labkit::engines::EngineSpec;
-use freehold_labkit::pool;
+use freehold_trials::pool;
 
 /// The largest machine, in frames: 128 GiB. What would be larger is as large as that.
 pub const MEMORY_MOST: u64 = 128 << 18;

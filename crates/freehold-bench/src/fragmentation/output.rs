@@ -11,8 +11,8 @@ use freehold_labkit::report::number::counted;
 use freehold_labkit::report::table::{
     Cell as TableCell, Color, Room, Style, Table, rendered, right, wrap,
 };
-use freehold_labkit::report::verdict::{Question, sentence};
 use freehold_labkit::report::{thousands, unique};
+use freehold_trials::verdict::{Question, sentence};
 
 /// What `--json` prints.
 #[derive(Serialize)]

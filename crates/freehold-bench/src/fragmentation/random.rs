@@ -14,7 +14,7 @@ use freehold::{FRAME_SIZE, Order};
 use super::cell::{Scenario, Workload};
 use super::grid::MEMORY_MOST;
 use freehold_labkit::engines::EngineSpec;
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 
 /// The workloads that are drawn: those that say something of contiguity as memory ages.
 pub const DRAWN: [Workload; 3] = [Workload::KernelBuildLike, Workload::Aging, Workload::TwoCpuMix];
@@ -23,7 +23,7 @@ pub const DRAWN: [Workload; 3] = [Workload::KernelBuildLike, Workload::Aging, Wo
 const CPUS: [u16; 17] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024];
 
 /// Chunks that `aging` allocates in a quick cell, in place of
-/// [`ALLOCATIONS`](freehold_labkit::defaults::ALLOCATIONS).
+/// [`ALLOCATIONS`](freehold_trials::defaults::ALLOCATIONS).
 pub const QUICK_ALLOCATIONS: u64 = 300_000;
 
 const fn mib(mib: u64) -> u64 {

@@ -25,7 +25,7 @@ use super::vmalloc_tests::{Test, Work};
 use crate::clock::{Cpus, process_time, thread_time};
 use crate::loops::per;
 use crate::result::Spread;
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 
 /// Areas that `long_busy_list_alloc_test` keeps.
 const BUSY: usize = 15_000;

@@ -18,7 +18,7 @@ use crate::figures::{Figures, latencies};
 use crate::loops::{alloc_all, free_all};
 use crate::metric::{About, ns};
 use crate::threads::on_cpus;
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 
 /// Threads, on two cores.
 pub const THREADS: u16 = 4;

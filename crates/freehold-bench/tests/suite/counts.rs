@@ -8,7 +8,7 @@ use freehold::{CpuId, Order, Pfn};
 use freehold_bench::calls::{Calls, Machine};
 use freehold_bench::engines::{ClassicMachine, FreeholdMachine, HostThreads, Stamped};
 use freehold_bench::loops::shuffle;
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 
 /// 1 GiB.
 const FRAMES: u64 = 1 << 18;

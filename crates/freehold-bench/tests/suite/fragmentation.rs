@@ -10,8 +10,9 @@ use assert_cmd::Command;
 use freehold::{AllocError, CpuId, FreeError, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_bench::fragmentation::{Cell, Grid, MEMORY_MOST, Scenario, Workload, run};
 use freehold_labkit::engine::{Counters, Engine, Memory, Request};
-use freehold_labkit::engine::{Family, Marks, Simulated};
 use freehold_labkit::engines::{EngineSpec, MachineConfig};
+use freehold_labkit::model::Family;
+use freehold_trials::simulated::{Marks, Simulated};
 use predicates::str::contains;
 use serde_json::Value;
 

@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::Value;

@@ -7,11 +7,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::report::number::per_second;
 
-/// What [`steps`] says of turns that take about as long as each other.
-pub const TURNS: &str = "{pos}/{len}, {eta} left";
-
 /// A bar of that template; hidden if `quiet` or nobody watches.
-fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> ProgressBar {
+pub fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> ProgressBar {
     if quiet || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -25,11 +22,6 @@ fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> Progress
     bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
     bar.set_prefix(what.to_owned());
     bar
-}
-
-/// A bar for work of so many steps, `counted` as this template says.
-pub fn steps(what: &str, length: u64, counted: &str, quiet: bool) -> ProgressBar {
-    bar(what, Some(length), &format!("{{prefix}} [{{bar:30}}] {counted}, {{msg}}"), quiet)
 }
 
 /// Progress of one pass over one trace.

@@ -6,8 +6,6 @@ use freehold::{FRAME_SIZE, Order};
 
 use crate::report::thousands;
 
-/// CPUs of a simulated machine at most.
-pub const SIMULATED_CPUS_MAX: u16 = 1024;
 /// The least that any engine can be built with: one of the largest chunks.
 const LEAST: u64 = Order::LINUX_MAX.frames() * FRAME_SIZE;
 /// More than any engine's metadata would fit in: 16 TiB.
@@ -79,16 +77,6 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is too much: 16T is the most"))
 }
 
-/// Parses an amount of memory that is a part of a machine: in frames, of which there may be fewer
-/// than one of the largest chunks.
-pub fn parse_frames(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text)?;
-    if bytes < FRAME_SIZE {
-        return Err(format!("{text} is too little: 4K is the least, one frame"));
-    }
-    Ok(bytes / FRAME_SIZE)
-}
-
 /// Parses a share of memory, `25%`, above 0 and up to 90: something has to be left for what cannot
 /// be moved.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
@@ -103,11 +91,6 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("'{text}' is not a share: a number from 0 to 1, for example 0.05"))
-}
-
-/// The CPUs of a simulated machine.
-pub fn parse_cpus(text: &str) -> Result<u16, String> {
-    whole(1..=SIMULATED_CPUS_MAX)(text)
 }
 
 /// Parses a page size: 4K, 16K or 64K, or in bytes; a power of two of 4 KiB to 1 MiB.

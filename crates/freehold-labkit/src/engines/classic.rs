@@ -7,9 +7,7 @@ use freehold_classic::{
 };
 
 use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
-use crate::engine::{
-    Block, Contention, Counters, Engine, Family, ListFlow, Marks, Memory, Request, Simulated,
-};
+use crate::engine::{Block, Contention, Counters, Engine, ListFlow, Memory, Request};
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -277,36 +275,5 @@ impl Engine for ClassicEngine {
 
     fn validate(&self) -> Result<(), String> {
         self.classic.validate()
-    }
-}
-
-impl Simulated for ClassicEngine {
-    fn family(&self) -> Family {
-        let on = self.classic.switches();
-        match (on.has(Switch::Route), on.has(Switch::RemoteList)) {
-            (false, _) => Family::Lists,
-            (true, false) => Family::Owners,
-            (true, true) => Family::OwnersRemoteList,
-        }
-    }
-
-    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        let work = self.classic.work(zone, cpu).unwrap_or_default();
-        Marks {
-            holds: work.zone_holds,
-            steps: work.zone_steps,
-            changes: work.pcp_changes,
-            merge_steps: work.pcp_merge_steps,
-            refilled: work.refilled_frames,
-            barriers: 0,
-        }
-    }
-
-    fn home(&self, pfn: Pfn) -> Option<CpuId> {
-        self.classic.switches().has(Switch::Route).then(|| self.classic.owner(pfn)).flatten()
-    }
-
-    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        self.classic.alloc_finding_busy(cpu, request)
     }
 }

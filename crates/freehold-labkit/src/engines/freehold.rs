@@ -15,10 +15,7 @@ use freehold::{
 use super::sums::{added, free_chunks};
 use super::threads::{Counting, Waits};
 use super::{Catalogue, Entry, MachineConfig};
-use crate::engine::{
-    Block, Contention, Count, Counters, Engine, Family, Marks, Memory, Paths, Request, Simulated,
-    count,
-};
+use crate::engine::{Block, Contention, Count, Counters, Engine, Memory, Paths, Request, count};
 
 /// The engine's name.
 pub(super) const NAME: &str = "freehold";
@@ -106,11 +103,11 @@ fn own_all<'a, 'm, P: Platform>(
     owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// Builds the engine for a simulation, lends it to `run` and gives its memory back: many simulations
+/// Builds it with every CPU owned, lends it to `run` and gives its memory back: many simulations
 /// make many machines.
-pub(super) fn with_simulated<R>(
+pub fn lend<R>(
     machine: &MachineConfig,
-    run: impl FnOnce(&dyn Simulated) -> R,
+    run: impl FnOnce(&FreeholdEngine<'_, '_, Counting>) -> R,
 ) -> Result<R, String> {
     with_config(machine, |config| {
         let bytes =
@@ -377,33 +374,5 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
 
     fn validate(&self) -> Result<(), String> {
         self.allocator.validate().map_err(|violation| violation.to_string())
-    }
-}
-
-impl<P: Waits> Simulated for FreeholdEngine<'_, '_, P> {
-    fn family(&self) -> Family {
-        Family::Freehold
-    }
-
-    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        // Of no zone, or of whichever: in the first one's.
-        let first = |count| if zone == 0 { count } else { 0 };
-        let changes = first(self.allocator.cpu_stats(cpu).map_or(0, |stats| stats.refills));
-        Marks { changes, barriers: first(self.heavy_barriers()), ..Marks::default() }
-    }
-
-    fn home(&self, _: Pfn) -> Option<CpuId> {
-        // A free goes into the block's own words, whoever has the block: what counts is who wrote
-        // them last.
-        None
-    }
-
-    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        // Nobody but its owner enters a CPU's state on the way of an allocation or a free.
-        self.alloc(cpu, request)
-    }
-
-    fn heavy_barriers(&self) -> u64 {
-        self.allocator.platform().barriers()
     }
 }

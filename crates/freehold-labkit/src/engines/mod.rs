@@ -10,9 +10,10 @@ mod sums;
 mod threads;
 
 pub use self::classic::{ClassicEngine, config as classic_config};
+pub use self::freehold::lend as lend_freehold;
 pub use self::freehold::{FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold};
 pub use self::sums::free_chunks;
-pub use self::threads::{HostThreads, InitialThread, Waits};
+pub use self::threads::{Counting, HostThreads, InitialThread, Waits};
 pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
 
 use std::fmt;
@@ -20,7 +21,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::engine::{Engine, Simulated};
+use crate::engine::Engine;
 use crate::nearest::{did_you_mean, nearest};
 
 /// The baseline of a replay whose recording kernel is not known, or is no engine.
@@ -200,23 +201,6 @@ pub fn build_for(
             .map(|engine| Box::new(engine) as Box<dyn Engine>),
     };
     built.map_err(|reason| spec.unbuildable(reason))
-}
-
-/// Builds an engine, lends it to `run`, and gives its memory back.
-///
-/// # Errors
-///
-/// [`EngineError::Unbuildable`] as [`build`].
-pub fn with_simulated<R>(
-    spec: &EngineSpec,
-    machine: &MachineConfig,
-    run: impl FnOnce(&dyn Simulated) -> R,
-) -> Result<R, EngineError> {
-    let ran = match freehold::Options::of(spec.name()) {
-        Some(_) => freehold::with_simulated(machine, run),
-        None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
-    };
-    ran.map_err(|reason| spec.unbuildable(reason))
 }
 
 /// The name of an entry that is most like `name`, unless none is much like it.

@@ -79,7 +79,7 @@ enum Players {
 /// The platform of an engine, which counts barriers and waits. One type for all players: each
 /// further one would have the whole allocator compiled once more.
 #[derive(Default)]
-pub(super) struct Counting {
+pub struct Counting {
     players: Players,
     barriers: AtomicU64,
     waits: AtomicU64,

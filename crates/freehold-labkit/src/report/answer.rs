@@ -14,12 +14,12 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::are_equal;
 use super::metrics::{GROUPS, Metric, NS_PER_EVENT, Value};
 use super::number::{duration, percent, thousands};
 use super::series;
 use super::table::{Cell, Color, Columns, Room, Style, Table, right, wrap};
 use super::unique;
-use super::verdict::are_equal;
 use crate::better::Better;
 use crate::model::Model;
 use crate::replay::{EngineOutcome, Replay};

@@ -9,7 +9,6 @@ pub mod paths;
 pub mod series;
 pub mod table;
 pub mod threads;
-pub mod verdict;
 
 pub use number::{decimal, percent, thousands};
 
@@ -22,4 +21,9 @@ pub fn unique<T: PartialEq>(names: impl IntoIterator<Item = T>) -> Vec<T> {
         }
     }
     found
+}
+
+/// Whether figures are called equal: one is within a hundredth of the other.
+pub fn are_equal(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 0.01 * a.abs().max(b.abs())
 }

@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::{Incomparable, incomparable};
 use crate::html::{Kind, Source, documents};
 use freehold_labkit::better::Better;
-use freehold_labkit::defaults::{ALLOCATIONS, TICK_MS};
 use freehold_labkit::report::decimal;
 use freehold_labkit::report::number::{counted, memory_of};
+use freehold_trials::defaults::{ALLOCATIONS, TICK_MS};
 
 /// What a figure is of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]

@@ -10,7 +10,7 @@
 //! Only the same is compared with the same: a trace on a machine, a benchmark, a simulated machine.
 //! What only one of the results has is named and left out. Counts are exact, so that any difference
 //! of theirs is one; of benchmarks that were run several times a difference counts where it is
-//! significant ([`freehold_labkit::significance`]).
+//! significant ([`freehold_trials::significance`]).
 
 mod figures;
 pub mod output;

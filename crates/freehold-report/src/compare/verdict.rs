@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::figures::{Figure, Place};
 use freehold_labkit::better::Better;
-use freehold_labkit::significance::{self, LEVEL};
+use freehold_trials::significance::{self, LEVEL};
 
 /// What became of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use freehold::{Migratetype, Order, Pfn};
 
 use super::{About, BATCH, Io, MESSAGE, Message, Program, Setting, Step, frames, request};
-use freehold_labkit::random::Random;
+use freehold_trials::random::Random;
 
 pub(super) const KERNEL_BUILD_LIKE: About = About {
     name: "kernel-build-like",

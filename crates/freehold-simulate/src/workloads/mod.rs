@@ -19,8 +19,8 @@ use freehold::{AllocFlags, Migratetype, Order, Pfn};
 use serde::Serialize;
 
 use freehold_labkit::engine::Request;
-use freehold_labkit::kinds::kinds;
-use freehold_labkit::random::Random;
+use freehold_trials::kinds::kinds;
+use freehold_trials::random::Random;
 
 pub use trace::TraceOps;
 

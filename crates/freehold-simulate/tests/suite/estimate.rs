@@ -1,10 +1,10 @@
 //! What a replay's answer says of more CPUs, beside the simulation of them: the one is a queue's mean,
 //! the other plays the queue call by call.
 
-use freehold_labkit::defaults::TICK_MS;
-use freehold_labkit::engine::Family;
+use freehold_labkit::model::Family;
 use freehold_labkit::zone_lock::LockUse;
 use freehold_simulate::{Kind, Model, Row, Scenario, simulate};
+use freehold_trials::defaults::TICK_MS;
 
 /// Many CPUs of vanilla, each as busy as a CPU of a kernel build.
 fn row(cpus: u16, model: &Model) -> Row {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{AllocFlags, Migratetype, Order};
-use freehold_labkit::defaults::TICK_MS;
 use freehold_labkit::engine::Request;
-use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
+use freehold_labkit::engines::{EngineSpec, MachineConfig};
 use freehold_simulate::machine::Machine;
 use freehold_simulate::many::simulate_all;
 use freehold_simulate::time::Time;
 use freehold_simulate::workloads::{Setting, TraceOps};
 use freehold_simulate::{Bound, Kind, Model, Row, Scenario, SimulateError, simulate};
+use freehold_trials::defaults::TICK_MS;
+use freehold_trials::simulated::with_simulated;
 
 /// 1 GiB.
 const FRAMES: u64 = 1 << 18;
@@ -95,7 +96,7 @@ fn no_frame_is_lost_whatever_the_workload() {
 fn three_calls_of_order_4_queue_for_the_zone_lock() {
     let model = round_model();
     let config = MachineConfig::new(FRAMES, 3);
-    engines::with_simulated(&spec("vanilla"), &config, |engine| {
+    with_simulated(&spec("vanilla"), &config, |engine| {
         engine.start();
         let mut machine = Machine::new(engine, &model, &config);
         // Vanilla keeps no chunks of order 4 on its CPUs' lists: each call is one hold of 100 ns,
@@ -131,7 +132,7 @@ fn three_calls_of_order_4_queue_for_the_zone_lock() {
 fn three_calls_on_three_nodes_wait_for_nobody() {
     let model = round_model();
     let config = MachineConfig { nodes: 3, ..MachineConfig::new(3 * FRAMES, 3) };
-    engines::with_simulated(&spec("vanilla"), &config, |engine| {
+    with_simulated(&spec("vanilla"), &config, |engine| {
         engine.start();
         let mut machine = Machine::new(engine, &model, &config);
         let request = Request { order: Order::new(4).unwrap(), ..MOVABLE };
@@ -152,7 +153,7 @@ fn a_cpu_whose_node_is_exhausted_goes_to_the_next() {
     let config = MachineConfig { nodes: 2, ..MachineConfig::new(1 << 15, 2) };
     let border = config.zones()[1].range.start;
     for name in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
-        engines::with_simulated(&spec(name), &config, |engine| {
+        with_simulated(&spec(name), &config, |engine| {
             engine.start();
             let model = Model::standard();
             let mut machine = Machine::new(engine, &model, &config);
@@ -231,11 +232,11 @@ fn every_workload_is_whole_on_several_nodes_and_with_cma() {
 #[test]
 fn a_free_waits_for_the_owner_of_its_block_and_an_allocation_goes_past_it() {
     let mut model = round_model();
-    if let Some(costs) = model.engines.get_mut(&freehold_labkit::engine::Family::Owners) {
+    if let Some(costs) = model.engines.get_mut(&freehold_labkit::model::Family::Owners) {
         costs.remote_free_ns = 50.0;
     }
     let config = MachineConfig::new(FRAMES, 3);
-    engines::with_simulated(&spec("pcp-buddy"), &config, |engine| {
+    with_simulated(&spec("pcp-buddy"), &config, |engine| {
         engine.start();
         let mut machine = Machine::new(engine, &model, &config);
         // Enough that CPU 0 owns whole blocks.
@@ -271,7 +272,7 @@ fn two_who_free_into_one_line_queue_for_it() {
     let mut model = round_model();
     (model.transfer_ns, model.line_ns) = (200.0, 50.0);
     let config = MachineConfig::new(FRAMES, 3);
-    engines::with_simulated(&spec("vanilla"), &config, |engine| {
+    with_simulated(&spec("vanilla"), &config, |engine| {
         engine.start();
         let mut machine = Machine::new(engine, &model, &config);
         let frames: Vec<_> = (0..64u64)
@@ -305,11 +306,11 @@ fn two_who_free_into_one_line_queue_for_it() {
 fn freehold_waits_for_words_that_others_wrote() {
     let mut model = round_model();
     (model.transfer_ns, model.line_ns) = (200.0, 50.0);
-    if let Some(costs) = model.engines.get_mut(&freehold_labkit::engine::Family::Freehold) {
+    if let Some(costs) = model.engines.get_mut(&freehold_labkit::model::Family::Freehold) {
         (costs.remote_free_ns, costs.batch_free_ns) = (30.0, 15.0);
     }
     let config = MachineConfig::new(FRAMES, 2);
-    engines::with_simulated(&spec("freehold"), &config, |engine| {
+    with_simulated(&spec("freehold"), &config, |engine| {
         engine.start();
         let mut machine = Machine::new(engine, &model, &config);
         let frames: Vec<_> = (0..128u64)
@@ -471,7 +472,7 @@ fn heavy_barriers_are_counted() {
     let plenty = run(&Scenario { frames: FRAMES, ..want.clone() });
     assert_eq!((plenty.heavy_barriers, plenty.failed), (0, 0));
     let config = MachineConfig::new(4096, 4);
-    let barriers = engines::with_simulated(&spec("freehold"), &config, |engine| {
+    let barriers = with_simulated(&spec("freehold"), &config, |engine| {
         engine.start();
         // Something that CPU 1 has in hand.
         let theirs = engine.alloc(freehold::CpuId::new(1), MOVABLE);
@@ -491,7 +492,7 @@ fn heavy_barriers_take_time_by_the_number_of_cpus() {
     let config = MachineConfig::new(4096, 4);
     let exhausted = |barrier_ns: f64| {
         let model = Model { barrier_ns, ..round_model() };
-        engines::with_simulated(&spec("freehold"), &config, |engine| {
+        with_simulated(&spec("freehold"), &config, |engine| {
             engine.start();
             let before = engine.heavy_barriers();
             let mut machine = Machine::new(engine, &model, &config);

@@ -22,6 +22,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 use crate::zoneinfo;
 
 /// The kernel's switch: high marks are managed / fraction / CPUs; 0 is the kernel's own choice.
@@ -68,14 +70,14 @@ pub fn drain_lists() -> io::Result<Drained> {
     let before = held()?;
     let mark = Mark(fs::read_to_string(FRACTION)?);
     fs::write(FRACTION, LEAST_MARK)?;
-    let cpus = core_affinity::get_core_ids().unwrap_or_default();
+    let allowed = sched_getaffinity(None)?;
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
     let mut after = held()?;
     for _ in 0..TURNS {
         for &cpu in &cpus {
             // A thread that cannot be joined has panicked; the count below says whether it
             // mattered.
-            let _ = std::thread::spawn(move || core_affinity::set_for_current(cpu) && free_pages())
-                .join();
+            let _ = std::thread::spawn(move || runs_on(cpu) && free_pages()).join();
         }
         let last = after;
         after = held()?;
@@ -90,6 +92,13 @@ pub fn drain_lists() -> io::Result<Drained> {
         after = held()?;
     }
     Ok(Drained { before, after })
+}
+
+/// Moves this thread to a CPU, to stay there; whether the kernel did.
+fn runs_on(cpu: usize) -> bool {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).is_ok()
 }
 
 /// Allocates pages and frees them on this CPU.
@@ -114,6 +123,16 @@ mod tests {
     fn resident() -> u64 {
         let statm = fs::read_to_string("/proc/self/statm").unwrap();
         statm.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_thread_runs_on_the_cpu_that_it_is_moved_to() {
+        let allowed = sched_getaffinity(None).unwrap();
+        for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)) {
+            let at = std::thread::spawn(move || runs_on(cpu).then(rustix::thread::sched_getcpu));
+            assert_eq!(at.join().unwrap(), Some(cpu));
+        }
+        assert!(!std::thread::spawn(|| runs_on(CpuSet::MAX_CPU - 1)).join().unwrap());
     }
 
     #[test]

@@ -191,22 +191,6 @@ impl EngineComparison {
             lists: by_list,
         }
     }
-
-    /// The difference farthest from none among totals and orders that carry much, in per cent;
-    /// infinite where the kernel counted nothing.
-    pub fn largest_difference(&self) -> f64 {
-        let orders = self
-            .lists
-            .iter()
-            .flat_map(|list| [&list.refilled, &list.drained])
-            .filter(|order| order.is_off());
-        [&self.refilled_frames, &self.drained_frames]
-            .into_iter()
-            .chain(orders)
-            .map(|comparison| comparison.difference_percent.unwrap_or(f64::INFINITY))
-            .max_by(|a, b| a.abs().total_cmp(&b.abs()))
-            .unwrap_or(0.0)
-    }
 }
 
 fn compare_lists(flow: &ListFlow, kernel: &KernelCounts) -> Vec<ListComparison> {
@@ -405,7 +389,7 @@ mod tests {
         };
         let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0));
         assert!(!comparison.refilled_frames.is_off() && !comparison.within);
-        assert_eq!(comparison.largest_difference(), 300.0);
+        assert_eq!(comparison.lists[2].refilled.difference_percent, Some(300.0));
         let types: Vec<_> =
             comparison.lists.iter().map(|list| (list.order, list.migratetype)).collect();
         assert_eq!(types, [(0, None), (0, Some(1)), (1, None), (1, Some(1)), (1, Some(2))]);

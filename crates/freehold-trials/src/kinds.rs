@@ -1,5 +1,7 @@
 //! Kinds of work that a command can do: listed, described, and known by name on the command line.
 
+use freehold_labkit::nearest::{did_you_mean, nearest};
+
 /// An enum of kinds from a table of their names, in the order in which they are listed and run, and
 /// names back and forth. `$what` is what a reader calls one, `$command` what lists them.
 #[doc(hidden)]
@@ -30,7 +32,7 @@ macro_rules! names {
         }
 
         impl std::str::FromStr for $Kind {
-            type Err = $crate::nearest::UnknownName;
+            type Err = $crate::kinds::UnknownName;
 
             fn from_str(name: &str) -> Result<Self, Self::Err> {
                 let unknown = || Self::Err::new(($what, name), Self::ALL.map(Self::name), $command);
@@ -58,3 +60,24 @@ macro_rules! kinds {
 }
 
 pub use crate::{kinds, names};
+
+/// There is nothing of that name among what can be listed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("there is no {what} '{name}'{} ('freehold {command}' lists them all)", did_you_mean(.near.as_deref()))]
+pub struct UnknownName {
+    what: &'static str,
+    name: String,
+    near: Option<String>,
+    command: &'static str,
+}
+
+impl UnknownName {
+    /// Of what, beside those there are, and the command that lists them.
+    pub fn new(
+        (what, name): (&'static str, &str),
+        known: impl IntoIterator<Item = &'static str>,
+        command: &'static str,
+    ) -> Self {
+        Self { what, name: name.to_owned(), near: nearest(name, known).map(str::to_owned), command }
+    }
+}

@@ -2,13 +2,8 @@
 //! beside the first. Each question has its own: a range over one figure of which less is better and
 //! another of which more is would say nothing.
 
-use super::{percent, unique};
-use crate::better::Better;
-
-/// Whether figures are called equal: one is within a hundredth of the other.
-pub fn are_equal(a: f64, b: f64) -> bool {
-    (a - b).abs() <= 0.01 * a.abs().max(b.abs())
-}
+use freehold_labkit::better::Better;
+use freehold_labkit::report::{are_equal, percent, unique};
 
 /// What is asked of every case.
 #[derive(Clone, Copy, Debug)]

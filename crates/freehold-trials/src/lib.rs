@@ -1,0 +1,37 @@
+//! What the commands share that try engines on work of their own, and what a replay has no use for:
+//! a first build of the `freehold` command does without this crate.
+//!
+//! ```text
+//!  freehold-bench   freehold-simulate   freehold-report   freehold-soak
+//!         \                 |                 |                /
+//!  freehold-trials   simulated  kinds  random  pool  progress  amounts
+//!                    significance  verdict  defaults
+//!                                      |
+//!  freehold-labkit   engines by name, command lines, tables
+//! ```
+//!
+//! | room | what |
+//! |---|---|
+//! | [`simulated`] | engines as the simulator needs them |
+//! | [`kinds`] | workloads and peers by name, listed and described |
+//! | [`random`] | the numbers that workloads draw |
+//! | [`pool`] | many pieces of work on several threads |
+//! | [`progress`] | how far a known number of steps is |
+//! | [`amounts`] | a simulated machine's CPUs and memory, as options |
+//! | [`significance`] | whether two engines' figures differ by more than chance |
+//! | [`verdict`] | which engine does best, in a sentence |
+//! | [`defaults`] | what a comparison must know of another command's options |
+
+#![deny(unsafe_code)]
+// What goes wrong is said by the error that a command prints.
+#![allow(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
+pub mod amounts;
+pub mod defaults;
+pub mod kinds;
+pub mod pool;
+pub mod progress;
+pub mod random;
+pub mod significance;
+pub mod simulated;
+pub mod verdict;
