@@ -71,7 +71,8 @@ fn lay(folder: &Path) -> Vec<String> {
         for entry in fs::read_dir(ours.join(part)).unwrap() {
             let path = entry.unwrap().path();
             let name = format!("{part}{}", path.file_name().unwrap().to_string_lossy());
-            if !(name.ends_with(".c") || name.ends_with(".h")) {
+            let kind = path.extension().and_then(|kind| kind.to_str());
+            if !matches!(kind, Some("c" | "h")) {
                 continue;
             }
             let text = fs::read_to_string(&path).unwrap();
@@ -80,7 +81,7 @@ fn lay(folder: &Path) -> Vec<String> {
             let kept: Vec<&str> =
                 text.lines().map(|line| if kernels(line) { "" } else { line }).collect();
             fs::write(folder.join(&name), kept.join("\n") + "\n").unwrap();
-            if name.ends_with(".c") && text.contains("#include <linux/") {
+            if kind == Some("c") && text.contains("#include <linux/") {
                 files.push(name);
             }
         }
