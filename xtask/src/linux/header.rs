@@ -71,8 +71,8 @@ fn lay(folder: &Path) -> Vec<String> {
         for entry in fs::read_dir(ours.join(part)).unwrap() {
             let path = entry.unwrap().path();
             let name = format!("{part}{}", path.file_name().unwrap().to_string_lossy());
-            let is = |kind: &str| path.extension().is_some_and(|extension| extension == kind);
-            if !(is("c") || is("h")) {
+            let kind = path.extension().and_then(|kind| kind.to_str());
+            if !matches!(kind, Some("c" | "h")) {
                 continue;
             }
             let text = fs::read_to_string(&path).unwrap();
@@ -81,7 +81,7 @@ fn lay(folder: &Path) -> Vec<String> {
             let kept: Vec<&str> =
                 text.lines().map(|line| if kernels(line) { "" } else { line }).collect();
             fs::write(folder.join(&name), kept.join("\n") + "\n").unwrap();
-            if is("c") && text.contains("#include <linux/") {
+            if kind == Some("c") && text.contains("#include <linux/") {
                 files.push(name);
             }
         }
