@@ -94,7 +94,7 @@ static int lend(void *unused)
 		counted.given += given;
 		msleep(2);
 		fh_memory_take(given);
-		if (!FH_ALONE(freehold_drain_all(fh, NULL)))
+		if (!FH_ALONE(freehold_drain_all(fh_allocators[0], NULL)))
 			counted.drains++;
 		msleep(3);
 	}

@@ -8,6 +8,7 @@
 #include <linux/gfp.h>
 #include <linux/kernel.h>
 #include <linux/mutex.h>
+#include <linux/numa.h>
 #include <linux/types.h>
 
 #include "freehold.h"
@@ -20,38 +21,43 @@ struct dentry;
 
 /* platform.c: what the allocator asks of the kernel, and the way in for the module's users. */
 
-extern freehold_allocator *fh;
+/*
+ * The allocators by number. The module has one, whatever nodes there are. A kernel whose zones Normal are Freehold's has one for each
+ * node that has such a zone, by the node's number: so what is asked of a zone never comes from another one.
+ */
+#ifndef FH_ALLOCATORS
+#define FH_ALLOCATORS 1
+#endif
+extern freehold_allocator *fh_allocators[FH_ALLOCATORS];
 /* Double frees that no call could see; calls that failed as no call should. */
 extern atomic64_t fh_late_double_frees, fh_refused;
 /* Calls that came while this CPU was inside already: from an interrupt. */
 u64 fh_interrupted(void);
 
-/* The zone as freehold_new() gets it, and how many pieces of memory may be added to it later. */
-int fh_platform_start(const freehold_zone *zone, unsigned int extra_ranges);
+/* One more allocator: its zone as freehold_new() gets it, and how many pieces of memory may be added to it later. */
+int fh_platform_add(unsigned int which, const freehold_zone *zone, unsigned int extra_ranges);
+/* Once they are all there: owns the CPUs. Where that fails the allocators have ended. */
+int fh_platform_start(void);
 /* At the end, while the blocks are still there: every invariant, and that all frames are free. */
 int fh_platform_check(void);
-/* Free and managed frames, after all CPUs have given back what they hold. */
+/* Free and managed frames of the module's, after all CPUs have given back what they hold. */
 int fh_frames(u64 *free, u64 *managed);
-/* Every invariant; what is broken is in the log. */
+/* Every invariant of the module's; what is broken is in the log. */
 int fh_validate(void);
-/* Gives up all CPUs and ends the allocator. */
+/* Gives up all CPUs and ends the allocators. */
 int fh_platform_stop(void);
 
 /*
  * From any context but NMI. Who passes a gfp mask that allows blocking may hold no spin lock and has interrupts on, as with
  * alloc_pages(): all other CPUs may be asked, which interrupts them. Others get what can be had without waiting for a lock.
  */
-int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn);
-size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns);
-/* With FREEHOLD_ALLOC_*, where the gfp mask does not tell all. */
-int fh_alloc_with(gfp_t gfp, u16 flags, unsigned int order, u64 *pfn);
-size_t fh_alloc_bulk_with(gfp_t gfp, u16 flags, size_t count, u64 *pfns);
+int fh_alloc_of(unsigned int which, gfp_t gfp, u16 flags, unsigned int order, u64 *pfn);
+size_t fh_alloc_bulk_of(unsigned int which, gfp_t gfp, u16 flags, size_t count, u64 *pfns);
 /* From any context but NMI, holding any lock. Parts of what was allocated may be freed. */
-int fh_free(u64 pfn, unsigned int order);
-int fh_free_bulk(const u64 *pfns, size_t count);
-/* All CPUs give back what they have in hand. Process context, or whoever may block. */
-void fh_drain(void);
-/* This CPU alone. */
+int fh_free_of(unsigned int which, u64 pfn, unsigned int order);
+/* All CPUs give back what they have in hand of it. Process context, or whoever may block. */
+void fh_drain_of(unsigned int which);
+/* This CPU alone, of all of them. */
 void fh_flush(void);
 /* This CPU's periodic work, about once a second. */
 void fh_tick(void);
@@ -65,6 +71,12 @@ void fh_tick(void);
  */
 extern struct mutex fh_hotplug;
 #define FH_HOTPLUG(call) ({ int result_; mutex_lock(&fh_hotplug); result_ = FH_ALONE(call); mutex_unlock(&fh_hotplug); result_; })
+
+/* Of the module's allocator. */
+int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn);
+size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns);
+int fh_free(u64 pfn, unsigned int order);
+int fh_free_bulk(const u64 *pfns, size_t count);
 
 /* memory.c: blocks that come from the kernel and go back to it. */
 

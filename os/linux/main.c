@@ -36,7 +36,7 @@ static int start_memory(void)
 	find_frames();
 	zone.span = (freehold_frame_range){ fh_first_pfn, fh_end_pfn };
 	zone.spare_sections = DIV_ROUND_UP(fh_end_pfn - fh_first_pfn, 32768) + 1;
-	status = fh_platform_start(&zone, 2 * blocks + 64);
+	status = fh_platform_add(0, &zone, 2 * blocks + 64) ?: fh_platform_start();
 	if (status)
 		return status;
 	status = fh_memory_start(blocks);

@@ -60,7 +60,7 @@ static bool take_one(void)
 	}
 	/* Before anybody gets a frame of it, who might free it at once. */
 	set_bit(fh_block_number(pfn), fh_block_map);
-	if (FH_HOTPLUG(freehold_add_memory(fh, pfn, pfn + FH_BLOCK_FRAMES, &error))) {
+	if (FH_HOTPLUG(freehold_add_memory(fh_allocators[0], pfn, pfn + FH_BLOCK_FRAMES, &error))) {
 		pr_err_ratelimited("a block cannot be added: %s\n", error.message);
 		clear_bit(fh_block_number(pfn), fh_block_map);
 		set_page_count(page, 1);
@@ -93,7 +93,7 @@ static bool give_one(void)
 		return false;
 	if (fh_free(pfn, FH_BLOCK_ORDER))
 		return false;
-	if (FH_HOTPLUG(freehold_remove_memory(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL)))
+	if (FH_HOTPLUG(freehold_remove_memory(fh_allocators[0], pfn, pfn + FH_BLOCK_FRAMES, NULL)))
 		return false;
 	back_to_kernel(pfn);
 	WRITE_ONCE(last_given, jiffies);
@@ -176,7 +176,7 @@ void fh_memory_stop(void)
 
 	for_each_set_bit(number, fh_block_map, fh_block_map ? FH_BLOCK_NUMBERS : 0) {
 		pfn = fh_first_pfn + (number << FH_BLOCK_ORDER);
-		if (!FH_HOTPLUG(freehold_remove_memory(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL)))
+		if (!FH_HOTPLUG(freehold_remove_memory(fh_allocators[0], pfn, pfn + FH_BLOCK_FRAMES, NULL)))
 			back_to_kernel(pfn);
 	}
 	if (fh_memory_blocks())

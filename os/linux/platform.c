@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The allocator's platform, and the ways in.
+ * The allocators' platform, and the ways in.
  *
- * Each online CPU is owned: its calls need no atomic operation. A handle is used by one thread of execution at a time, so
+ * Each online CPU is owned in each allocator: its calls need no atomic operation. A handle is used by one thread of execution at a time, so
  * a call runs with preemption off and marks the CPU as `inside`. An interrupt that comes meanwhile finds the mark, and goes
  * by the shared door instead, which takes nothing and waits for nothing there: its frees go straight to the frames' words.
- * Interrupts nest, so the mark needs no more than a compiler barrier.
+ * Interrupts nest, so the mark needs no more than a compiler barrier. One mark is enough for all allocators.
  *
  * Who wants something of another CPU's (a request that finds no memory, a drain) has all CPUs pass a barrier by an
  * interrupt and waits for it. That is done by callers who may block only, as with the kernel's own page allocator.
@@ -20,16 +20,18 @@
 #include <linux/vmalloc.h>
 
 struct fh_cpu {
-	const freehold_owned_cpu *handle;
+	const freehold_owned_cpu *handles[FH_ALLOCATORS];
 	bool inside;
 	u64 interrupted;
 };
 
-freehold_allocator *fh;
+freehold_allocator *fh_allocators[FH_ALLOCATORS];
+/* One more than the number of the last one that there is. */
+static unsigned int allocators;
 atomic64_t fh_late_double_frees, fh_refused;
 DEFINE_MUTEX(fh_hotplug);
 static DEFINE_PER_CPU(struct fh_cpu, fh_cpus);
-static void *metadata;
+static void *metadata[FH_ALLOCATORS];
 static enum cpuhp_state hotplug_state;
 
 /* One more than the machine has: nobody's, always online, for calls on a CPU that has just left. */
@@ -73,13 +75,13 @@ static const freehold_platform platform = {
 };
 
 /* Preemption is off afterwards; NULL where the shared door must do. */
-static __always_inline struct fh_cpu *enter(void)
+static __always_inline struct fh_cpu *enter(unsigned int which)
 {
 	struct fh_cpu *cpu;
 
 	preempt_disable();
 	cpu = this_cpu_ptr(&fh_cpus);
-	if (unlikely(cpu->inside || !cpu->handle)) {
+	if (unlikely(cpu->inside || !cpu->handles[which])) {
 		cpu->interrupted += cpu->inside;
 		return NULL;
 	}
@@ -120,19 +122,19 @@ static int checked(int status)
 	return status;
 }
 
-int fh_alloc_with(gfp_t gfp, u16 flags, unsigned int order, u64 *pfn)
+int fh_alloc_of(unsigned int which, gfp_t gfp, u16 flags, unsigned int order, u64 *pfn)
 {
 	freehold_request request = request_for(gfp, flags, order);
-	struct fh_cpu *cpu = enter();
+	struct fh_cpu *cpu = enter(which);
 	int status;
 
 	if (likely(cpu)) {
-		status = freehold_owned_alloc(cpu->handle, &request, pfn, NULL);
+		status = freehold_owned_alloc(cpu->handles[which], &request, pfn, NULL);
 	} else {
 		/* Who may block has interrupted nobody: this CPU is just coming or going. */
-		status = freehold_on_alloc(fh, smp_processor_id(), &request, pfn, NULL);
+		status = freehold_on_alloc(fh_allocators[which], smp_processor_id(), &request, pfn, NULL);
 		if (status == FREEHOLD_STATUS_CPU_OFFLINE)
-			status = freehold_on_alloc(fh, spare_cpu(), &request, pfn, NULL);
+			status = freehold_on_alloc(fh_allocators[which], spare_cpu(), &request, pfn, NULL);
 	}
 	leave(cpu);
 	return likely(!status) ? 0 : checked(status);
@@ -140,36 +142,41 @@ int fh_alloc_with(gfp_t gfp, u16 flags, unsigned int order, u64 *pfn)
 
 int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn)
 {
-	return fh_alloc_with(gfp, 0, order, pfn);
+	return fh_alloc_of(0, gfp, 0, order, pfn);
 }
 
-int fh_free(u64 pfn, unsigned int order)
+int fh_free_of(unsigned int which, u64 pfn, unsigned int order)
 {
-	struct fh_cpu *cpu = enter();
+	struct fh_cpu *cpu = enter(which);
 	int status;
 
 	if (likely(cpu)) {
-		status = freehold_owned_free(cpu->handle, pfn, order, NULL);
+		status = freehold_owned_free(cpu->handles[which], pfn, order, NULL);
 	} else {
-		status = freehold_on_free(fh, smp_processor_id(), pfn, order, NULL);
+		status = freehold_on_free(fh_allocators[which], smp_processor_id(), pfn, order, NULL);
 		if (status == FREEHOLD_STATUS_CPU_OFFLINE)
-			status = freehold_on_free(fh, spare_cpu(), pfn, order, NULL);
+			status = freehold_on_free(fh_allocators[which], spare_cpu(), pfn, order, NULL);
 	}
 	leave(cpu);
 	return likely(!status) ? 0 : checked(status);
 }
 
-size_t fh_alloc_bulk_with(gfp_t gfp, u16 flags, size_t count, u64 *pfns)
+int fh_free(u64 pfn, unsigned int order)
+{
+	return fh_free_of(0, pfn, order);
+}
+
+size_t fh_alloc_bulk_of(unsigned int which, gfp_t gfp, u16 flags, size_t count, u64 *pfns)
 {
 	freehold_request request = request_for(gfp, flags, 0);
-	struct fh_cpu *cpu = enter();
+	struct fh_cpu *cpu = enter(which);
 	size_t allocated = 0;
 	int status;
 
 	if (likely(cpu)) {
-		status = freehold_owned_alloc_bulk(cpu->handle, &request, pfns, count, &allocated, NULL);
+		status = freehold_owned_alloc_bulk(cpu->handles[which], &request, pfns, count, &allocated, NULL);
 	} else {
-		status = freehold_on_alloc_bulk(fh, spare_cpu(), &request, pfns, count, &allocated, NULL);
+		status = freehold_on_alloc_bulk(fh_allocators[which], spare_cpu(), &request, pfns, count, &allocated, NULL);
 	}
 	leave(cpu);
 	if (unlikely(status))
@@ -179,38 +186,42 @@ size_t fh_alloc_bulk_with(gfp_t gfp, u16 flags, size_t count, u64 *pfns)
 
 size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns)
 {
-	return fh_alloc_bulk_with(gfp, 0, count, pfns);
+	return fh_alloc_bulk_of(0, gfp, 0, count, pfns);
 }
 
 int fh_free_bulk(const u64 *pfns, size_t count)
 {
-	struct fh_cpu *cpu = enter();
+	struct fh_cpu *cpu = enter(0);
 	int status;
 
 	if (likely(cpu))
-		status = freehold_owned_free_bulk(cpu->handle, pfns, count, NULL);
+		status = freehold_owned_free_bulk(cpu->handles[0], pfns, count, NULL);
 	else
-		status = freehold_on_free_bulk(fh, spare_cpu(), pfns, count, NULL);
+		status = freehold_on_free_bulk(fh_allocators[0], spare_cpu(), pfns, count, NULL);
 	leave(cpu);
 	return likely(!status) ? 0 : checked(status);
 }
 
 void fh_flush(void)
 {
-	struct fh_cpu *cpu = enter();
+	for (unsigned int which = 0; which < allocators; which++) {
+		struct fh_cpu *cpu = enter(which);
 
-	if (cpu)
-		freehold_owned_flush(cpu->handle, NULL);
-	leave(cpu);
+		if (cpu)
+			freehold_owned_flush(cpu->handles[which], NULL);
+		leave(cpu);
+	}
 }
 
 void fh_tick(void)
 {
-	struct fh_cpu *cpu = enter();
+	for (unsigned int which = 0; which < allocators; which++) {
+		struct fh_cpu *cpu = enter(which);
 
-	if (cpu)
-		freehold_owned_tick(cpu->handle, NULL);
-	leave(cpu);
+		if (cpu)
+			freehold_owned_tick(cpu->handles[which], NULL);
+		leave(cpu);
+	}
 }
 
 u64 fh_interrupted(void)
@@ -223,75 +234,115 @@ u64 fh_interrupted(void)
 	return sum;
 }
 
-/* Both run on the CPU itself, in its hotplug thread. */
-static int cpu_comes(unsigned int number)
-{
-	const freehold_owned_cpu *handle;
-	freehold_error error;
-
-	if (FH_HOTPLUG(freehold_cpu_online(fh, number, &error)) || FH_ALONE(freehold_own(fh, number, &handle, &error))) {
-		pr_err("CPU %u cannot be owned: %s\n", number, error.message);
-		return -EIO;
-	}
-	WRITE_ONCE(per_cpu(fh_cpus, number).handle, handle);
-	return 0;
-}
-
-static int cpu_goes(unsigned int number)
+/* These run on the CPU itself, in its hotplug thread. */
+static void give_up(unsigned int which, unsigned int number)
 {
 	struct fh_cpu *cpu = per_cpu_ptr(&fh_cpus, number);
-	const freehold_owned_cpu *handle = cpu->handle;
+	const freehold_owned_cpu *handle = cpu->handles[which];
+	freehold_allocator *fh = fh_allocators[which];
 	freehold_error error;
 
+	if (!handle)
+		return;
 	/* From here on interrupts of this CPU use the shared door. */
-	WRITE_ONCE(cpu->handle, NULL);
+	WRITE_ONCE(cpu->handles[which], NULL);
 	barrier();
 	if (FH_ALONE(freehold_owned_release(handle, &error)) || FH_HOTPLUG(freehold_cpu_offline(fh, number, &error))) {
 		pr_err("CPU %u is not given up: %s\n", number, error.message);
 		atomic64_inc(&fh_refused);
 	}
+}
+
+static int cpu_goes(unsigned int number)
+{
+	for (unsigned int which = 0; which < allocators; which++)
+		give_up(which, number);
 	return 0;
 }
 
-int fh_platform_start(const freehold_zone *zone, unsigned int extra_ranges)
+static int cpu_comes(unsigned int number)
+{
+	for (unsigned int which = 0; which < allocators; which++) {
+		freehold_allocator *fh = fh_allocators[which];
+		const freehold_owned_cpu *handle;
+		freehold_error error;
+
+		if (!fh)
+			continue;
+		if (FH_HOTPLUG(freehold_cpu_online(fh, number, &error)) ||
+		    FH_ALONE(freehold_own(fh, number, &handle, &error))) {
+			pr_err("CPU %u cannot be owned: %s\n", number, error.message);
+			cpu_goes(number);
+			return -EIO;
+		}
+		WRITE_ONCE(per_cpu(fh_cpus, number).handles[which], handle);
+	}
+	return 0;
+}
+
+int fh_platform_add(unsigned int which, const freehold_zone *zone, unsigned int extra_ranges)
 {
 	freehold_config config;
 	freehold_error error;
+	void *memory = NULL;
 	size_t size;
-	int status;
 
 	freehold_config_init(&config, nr_cpu_ids + 1, zone, 1);
 	config.extra_ranges = min(extra_ranges, 60000u);
 	if (freehold_metadata_size(&config, &size, &error))
 		goto refused;
-	metadata = vzalloc(size);
-	if (!metadata)
+	memory = vzalloc(size);
+	if (!memory)
 		return -ENOMEM;
-	if (freehold_new(&config, metadata, size, &platform, &fh, &error))
+	if (freehold_new(&config, memory, size, &platform, &fh_allocators[which], &error))
 		goto refused;
 	pr_info("%s, %zu KiB of metadata\n", freehold_version(), size / 1024);
+	metadata[which] = memory;
+	allocators = max(allocators, which + 1);
 	/* CPUs that are not there go; those that are get owners by the callback. */
-	for (status = 0; status < nr_cpu_ids; status++)
-		FH_HOTPLUG(freehold_cpu_offline(fh, status, NULL));
-	status = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "mm/freehold:online", cpu_comes, cpu_goes);
-	if (status < 0) {
-		freehold_destroy(fh, NULL);
-		vfree(metadata);
-		return status;
-	}
-	hotplug_state = status;
+	for (unsigned int number = 0; number < nr_cpu_ids; number++)
+		FH_HOTPLUG(freehold_cpu_offline(fh_allocators[which], number, NULL));
 	return 0;
 
 refused:
 	pr_err("%s\n", error.message);
-	vfree(metadata);
+	vfree(memory);
 	return -EINVAL;
+}
+
+static int end_allocators(void)
+{
+	freehold_error error;
+	int status = 0;
+
+	for (unsigned int which = 0; which < allocators; which++) {
+		if (freehold_destroy(fh_allocators[which], &error)) {
+			pr_err("%s\n", error.message);
+			status = -EIO;
+		}
+		fh_allocators[which] = NULL;
+		vfree(metadata[which]);
+	}
+	return status;
+}
+
+int fh_platform_start(void)
+{
+	int status = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "mm/freehold:online", cpu_comes, cpu_goes);
+
+	if (status < 0) {
+		end_allocators();
+		return status;
+	}
+	hotplug_state = status;
+	return 0;
 }
 
 int fh_frames(u64 *free, u64 *managed)
 {
 	freehold_zone_stats stats;
-	int status = FH_ALONE(freehold_drain_all(fh, NULL)) ?: FH_ALONE(freehold_read_zone_stats(fh, 0, &stats, NULL));
+	int status = FH_ALONE(freehold_drain_all(fh_allocators[0], NULL)) ?:
+		     FH_ALONE(freehold_read_zone_stats(fh_allocators[0], 0, &stats, NULL));
 
 	if (status)
 		return -EIO;
@@ -300,16 +351,16 @@ int fh_frames(u64 *free, u64 *managed)
 	return 0;
 }
 
-void fh_drain(void)
+void fh_drain_of(unsigned int which)
 {
-	FH_ALONE(freehold_drain_all(fh, NULL));
+	FH_ALONE(freehold_drain_all(fh_allocators[which], NULL));
 }
 
 int fh_validate(void)
 {
 	freehold_error error;
 
-	if (!FH_ALONE(freehold_validate(fh, &error)))
+	if (!FH_ALONE(freehold_validate(fh_allocators[0], &error)))
 		return 0;
 	pr_err("BROKEN: %s\n", error.message);
 	return -EIO;
@@ -329,14 +380,6 @@ int fh_platform_check(void)
 
 int fh_platform_stop(void)
 {
-	freehold_error error;
-	int status = 0;
-
 	cpuhp_remove_state(hotplug_state);
-	if (freehold_destroy(fh, &error)) {
-		pr_err("%s\n", error.message);
-		status = -EIO;
-	}
-	vfree(metadata);
-	return status;
+	return end_allocators();
 }

@@ -305,7 +305,7 @@ static void check_the_end(void)
 		FAIL("%llu frames were never freed", lost);
 	if (fh_frames(&free, &managed) || free != managed)
 		FAIL("%llu of %llu frames are free at the end", free, managed);
-	if (FH_ALONE(freehold_validate(fh, &error)))
+	if (FH_ALONE(freehold_validate(fh_allocators[0], &error)))
 		FAIL("the allocator's own check: %s", error.message);
 	if (atomic64_read(&fh_late_double_frees))
 		FAIL("%lld double frees", atomic64_read(&fh_late_double_frees));

@@ -15,7 +15,7 @@ static unsigned long count_free(struct shrinker *shrinker, struct shrink_control
 {
 	freehold_zone_stats stats;
 
-	if (freehold_read_zone_stats(fh, 0, &stats, NULL) || !stats.free_blocks)
+	if (freehold_read_zone_stats(fh_allocators[0], 0, &stats, NULL) || !stats.free_blocks)
 		return SHRINK_EMPTY;
 	return stats.free_blocks * FH_BLOCK_FRAMES;
 }

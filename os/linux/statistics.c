@@ -11,7 +11,7 @@ static void show_zone(struct seq_file *file)
 {
 	freehold_zone_stats zone;
 
-	if (freehold_read_zone_stats(fh, 0, &zone, NULL))
+	if (freehold_read_zone_stats(fh_allocators[0], 0, &zone, NULL))
 		return;
 	seq_printf(file, "frames                %llu\n", zone.managed);
 	seq_printf(file, "free                  %llu\n", zone.free);
@@ -29,7 +29,7 @@ static void show_calls(struct seq_file *file)
 	u64 allocs[FREEHOLD_ORDERS] = {};
 	unsigned int type, order;
 
-	if (freehold_read_totals(fh, &totals, NULL))
+	if (freehold_read_totals(fh_allocators[0], &totals, NULL))
 		return;
 	for (type = 0; type < ARRAY_SIZE(totals.cpus.allocs); type++)
 		for (order = 0; order < FREEHOLD_ORDERS; order++)
@@ -70,7 +70,7 @@ static int validate_show(struct seq_file *file, void *unused)
 {
 	freehold_error error;
 
-	if (FH_ALONE(freehold_validate(fh, &error)))
+	if (FH_ALONE(freehold_validate(fh_allocators[0], &error)))
 		seq_printf(file, "broken: %s\n", error.message);
 	else
 		seq_puts(file, "clean\n");

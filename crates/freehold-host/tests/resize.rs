@@ -150,11 +150,10 @@ fn others_allocate_and_free_while_it_grows_and_shrinks() {
             let (arena, done) = (&arena, &done);
             scope.spawn(move || {
                 let mut kept = Vec::new();
-                let mut n = thread;
+                let mut random = fastrand::Rng::with_seed(thread);
                 // Relaxed: only says when to stop.
                 while !done.load(Ordering::Relaxed) {
-                    n = n.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    if let Ok(mut frames) = arena.frames([1, 3, 16, 64][(n >> 60) as usize % 4]) {
+                    if let Ok(mut frames) = arena.frames([1, 3, 16, 64][random.usize(..4)]) {
                         frames[0] = 1;
                         kept.push(frames);
                     }

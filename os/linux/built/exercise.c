@@ -4,7 +4,7 @@
  * many operations the CPUs make together; the write ends with them, and fails where a page was somebody else's, or where nothing was
  * done. Read, the file counts what was allocated since the boot, by context.
  *
- *   thread     one a CPU: orders 0 to 10 of all three migratetypes, in bulk, with the reserves of atomic requests
+ *   thread     one a CPU: orders 0 to 10 of all three migratetypes, in bulk, with the reserves of atomic requests, of one node alone
  *   hardirq    a timer on each CPU: single pages that may not wait, and by alloc_pages_nolock()
  *   NMI        sent by the threads to the next CPU, into whatever that is doing: by alloc_pages_nolock()
  *
@@ -106,6 +106,19 @@ static void thread_bulk(struct worker *worker)
 	}
 }
 
+/* Every fourth asks for a node, and may get no other's page. */
+static struct page *thread_pages(struct worker *worker, u32 random, gfp_t gfp, unsigned int order)
+{
+	int node = random / 4 % nr_online_nodes;
+	struct page *page;
+
+	if (random % 4)
+		return alloc_pages(gfp, order);
+	page = alloc_pages_node(node, gfp | __GFP_THISNODE, order);
+	worker->wrong += page && page_to_nid(page) != node;
+	return page;
+}
+
 static void thread_step(struct worker *worker)
 {
 	static const gfp_t kinds[4] = { GFP_KERNEL, GFP_HIGHUSER_MOVABLE, GFP_KERNEL | __GFP_RECLAIMABLE, GFP_ATOMIC };
@@ -126,7 +139,7 @@ static void thread_step(struct worker *worker)
 		order = 10;
 	if (order)
 		gfp |= __GFP_COMP;
-	take(worker, slot, alloc_pages(gfp, order), order);
+	take(worker, slot, thread_pages(worker, random, gfp, order), order);
 }
 
 /* For interrupts: half the time without waiting for any lock, in an NMI always. */

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Freehold as the allocator of zone Normal. At the end of the boot all of the zone becomes Freehold's in one step:
+ * Freehold as the allocator of zone Normal, of each node that has one. At the end of the boot all of these zones become Freehold's in
+ * one step:
  *
- *   1  an allocator over all blocks of the zone, in which every frame is allocated
+ *   1  an allocator for each zone over all of its blocks, in which every frame is allocated
  *   2  with all CPUs stopped: what is free in the kernel's lists is freed to Freehold; from then on mm/page_alloc.c asks and frees here
  *
- * Whoever has a frame then frees it to Freehold later. The kernel's lists of the zone stay empty for good. What is refused, with the
- * reason in the log: a machine on which several nodes have a zone Normal, or none has, or whose zone ends inside a pageblock; there the
+ * Whoever has a frame then frees it to Freehold later. The kernel's lists of the zones stay empty for good. A zone has an allocator of
+ * its own, by its node's number, as it has lists and marks of its own in the kernel: who asks a zone is never served by another one. A
+ * zone may begin or end inside a pageblock: the rest of it is a hole, or of another node's zone Normal, for whose allocator the first
+ * zone's part is one. Where a pageblock is shared with a zone that is not Freehold's, all is refused, with the reason in the log, and the
  * kernel serves itself. Zones DMA32 and Movable are the kernel's own.
  */
 #include "fh.h"
@@ -27,12 +30,17 @@
 #include "own.h"
 #include "walkers.h"
 
-unsigned long fh_first_pfn, fh_end_pfn;
+/* The frames of all of Freehold's zones lie in between. The map is there from the hand-over on: what it has a bit for is Freehold's. */
+unsigned long fh_first_pfn = ULONG_MAX, fh_end_pfn;
 unsigned long *fh_block_map;
 unsigned long fh_swept;
 long fh_locks_before;
 
-/* Pieces of CMA memory, whole blocks each. */
+/* What the hand-over gets: zones that have an allocator, by node, and their blocks. */
+static struct zone *found[MAX_NUMNODES] __initdata;
+static unsigned long *found_blocks __initdata;
+
+/* Pieces of CMA memory of a zone, whole blocks each. */
 #define MAX_CMA_PIECES 64
 static freehold_frame_range cma[MAX_CMA_PIECES] __initdata;
 
@@ -47,18 +55,27 @@ bool fh_planted(const char *defect)
 
 void fh_give(unsigned long pfn, unsigned int order)
 {
-	int status = fh_free(pfn, order);
+	int status = fh_free_of(fh_node_of(pfn), pfn, order);
 
 	if (!WARN_ONCE(status, "freehold: order %u at %lu is not taken: %d\n", order, pfn, status))
-		mod_zone_page_state(page_zone(pfn_to_page(pfn)), NR_FREE_PAGES, 1L << order);
+		fh_account(pfn, 1L << order);
 }
 
-static int hand_over(void *zone)
+static int __init hand_over(void *unused)
 {
-	fh_empty_lists(zone, true);
-	fh_forget_highatomic(zone);
+	int node;
+
+	for_each_node(node) {
+		if (!found[node])
+			continue;
+		/* Ahead of the rest: what the lists give is counted in the zone. */
+		WRITE_ONCE(fh_zones[node], found[node]);
+		fh_empty_lists(found[node], true);
+		fh_forget_highatomic(found[node]);
+	}
 	fh_locks_before = atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]);
-	WRITE_ONCE(fh_zone, zone);
+	/* Pairs with fh_has_page(). */
+	smp_store_release(&fh_block_map, found_blocks);
 	return 0;
 }
 
@@ -70,10 +87,13 @@ static void tick_this_cpu(struct work_struct *unused)
 /* Once a second: each CPU's periodic work, and whatever came to the kernel's lists. */
 static void tend(struct work_struct *unused)
 {
+	struct zone *zone;
 	unsigned int cpu;
+	int node;
 
-	if (fh_in_lists(fh_zone))
-		WRITE_ONCE(fh_swept, fh_swept + fh_empty_lists(fh_zone, false));
+	for_each_zone_of_freehold(zone, node)
+		if (fh_in_lists(zone))
+			WRITE_ONCE(fh_swept, fh_swept + fh_empty_lists(zone, false));
 	fh_report_again();
 	/* One that leaves meanwhile has it done elsewhere, where it does no harm. */
 	for_each_online_cpu(cpu)
@@ -81,26 +101,12 @@ static void tend(struct work_struct *unused)
 	schedule_delayed_work(&tending, HZ);
 }
 
-/* The one zone Normal that the machine has. */
-static struct zone *__init find_zone(void)
+/* The zone that a frame is of: NULL where it is no memory. */
+static struct zone *__init zone_of(unsigned long pfn)
 {
-	struct zone *found = NULL;
-	int node;
+	struct page *page = pfn_to_online_page(pfn);
 
-	for_each_online_node(node) {
-		struct zone *zone = &NODE_DATA(node)->node_zones[ZONE_NORMAL];
-
-		if (!populated_zone(zone))
-			continue;
-		if (found) {
-			pr_err("REFUSED: several nodes have a zone Normal, and one can be served: the kernel serves itself\n");
-			return NULL;
-		}
-		found = zone;
-	}
-	if (!found)
-		pr_err("REFUSED: no node has a zone Normal: the kernel serves itself\n");
-	return found;
+	return page ? page_zone(page) : NULL;
 }
 
 #ifdef CONFIG_CMA
@@ -109,10 +115,8 @@ static size_t __init find_cma(struct zone *zone)
 	size_t pieces = 0;
 	unsigned long pfn;
 
-	for (pfn = fh_first_pfn; pfn < fh_end_pfn; pfn += FH_BLOCK_FRAMES) {
-		struct page *page = pfn_to_online_page(pfn);
-
-		if (!page || !is_migrate_cma(get_pageblock_migratetype(page)))
+	for (pfn = round_down(zone->zone_start_pfn, FH_BLOCK_FRAMES); pfn < zone_end_pfn(zone); pfn += FH_BLOCK_FRAMES) {
+		if (zone_of(pfn) != zone || !is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn))))
 			continue;
 		if (pieces && cma[pieces - 1].end == pfn) {
 			cma[pieces - 1].end += FH_BLOCK_FRAMES;
@@ -134,7 +138,9 @@ static size_t __init find_cma(struct zone *zone)
 /* An allocator over all of the zone, of which nothing is free. Holes are frames that nobody ever frees. */
 static int __init make_allocator(struct zone *normal)
 {
-	freehold_frame_range all = { fh_first_pfn, fh_end_pfn };
+	freehold_frame_range all = {
+		round_down(normal->zone_start_pfn, FH_BLOCK_FRAMES), round_up(zone_end_pfn(normal), FH_BLOCK_FRAMES),
+	};
 	freehold_zone zone = {
 		.span = all, .memory = &all, .memory_count = 1, .cma = cma, .cma_count = find_cma(normal),
 		.watermarks = FREEHOLD_WATERMARK_RULE_NONE,
@@ -143,39 +149,83 @@ static int __init make_allocator(struct zone *normal)
 	int status;
 
 	if (zone.cma_count == SIZE_MAX) {
-		pr_err("REFUSED: more than %d pieces of CMA memory: the kernel serves itself\n", MAX_CMA_PIECES);
+		pr_err("REFUSED: node %d has more than %d pieces of CMA memory: the kernel serves itself\n",
+		       zone_to_nid(normal), MAX_CMA_PIECES);
 		return -E2BIG;
 	}
-	status = fh_platform_start(&zone, 2 * FH_BLOCK_NUMBERS);
-	if (!status && FH_ALONE(freehold_alloc_contig_range(fh, all.start, all.end, NULL, NULL, &error))) {
+	status = fh_platform_add(zone_to_nid(normal), &zone, 2 * ((all.end - all.start) >> FH_BLOCK_ORDER));
+	if (status)
+		return status;
+	if (FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL, &error))) {
 		pr_err("REFUSED: %s: the kernel serves itself\n", error.message);
-		status = -EIO;
+		return -EIO;
+	}
+	found[zone_to_nid(normal)] = normal;
+	fh_first_pfn = min(fh_first_pfn, all.start);
+	fh_end_pfn = max(fh_end_pfn, all.end);
+	return 0;
+}
+
+static int __init make_allocators(void)
+{
+	int node, status = 0;
+
+	if (pageblock_order != FH_BLOCK_ORDER) {
+		pr_err("REFUSED: pageblocks are not of 2 MiB: the kernel serves itself\n");
+		return -EOPNOTSUPP;
+	}
+	for_each_online_node(node) {
+		struct zone *zone = &NODE_DATA(node)->node_zones[ZONE_NORMAL];
+
+		if (!status && populated_zone(zone))
+			status = make_allocator(zone);
+	}
+	if (!status && !fh_end_pfn) {
+		pr_err("REFUSED: no node has a zone Normal: the kernel serves itself\n");
+		status = -EOPNOTSUPP;
 	}
 	return status;
 }
 
+static bool __init is_found(struct zone *zone)
+{
+	return zone && zone == found[zone_to_nid(zone)];
+}
+
+/* Notes which blocks are of these zones; at most two zones meet in one. */
+static int __init find_blocks(void)
+{
+	found_blocks = bitmap_zalloc(FH_BLOCK_NUMBERS, GFP_KERNEL);
+	if (!found_blocks)
+		return -ENOMEM;
+	for (unsigned long pfn = fh_first_pfn; pfn < fh_end_pfn; pfn += FH_BLOCK_FRAMES) {
+		struct zone *first = zone_of(pfn), *last = zone_of(pfn + FH_BLOCK_FRAMES - 1);
+
+		if (!is_found(first) && !is_found(last))
+			continue;
+		if ((first && !is_found(first)) || (last && !is_found(last))) {
+			pr_err("REFUSED: %s and %s meet within a block at %lu: the kernel serves itself\n", first->name,
+			       last->name, pfn);
+			return -EOPNOTSUPP;
+		}
+		__set_bit(fh_block_number(pfn), found_blocks);
+	}
+	return 0;
+}
+
 static int __init freehold_start(void)
 {
-	struct zone *normal = find_zone();
+	struct zone *zone;
 	unsigned int cpu;
-	int status;
+	int node, status = make_allocators() ?: find_blocks() ?: fh_platform_start();
 
-	if (!normal)
-		return -EOPNOTSUPP;
-	fh_first_pfn = normal->zone_start_pfn;
-	fh_end_pfn = zone_end_pfn(normal);
-	if ((fh_first_pfn | fh_end_pfn) % FH_BLOCK_FRAMES || pageblock_order != FH_BLOCK_ORDER) {
-		pr_err("REFUSED: the zone is not of whole blocks of 2 MiB: the kernel serves itself\n");
-		return -EOPNOTSUPP;
-	}
-	fh_block_map = bitmap_zalloc(FH_BLOCK_NUMBERS, GFP_KERNEL);
-	status = fh_block_map ? make_allocator(normal) : -ENOMEM;
+	/* What was made stays behind, and nobody uses it. */
 	if (status)
 		return status;
-	bitmap_fill(fh_block_map, FH_BLOCK_NUMBERS);
-	stop_machine(hand_over, normal, NULL);
-	pr_info("zone Normal is Freehold's: %lu of %lu frames are free\n", zone_page_state(normal, NR_FREE_PAGES),
-		zone_managed_pages(normal));
+	stop_machine(hand_over, NULL, NULL);
+	for_each_zone_of_freehold(zone, node)
+		pr_info("node %d's zone Normal is Freehold's: %lu of %lu frames are free\n", node,
+			zone_page_state(zone, NR_FREE_PAGES), zone_managed_pages(zone));
 	for_each_possible_cpu(cpu)
 		INIT_WORK(per_cpu_ptr(&ticks, cpu), tick_this_cpu);
 	INIT_DELAYED_WORK(&tending, tend);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pages of Freehold's zone that go: memory that is taken offline, and single pages that are broken. Both are taken out of Freehold, as if
+ * Pages of Freehold's zones that go: memory that is taken offline, and single pages that are broken. Both are taken out of Freehold, as if
  * somebody had allocated them, and come back by a free.
  *
  *   offline   isolate -> users move away -> fh_take_offline(): nobody has any of it, and the block stays isolated
@@ -17,6 +17,7 @@
 #include <linux/notifier.h>
 
 #include "../internal.h"
+#include "own.h"
 #include "taken.h"
 #include "walkers.h"
 
@@ -47,7 +48,7 @@ int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn)
 
 		if (!fh_has_page(pfn))
 			continue;
-		if (freehold_take_free(fh, pfn, pfn + FH_BLOCK_FRAMES, &taken, NULL))
+		if (freehold_take_free(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, &taken, NULL))
 			return -EINVAL;
 		fh_account(pfn, -(long)count_taken(&taken));
 		if (!is_gone(pfn, &taken)) {
@@ -71,7 +72,7 @@ static int before_online(struct notifier_block *unused, unsigned long action, vo
 	unsigned long pfn = memory->start_pfn;
 	bool ours;
 
-	if (action != MEM_GOING_ONLINE || !READ_ONCE(fh_zone))
+	if (action != MEM_GOING_ONLINE)
 		return NOTIFY_OK;
 	ours = fh_is_allocator_of(page_zone(pfn_to_page(pfn)));
 	for (; pfn < memory->start_pfn + memory->nr_pages; pfn += FH_BLOCK_FRAMES) {
@@ -98,7 +99,7 @@ bool fh_take_page_off(struct page *page)
 {
 	unsigned long pfn = page_to_pfn(page);
 
-	if (FH_ALONE(freehold_alloc_contig_range(fh, pfn, pfn + 1, NULL, NULL, NULL)))
+	if (FH_ALONE(freehold_alloc_contig_range(fh_of(pfn), pfn, pfn + 1, NULL, NULL, NULL)))
 		return false;
 	fh_account(pfn, -1);
 	SetPageHWPoisonTakenOff(page);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the kernel's memory management asks of Freehold, which is the allocator of one zone (freehold.json says where). mm/page_alloc.c,
- * mm/vmstat.c and mm/show_mem.c include this.
+ * What the kernel's memory management asks of Freehold, which is the allocator of each node's zone Normal (freehold.json says where).
+ * mm/page_alloc.c, mm/vmstat.c and mm/show_mem.c include this.
  *
- *   freehold.c   the hand-over: all of the zone, once, at the end of the boot
+ *   freehold.c   the hand-over: all of these zones, once, at the end of the boot
  *   serve.c      allocations and frees, and the count of free pages
- *   tell.c       what /proc tells of the zone's free pages
+ *   tell.c       what /proc tells of the zones' free pages
  *   lists.h      the part that needs page_alloc.c's own functions: included there, at its end
  */
 #pragma once
@@ -13,26 +13,32 @@
 #include <linux/jump_label.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
+#include <linux/nodemask.h>
+#include <linux/util_macros.h>
 
-/* Freehold's zone, from the hand-over on; no zone before, and in a kernel that Freehold could not serve. */
-extern struct zone *fh_zone;
+/* Freehold's zone of each node, from the hand-over on; none before, and where Freehold could not serve it. */
+extern struct zone *fh_zones[MAX_NUMNODES];
 
 static inline bool fh_is_allocator_of(const struct zone *zone)
 {
-	return READ_ONCE(fh_zone) == zone;
+	return READ_ONCE(fh_zones[zone_to_nid(zone)]) == zone;
 }
 
-/* Whether a frame is one of the zone's that Freehold has, free or not. */
+#define for_each_zone_of_freehold(zone, node)		\
+	for_each_node(node)				\
+		for_each_if((zone = READ_ONCE(fh_zones[node])))
+
+/* Whether a frame is one of these zones' that Freehold has, free or not. */
 bool fh_has_page(unsigned long pfn);
-/* From any context. NULL where there is none: the zone's own lists are empty, so that is the zone's answer. */
-struct page *fh_page(gfp_t gfp, unsigned int order, unsigned int alloc_flags);
-/* At most so many single frames, into an array; how many. */
-int fh_single_frames(gfp_t gfp, unsigned int alloc_flags, int count, u64 *pfns);
-/* lists.h: fills the empty entries of an array, in their order, as far as there is memory; how many were filled. */
-int fh_fill_pages(gfp_t gfp, unsigned int alloc_flags, int count, struct page **pages);
+/* Of the zone and of no other, from any context. NULL where there is none: the zone's lists are empty, so that is the zone's answer. */
+struct page *fh_page(struct zone *zone, gfp_t gfp, unsigned int order, unsigned int alloc_flags);
+/* At most so many single frames of the zone, into an array; how many. */
+int fh_single_frames(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count, u64 *pfns);
+/* lists.h: fills the empty entries of an array, in their order, as far as the zone has memory; how many were filled. */
+int fh_fill_pages(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count, struct page **pages);
 /* From any context. The page is prepared: nothing of its former life is left in its struct page. */
 void fh_free_page(unsigned long pfn, unsigned int order);
-/* So many frames of the block of that one have become free, or fewer than none: NR_FREE_PAGES, and NR_FREE_CMA_PAGES. */
+/* So many frames of the block of that one have become free, or fewer than none: its zone's NR_FREE_PAGES and NR_FREE_CMA_PAGES. */
 void fh_account(unsigned long pfn, long frames);
 
 /* lists.h: whether a pageblock is of a CMA area, be it isolated or not. */
@@ -42,15 +48,15 @@ bool fh_is_cma(unsigned long pfn);
 DECLARE_STATIC_KEY_FALSE(fh_reports);
 void fh_unreport(unsigned long pfn, unsigned long frames);
 
-/* Whether trying for a chunk of that order makes sense: for watermarks. */
-bool fh_may_have(unsigned int order, unsigned int alloc_flags);
-/* All CPUs give back what they have in hand. */
-void fh_drain_zone(void);
+/* Whether trying the zone for a chunk of that order makes sense: for watermarks. */
+bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags);
+/* All CPUs give back what they have in hand of that zone, or of all where it is NULL. */
+void fh_drain_zones(struct zone *zone);
 
 /* Free chunks by order: of any zone; and by migratetype, of Freehold's, where it writes nothing for other zones. */
 void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS]);
 void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[NR_PAGE_ORDERS]);
-/* Blocks by migratetype, of Freehold's zone; false for others. */
+/* Blocks by migratetype, of a zone of Freehold's; false for others. */
 bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES]);
 
 /* lists.h: takes all that the kernel's lists of a zone have, by fh_give(). `stopped`: no other CPU runs. How many frames. */
@@ -59,11 +65,11 @@ unsigned long fh_empty_lists(struct zone *zone, bool stopped);
 unsigned long fh_in_lists(struct zone *zone);
 /* Nobody reserves blocks any more: Freehold serves HIGHATOMIC requests as all others. */
 void fh_forget_highatomic(struct zone *zone);
-/* freehold.c: a free page of the zone becomes Freehold's. */
+/* freehold.c: a free page of such a zone becomes Freehold's. */
 void fh_give(unsigned long pfn, unsigned int order);
 
 /*
- * The marks of a zone are set with its lock, against those who read lists and boosts of it. Freehold's has neither, and who sets marks
+ * The marks of a zone are set with its lock, against those who read lists and boosts of it. Freehold's have neither, and who sets marks
  * excludes others by a lock of his own.
  */
 #define fh_lock_for_marks(zone, flags)					\

@@ -76,7 +76,7 @@ void fh_forget_highatomic(struct zone *zone)
 	for (pfn = zone->zone_start_pfn; pfn < zone_end_pfn(zone); pfn += pageblock_nr_pages) {
 		struct page *page = pfn_to_online_page(pfn);
 
-		if (page && get_pageblock_migratetype(page) == MIGRATE_HIGHATOMIC)
+		if (page && page_zone(page) == zone && get_pageblock_migratetype(page) == MIGRATE_HIGHATOMIC)
 			set_pageblock_migratetype(page, MIGRATE_MOVABLE);
 	}
 }
@@ -91,7 +91,7 @@ bool fh_is_cma(unsigned long pfn)
 /* So many at a time are asked for, and wait on the stack. */
 #define FH_FILLED_AT_ONCE 32
 
-int fh_fill_pages(gfp_t gfp, unsigned int alloc_flags, int count, struct page **pages)
+int fh_fill_pages(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count, struct page **pages)
 {
 	u64 pfns[FH_FILLED_AT_ONCE];
 	int at = 0, filled = 0;
@@ -101,7 +101,7 @@ int fh_fill_pages(gfp_t gfp, unsigned int alloc_flags, int count, struct page **
 
 		for (int i = at; i < count && wanted < FH_FILLED_AT_ONCE; i++)
 			wanted += !pages[i];
-		got = wanted ? fh_single_frames(gfp, alloc_flags, wanted, pfns) : 0;
+		got = wanted ? fh_single_frames(zone, gfp, alloc_flags, wanted, pfns) : 0;
 		for (int i = 0; i < got; i++) {
 			struct page *page = pfn_to_page(pfns[i]);
 

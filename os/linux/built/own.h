@@ -1,6 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What freehold.c, serve.c and tell.c know of each other, beside fh.h and hooks.h. */
+/* What our files know of each other, beside fh.h and hooks.h. */
 #pragma once
+
+#include <linux/mm.h>
+
+/* Which node's the allocator of a frame is, where Freehold has it. */
+static inline unsigned int fh_node_of(unsigned long pfn)
+{
+	return page_to_nid(pfn_to_page(pfn));
+}
+
+static inline freehold_allocator *fh_of(unsigned long pfn)
+{
+	return fh_allocators[fh_node_of(pfn)];
+}
+
+static inline freehold_allocator *fh_of_zone(const struct zone *zone)
+{
+	return fh_allocators[zone_to_nid(zone)];
+}
 
 /* Frames that came to the kernel's lists after the hand-over, and were taken from there. */
 extern unsigned long fh_swept;

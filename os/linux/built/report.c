@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Free page reporting of Freehold's zone: whole blocks that are free are taken, shown to the device, and freed again.
+ * Free page reporting of Freehold's zones: whole blocks that are free are taken, shown to the device, and freed again.
  *
  * The kernel marks a page in its lists as reported, and the mark goes when the page leaves them. Freehold has no lists, so the mark is a
  * bit here for each block. An allocation takes it away (fh_account()), at the cost of a branch that is patched in with the first device.
@@ -17,6 +17,7 @@
 #include "../internal.h"
 #include "../page_reporting.h"
 #include "hooks.h"
+#include "own.h"
 #include "walkers.h"
 
 DEFINE_STATIC_KEY_FALSE(fh_reports);
@@ -47,11 +48,11 @@ static bool take_block(unsigned long pfn)
 {
 	freehold_pageblock block;
 
-	if (freehold_read_pageblock(fh, pfn, &block, NULL) || block.free != FH_BLOCK_FRAMES)
+	if (freehold_read_pageblock(fh_of(pfn), pfn, &block, NULL) || block.free != FH_BLOCK_FRAMES)
 		return false;
 	if (block.migratetype == FREEHOLD_MIGRATETYPE_ISOLATE)
 		return false;
-	return !FH_ALONE(freehold_alloc_contig_range(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL, NULL, NULL));
+	return !FH_ALONE(freehold_alloc_contig_range(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, NULL, NULL, NULL));
 }
 
 static int report(struct page_reporting_dev_info *device, struct scatterlist *list, unsigned int count)
@@ -86,7 +87,9 @@ int fh_report_free(struct page_reporting_dev_info *device, struct zone *zone, st
 	for_each_set_bit(block, fh_block_map, FH_BLOCK_NUMBERS) {
 		unsigned long pfn = fh_first_pfn + (block << FH_BLOCK_ORDER);
 
-		if (test_bit(block, reported) || !pfn_to_online_page(pfn) || !take_block(pfn))
+		if (test_bit(block, reported) || !pfn_to_online_page(pfn) || page_zone(pfn_to_page(pfn)) != zone)
+			continue;
+		if (!take_block(pfn))
 			continue;
 		fh_account(pfn, -(long)FH_BLOCK_FRAMES);
 		sg_set_page(&list[count++], pfn_to_page(pfn), FH_BLOCK_FRAMES * PAGE_SIZE, 0);

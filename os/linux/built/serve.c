@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Allocations and frees of Freehold's zone, and the count of its free pages.
+ * Allocations and frees of Freehold's zones, and the counts of their free pages.
  *
  * Every page that is free is counted as free at once, whoever has it in hand: the count has no lock, each CPU adds what it did to a
  * number of its own, as the kernel does for all such counts. So watermarks, kswapd and reclaim go on as they were. The marks are the
@@ -13,25 +13,32 @@
 
 #include "../internal.h"
 #include "hooks.h"
+#include "own.h"
 
-struct zone *fh_zone __read_mostly;
+struct zone *fh_zones[MAX_NUMNODES] __read_mostly;
 
 bool fh_has_page(unsigned long pfn)
 {
-	return READ_ONCE(fh_zone) && fh_has(pfn);
+	/* Pairs with the hand-over: whoever sees the map sees where it begins and ends. */
+	return smp_load_acquire(&fh_block_map) && fh_has(pfn);
 }
 
-void fh_account(unsigned long pfn, long frames)
+static __always_inline void account(struct zone *zone, unsigned long pfn, long frames)
 {
-	mod_zone_page_state(fh_zone, NR_FREE_PAGES, frames);
+	mod_zone_page_state(zone, NR_FREE_PAGES, frames);
 #ifdef CONFIG_CMA
-	if (READ_ONCE(fh_zone->cma_pages) && fh_is_cma(pfn))
-		mod_zone_page_state(fh_zone, NR_FREE_CMA_PAGES, frames);
+	if (READ_ONCE(zone->cma_pages) && fh_is_cma(pfn))
+		mod_zone_page_state(zone, NR_FREE_CMA_PAGES, frames);
 #endif
 #ifdef CONFIG_PAGE_REPORTING
 	if (static_branch_unlikely(&fh_reports) && frames < 0)
 		fh_unreport(pfn, -frames);
 #endif
+}
+
+void fh_account(unsigned long pfn, long frames)
+{
+	account(fh_zones[fh_node_of(pfn)], pfn, frames);
 }
 
 /* What the gfp mask does not tell. HIGHATOMIC requests are as all others: there is no reserve for them. */
@@ -44,39 +51,45 @@ static u16 flags_of(unsigned int alloc_flags)
 	return 0;
 }
 
-struct page *fh_page(gfp_t gfp, unsigned int order, unsigned int alloc_flags)
+struct page *fh_page(struct zone *zone, gfp_t gfp, unsigned int order, unsigned int alloc_flags)
 {
 	u64 pfn;
 
-	if (fh_alloc_with(gfp, flags_of(alloc_flags), order, &pfn))
+	if (fh_alloc_of(zone_to_nid(zone), gfp, flags_of(alloc_flags), order, &pfn))
 		return NULL;
-	fh_account(pfn, -(1L << order));
+	account(zone, pfn, -(1L << order));
 	return pfn_to_page(pfn);
 }
 
-int fh_single_frames(gfp_t gfp, unsigned int alloc_flags, int count, u64 *pfns)
+int fh_single_frames(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count, u64 *pfns)
 {
-	int got = fh_alloc_bulk_with(gfp, flags_of(alloc_flags), count, pfns);
+	int got = fh_alloc_bulk_of(zone_to_nid(zone), gfp, flags_of(alloc_flags), count, pfns);
 
 	for (int i = 0; i < got; i++)
-		fh_account(pfns[i], -1);
+		account(zone, pfns[i], -1);
 	return got;
 }
 
 void fh_free_page(unsigned long pfn, unsigned int order)
 {
-	int status = fh_free(pfn, order);
+	unsigned int node = fh_node_of(pfn);
+	int status = fh_free_of(node, pfn, order);
 
 	if (!WARN_ONCE(status, "freehold: a free of order %u at %lu is refused: %d\n", order, pfn, status))
-		fh_account(pfn, 1L << order);
+		account(fh_zones[node], pfn, 1L << order);
 }
 
-bool fh_may_have(unsigned int order, unsigned int alloc_flags)
+bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags)
 {
-	return freehold_may_have_free(fh, 0, order, flags_of(alloc_flags) & FREEHOLD_ALLOC_CMA);
+	return freehold_may_have_free(fh_of_zone(zone), 0, order, flags_of(alloc_flags) & FREEHOLD_ALLOC_CMA);
 }
 
-void fh_drain_zone(void)
+void fh_drain_zones(struct zone *zone)
 {
-	fh_drain();
+	struct zone *each;
+	int node;
+
+	for_each_zone_of_freehold(each, node)
+		if (!zone || zone == each)
+			fh_drain_of(node);
 }

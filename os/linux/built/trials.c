@@ -4,6 +4,8 @@
  *
  *   contig_trial      "PFN FRAMES" written: those frames are allocated by alloc_contig_range(), written to, read and freed; the write
  *                     fails where they cannot be had
+ *   isolation_trial   written: a block in use cannot be isolated; once it is free it can, twice, and nobody gets it meanwhile
+ *   cma_trial         written: no request for unmovable memory gets a block of CMA memory, some request for movable memory does
  *   reporting_trial   a device for free page reporting, from a written 1 to a written 0; read, the frames that it was shown
  */
 #include <linux/debugfs.h>
@@ -11,6 +13,7 @@
 #include <linux/init.h>
 #include <linux/memory_hotplug.h>
 #include <linux/mm.h>
+#include <linux/page-isolation.h>
 #include <linux/page_reporting.h>
 #include <linux/scatterlist.h>
 #include <linux/uaccess.h>
@@ -55,6 +58,67 @@ static ssize_t contig_write(struct file *file, const char __user *text, size_t s
 
 static const struct file_operations contig_operations = { .owner = THIS_MODULE, .write = contig_write };
 
+/* Takes every whole block that there is, those that are kept for others included, and frees them; how many were of that type. */
+static unsigned long take_all_blocks(gfp_t gfp, int type)
+{
+	struct page *page, *next;
+	unsigned long found = 0;
+	LIST_HEAD(taken);
+
+	while ((page = alloc_pages(gfp | __GFP_MEMALLOC | __GFP_NOWARN, pageblock_order))) {
+		found += get_pageblock_migratetype(page) == type;
+		list_add(&page->lru, &taken);
+	}
+	list_for_each_entry_safe(page, next, &taken, lru)
+		__free_pages(page, pageblock_order);
+	return found;
+}
+
+static int isolate(unsigned long pfn)
+{
+	return start_isolate_page_range(pfn, pfn + pageblock_nr_pages, PB_ISOLATE_MODE_OTHER);
+}
+
+static ssize_t isolation_write(struct file *file, const char __user *text, size_t size, loff_t *at)
+{
+	struct page *page = alloc_pages(__GFP_MOVABLE | __GFP_NOWARN, pageblock_order);
+	unsigned long pfn, got = 0;
+	int status;
+
+	if (!page)
+		return -ENOMEM;
+	pfn = page_to_pfn(page);
+	status = isolate(pfn);
+	__free_pages(page, pageblock_order);
+	if (!status) {
+		undo_isolate_page_range(pfn, pfn + pageblock_nr_pages);
+		return -EUCLEAN;
+	}
+	for (int round = 0; round < 2 && !got; round++) {
+		status = isolate(pfn);
+		if (status)
+			return status;
+		/* What the lists of CPUs have of it was theirs before. */
+		drain_all_pages(NULL);
+		got = take_all_blocks(__GFP_MOVABLE, MIGRATE_ISOLATE);
+		undo_isolate_page_range(pfn, pfn + pageblock_nr_pages);
+	}
+	return got ? -EUCLEAN : size;
+}
+
+static const struct file_operations isolation_operations = { .owner = THIS_MODULE, .write = isolation_write };
+
+#ifdef CONFIG_CMA
+static ssize_t cma_write(struct file *file, const char __user *text, size_t size, loff_t *at)
+{
+	if (take_all_blocks(0, MIGRATE_CMA))
+		return -EUCLEAN;
+	return take_all_blocks(__GFP_MOVABLE, MIGRATE_CMA) ? size : -ENODATA;
+}
+
+static const struct file_operations cma_operations = { .owner = THIS_MODULE, .write = cma_write };
+#endif
+
 #ifdef CONFIG_PAGE_REPORTING
 static atomic_long_t shown;
 
@@ -88,6 +152,10 @@ DEFINE_DEBUGFS_ATTRIBUTE(reporting_operations, reporting_get, reporting_set, "%l
 static int __init trials_start(void)
 {
 	debugfs_create_file("contig_trial", 0200, NULL, NULL, &contig_operations);
+	debugfs_create_file("isolation_trial", 0200, NULL, NULL, &isolation_operations);
+#ifdef CONFIG_CMA
+	debugfs_create_file("cma_trial", 0200, NULL, NULL, &cma_operations);
+#endif
 #ifdef CONFIG_PAGE_REPORTING
 	debugfs_create_file("reporting_trial", 0600, NULL, NULL, &reporting_operations);
 #endif

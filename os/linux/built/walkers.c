@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Compaction, isolation and contiguous ranges of Freehold's zone: walkers.h.
+ * Compaction, isolation and contiguous ranges of Freehold's zones: walkers.h.
  *
  * What a walker takes has no reference and no mark, as a page has that comes off the kernel's lists, and goes back by an ordinary free.
  * Free pages of isolated blocks stay counted as free: they are few, and for a short time.
@@ -13,6 +13,7 @@
 #include <linux/vmstat.h>
 
 #include "../internal.h"
+#include "own.h"
 #include "taken.h"
 #include "walkers.h"
 
@@ -21,7 +22,7 @@
 
 static bool read_block(unsigned long pfn, freehold_pageblock *block)
 {
-	return fh_has_page(pfn) && !freehold_read_pageblock(fh, pfn, block, NULL);
+	return fh_has_page(pfn) && !freehold_read_pageblock(fh_of(pfn), pfn, block, NULL);
 }
 
 unsigned long fh_free_run(unsigned long pfn)
@@ -76,7 +77,7 @@ static unsigned long take(unsigned long start, unsigned long end, struct list_he
 	freehold_block_frames taken;
 	unsigned int at, order;
 
-	if (freehold_take_free(fh, start, end, &taken, NULL))
+	if (freehold_take_free(fh_of(start), start, end, &taken, NULL))
 		return 0;
 	for_each_taken(&taken, at, order) {
 		struct page *page = pfn_to_page(base + at);
@@ -125,19 +126,30 @@ void fh_flush_cpu(void)
 	fh_flush();
 }
 
+/* A block may be of two nodes: each has an allocator for its part. */
 bool fh_isolate_block(struct page *page)
 {
-	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page));
+	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page)), end = pfn + FH_BLOCK_FRAMES;
+	freehold_allocator *first = fh_of(pfn), *last = fh_of(end - 1);
 
 	if (!fh_has_page(pfn))
 		return true;
-	return !FH_ALONE(freehold_isolate(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL));
+	if (FH_ALONE(freehold_isolate(first, pfn, end, NULL)))
+		return false;
+	if (last == first || !FH_ALONE(freehold_isolate(last, pfn, end, NULL)))
+		return true;
+	freehold_restore(first, pfn, end, NULL);
+	return false;
 }
 
 void fh_restore_block(struct page *page)
 {
-	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page));
+	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page)), end = pfn + FH_BLOCK_FRAMES;
+	freehold_allocator *first = fh_of(pfn), *last = fh_of(end - 1);
 
-	if (fh_has_page(pfn))
-		freehold_restore(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL);
+	if (!fh_has_page(pfn))
+		return;
+	freehold_restore(first, pfn, end, NULL);
+	if (last != first)
+		freehold_restore(last, pfn, end, NULL);
 }

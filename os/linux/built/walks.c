@@ -21,36 +21,44 @@ static long random_number(void)
 	return random >> 8;
 }
 
-/* The frames of zone Normal. */
-static void find_zone(long *first, long *count)
+struct frames {
+	long first, count;
+};
+
+/* The frames of zone Normal of the nodes, one after the other. */
+static struct frames zone_of_round(int round)
 {
 	FILE *file = fopen("/proc/zoneinfo", "r");
 	char line[128], zone[32] = "";
+	struct frames zones[64] = {};
+	int found = 0;
 
-	*first = *count = 0;
 	must(file != NULL, "/proc/zoneinfo");
 	while (fgets(line, sizeof(line), file)) {
 		sscanf(line, "Node %*d, zone %31s", zone);
-		if (strcmp(zone, "Normal"))
+		if (strcmp(zone, "Normal") || found == 64)
 			continue;
-		sscanf(line, " spanned %ld", count);
-		sscanf(line, " start_pfn: %ld", first);
+		sscanf(line, " spanned %ld", &zones[found].count);
+		/* The last line of a zone that has pages. */
+		if (sscanf(line, " start_pfn: %ld", &zones[found].first) == 1 && zones[found].count)
+			found++;
 	}
 	fclose(file);
-	must(*first > 0 && *count > 0, "zone Normal");
+	must(found > 0, "zone Normal");
+	return zones[round % found];
 }
 
 static void ranges_come_and_go(void)
 {
 	static const long lengths[] = { 1, 64, 512, 700, 2048 };
-	long first, count, had = 0, busy = 0;
+	long had = 0, busy = 0;
 
-	find_zone(&first, &count);
 	for (int round = 0; round < rounds; round++) {
+		struct frames zone = zone_of_round(round);
 		long length = lengths[round % 5];
 		char words[64];
 
-		snprintf(words, sizeof(words), "%ld %ld", first + random_number() % (count - length), length);
+		snprintf(words, sizeof(words), "%ld %ld", zone.first + random_number() % (zone.count - length), length);
 		if (put(DEBUG "contig_trial", words))
 			had++;
 		else
@@ -63,6 +71,7 @@ static void ranges_come_and_go(void)
 
 void load_contig(void)
 {
+	must(put(DEBUG "isolation_trial", "1"), "a block that is isolated");
 	while_others_allocate(ranges_come_and_go);
 }
 
@@ -83,6 +92,7 @@ static void areas_come_and_go(void)
 
 void load_cma(void)
 {
+	must(put(DEBUG "cma_trial", "1"), "who gets CMA memory");
 	while_others_allocate(areas_come_and_go);
 }
 
@@ -122,13 +132,15 @@ static int put_pfn(const char *path, long pfn)
 void load_poison(void)
 {
 	size_t size = number_in("/proc/meminfo", "MemAvailable") * 1024 / 4 * 3;
-	long first, count, next, pfns[rounds];
+	long next = 0, pfns[rounds];
 	char *memory;
 
-	find_zone(&first, &count);
-	next = first;
 	for (int round = 0; round < rounds; round++) {
-		pfns[round] = in_free_block(next, first + count);
+		struct frames zone = zone_of_round(round);
+
+		/* A round looks behind what the one before it broke, if that was in the same zone. */
+		next = next < zone.first || next >= zone.first + zone.count ? zone.first : next;
+		pfns[round] = in_free_block(next, zone.first + zone.count);
 		must(pfns[round] > 0, "a block that is free");
 		next = pfns[round] + 512;
 		must(put_pfn(DEBUG "hwpoison/corrupt-pfn", pfns[round]), "corrupt-pfn");

@@ -6,6 +6,8 @@ mod built;
 mod compiler;
 mod cpio;
 mod guest;
+#[cfg(test)]
+mod header;
 mod module;
 mod packages;
 mod report;
@@ -81,7 +83,9 @@ Examples:
   cargo xtask linux --built all --instructions  of an allocation and its free, in each kernel
   cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the pcp-buddy RFC's, Freehold's
   cargo xtask linux --built all --cpus 2,4,8    with so many CPUs each
+  cargo xtask linux --built freehold --nodes 2  its memory cut into two nodes
   cargo xtask linux --built freehold --checks locking,kasan --loads cpus,swap
+  cargo xtask linux --built freehold --plant isolate   a kernel that does without something: must fail
   cargo xtask linux --built rfc --record traces the loads in the RFC's kernel, as traces for freehold replay fidelity
 
 Everything lies in target/linux: packages (40 MB downloaded once, nothing is installed), the module, the guest.
@@ -102,7 +106,7 @@ pub(crate) struct Arguments {
     /// Compile that kernel instead (170 MB to download once, some minutes), and count what its own
     /// page allocator does under some loads.
     #[arg(long, value_enum, value_name = "KERNEL",
-        conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous", "plant"])]
+        conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous"])]
     built: Option<built::Built>,
     /// What those kernels check of themselves: compiled anew for it, once, and several times as slow.
     #[arg(long, value_enum, value_name = "CHECK", value_delimiter = ',', requires = "built")]
@@ -110,6 +114,10 @@ pub(crate) struct Arguments {
     /// Those loads only, each so many rounds where a number is given.
     #[arg(long, value_name = "LOAD[:ROUNDS]", value_delimiter = ',', requires = "built")]
     loads: Vec<String>,
+    /// Into how many nodes those kernels cut the memory.
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "built",
+        value_parser = clap::value_parser!(u8).range(1..=8))]
+    nodes: u8,
     /// Record the loads in those kernels instead of counting (`freehold record --drain`): a trace of
     /// each load there, with what a replay needs beside it.
     #[arg(long, value_name = "FOLDER", requires = "built", conflicts_with = "json")]
@@ -143,9 +151,10 @@ pub(crate) struct Arguments {
     /// Print what was measured as JSON.
     #[arg(long)]
     json: bool,
-    /// Build a defect in, to see it found.
-    #[arg(long, value_enum, value_name = "DEFECT")]
-    plant: Option<Plant>,
+    /// Build a defect in, to see it found: in the module twice, lose, scribble, dirty or keep; with
+    /// --built freehold what its kernel shall do without, by a name of os/linux/built/plants.json.
+    #[arg(long, value_name = "DEFECT")]
+    plant: Option<String>,
     /// Whether the hardware runs the CPUs.
     #[arg(long, value_enum, default_value_t = Kvm::Auto)]
     kvm: Kvm,
@@ -175,9 +184,7 @@ impl Arguments {
         words.extend(self.bench.map(|rounds| format!("fh.bench={rounds}")));
         words.extend(self.faults.map(|faults| format!("fh.faults={faults}")));
         words.extend(self.anonymous.map(|pages| format!("fh.anonymous={pages}")));
-        if let Some(plant) = self.plant.and_then(|plant| plant.to_possible_value()) {
-            words.push(format!("fh.plant={}", plant.get_name()));
-        }
+        words.extend(self.plant.as_ref().map(|plant| format!("fh.plant={plant}")));
         words
     }
 
@@ -225,6 +232,10 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     }
     if let Some(built) = arguments.built {
         return built::run(arguments, built);
+    }
+    if let Some(plant) = &arguments.plant {
+        Plant::from_str(plant, false)
+            .map_err(|wrong| Trouble::Wrong(format!("--plant {plant}: {wrong}")))?;
     }
     let &[cpus] = &arguments.cpus[..] else {
         return Err(Trouble::Wrong("--cpus with several numbers is for --built".to_owned()));

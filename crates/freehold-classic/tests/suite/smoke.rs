@@ -1,14 +1,8 @@
 //! Every preset serves, takes back and is whole again.
 
+use fastrand::Rng;
 use freehold::{CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Design, Request, presets};
-
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
 
 #[test]
 fn random_work_on_two_cpus_leaves_every_preset_whole() {
@@ -18,20 +12,18 @@ fn random_work_on_two_cpus_leaves_every_preset_whole() {
             Config::single_zone(Design::parse(preset.name).unwrap(), 2, blocks * PAGEBLOCK_FRAMES);
         let classic = Classic::new(config).unwrap();
         classic.validate().unwrap();
-        let mut seed = 0x9e37_79b9_7f4a_7c15;
+        let mut random = Rng::with_seed(0x9e37_79b9_7f4a_7c15);
         let mut live: Vec<(Pfn, Order)> = Vec::new();
         for step in 0..60_000 {
-            let cpu = CpuId::new((next(&mut seed) % 2) as u16);
-            if next(&mut seed) % 100 < 52 {
-                let order =
-                    Order::new([0, 0, 0, 0, 0, 1, 2, 3, 4, 9][(next(&mut seed) % 10) as usize])
-                        .unwrap();
-                let migratetype = Migratetype::PCP[(next(&mut seed) % 3) as usize];
+            let cpu = CpuId::new(random.u16(..2));
+            if random.u8(..100) < 52 {
+                let order = Order::new([0, 0, 0, 0, 0, 1, 2, 3, 4, 9][random.usize(..10)]).unwrap();
+                let migratetype = Migratetype::PCP[random.usize(..3)];
                 if let Ok(pfn) = classic.alloc(cpu, Request::new(order, migratetype)) {
                     live.push((pfn, order));
                 }
             } else if !live.is_empty() {
-                let (pfn, order) = live.swap_remove(next(&mut seed) as usize % live.len());
+                let (pfn, order) = live.swap_remove(random.usize(..live.len()));
                 let _ = classic.free(cpu, pfn, order).unwrap();
             }
             if step % 1000 == 0 {

@@ -15,7 +15,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 
-use crate::stress_support::{Ledger, Pause, Queues, Random};
+use crate::stress_support::{Ledger, Pause, Queues};
+use fastrand::Rng;
 use freehold::{
     AllocError, AllocFlags, CpuId, FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
 };
@@ -79,28 +80,28 @@ fn work(machine: &Machine, cpu: u16, steps: u32) {
     let (classic, ledger) = (&machine.classic, &machine.ledger);
     let id = CpuId::new(cpu);
     let _leaving = machine.pause.until_left(cpu);
-    let mut random = Random::new(u64::from(cpu));
+    let mut random = Rng::with_seed(u64::from(cpu));
     for _ in 0..steps {
         machine.pause.pass(cpu);
-        if random.below(16) == 0 {
+        if random.u64(..16) == 0 {
             // With fewer processors than threads each would otherwise run for thousands of steps
             // undisturbed.
             thread::yield_now();
         }
-        match random.below(10) {
+        match random.u64(..10) {
             0..4 => {
                 let order =
-                    Order::new([0, 0, 0, 0, 1, 2, 3, 5, 9, 10][random.below(10) as usize]).unwrap();
+                    Order::new([0, 0, 0, 0, 1, 2, 3, 5, 9, 10][random.u64(..10) as usize]).unwrap();
                 let flags = [
                     AllocFlags::empty(),
                     AllocFlags::empty(),
                     AllocFlags::NO_LOCK,
                     AllocFlags::NON_BLOCK | AllocFlags::HIGH_ATOMIC,
-                ][random.below(4) as usize];
-                let migratetype = Migratetype::PCP[random.below(3) as usize];
+                ][random.u64(..4) as usize];
+                let migratetype = Migratetype::PCP[random.u64(..3) as usize];
                 match classic.alloc(id, Request::new(order, migratetype).with(flags)) {
                     Ok(pfn) => {
-                        let to = random.below(u64::from(CPUS)) as u16;
+                        let to = random.u64(..u64::from(CPUS)) as u16;
                         machine.queues.push(to, ledger.stamp(pfn, order));
                     }
                     Err(error) => {
@@ -116,12 +117,12 @@ fn work(machine: &Machine, cpu: u16, steps: u32) {
                     .alloc_bulk(id, Migratetype::Movable, AllocFlags::empty(), &mut slots)
                     .unwrap();
                 for pfn in slots[..filled].iter().flatten() {
-                    let to = random.below(u64::from(CPUS)) as u16;
+                    let to = random.u64(..u64::from(CPUS)) as u16;
                     machine.queues.push(to, ledger.stamp(*pfn, Order::ZERO));
                 }
             }
             5 => {
-                free_batch(machine, cpu, random.below(40) as usize);
+                free_batch(machine, cpu, random.u64(..40) as usize);
             }
             6 => {
                 // A chunk split and freed as a range, with an extra reference for a while.
@@ -136,7 +137,7 @@ fn work(machine: &Machine, cpu: u16, steps: u32) {
             _ => {
                 let Some(chunk) = machine.queues.pop(cpu) else { continue };
                 let context =
-                    [Context::Task, Context::Interrupt, Context::Nmi][random.below(3) as usize];
+                    [Context::Task, Context::Interrupt, Context::Nmi][random.u64(..3) as usize];
                 ledger.lift(chunk);
                 assert_eq!(classic.free_in(context, id, chunk.pfn, chunk.order), Ok(Put::Freed));
             }
@@ -148,13 +149,13 @@ fn work(machine: &Machine, cpu: u16, steps: u32) {
 /// Returns how often.
 fn hotplug(machine: &Machine) -> u32 {
     let mut rounds = 0;
-    let mut random = Random::new(77);
+    let mut random = Rng::with_seed(77);
     while !machine.done.load(Relaxed) {
-        let cpu = 1 + random.below(u64::from(CPUS) - 1) as u16;
+        let cpu = 1 + random.u64(..u64::from(CPUS) - 1) as u16;
         machine.pause.stop(cpu);
         let id = CpuId::new(cpu);
         machine.classic.cpu_dead(id).unwrap();
-        for _ in 0..random.below(200) {
+        for _ in 0..random.u64(..200) {
             thread::yield_now();
         }
         machine.classic.cpu_online(id).unwrap();
@@ -166,18 +167,18 @@ fn hotplug(machine: &Machine) -> u32 {
 }
 
 fn drainer(machine: &Machine) {
-    let mut random = Random::new(99);
+    let mut random = Rng::with_seed(99);
     while !machine.done.load(Relaxed) {
-        match random.below(8) {
+        match random.u64(..8) {
             0 => machine.classic.drain_all(),
-            1 => machine.classic.set_reclaim(random.below(2) == 0),
-            2 => machine.classic.tick_remote_node(CpuId::new(random.below(4) as u16)),
+            1 => machine.classic.set_reclaim(random.u64(..2) == 0),
+            2 => machine.classic.tick_remote_node(CpuId::new(random.u64(..4) as u16)),
             3 => {
                 // What a monitor does: totals of a moving target, of which nothing is asked but
                 // that they come back.
                 let _ = (machine.classic.memory_map(), machine.classic.stats());
             }
-            _ => machine.classic.tick(CpuId::new(random.below(4) as u16)),
+            _ => machine.classic.tick(CpuId::new(random.u64(..4) as u16)),
         }
         thread::yield_now();
     }
@@ -250,11 +251,11 @@ fn of_two_concurrent_frees_exactly_one_succeeds() {
     for name in designs() {
         let machine = Machine::new(name, 16);
         let classic = &machine.classic;
-        let mut random = Random::new(5);
+        let mut random = Rng::with_seed(5);
         for _round in 0..10 {
             let mut chunks = Vec::new();
             for _ in 0..200 {
-                let order = Order::new([0, 0, 0, 1, 3, 6][random.below(6) as usize]).unwrap();
+                let order = Order::new([0, 0, 0, 1, 3, 6][random.u64(..6) as usize]).unwrap();
                 let request = Request::new(order, Migratetype::Movable);
                 chunks.push((classic.alloc(CpuId::new(0), request).unwrap(), order));
             }
@@ -383,18 +384,18 @@ fn ranges_taken_from_running_allocators_are_nobody_elses() {
             for cpu in 0..2u16 {
                 let machine = &machine;
                 scope.spawn(move || {
-                    let mut random = Random::new(u64::from(cpu) + 40);
+                    let mut random = Rng::with_seed(u64::from(cpu) + 40);
                     let mut mine = Vec::new();
                     while !machine.done.load(Relaxed) {
-                        if mine.len() < 60 && random.below(2) == 0 {
-                            let order = Order::new([0, 0, 1, 4][random.below(4) as usize]).unwrap();
+                        if mine.len() < 60 && random.u64(..2) == 0 {
+                            let order = Order::new([0, 0, 1, 4][random.u64(..4) as usize]).unwrap();
                             let request =
-                                Request::new(order, Migratetype::PCP[random.below(3) as usize]);
+                                Request::new(order, Migratetype::PCP[random.u64(..3) as usize]);
                             if let Ok(pfn) = classic.alloc(CpuId::new(cpu), request) {
                                 mine.push(ledger.stamp(pfn, order));
                             }
                         } else if !mine.is_empty() {
-                            let chunk = mine.swap_remove(random.below(mine.len() as u64) as usize);
+                            let chunk = mine.swap_remove(random.u64(..mine.len() as u64) as usize);
                             ledger.lift(chunk);
                             assert_eq!(
                                 classic.free(CpuId::new(cpu), chunk.pfn, chunk.order),
@@ -406,13 +407,13 @@ fn ranges_taken_from_running_allocators_are_nobody_elses() {
                 });
             }
             let taker = scope.spawn(|| {
-                let mut random = Random::new(9);
+                let mut random = Rng::with_seed(9);
                 let mut taken = 0;
                 for _ in 0..300 {
-                    let offset = random.below(15 * PAGEBLOCK_FRAMES);
+                    let offset = random.u64(..15 * PAGEBLOCK_FRAMES);
                     let range = FrameRange::new(
                         machine.start.checked_add(offset).unwrap(),
-                        1 + random.below(500),
+                        1 + random.u64(..500),
                     )
                     .unwrap();
                     // Nothing of the others' can be moved: they have no idea of it.

@@ -230,22 +230,6 @@ pub fn read_into(vm: &Machine, page: u64) -> (isize, i32) {
     }
 }
 
-/// Random numbers, the same for the same seed: Marsaglia's xorshift64.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    pub fn below(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % below
-    }
-}
-
 /// How a forked child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {

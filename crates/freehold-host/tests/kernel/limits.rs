@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fastrand::Rng;
 use freehold::{Migratetype, Pfn};
 use freehold_host::{Arena, Backing, Error, Exhausted, Frames, Pressure, View};
 
 use crate::common::child::fork;
-use crate::common::{Random, order, skipped};
+use crate::common::{order, skipped};
 
 #[test]
 fn an_arena_stays_within_its_limit_of_resident_memory() {
@@ -146,11 +147,11 @@ fn what_is_in_use_is_known_without_a_look_at_any_block() {
         for (seed, from) in receivers.into_iter().enumerate() {
             let to = senders[(seed + 1) % 4].clone();
             scope.spawn(move || {
-                let mut random = Random::new(seed as u64);
+                let mut random = Rng::with_seed(seed as u64);
                 for _ in 0..300 {
-                    let count = [1, 1, 2, 3, 8, 17, 64, 512, 600][random.below(9) as usize];
+                    let count = [1, 1, 2, 3, 8, 17, 64, 512, 600][random.u64(..9) as usize];
                     if let Ok(mut frames) = Frames::new(arena, count) {
-                        let _ = frames.try_extend(1 + random.below(5));
+                        let _ = frames.try_extend(1 + random.u64(..5));
                         let _ = to.send(frames);
                     }
                     while let Ok(frames) = from.try_recv() {

@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use crate::common::*;
+use fastrand::Rng;
 use freehold::{Migratetype, Order, Pfn, Request};
 use freehold_host::freehold_vm::{
     Access, Frames, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
@@ -114,14 +115,14 @@ struct Area {
 struct Model {
     world: World,
     live: BTreeMap<u64, Area>,
-    rng: Random,
+    rng: Rng,
     next: u64,
     seen: BTreeMap<&'static str, u64>,
 }
 
 impl Model {
     fn random(&mut self, below: u64) -> u64 {
-        self.rng.below(below)
+        self.rng.u64(..below)
     }
 
     fn saw(&mut self, what: &'static str) {
@@ -403,7 +404,7 @@ fn random_areas_hold_what_was_written_and_nothing_else_can_be_used() {
     let mut model = Model {
         world: World::new(),
         live: BTreeMap::new(),
-        rng: Random::new(0),
+        rng: Rng::with_seed(0),
         next: 0,
         seen: BTreeMap::new(),
     };
@@ -437,21 +438,18 @@ fn areas_of_several_threads_hold_what_each_has_written() {
         for thread in 1..4u64 {
             let world = &world;
             scope.spawn(move || {
-                let mut random = thread;
+                let mut random = Rng::with_seed(thread);
                 let mut live = Vec::new();
                 for n in 0..3_000u64 {
-                    random =
-                        random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(thread | 1);
-                    if live.len() < 12 && random >> 63 == 0 {
-                        let pages = 1 + (random >> 40) % 70;
+                    if live.len() < 12 && random.bool() {
+                        let pages = random.u64(1..=70);
                         let start =
                             world.areas.vmalloc(&world.frames(), Layout::pages(pages)).unwrap();
                         (0..pages)
                             .for_each(|i| world.stamp(plus(start, i), thread << 60 | n << 20 | i));
                         live.push((start, pages, n));
                     } else if !live.is_empty() {
-                        let (start, pages, n) =
-                            live.swap_remove((random >> 33) as usize % live.len());
+                        let (start, pages, n) = live.swap_remove(random.usize(..live.len()));
                         (0..pages)
                             .for_each(|i| world.check(plus(start, i), thread << 60 | n << 20 | i));
                         world.areas.vfree(&world.frames(), start).unwrap();

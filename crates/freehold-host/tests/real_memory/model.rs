@@ -19,6 +19,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use crate::common::*;
+use fastrand::Rng;
 use freehold::{Freehold, Pfn, SingleCpu};
 use freehold_host::Stored;
 use freehold_host::freehold_vm::{Access, Fault, UnmapPath, VmError, Vpn, WriteFault};
@@ -71,7 +72,7 @@ struct Actor {
     pins: Vec<Pin>,
     file: File,
     pagemap: Option<File>,
-    rng: Random,
+    rng: Rng,
     next: u64,
     /// What has happened, by kind: so that the test can say that everything did.
     seen: BTreeMap<&'static str, u64>,
@@ -96,14 +97,14 @@ impl Actor {
                 .unwrap()
                 .into(),
             pagemap: File::open("/proc/self/pagemap").ok(),
-            rng: Random::new(seed),
+            rng: Rng::with_seed(seed),
             next: 0,
             seen: BTreeMap::new(),
         }
     }
 
     fn random(&mut self, below: u64) -> u64 {
-        self.rng.below(below)
+        self.rng.u64(..below)
     }
 
     fn saw(&mut self, what: &'static str) {

@@ -1,5 +1,6 @@
 //! An arena is filled with runs of any length, not only with powers of two.
 
+use fastrand::Rng;
 use freehold_host::{Arena, Frames};
 
 /// How much of an arena of 64 MiB is in use when the first run of these lengths is refused.
@@ -34,13 +35,8 @@ fn an_arena_is_full_of_runs_of_any_length() {
 /// 4 KiB to 1 MiB: powers of two and a page or two more, as of buffers with a header.
 #[test]
 fn an_arena_is_full_of_a_mix_of_lengths() {
-    let mut state = 12345u64;
-    let share = used(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((1 << (state % 9)) + (state >> 32) % 3).min(256)
-    });
+    let mut random = Rng::with_seed(12345);
+    let share = used(|| ((1 << random.u64(..9)) + random.u64(..3)).min(256));
     assert!(share >= 0.94, "full at {share:.3}");
 }
 
@@ -49,13 +45,8 @@ fn an_arena_is_full_of_a_mix_of_lengths() {
 #[test]
 fn little_more_is_in_memory_than_a_pool_has_at_noon_and_at_night() {
     let arena: &'static Arena = Arena::with_size(100 << 20).unwrap().leak();
-    let mut state = 12345u64;
-    let mut below = |n: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % n
-    };
+    let mut random = Rng::with_seed(12345);
+    let mut below = |n: u64| random.u64(..n);
     let in_memory = || arena.frames_in_memory(arena.range()).unwrap();
     let (mut pool, mut live) = (Vec::<Frames>::new(), 0);
     for (day, target) in [(1, 10_240), (1, 512), (2, 10_240), (2, 512)] {

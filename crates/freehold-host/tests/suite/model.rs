@@ -1,24 +1,13 @@
 //! Random steps on real memory against a model: every frame is where the model says, and holds what
 //! was written there.
 
+use fastrand::Rng;
 use freehold_host::freehold::Pfn;
 use freehold_host::{Arena, Backing, Frames, Lock};
 
 use crate::common::all_are;
 
 const MIB: u64 = 1 << 20;
-
-/// xorshift64*: any seed but 0, the same steps every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
 
 /// What a frame holds: a mark at its start and its end, from its number and the step at which it
 /// was written.
@@ -45,19 +34,19 @@ fn check(frames: &Frames<&Arena>, step: u64) {
 
 #[expect(clippy::too_many_lines, reason = "one choice among all calls, each a few lines")]
 fn run(arena: &Arena, seed: u64, steps: u64) {
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let mut held: Vec<(u64, Frames<&Arena>)> = Vec::new();
     let mut frames_held = 0;
     for step in 1..=steps {
-        match random.below(100) {
+        match random.u64(..100) {
             0..45 => {
-                let count = match random.below(10) {
+                let count = match random.u64(..10) {
                     0..5 => 1,
-                    5..8 => 1 + random.below(64),
+                    5..8 => 1 + random.u64(..64),
                     8 => 512,
-                    _ => 1 + random.below(3000),
+                    _ => 1 + random.u64(..3000),
                 };
-                let zeroed = random.below(3) == 0;
+                let zeroed = random.u64(..3) == 0;
                 let got = if zeroed { arena.zeroed(count) } else { arena.frames(count) };
                 match got {
                     Ok(mut frames) => {
@@ -77,15 +66,15 @@ fn run(arena: &Arena, seed: u64, steps: u64) {
                 }
             }
             45..85 if !held.is_empty() => {
-                let (written, frames) = held.swap_remove(random.below(held.len() as u64) as usize);
+                let (written, frames) = held.swap_remove(random.u64(..held.len() as u64) as usize);
                 check(&frames, written);
                 frames_held -= frames.frame_count();
             }
             85..92 if !held.is_empty() => {
-                let (written, frames) = held.swap_remove(random.below(held.len() as u64) as usize);
-                let at = random.below(frames.frame_count() + 1);
+                let (written, frames) = held.swap_remove(random.u64(..held.len() as u64) as usize);
+                let at = random.u64(..frames.frame_count() + 1);
                 match frames.split(at) {
-                    Ok((first, second)) if random.below(2) == 0 => {
+                    Ok((first, second)) if random.u64(..2) == 0 => {
                         // There and back again.
                         held.push((written, second.merge(first).unwrap()));
                     }
@@ -94,7 +83,7 @@ fn run(arena: &Arena, seed: u64, steps: u64) {
                 }
             }
             92..94 if !held.is_empty() => {
-                let (written, frames) = held.swap_remove(random.below(held.len() as u64) as usize);
+                let (written, frames) = held.swap_remove(random.u64(..held.len() as u64) as usize);
                 let range = frames.into_raw();
                 // SAFETY: just taken out, and nobody else has them.
                 held.push((written, unsafe { Frames::from_raw(arena, range) }.unwrap()));

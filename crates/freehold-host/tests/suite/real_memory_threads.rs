@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use common::*;
+use fastrand::Rng;
 use freehold::{Freehold, Pfn, Threads};
 use freehold_host::Stored;
 use freehold_host::freehold_vm::{Access, Fault, SpaceId, UnmapPath, Vm, VmError, Vpn, WriteFault};
@@ -51,7 +52,7 @@ struct Worker<'a> {
     frames: &'a Frames,
     number: u64,
     pages: Vec<Page>,
-    rng: Random,
+    rng: Rng,
     next: u64,
     seen: BTreeMap<&'static str, u64>,
 }
@@ -63,14 +64,14 @@ impl<'a> Worker<'a> {
             frames,
             number,
             pages: vec![Page::Empty(Some(0)); PAGES as usize],
-            rng: Random::new(number),
+            rng: Rng::with_seed(number),
             next: 0,
             seen: BTreeMap::new(),
         }
     }
 
     fn random(&mut self, below: u64) -> u64 {
-        self.rng.below(below)
+        self.rng.u64(..below)
     }
 
     fn saw(&mut self, what: &'static str) {

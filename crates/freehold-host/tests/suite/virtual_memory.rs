@@ -139,12 +139,9 @@ fn a_writer_beside_reclaim_loses_nothing() {
             std::thread::scope(|scope| {
                 let (kept, done) = (&mut kept, &done);
                 scope.spawn(move || {
-                    let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ round;
+                    let mut random = fastrand::Rng::with_seed(round);
                     for n in 0..400u64 {
-                        random ^= random << 13;
-                        random ^= random >> 7;
-                        random ^= random << 17;
-                        let page = random % PAGES;
+                        let page = random.u64(..PAGES);
                         let value = 1 << 40 | round << 20 | n;
                         store(vm, page, value);
                         let entry = vm.mmu().entry(ID, Vpn::new(page));

@@ -301,13 +301,8 @@ mod tests {
     fn agrees_with_a_plain_map() {
         let mut index = FrameIndex::new();
         let mut model: BTreeMap<u64, (u8, u32)> = BTreeMap::new();
-        let mut seed = 0x9E37_79B9_7F4A_7C15u64;
-        let mut random = |below: u64| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed % below
-        };
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut random = |below: u64| rng.u64(..below);
         for slot in 0..20_000u32 {
             let size = random(12) as u8;
             let pfn = random(1 << 14) >> size << size;

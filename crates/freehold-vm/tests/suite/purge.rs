@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 
 use crate::common::*;
+use fastrand::Rng;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 use freehold_vm::{
     Access, Flush, Frames, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
@@ -144,14 +145,11 @@ fn nothing_is_reused_before_its_flush_and_nothing_fails_for_what_waits() {
         let vm = vmalloc(&tlbs, space, nodes, 300);
         vm.set_lazy_max(lazy_max);
         let mut held = std::collections::VecDeque::new();
-        let mut random = 88_172_645_463_325_252_u64;
+        let mut random = Rng::with_seed(1);
         for _ in 0..3000 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
             // At most 12 areas of at most 24 pages: they always fit beside each other.
-            if held.len() < 12 && random % 3 != 0 {
-                let layout = Layout::pages(1 + random / 3 % 24);
+            if held.len() < 12 && random.u8(..3) != 0 {
+                let layout = Layout::pages(random.u64(1..=24));
                 held.push_back(
                     vm.vmalloc(&fh, layout).expect("there is enough once what waits is purged"),
                 );

@@ -15,8 +15,8 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::NONE;
 use super::words::{Head, Line};
+use super::{FRAMES, NONE};
 use crate::primitive::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Plain};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::zone::board::Rows;
@@ -219,6 +219,46 @@ impl Index {
     #[inline(always)]
     pub(crate) const fn get(self) -> u32 {
         self.0
+    }
+
+    /// One of which nobody looks at what it stands for.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) const fn unused(raw: u32) -> Self {
+        Self(raw)
+    }
+}
+
+/// A frame of some block whose metadata is set up, or none: what a hint goes by, without asking once
+/// more whether it is. Under a CPU's door.
+pub(crate) struct Place(AtomicU64);
+
+impl Place {
+    const NONE: u64 = u64::MAX;
+
+    pub(crate) fn none() -> Self {
+        Self(AtomicU64::new(Self::NONE))
+    }
+
+    /// The frame `offset` of a block.
+    #[inline(always)]
+    pub(crate) fn set(&self, index: Index, offset: u32) {
+        debug_assert!(offset < FRAMES as u32);
+        self.0.set(u64::from(index.0) * FRAMES as u64 + u64::from(offset));
+    }
+
+    #[inline(always)]
+    pub(crate) fn clear(&self) {
+        self.0.set(Self::NONE);
+    }
+
+    /// The block and the offset.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<(Index, u32)> {
+        let place = self.0.get();
+        // Only `set` stores others, each made of an `Index`. Who reads it was let in by the door after
+        // who wrote it, and so sees set up what that one has seen set up.
+        let of = || (Index((place / FRAMES as u64) as u32), (place % FRAMES as u64) as u32);
+        (place != Self::NONE).then(of)
     }
 }
 

@@ -305,19 +305,16 @@ const CLASS_OF_FULL: [u8; 256] = {
 
 /// The class of a block with these free frames.
 pub(crate) fn class_of(words: &[u64; WORDS]) -> u8 {
-    let (mut full, mut any) = (0, 0);
-    for (w, &word) in words.iter().enumerate() {
-        full |= usize::from(word == !0) << w;
-        any |= word;
-    }
-    if full != 0 || any == 0 {
-        return CLASS_OF_FULL[full];
-    }
     let (mut class, mut larger) = (CLASS_NONE, bits::LANES[0]);
     for &word in words {
         // Whoever has a run has half of it.
         while larger.has_full(word) {
             class += 1;
+            if class > 6 {
+                // A whole word: how many there are side by side.
+                let full = |(w, &word): (usize, &u64)| usize::from(word == !0) << w;
+                return CLASS_OF_FULL[words.iter().enumerate().map(full).sum::<usize>()];
+            }
             larger = bits::LANES[usize::from(class)];
         }
     }

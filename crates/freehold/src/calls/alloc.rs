@@ -54,12 +54,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// the block in use.
     #[inline]
     fn frame_nearby(&self, migratetype: usize) -> Option<Pfn> {
-        let found = self
-            .next_frame(migratetype)
-            .or_else(|| self.fh.hinted_frame(self.cpu, migratetype))
-            .or_else(|| self.break_in_hand(migratetype, 0, true).map(Pfn::new));
-        let found =
-            found.or_else(|| self.take_of_block_in_use_at_home(Want::plain(0, migratetype)))?;
+        let found = self.next_frame(migratetype);
+        if found.is_none() {
+            if let Some(pfn) = self.fh.hinted_frame(self.cpu, migratetype) {
+                return Some(pfn);
+            }
+        }
+        let found = found
+            .or_else(|| self.break_in_hand(migratetype, 0, true).map(Pfn::new))
+            .or_else(|| self.take_of_block_in_use_at_home(Want::plain(0, migratetype)))?;
         self.cpu.counters.allocs[migratetype % 4][0].add(1);
         Some(found)
     }
@@ -97,15 +100,35 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // The short way has looked at all there is nearby.
             _ => None,
         };
-        match found {
-            Some(pfn) => {
-                let fh = self.fh;
-                drop(self);
-                fh.handed_out(pfn, order);
-                Ok(pfn)
-            }
-            None => self.alloc_slow(&Request::new(order, migratetype).flags(flags)),
+        if let Some(pfn) = found {
+            let fh = self.fh;
+            drop(self);
+            fh.handed_out(pfn, order);
+            return Ok(pfn);
         }
+        let request = Request::new(order, migratetype).flags(flags);
+        match self.next_block_at_home(&request) {
+            Some(pfn) => self.leave_with(&request, Ok(pfn)),
+            None => self.alloc_slow(&request),
+        }
+    }
+
+    /// A chunk of order 0 to 5 from the next block of the home zone, where the block in use was looked
+    /// at already: what nearly all requests get that come to the board. `None` for all others.
+    #[inline]
+    fn next_block_at_home(&self, request: &Request) -> Option<Pfn> {
+        let (z, order) = (self.cpu.home_zone.get() as usize, u32::from(request.order.get()));
+        let looked = order < 6
+            && !self.fh.zones[z].is_tight()
+            && self.cpu.online.get()
+            && !self.fh.cma_matters(self.cpu, request.flags);
+        if !looked {
+            return None;
+        }
+        let migratetype = request.migratetype as usize;
+        let pfn = self.next_block(z, Want { order, migratetype, flags: request.flags })?;
+        self.cpu.counters.slow.add(1);
+        Some(Pfn::new(pfn))
     }
 
     /// The long way of any request; leaves the CPU.
@@ -116,6 +139,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Err(AllocError::NoMemory { order: request.order });
         }
         let result = self.alloc_checked(request);
+        self.leave_with(request, result)
+    }
+
+    /// Leaves the CPU with what a request has come to, which is counted.
+    fn leave_with(
+        self,
+        request: &Request,
+        result: Result<Pfn, AllocError>,
+    ) -> Result<Pfn, AllocError> {
         match result {
             Ok(_) => {
                 self.cpu.counters.allocs[request.migratetype as usize][request.order.index()].add(1)
@@ -352,7 +384,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 .map(|slot| slot as usize)
         };
         let take = |slot| self.take_run(migratetype, slot, order);
-        ready().filter(|&slot| leases.slot(slot).mask() != 0).find_map(take).or_else(|| {
+        let has_run = |slot: &usize| bits::has_run(leases.slot(*slot).mask(), order);
+        ready().filter(has_run).find_map(take).or_else(|| {
             ready()
                 .filter(|&slot| leases.slot(slot).mask() == 0 && self.replenish(slot))
                 .find_map(take)
@@ -398,9 +431,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !self.fh.may_lease(self.by(), zone, want.order, want.flags, cma) {
             return None;
         }
-        if let Some(pfn) = self.take_of_block_in_use(z, want) {
-            return Some(pfn);
-        }
+        self.take_of_block_in_use(z, want).or_else(|| self.next_block(z, want))
+    }
+
+    /// From the next blocks of a zone.
+    fn next_block(&self, z: usize, want: Want) -> Option<u64> {
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
             let index = self.refill(z, want)?;

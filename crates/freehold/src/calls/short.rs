@@ -171,7 +171,7 @@ impl<P: Platform> Freehold<'_, P> {
         order: u32,
     ) {
         if tag.zone() == cpu.home_zone.get() as usize {
-            cpu.hints.push(tag.migratetype(), order, index.get(), (pfn % FRAMES as u64) as u32);
+            cpu.hints.push(tag.migratetype(), order, index, (pfn % FRAMES as u64) as u32);
         }
     }
 
@@ -185,9 +185,7 @@ impl<P: Platform> Freehold<'_, P> {
         if let Some(pfn) = cpu.run_freed_in_hand(migratetype, ORDER) {
             return Some(pfn);
         }
-        let pfn = self.hinted_run::<ORDER>(cpu, migratetype)?;
-        cpu.counters.allocs[migratetype % 4][ORDER as usize].add(1);
-        Some(pfn)
+        self.hinted_run::<ORDER>(cpu, migratetype)
     }
 
     /// A frame that this CPU has freed lately, where no lease has any in hand.
@@ -196,9 +194,7 @@ impl<P: Platform> Freehold<'_, P> {
         if cpu.leases.ready(Purpose::Frames, migratetype) != 0 {
             return None;
         }
-        let pfn = self.hinted_frame(cpu, migratetype)?;
-        cpu.counters.allocs[migratetype % 4][0].add(1);
-        Some(pfn)
+        self.hinted_frame(cpu, migratetype)
     }
 
     /// The newest hint that holds: its frame is in its word still, and nobody leases that.
@@ -243,8 +239,7 @@ impl<P: Platform> Freehold<'_, P> {
         migratetype: usize,
     ) -> Option<Pfn> {
         let order = 6 + LEN.ilog2();
-        let (raw, offset) = cpu.hints.pop(migratetype, order)?;
-        let index = self.map.index(raw)?;
+        let (index, offset) = cpu.hints.pop(migratetype, order)?;
         let (head, line) = (self.map.head(index), self.map.line(index));
         let (first, most) = (offset as usize / 64, self.most_class(cpu, order));
         let buddy = first ^ LEN;
@@ -278,20 +273,21 @@ impl<P: Platform> Freehold<'_, P> {
         migratetype: usize,
         take: impl Fn(Index, usize, u64) -> bool,
     ) -> Option<Pfn> {
-        while let Some((raw, offset)) = cpu.hints.pop(migratetype, ORDER) {
-            let index = self.map.index(raw)?;
+        while let Some((index, offset)) = cpu.hints.pop(migratetype, ORDER) {
             let w = offset as usize / 64;
             let head = self.map.head(index);
-            let fits = head.tag.get().is_plain_split_of(migratetype) && !head.is_leased(w);
+            let tag = head.tag.get();
+            let fits = tag.is_plain_split_of(migratetype) && !head.is_leased(w);
             let frames = bits::mask(offset % 64, 1 << ORDER);
             if fits && take(index, w, frames) {
-                // By the rules of `still_open`.
-                let (busy, tag) = (head.is_busy(), head.tag.get());
+                // By the rules of `still_open`. A tag that is the same is as good as it was before.
+                let (busy, now) = (head.is_busy(), head.tag.get());
                 let home = tag.zone() == cpu.home_zone.get() as usize;
-                if busy || !tag.is_open() || head.is_leased(w) || !home {
-                    return self.hinted_after_all(cpu, index, offset, frames);
+                if busy || now != tag || head.is_leased(w) || !home {
+                    return self.hinted_after_all::<ORDER>(cpu, migratetype, index, offset);
                 }
                 cpu.free[tag.migratetype()].sub(1 << ORDER);
+                cpu.counters.allocs[migratetype % 4][ORDER as usize].add(1);
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }
@@ -302,16 +298,19 @@ impl<P: Platform> Freehold<'_, P> {
     /// has just changed the next request looks further.
     #[cold]
     #[inline(never)]
-    fn hinted_after_all(
+    fn hinted_after_all<const ORDER: u32>(
         &self,
         cpu: &CpuState<'_>,
+        migratetype: usize,
         index: Index,
         offset: u32,
-        frames: u64,
     ) -> Option<Pfn> {
-        let (w, count) = (offset as usize / 64, u64::from(frames.count_ones()));
-        let open = self.still_open(By(Some(cpu)), index, w, frames, count);
-        open.then(|| Pfn::new(self.map.base(index) + u64::from(offset)))
+        let (w, frames) = (offset as usize / 64, bits::mask(offset % 64, 1 << ORDER));
+        if !self.still_open(By(Some(cpu)), index, w, frames, 1 << ORDER) {
+            return None;
+        }
+        cpu.counters.allocs[migratetype % 4][ORDER as usize].add(1);
+        Some(Pfn::new(self.map.base(index) + u64::from(offset)))
     }
 
     /// A chunk of order 0 to 5 straight into its word, for which this CPU has no slot.
@@ -341,7 +340,7 @@ impl<P: Platform> Freehold<'_, P> {
         // All of it before the word, so that little has to be kept for after it: a hint to what is
         // refused is as good as any. Frames count before they can be seen: see `watch`.
         cpu.last_key.set(key);
-        cpu.hints.push(tag.migratetype(), ORDER, index.get(), (pfn % FRAMES as u64) as u32);
+        cpu.hints.push(tag.migratetype(), ORDER, index, (pfn % FRAMES as u64) as u32);
         self.count_frees(cpu, 1);
         cpu.free[tag.migratetype()].add(1 << ORDER);
         let Ok(now) = self.map.line(index).put(w, frames) else {

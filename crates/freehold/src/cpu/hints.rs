@@ -7,8 +7,8 @@
 //!
 //! Hints are left to any block of the home zone.
 
-use crate::block::{FRAMES, NONE};
-use crate::primitive::{AtomicU32, AtomicU64, Plain};
+use crate::block::layout::{Index, Place};
+use crate::primitive::{AtomicU32, Plain};
 
 /// Hints kept of single frames, of the runs of each order and type, and of whole words; the oldest
 /// is forgotten. Powers of two.
@@ -23,8 +23,6 @@ const RUNS_KEPT: usize = if cfg!(loom) { 2 } else { 16 };
 const WORDS_KEPT: usize = if cfg!(loom) { 2 } else { 8 };
 /// Types that have hints of their own: those that requests name. Others share the last one's.
 const TYPES: usize = 3;
-/// An entry without a hint.
-const EMPTY: u64 = u64::MAX;
 
 /// See the module's documentation. Under the CPU's door.
 pub(crate) struct Hints {
@@ -37,34 +35,30 @@ pub(crate) struct Hints {
 
 /// The newest hints of one kind.
 struct Ring<const N: usize> {
-    /// The block's index and the frame within it, as one number. Behind the newest hint there are
-    /// empty entries, or the oldest one.
-    entries: [AtomicU64; N],
+    /// Behind the newest hint there are empty entries, or the oldest one.
+    entries: [Place; N],
     /// The newest.
     top: AtomicU32,
 }
 
 impl<const N: usize> Ring<N> {
     fn new() -> Self {
-        Self { entries: core::array::from_fn(|_| AtomicU64::new(EMPTY)), top: AtomicU32::new(0) }
+        Self { entries: core::array::from_fn(|_| Place::none()), top: AtomicU32::new(0) }
     }
 
     #[inline(always)]
-    fn push(&self, hint: u64) {
+    fn push(&self, index: Index, offset: u32) {
         let top = self.top.get().wrapping_add(1);
-        self.entries[top as usize % N].set(hint);
+        self.entries[top as usize % N].set(index, offset);
         self.top.set(top);
     }
 
     #[inline(always)]
-    fn pop(&self) -> Option<u64> {
+    fn pop(&self) -> Option<(Index, u32)> {
         let top = self.top.get();
         let entry = &self.entries[top as usize % N];
-        let hint = entry.get();
-        if hint == EMPTY {
-            return None;
-        }
-        entry.set(EMPTY);
+        let hint = entry.get()?;
+        entry.clear();
         self.top.set(top.wrapping_sub(1));
         Some(hint)
     }
@@ -84,36 +78,33 @@ impl Hints {
         }
     }
 
-    /// A chunk of order 0 to 8 in a block of that type, by its block's index and its place in the
-    /// block.
+    /// A chunk of order 0 to 8 in a block of that type, by its block and its place in the block.
     #[inline(always)]
-    pub(crate) fn push(&self, migratetype: usize, order: u32, index: u32, offset: u32) {
-        debug_assert!(index != NONE && offset < FRAMES as u32 && order < 9);
-        let (hint, kind) =
-            (u64::from(index) * FRAMES as u64 + u64::from(offset), migratetype.min(TYPES - 1));
+    pub(crate) fn push(&self, migratetype: usize, order: u32, index: Index, offset: u32) {
+        debug_assert!(order < 9);
+        let kind = migratetype.min(TYPES - 1);
         match order as usize {
-            0 => self.frames.push(hint),
-            order @ 1..6 => self.runs[kind][order - 1].push(hint),
-            order => self.words[kind][(order - 6).min(2)].push(hint),
+            0 => self.frames.push(index, offset),
+            order @ 1..6 => self.runs[kind][order - 1].push(index, offset),
+            order => self.words[kind][(order - 6).min(2)].push(index, offset),
         }
     }
 
     /// The newest of that order, and of that type where it has its own.
     #[inline(always)]
-    pub(crate) fn pop(&self, migratetype: usize, order: u32) -> Option<(u32, u32)> {
+    pub(crate) fn pop(&self, migratetype: usize, order: u32) -> Option<(Index, u32)> {
         let kind = migratetype.min(TYPES - 1);
-        let hint = match order as usize {
+        match order as usize {
             0 => self.frames.pop(),
             order @ 1..6 => self.runs[kind][order - 1].pop(),
             order => self.words[kind][(order - 6).min(2)].pop(),
-        }?;
-        Some(((hint / FRAMES as u64) as u32, (hint % FRAMES as u64) as u32))
+        }
     }
 
     /// Whether there is one of whole words, of that order and type.
     pub(crate) fn has_any(&self, migratetype: usize, order: u32) -> bool {
         let ring = &self.words[migratetype.min(TYPES - 1)][(order as usize - 6).min(2)];
-        ring.entries[ring.top.get() as usize % WORDS_KEPT].get() != EMPTY
+        ring.entries[ring.top.get() as usize % WORDS_KEPT].get().is_some()
     }
 
     pub(crate) fn clear(&self) {
@@ -126,6 +117,7 @@ impl Hints {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::block::FRAMES;
     extern crate std;
     use std::vec::Vec;
 
@@ -138,11 +130,11 @@ mod tests {
             assert_eq!(hints.pop(1, order), None);
             let kept = kept as u32;
             for n in 0..kept + 10 {
-                hints.push(1, order, n / 3, n % FRAMES as u32);
+                hints.push(1, order, Index::unused(n / 3), n % FRAMES as u32);
             }
             let all: Vec<_> = core::iter::from_fn(|| hints.pop(1, order)).collect();
-            let expected: Vec<_> =
-                (10..kept + 10).rev().map(|n| (n / 3, n % FRAMES as u32)).collect();
+            let hint = |n: u32| (Index::unused(n / 3), n % FRAMES as u32);
+            let expected: Vec<_> = (10..kept + 10).rev().map(hint).collect();
             assert_eq!(all, expected);
         }
     }
@@ -152,11 +144,12 @@ mod tests {
         let hints = Hints::new();
         let all = || (0..TYPES).flat_map(|kind| (1..9).map(move |order| (kind, order)));
         let offset = |kind: usize, order: u32| kind as u32 * 9 + order;
-        all().for_each(|(kind, order)| hints.push(kind, order, NONE - 1, offset(kind, order)));
+        let last = Index::unused(u32::MAX - 1);
+        all().for_each(|(kind, order)| hints.push(kind, order, last, offset(kind, order)));
         all().for_each(|(kind, order)| {
-            assert_eq!(hints.pop(kind, order), Some((NONE - 1, offset(kind, order))))
+            assert_eq!(hints.pop(kind, order), Some((last, offset(kind, order))))
         });
-        all().chain([(0, 0)]).for_each(|(kind, order)| hints.push(kind, order, 1, 2));
+        all().chain([(0, 0)]).for_each(|(kind, order)| hints.push(kind, order, last, 2));
         hints.clear();
         all().chain([(0, 0)]).for_each(|(kind, order)| assert_eq!(hints.pop(kind, order), None));
     }

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::vec::Vec;
 
+use fastrand::Rng;
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config as Schedules, Runner, thread};
 
@@ -21,13 +22,13 @@ struct Stopping {
     made: Arc<AtomicU64>,
     /// One in so many steps before the stop is another's; 0 for none.
     mixed: usize,
-    random: u64,
+    random: Rng,
     left: u32,
 }
 
 impl Stopping {
     fn below(&mut self, n: usize) -> usize {
-        self.next_u64() as usize % n
+        self.random.usize(..n)
     }
 }
 
@@ -52,10 +53,7 @@ impl Scheduler for Stopping {
     }
 
     fn next_u64(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
+        self.random.u64(..)
     }
 }
 
@@ -78,7 +76,7 @@ fn run(plan: Plan) {
 /// One schedule in which the stopped thread makes that many steps at first; how many it made in all.
 fn stop(plan: Plan, after: u64, mixed: usize) -> u64 {
     let made = Arc::new(AtomicU64::new(0));
-    let random = 0x9e37_79b9_7f4a_7c15 ^ after;
+    let random = Rng::with_seed(after);
     let scheduler = Stopping { after, made: made.clone(), mixed, random, left: 1 };
     let mut schedules = Schedules::new();
     schedules.stack_size = 1 << 18;

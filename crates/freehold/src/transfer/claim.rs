@@ -54,6 +54,17 @@ impl<P: Platform> Freehold<'_, P> {
         })
     }
 
+    /// Whether the words that nobody leases have a run of that order (0 to 9), by a glance.
+    #[inline(always)]
+    pub(crate) fn has_open_run(&self, index: Index, order: u32) -> bool {
+        if order > 6 {
+            return find_run(&self.open_words(index), order).is_some();
+        }
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let lanes = bits::LANES[order as usize];
+        (0..WORDS).any(|w| lanes.has_full(line.word(w)) && !head.is_leased(w))
+    }
+
     /// Takes a run of that order (0 to 9) out of a split block's words; its offset.
     pub(crate) fn claim(&self, by: By<'_>, index: Index, order: u32) -> Option<usize> {
         match order {

@@ -241,7 +241,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     return None;
                 }
                 most -= 1;
-                if find_run(&self.open_words(index), want.order).is_none() {
+                if !self.has_open_run(index, want.order) {
                     self.lower(by, index, known);
                     return None;
                 }

@@ -207,14 +207,10 @@ mod tests {
         let levels = sizes.map(level);
         let map = WholeBitmap::new(&levels[0], Summary::new(&levels[1], &levels[2]));
         let mut model = std::vec![false; blocks as usize];
-        let mut seed = 7u64;
-        let mut random = || {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
-            seed >> 33
-        };
+        let mut random = fastrand::Rng::with_seed(7);
         for round in 0..400 {
-            let order = random() % 10;
-            let start = (random() % blocks) & !((1 << order) - 1);
+            let order = random.u32(..10);
+            let start = random.u64(..blocks) & !((1 << order) - 1);
             let set = round % 3 != 2;
             for bit in start..(start + (1 << order)).min(blocks) {
                 if model[bit as usize] != set {
@@ -227,10 +223,10 @@ mod tests {
                 }
             }
             assert!(map.is_summed_up());
-            let from = random() % blocks;
+            let from = random.u64(..blocks);
             let naive = (from..blocks).find(|&b| model[b as usize]);
             assert_eq!(map.next(from).0, naive);
-            let to = from + random() % (blocks - from);
+            let to = from + random.u64(..blocks - from);
             for order in 0..10u32 {
                 let len = 1u64 << order;
                 let naive = (from.next_multiple_of(len)..to)

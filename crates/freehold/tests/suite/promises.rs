@@ -6,34 +6,28 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
+use fastrand::Rng;
 use freehold::{
     AllocFlags, Config, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Threads,
     Watermarks, ZoneConfig,
 };
 
-fn random(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
-
 #[test]
 fn no_hold_of_the_zone_lock_is_long() {
     let fh = machine(4, 4096);
-    let mut seed = 99;
+    let mut random = Rng::with_seed(99);
     let mut held: Vec<(Pfn, u8)> = Vec::new();
     for step in 0..200_000u64 {
-        let c = cpu((random(&mut seed) % 4) as u16);
-        if held.len() < 3000 || random(&mut seed) % 2 == 0 && held.len() < 60_000 {
-            let o = [0, 0, 0, 1, 2, 3, 5, 9, 10, 13, 18][(random(&mut seed) % 11) as usize];
+        let c = cpu(random.u16(..4));
+        if held.len() < 3000 || random.bool() && held.len() < 60_000 {
+            let o = [0, 0, 0, 1, 2, 3, 5, 9, 10, 13, 18][random.usize(..11)];
             let request = if step % 3 == 0 { unmovable(o) } else { movable(o) };
             if let Ok(pfn) = fh.on(c).alloc(request) {
                 held.push((pfn, o));
             }
         }
-        if !held.is_empty() && random(&mut seed) % 2 == 0 {
-            let (pfn, o) = held.swap_remove(random(&mut seed) as usize % held.len());
+        if !held.is_empty() && random.bool() {
+            let (pfn, o) = held.swap_remove(random.usize(..held.len()));
             fh.on(c).free(pfn, order(o)).unwrap();
         }
         if step % 5000 == 0 {
@@ -89,9 +83,9 @@ fn chunks_of_every_order_freed_lately_are_found_without_a_search() {
         let alloc = |kind: usize| (owned.alloc(Request::new(order(o), types[kind])).unwrap(), kind);
         let mut held: Vec<(Pfn, usize)> = (0..1000).map(|n| alloc(n % kinds)).collect();
         let looks = || fh.totals().cpus.refills;
-        let (before, mut seed) = (looks(), 7);
+        let (before, mut random) = (looks(), Rng::with_seed(7));
         for _ in 0..STEPS {
-            let n = random(&mut seed) as usize % held.len();
+            let n = random.usize(..held.len());
             owned.free(held[n].0, order(o)).unwrap();
             held[n] = alloc(held[n].1);
         }
@@ -268,10 +262,10 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
                 let (fh, stop, busy) = (&fh, &stop, &busy);
                 scope.spawn(move || {
                     let owned = fh.own(cpu(c)).unwrap();
-                    let mut seed = u64::from(c);
+                    let mut random = Rng::with_seed(u64::from(c));
                     let (mut mine, mut frames) = (Vec::new(), 0);
                     while !stop.load(Ordering::Relaxed) {
-                        let o = [0, 0, 0, 0, 2, 5, 9][(random(&mut seed) % 7) as usize];
+                        let o = [0, 0, 0, 0, 2, 5, 9][random.usize(..7)];
                         // At most a tenth of memory each: nobody is short of it here.
                         if frames < 51 * MIB - 512 {
                             // Of another type: nobody takes frames of the block while it comes back.
@@ -296,7 +290,7 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
                 }
             };
             wait(10_000);
-            let mut seed = 11;
+            let mut random = Rng::with_seed(11);
             for round in 0..rounds {
                 // High, where the others do not come: they fill memory from below.
                 let high = movable(9).from(Pfn::new(512 + 256 * MIB));
@@ -308,9 +302,7 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
                     Punch::Range => freer.free_range(FrameRange::new(block, 512).unwrap()).unwrap(),
                     Punch::FrameByFrame | Punch::Scattered => {
                         if punch == Punch::Scattered {
-                            (1..512)
-                                .rev()
-                                .for_each(|i| frames.swap(i, random(&mut seed) as usize % (i + 1)));
+                            random.shuffle(&mut frames);
                         }
                         for (i, &pfn) in frames.iter().enumerate() {
                             freer.free(pfn, Order::ZERO).unwrap();
@@ -396,9 +388,9 @@ fn half_of_a_random_live_set_freed_leaves_what_it_must() {
     assert_eq!(fh.on(cpu(0)).alloc_bulk(movable(0), &mut frames), Ok(frames.len()));
     // Every second block entirely, in random order and from both CPUs: exactly those are whole
     // again.
-    let mut seed = 5;
+    let mut random = Rng::with_seed(5);
     let mut half: Vec<Pfn> = frames.iter().copied().filter(|p| p.get() / 512 % 2 == 0).collect();
-    (1..half.len()).rev().for_each(|i| half.swap(i, random(&mut seed) as usize % (i + 1)));
+    random.shuffle(&mut half);
     for (i, pfn) in half.iter().enumerate() {
         fh.on(cpu((i % 2) as u16)).free(*pfn, Order::ZERO).unwrap();
     }
@@ -414,9 +406,9 @@ fn one_gigabyte_comes_back_from_any_pieces() {
     let whole = FrameRange::new(pfn, 1 << 18).unwrap();
     assert!(fh.on(cpu(1)).free(Pfn::new(pfn.get() + 1), order(18)).is_err());
     let mut at = whole.start.get();
-    let mut seed = 3;
+    let mut random = Rng::with_seed(3);
     while at < whole.end.get() {
-        let len = (1 + random(&mut seed) % 5000).min(whole.end.get() - at);
+        let len = random.u64(1..=5000).min(whole.end.get() - at);
         fh.on(cpu((at % 2) as u16)).free_range(range(at, len)).unwrap();
         at += len;
     }
@@ -433,9 +425,9 @@ fn a_chunk_that_is_exchanged_stays_in_the_leased_words() {
         let fh = machine(1, 4096);
         let owned = fh.own(cpu(0)).unwrap();
         let mut held: Vec<Pfn> = (0..100).map(|_| owned.alloc(movable(o)).unwrap()).collect();
-        let (mut seed, mut in_hand) = (7, 0);
+        let (mut random, mut in_hand) = (Rng::with_seed(7), 0);
         for _ in 0..10_000 {
-            let place = random(&mut seed) as usize % held.len();
+            let place = random.usize(..held.len());
             if owned.free_in_hand(held[place], order(o)) {
                 in_hand += 1;
             } else {

@@ -4,26 +4,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::common::*;
+use fastrand::Rng;
 use freehold::{
     AllocFlags, Config, FreeError, Migratetype, Order, Pfn, Platform, Request, Watermarks,
     ZoneConfig,
 };
 
 const BASE: u64 = 512;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
 
 /// The owner of every frame: 0 = nobody.
 struct Stamps(Vec<AtomicU32>);
@@ -56,15 +43,15 @@ fn worker(
     stamps: &Stamps,
     pool: &Mutex<Vec<(Pfn, u64)>>,
 ) {
-    let mut random = Random(0x9e37_79b9 + u64::from(me) * 7919);
+    let mut random = Rng::with_seed(0x9e37_79b9 + u64::from(me) * 7919);
     let mut held: Vec<(Pfn, u64)> = Vec::new();
     let owned = fh.own(cpu(me)).unwrap();
     let stamp = u32::from(me) + 1;
     for step in 0..steps {
-        match random.below(100) {
+        match random.u64(..100) {
             0..40 => {
-                let o = [0, 0, 0, 0, 1, 2, 3, 5, 9][random.below(9) as usize];
-                let request = Request::new(order(o), Migratetype::PCP[random.below(3) as usize]);
+                let o = [0, 0, 0, 0, 1, 2, 3, 5, 9][random.u64(..9) as usize];
+                let request = Request::new(order(o), Migratetype::PCP[random.u64(..3) as usize]);
                 if let Ok(pfn) = owned.alloc(request) {
                     stamps.take(pfn, 1 << o, stamp);
                     held.push((pfn, 1 << o));
@@ -79,10 +66,10 @@ fn worker(
                 }
             }
             45..70 if !held.is_empty() => {
-                let (pfn, frames) = held.swap_remove(random.below(held.len() as u64) as usize);
+                let (pfn, frames) = held.swap_remove(random.u64(..held.len() as u64) as usize);
                 // In pieces now and then.
-                let first = if frames > 1 && random.below(3) == 0 {
-                    1 + random.below(frames - 1)
+                let first = if frames > 1 && random.u64(..3) == 0 {
+                    1 + random.u64(..frames - 1)
                 } else {
                     frames
                 };
@@ -93,7 +80,7 @@ fn worker(
                 }
             }
             70..80 if !held.is_empty() => {
-                let chunk = held.swap_remove(random.below(held.len() as u64) as usize);
+                let chunk = held.swap_remove(random.u64(..held.len() as u64) as usize);
                 pool.lock().unwrap().push(chunk);
             }
             80..92 => {
@@ -105,7 +92,7 @@ fn worker(
             }
             92..94 => {
                 // Reaching into another CPU while its owner works on it.
-                let other = fh.on(cpu(random.below(u64::from(threads)) as u16));
+                let other = fh.on(cpu(random.u64(..u64::from(threads)) as u16));
                 if let Ok(pfn) = other.alloc(unmovable(0)) {
                     stamps.take(pfn, 1, stamp);
                     held.push((pfn, 1));
@@ -120,7 +107,7 @@ fn worker(
             }
             96 => owned.tick().unwrap(),
             97 if step % 16 == 0 => fh.drain_all(),
-            98 if random.below(8) == 0 => {
+            98 if random.u64(..8) == 0 => {
                 // Eat up everything: stealing and mixing begin.
                 let mut mine = Vec::new();
                 while let Ok(pfn) = owned.alloc(movable(0)) {
@@ -221,14 +208,14 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
         let workers: Vec<_> = (0..3u32)
             .map(|me| {
                 scope.spawn(move || {
-                    let mut random = Random(77 + u64::from(me));
+                    let mut random = Rng::with_seed(77 + u64::from(me));
                     for _ in 0..steps {
-                        let on = fh.on(cpu(random.below(u64::from(CPUS)) as u16));
-                        if random.below(2) == 0 {
-                            let o = [0, 0, 0, 1, 3, 9, 10][random.below(7) as usize];
+                        let on = fh.on(cpu(random.u64(..u64::from(CPUS)) as u16));
+                        if random.u64(..2) == 0 {
+                            let o = [0, 0, 0, 1, 3, 9, 10][random.u64(..7) as usize];
                             if let Ok(pfn) = on.alloc(Request::new(
                                 order(o),
-                                Migratetype::PCP[random.below(3) as usize],
+                                Migratetype::PCP[random.u64(..3) as usize],
                             )) {
                                 stamps.take(pfn, 1 << o, me + 1);
                                 pool.lock().unwrap().push((pfn, 1 << o));
@@ -237,7 +224,7 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
                             let chunk = {
                                 let mut pool = pool.lock().unwrap();
                                 let n = pool.len() as u64;
-                                (n > 0).then(|| pool.swap_remove(random.below(n) as usize))
+                                (n > 0).then(|| pool.swap_remove(random.u64(..n) as usize))
                             };
                             let Some((pfn, n)) = chunk else { continue };
                             stamps.give(pfn, n);
@@ -252,29 +239,29 @@ fn nothing_is_lost_while_cpus_and_memory_come_and_go() {
             })
             .collect();
         let plugger = scope.spawn(move || {
-            let mut random = Random(4242);
+            let mut random = Rng::with_seed(4242);
             let (mut offline, mut ranges, mut removed) = (0, 0, 0);
             while !done.load(Ordering::Relaxed) {
                 // CPU 0 stays.
-                let c = cpu(1 + random.below(u64::from(CPUS) - 1) as u16);
+                let c = cpu(1 + random.u64(..u64::from(CPUS) - 1) as u16);
                 if fh.cpu_offline(c).is_ok() {
                     offline += 1;
                     std::thread::yield_now();
                     fh.cpu_online(c).unwrap();
                 }
-                let target = range(BASE + random.below(frames - 2000), 1 + random.below(1500));
+                let target = range(BASE + random.u64(..frames - 2000), 1 + random.u64(..1500));
                 if fh.alloc_contig_range(target, |_| false).is_ok() {
                     ranges += 1;
                     stamps.take(target.start, target.len(), 99);
                     stamps.give(target.start, target.len());
                     fh.here().free_range(target).unwrap();
                 }
-                let piece = range(BASE + 512 * random.below(frames / 512 - 3), 1024);
+                let piece = range(BASE + 512 * random.u64(..frames / 512 - 3), 1024);
                 if fh.remove_memory(piece).is_ok() {
                     removed += 1;
                     fh.add_memory(piece).unwrap();
                 }
-                if random.below(50) == 0 {
+                if random.u64(..50) == 0 {
                     fh.drain_all();
                 }
             }
@@ -322,22 +309,22 @@ fn give_by(fh: &Alloc<'_>, c: u16, (pfn, n): (Pfn, u64), how: u64) {
 /// One step of a thread that uses any CPU and every call; `held` is what it has in use.
 fn anything(
     fh: &Alloc<'_>,
-    random: &mut Random,
+    random: &mut Rng,
     (me, cpus): (u32, u16),
     stamps: &Stamps,
     held: &mut Vec<(Pfn, u64)>,
 ) {
-    let c = random.below(u64::from(cpus)) as u16;
-    let (on, kind) = (fh.on(cpu(c)), Migratetype::PCP[random.below(3) as usize]);
+    let c = random.u64(..u64::from(cpus)) as u16;
+    let (on, kind) = (fh.on(cpu(c)), Migratetype::PCP[random.u64(..3) as usize]);
     let request = |o: u64| Request::new(order(o as u8), kind);
     let mut got = Vec::new();
-    match random.below(100) {
+    match random.u64(..100) {
         0..40 => {
-            let o = [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10][random.below(14) as usize];
+            let o = [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10][random.u64(..14) as usize];
             got.extend(on.alloc(request(o)).map(|pfn| (pfn, 1 << o)));
         }
         40..43 => {
-            let (o, from) = (random.below(4), BASE + random.below(20_000));
+            let (o, from) = (random.u64(..4), BASE + random.u64(..20_000));
             let limited = request(o).from(Pfn::new(from)).below(Pfn::new(from + 3000));
             got.extend(on.alloc(limited).map(|pfn| (pfn, 1 << o)));
         }
@@ -347,7 +334,7 @@ fn anything(
             got.extend(out[..n].iter().map(|&pfn| (pfn, 1)));
         }
         46..48 => {
-            let target = range(BASE + random.below(20_000), 1 + random.below(700));
+            let target = range(BASE + random.u64(..20_000), 1 + random.u64(..700));
             got.extend(
                 fh.alloc_contig_range(target, |_| false).map(|()| (target.start, target.len())),
             );
@@ -357,7 +344,7 @@ fn anything(
             std::iter::from_fn(|| on.alloc(request(3)).ok()).take(5000).map(|pfn| (pfn, 8)),
         ),
         49 => {
-            let o = random.below(10);
+            let o = random.u64(..10);
             got.extend(on.alloc(request(o).flags(AllocFlags::NO_LOCK)).map(|pfn| (pfn, 1 << o)));
         }
         // The CPU may have gone.
@@ -375,9 +362,9 @@ fn anything(
             }
         }
         _ if !held.is_empty() => {
-            let chunk = held.swap_remove(random.below(held.len() as u64) as usize);
+            let chunk = held.swap_remove(random.u64(..held.len() as u64) as usize);
             stamps.give(chunk.0, chunk.1);
-            give_by(fh, c, chunk, random.below(3));
+            give_by(fh, c, chunk, random.u64(..3));
         }
         _ => {}
     }
@@ -387,17 +374,17 @@ fn anything(
 
 /// CPUs, pieces of memory and isolated ranges come and go until told to stop.
 fn plug(fh: &Alloc<'_>, cpus: u16, frames: u64, done: &AtomicBool) {
-    let mut random = Random(4242);
+    let mut random = Rng::with_seed(4242);
     while !done.load(Ordering::Relaxed) {
-        let c = cpu(1 + random.below(u64::from(cpus) - 1) as u16);
+        let c = cpu(1 + random.u64(..u64::from(cpus) - 1) as u16);
         fh.cpu_offline(c).unwrap();
         std::thread::yield_now();
         fh.cpu_online(c).unwrap();
-        let piece = range(BASE + 512 * random.below(frames / 512 - 3), 1024);
+        let piece = range(BASE + 512 * random.u64(..frames / 512 - 3), 1024);
         if fh.remove_memory(piece).is_ok() {
             fh.add_memory(piece).unwrap();
         }
-        if random.below(40) == 0 {
+        if random.u64(..40) == 0 {
             fh.drain_all();
         }
     }
@@ -421,7 +408,8 @@ fn every_call_at_once_loses_nothing() {
             let workers: Vec<_> = (1..=threads)
                 .map(|me| {
                     scope.spawn(move || {
-                        let (mut random, mut held) = (Random(77 * u64::from(me)), Vec::new());
+                        let (mut random, mut held) =
+                            (Rng::with_seed(77 * u64::from(me)), Vec::new());
                         (0..steps)
                             .for_each(|_| anything(fh, &mut random, (me, CPUS), stamps, &mut held));
                         for chunk in held {

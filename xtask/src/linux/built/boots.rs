@@ -17,18 +17,24 @@ use crate::qemu::{End, Machine};
 /// Functions that the guest's compilers compile: some seconds of a translated CPU.
 const FUNCTIONS: usize = 400;
 
-/// The first file system of the guest: the same for all kernels, and `more` programs: names in the
-/// guest, and where they are. Takes the load away that has no compiler to run.
+/// The first file system of the guest: the same for all kernels, however many CPUs they have.
+pub(super) struct Files {
+    pub(super) archive: PathBuf,
+    /// Whether there is a compiler in it.
+    pub(super) compiler: bool,
+}
+
+/// Makes it, with a compiler where it `compiles`, and `more` programs: names in the guest, and where
+/// they are.
 ///
 /// # Errors
 ///
 /// Where a program does not compile, or busybox is not there.
-pub(super) fn archive(
+pub(super) fn files(
     folder: &Path,
-    busybox: &Path,
-    loads: &mut Vec<Load>,
+    compiles: bool,
     more: &[(String, PathBuf)],
-) -> Result<PathBuf, Trouble> {
+) -> Result<Files, Trouble> {
     let mut archive = Archive::default();
     for name in ["bin", "dev", "lib", "lib64", "out", "proc", "sys", "tmp"] {
         archive.folder(name);
@@ -36,7 +42,7 @@ pub(super) fn archive(
     let ours = build::root().join("os/linux");
     archive.program("init", &fs::read(ours.join("built/init"))?);
     archive.program("accounts", &fs::read(ours.join("built/accounts"))?);
-    archive.program("bin/busybox", &fs::read(busybox)?);
+    archive.program("bin/busybox", &fs::read(folder.join("tools/bin/busybox"))?);
     let loads_of = ["loads.c", "machine.c", "walks.c"].map(|name| ours.join("built").join(name));
     let finish = ours.join("user/finish.c");
     for (name, program) in [
@@ -45,7 +51,8 @@ pub(super) fn archive(
     ] {
         archive.program(&name, &fs::read(program)?);
     }
-    if loads.iter().any(|load| load.name == loads::COMPILE) {
+    let mut compiler = compiles;
+    if compiles {
         match compiler::carried(folder, FUNCTIONS) {
             Ok(files) => {
                 for (name, file) in files {
@@ -54,7 +61,7 @@ pub(super) fn archive(
             }
             Err(Trouble::Missing(why)) => {
                 eprintln!("SKIPPED: the load {}: {why}", loads::COMPILE);
-                loads.retain(|load| load.name != loads::COMPILE);
+                compiler = false;
             }
             Err(wrong) => return Err(wrong),
         }
@@ -64,7 +71,7 @@ pub(super) fn archive(
     }
     let path = folder.join("initramfs.cpio");
     fs::write(&path, archive.end())?;
-    Ok(path)
+    Ok(Files { archive: path, compiler })
 }
 
 /// Boots a kernel once; how it ended, and a row for each load. A kernel whose log tells of trouble
@@ -77,12 +84,16 @@ pub(super) fn boot(
     machine: &Machine,
     guest: &Guest,
     design: Design,
-    number: u32,
+    (number, nodes): (u32, u8),
     loads: &[Load],
     limit: u64,
 ) -> Result<(End, Vec<Row>), Trouble> {
     let machine = of_kernels(machine, guest);
-    let line = guest::command_line(&[loads::word(loads)]);
+    let mut words = vec![loads::word(loads)];
+    words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
+    // The guest looks whether it does, and whether it counts rightly.
+    words.extend((design == Design::Freehold).then(|| "built.freehold".to_owned()));
+    let line = guest::command_line(&words);
     let started = Instant::now();
     let shown = |line: &str| !line.starts_with("snap\t");
     let (end, lines) = guest::boot(&machine, guest, &line, Duration::from_secs(limit), shown)
@@ -91,7 +102,7 @@ pub(super) fn boot(
     eprintln!("{}, boot {number}: {end:?} after {seconds:.0} s", design.name());
     let snapshots = Snapshots::of(&lines);
     let rows = loads.iter().filter_map(|load| {
-        let row = snapshots.row(load.name, design, machine.cpus, number);
+        let row = snapshots.row(load.name, design, (machine.cpus, nodes), number);
         if row.is_none() {
             eprintln!("{}, boot {number}: {} has no row", design.name(), load.name);
         }
@@ -144,7 +155,7 @@ impl<'a> Snapshots<'a> {
     }
 
     /// None where the load did not come to its end.
-    fn row(&self, load: &str, design: Design, vcpus: u8, boot: u32) -> Option<Row> {
+    fn row(&self, load: &str, design: Design, (vcpus, nodes): (u8, u8), boot: u32) -> Option<Row> {
         let count = |what, when| self.counts.get(&(load, what, when)).copied();
         let during = |what| Some(count(what, "after")? - count(what, "before")?);
         Some(Row {
@@ -152,6 +163,7 @@ impl<'a> Snapshots<'a> {
             version: self.version.to_owned(),
             workload: load.to_owned(),
             vcpus,
+            nodes,
             boot,
             zone_locks: during("zone_locks")?,
             zone_waits: during("zone_waits")?,
@@ -188,7 +200,7 @@ impl<'a> Snapshots<'a> {
 const MAX_ORDER: usize = 10;
 
 /// What is told beside the table, and has no field of its own in a row.
-pub(super) const OTHERS: [&str; 37] = [
+pub(super) const OTHERS: [&str; 38] = [
     "normal_locks",
     "exercised_thread",
     "exercised_thread_nothing",
@@ -217,6 +229,7 @@ pub(super) const OTHERS: [&str; 37] = [
     "pswpout",
     "filled_MiB",
     "huge_from_pieces",
+    "blocks_made_whole",
     "cpus_gone",
     "memory_gone",
     "memory_stayed",
@@ -247,13 +260,13 @@ mod tests {
         lines.push("snap\tafter\texit\tfree_order_10\t71".to_owned());
         lines.push("snap\tbefore\tarena\tzone_locks\t5".to_owned());
         let snapshots = Snapshots::of(&lines);
-        let row = snapshots.row("exit", Design::Vanilla, 2, 3).unwrap();
+        let row = snapshots.row("exit", Design::Vanilla, (2, 1), 3).unwrap();
         assert_eq!((row.zone_locks, row.free_blocks_after, row.freehold_locks), (7, 17, 0));
         assert!(row.others.contains(&("cpus_gone", 8)) && row.others.contains(&("pswpin", 0)));
         assert_eq!(row.free_by_order, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 71]);
         assert_eq!(snapshots.reports(), 17);
         assert_eq!((row.version.as_str(), row.kernel, row.boot), ("7.1.3", "vanilla", 3));
         // A load that the machine died in has no row.
-        assert!(snapshots.row("arena", Design::Vanilla, 2, 3).is_none());
+        assert!(snapshots.row("arena", Design::Vanilla, (2, 1), 3).is_none());
     }
 }

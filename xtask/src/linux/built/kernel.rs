@@ -37,7 +37,7 @@ pub(super) fn image(folder: &Path, kind: &Kind) -> Result<Image, Trouble> {
     let design = kind.design;
     let tools = source::tools(folder)?;
     let source = source::source(folder)?;
-    let mut change = tree::change(design, folder, &source)?;
+    let mut change = tree::change(kind, folder, &source)?;
     if design == Design::Freehold {
         let core = module::core_object(folder, module::Kind::BuiltIn)?;
         change.added.insert("core.o_shipped".to_owned(), fs::read(&core)?);

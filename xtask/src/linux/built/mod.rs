@@ -5,6 +5,7 @@
 mod boots;
 mod kernel;
 mod loads;
+mod plant;
 mod record;
 mod rules;
 mod source;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use self::plant::Plant;
 use super::guest::Guest;
 use super::{Arguments, Trouble};
 use crate::build;
@@ -90,6 +92,8 @@ struct Kind {
     design: Design,
     /// In their order, each once.
     checks: Vec<Check>,
+    /// What it does without, on purpose.
+    plant: Option<Plant>,
 }
 
 impl Kind {
@@ -102,17 +106,28 @@ impl Kind {
                 "--checks kasan,kcsan: a kernel has one of them".to_owned(),
             ));
         }
-        Ok(Self { design, checks })
+        Ok(Self { design, checks, plant: None })
     }
 
-    /// `-locking-kasan`, or nothing: what is added to the names of its folders.
+    /// Without what is planted.
+    fn without(self, plant: Option<Plant>) -> Self {
+        Self { plant, ..self }
+    }
+
+    /// Whether it does without a rule of that name.
+    fn leaves_out(&self, rule: &str) -> bool {
+        self.plant.as_ref().is_some_and(|plant| plant.leaves_out(rule))
+    }
+
+    /// `-locking-kasan`, or nothing: what is added to the name of the folder of its objects.
     fn suffix(&self) -> String {
         self.checks.iter().map(|check| format!("-{}", check.name())).collect()
     }
 
-    /// The design's name, with the checks.
+    /// The design's name, with the checks, and what it does without.
     fn name(&self) -> String {
-        format!("{}{}", self.design.name(), self.suffix())
+        let without = self.plant.as_ref().map(|plant| format!("-without-{}", plant.name));
+        format!("{}{}{}", self.design.name(), self.suffix(), without.unwrap_or_default())
     }
 }
 
@@ -136,12 +151,13 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
     fs::create_dir_all(&folder)?;
     // The build's notes have whole paths in them.
     let folder = folder.canonicalize()?;
+    let plant = planted(arguments, built)?;
     let qemu = qemu::find(arguments.qemu.as_deref()).map_err(Trouble::Missing)?;
     let mut rows = Vec::new();
     let mut worst = End::Passed;
-    let mut missing = None;
+    let (mut missing, mut files) = (None, None);
     for &design in built.designs() {
-        let kind = Kind::of(design, &arguments.checks)?;
+        let kind = Kind::of(design, &arguments.checks)?.without(plant.clone());
         let image = match image(arguments, &folder, &kind) {
             Ok(image) => image,
             // The others may be had.
@@ -152,14 +168,25 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
             }
             Err(wrong) => return Err(wrong),
         };
+        let files = match &files {
+            Some(files) => files,
+            None => files.insert(guest_files(arguments, &folder, &kind)?),
+        };
         // Instructions do not depend on how many CPUs there are.
         for &cpus in if arguments.instructions { &[1][..] } else { &arguments.cpus } {
-            let (end, counted) = boots(arguments, &folder, &kind, &image, qemu.clone(), cpus)?;
+            let (end, counted) = boots(arguments, files, &kind, &image, qemu.clone(), cpus)?;
             rows.extend(counted);
             if end != End::Passed {
                 worst = end;
             }
         }
+    }
+    if let Some(plant) = &plant
+        && missing.is_none()
+    {
+        let noticed = if worst == End::Passed { "NOT NOTICED" } else { "noticed" };
+        eprintln!("{noticed}: a kernel without {}, where {}", plant.name, plant.why);
+        return Ok(worst);
     }
     if arguments.record.is_some() {
         return missing.map_or(Ok(worst), |why| Err(Trouble::Missing(why)));
@@ -181,36 +208,56 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
     Ok(worst)
 }
 
+/// What is planted, if anything.
+fn planted(arguments: &Arguments, built: Built) -> Result<Option<Plant>, Trouble> {
+    let Some(name) = &arguments.plant else { return Ok(None) };
+    if built != Built::Freehold {
+        return Err(Trouble::Wrong(format!("--plant {name} is for --built freehold")));
+    }
+    Plant::of(name).map(Some)
+}
+
+/// The loads that are wanted, in the words of `--loads`; none where all are.
+fn wanted(arguments: &Arguments, kind: &Kind) -> Vec<String> {
+    match &kind.plant {
+        _ if arguments.instructions => vec![loads::COST.to_owned()],
+        _ if !arguments.loads.is_empty() => arguments.loads.clone(),
+        Some(plant) => vec![plant.load.clone()],
+        None if arguments.record.is_some() => record::LOADS.map(str::to_owned).to_vec(),
+        None => Vec::new(),
+    }
+}
+
+/// What every guest has.
+fn guest_files(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<boots::Files, Trouble> {
+    let loads = loads::chosen(&wanted(arguments, kind), 2, !kind.checks.is_empty())?;
+    let more = match arguments.record {
+        Some(_) => record::programs(folder)?,
+        None => Vec::new(),
+    };
+    boots::files(folder, loads.iter().any(|load| load.name == loads::COMPILE), &more)
+}
+
 /// Boots a kernel as often as is asked for, or once to record its loads; how the worst boot ended.
 fn boots(
     arguments: &Arguments,
-    folder: &Path,
+    files: &boots::Files,
     kind: &Kind,
     image: &Path,
     qemu: PathBuf,
     cpus: u8,
 ) -> Result<(End, Vec<table::Row>), Trouble> {
     let machine = machine(arguments, qemu, cpus);
-    let usual = if arguments.instructions {
-        vec![loads::COST.to_owned()]
-    } else if arguments.record.is_some() && arguments.loads.is_empty() {
-        record::LOADS.map(str::to_owned).to_vec()
-    } else {
-        arguments.loads.clone()
-    };
-    let mut loads = loads::chosen(&usual, cpus, !kind.checks.is_empty())?;
-    let busybox = folder.join("tools/bin/busybox");
-    let more = match arguments.record {
-        Some(_) => record::programs(folder)?,
-        None => Vec::new(),
-    };
-    let archive = boots::archive(folder, &busybox, &mut loads, &more)?;
-    let guest = Guest { image: image.to_owned(), archive };
+    let mut loads = loads::chosen(&wanted(arguments, kind), cpus, !kind.checks.is_empty())?;
+    loads.retain(|load| files.compiler || load.name != loads::COMPILE);
+    let guest = Guest { image: image.to_owned(), archive: files.archive.clone() };
     eprintln!(
-        "{}: Linux {}, {cpus} CPUs, {}, {}",
+        "{}: Linux {}, {cpus} CPUs, {} in {} node{}, {}",
         kind.name(),
         source::VERSION,
         machine.memory,
+        arguments.nodes,
+        if arguments.nodes == 1 { "" } else { "s" },
         machine.accelerator.describe()
     );
     let limit = limit(arguments, cpus);
@@ -220,7 +267,8 @@ fn boots(
     }
     let (mut worst, mut rows) = (End::Passed, Vec::new());
     for boot in 1..=arguments.boots {
-        let (end, counted) = boots::boot(&machine, &guest, kind.design, boot, &loads, limit)?;
+        let (end, counted) =
+            boots::boot(&machine, &guest, kind.design, (boot, arguments.nodes), &loads, limit)?;
         rows.extend(counted);
         if end != End::Passed {
             worst = end;

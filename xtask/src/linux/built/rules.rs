@@ -65,6 +65,40 @@ struct Rule {
     why: String,
 }
 
+/// A part of one of our own files that is left out on purpose, or is `instead`.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Part {
+    pub(super) file: String,
+    #[serde(default)]
+    within: Option<String>,
+    find: String,
+    #[serde(default)]
+    instead: String,
+}
+
+impl Part {
+    /// The file without it.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not there, or more than once.
+    pub(super) fn left_out(&self, text: &str) -> Result<String, Trouble> {
+        let rule = Rule {
+            name: String::new(),
+            file: self.file.clone(),
+            within: self.within.clone(),
+            find: self.find.clone(),
+            times: None,
+            before: None,
+            after: None,
+            instead: Some(Text::Whole(self.instead.clone())),
+            why: String::new(),
+        };
+        rule.apply(text).map_err(|why| Trouble::Wrong(format!("{}: {why}", self.file)))
+    }
+}
+
 /// A file of rules.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
@@ -117,6 +151,17 @@ impl Rules {
     /// The files that they change; one as often as it has rules.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
         self.rules.iter().map(|rule| rule.file.as_str())
+    }
+
+    #[cfg(test)]
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        self.rules.iter().map(|rule| rule.name.clone())
+    }
+
+    /// Without those of which it says that they are left out.
+    pub(super) fn without(mut self, left_out: impl Fn(&str) -> bool) -> Self {
+        self.rules.retain(|rule| !left_out(&rule.name));
+        self
     }
 
     /// Applies them, one after the other.
@@ -269,7 +314,8 @@ static void refill(void)
         let mut read = 0;
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "json") {
+            let is_rules = path.extension().is_some_and(|extension| extension == "json");
+            if is_rules && !path.ends_with("plants.json") {
                 let rules = Rules::read(&path).unwrap();
                 assert!(rules.rules.iter().all(|rule| !rule.why.is_empty()), "{}", path.display());
                 read += 1;

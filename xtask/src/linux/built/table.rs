@@ -15,6 +15,8 @@ pub(super) struct Row {
     pub(super) version: String,
     pub(super) workload: String,
     pub(super) vcpus: u8,
+    /// Into which the kernel has cut the memory.
+    pub(super) nodes: u8,
     /// From 1.
     pub(super) boot: u32,
     /// Acquisitions of the zone's lock in `mm/page_alloc.c`, and those that had to wait.
@@ -195,6 +197,7 @@ mod tests {
             version: "7.1.3".to_owned(),
             workload: "exit".to_owned(),
             vcpus: 2,
+            nodes: 1,
             boot,
             zone_locks,
             zone_waits: 1,
@@ -220,6 +223,7 @@ mod tests {
             "version",
             "workload",
             "vcpus",
+            "nodes",
             "boot",
             "zone_locks",
             "zone_waits",

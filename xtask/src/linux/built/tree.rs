@@ -15,8 +15,8 @@ use std::time::SystemTime;
 
 use super::super::Trouble;
 use super::super::tools::run;
-use super::rules::{Rules, Texts};
-use super::{Design, thread};
+use super::rules::{Part, Rules, Texts};
+use super::{Design, Kind, thread};
 use crate::build;
 
 /// Our own files in the tree: a folder that the original does not have.
@@ -38,7 +38,8 @@ fn rules(name: &str) -> Result<Rules, Trouble> {
 /// # Errors
 ///
 /// [`Trouble::Missing`] where the RFC's text is not there; a rule or a patch that does not fit.
-pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Change, Trouble> {
+pub(super) fn change(kind: &Kind, folder: &Path, source: &Path) -> Result<Change, Trouble> {
+    let design = kind.design;
     let original = Original { folder: folder.join("pristine"), source: source.to_path_buf() };
     let mut texts = Texts::of(&original.folder);
     if matches!(design, Design::Rfc | Design::RfcMended) {
@@ -55,13 +56,34 @@ pub(super) fn change(design: Design, folder: &Path, source: &Path) -> Result<Cha
         for file in rules.files() {
             original.keep(file)?;
         }
-        rules.apply(&mut texts)?;
+        rules.without(|rule| kind.leaves_out(rule)).apply(&mut texts)?;
     }
-    Ok(Change { changed: texts.changed, added: added(design)? })
+    let mut added = added(design)?;
+    if let Some(part) = kind.plant.as_ref().and_then(|plant| plant.part.as_ref()) {
+        leave_out(part, &mut added)?;
+    }
+    Ok(Change { changed: texts.changed, added })
+}
+
+/// Takes a part out of one of our files.
+///
+/// # Errors
+///
+/// Where the file or the part is not there.
+pub(super) fn leave_out(part: &Part, added: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Trouble> {
+    let bytes = added
+        .get_mut(&part.file)
+        .ok_or_else(|| Trouble::Wrong(format!("{} is none of our files", part.file)))?;
+    *bytes = part.left_out(&String::from_utf8_lossy(bytes))?.into_bytes();
+    Ok(())
 }
 
 /// Our files beside the kernel's, but for the allocator itself.
-fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
+///
+/// # Errors
+///
+/// Where one cannot be read.
+pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
     let root = build::root();
     let mut names = vec![
         "built/Makefile",

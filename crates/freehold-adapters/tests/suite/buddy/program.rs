@@ -24,11 +24,8 @@ pub(crate) fn random(seed: u64, start: usize, end: usize, steps: u32) -> Outcome
     // In the order of allocation: what is freed must not depend on where the allocator put it.
     let mut order: Vec<(usize, usize)> = Vec::new();
     let (mut allocated, mut refused) = (0, 0);
-    let mut state = seed;
-    let mut next = move |below: u64| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) % below
-    };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut next = move |below: u64| random.u64(..below);
     // Little of the memory at a time, so that neither allocator runs into its own fragmentation,
     // where they may differ.
     let total = end - start;

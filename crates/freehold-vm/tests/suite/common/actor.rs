@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
+use fastrand::Rng;
 use freehold::{AllocError, FrameRange, FreeError, Order, Pfn, Request};
 use freehold_vm::{Access, Frames, Vm, Vpn};
 use freehold_vm::{Entry, Fault, SoftMmu, UnmapPath, VmError, WriteFault};
@@ -83,7 +84,7 @@ pub struct Actor<'a, A> {
     pages: [Vec<Option<Page>>; 2],
     access: [Vec<Access>; 2],
     pins: Vec<Pin>,
-    rng: u64,
+    rng: Rng,
     next: u64,
     /// Leaves the way of unmapping as it is.
     pub fixed_path: bool,
@@ -112,7 +113,7 @@ impl<'a, A: Frames> Actor<'a, A> {
             pages: std::array::from_fn(|_| vec![None; len as usize]),
             access: std::array::from_fn(|_| vec![Access::ReadWrite; len as usize]),
             pins: Vec::new(),
-            rng: (cpu as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            rng: Rng::with_seed(cpu as u64),
             next: (cpu as u64) << 48,
             fixed_path: false,
             seen: Default::default(),
@@ -120,10 +121,7 @@ impl<'a, A: Frames> Actor<'a, A> {
     }
 
     fn random(&mut self, below: u64) -> u64 {
-        self.rng ^= self.rng << 13;
-        self.rng ^= self.rng >> 7;
-        self.rng ^= self.rng << 17;
-        (self.rng >> 11) % below
+        self.rng.u64(..below)
     }
 
     fn saw(&mut self, what: &'static str) {

@@ -150,11 +150,11 @@ fn runs_and_chunks_share_blocks() {
 
 #[test]
 fn gaps_are_those_that_looking_at_every_frame_finds() {
-    let mut word = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = fastrand::Rng::with_seed(1);
     for round in 0..400 {
         let words: [u64; 8] = core::array::from_fn(|_| {
-            word = word.rotate_left(7).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            [word, word | word << 9 | word >> 3, 0, !0][word as usize % 4]
+            let word = random.u64(..);
+            [word, word | word << 9 | word >> 3, 0, !0][random.usize(..4)]
         });
         let free: Vec<bool> = (0..512).map(|at| words[at / 64] >> (at % 64) & 1 != 0).collect();
         let mut gaps = Vec::new();
