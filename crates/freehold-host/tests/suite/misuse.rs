@@ -119,7 +119,7 @@ fn frames_outlive_their_threads_and_slots() {
                 threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
             });
             for (i, frames) in left.iter().enumerate() {
-                assert!(all_are(&frames, round ^ (i / 10) as u8));
+                assert!(all_are(frames, round ^ (i / 10) as u8));
             }
             drop(left);
             all_free(&arena);
