@@ -1397,6 +1397,14 @@ bool freehold_cpu_is_online(const struct freehold_allocator *allocator, uint16_t
 enum freehold_status freehold_add_memory(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
+/** Adds the frames from `start` to `end` (not included), whole pageblocks, to the zone whose span
+ * covers them, all of them in use: they become free as somebody frees them, in chunks of any order.
+ * Watermarks that follow the Linux formulae are computed again.
+ *
+ * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other. */
+enum freehold_status freehold_add_memory_in_use(const struct freehold_allocator *allocator, uint64_t start,
+    uint64_t end, struct freehold_error *error);
+
 /** Removes the frames from `start` to `end` (not included), all of which must be free: whole
  * pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back first.
  *

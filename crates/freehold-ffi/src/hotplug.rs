@@ -94,6 +94,32 @@ pub unsafe extern "C" fn freehold_add_memory(
     }
 }
 
+/// Adds the frames from `start` to `end` (not included), whole pageblocks, to the zone whose span
+/// covers them, all of them in use: they become free as somebody frees them, in chunks of any order.
+/// Watermarks that follow the Linux formulae are computed again.
+///
+/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
+/// written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_add_memory_in_use(
+    allocator: *const Allocator,
+    start: u64,
+    end: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            shared(allocator, "allocator")?.engine.add_memory_in_use(frames(start, end))?;
+            Ok(())
+        })
+    }
+}
+
 /// Removes the frames from `start` to `end` (not included), all of which must be free: whole
 /// pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back first.
 ///

@@ -135,15 +135,28 @@ static size_t __init find_cma(struct zone *zone)
 }
 #endif
 
+/* Memory that comes later may be as much as the machine has now, and lie as far behind it. */
+static unsigned long __init end_of_room(void)
+{
+	unsigned long first = ULONG_MAX, end = 0;
+	int node;
+
+	for_each_online_node(node) {
+		first = min(first, node_start_pfn(node));
+		end = max(end, node_end_pfn(node));
+	}
+	return round_up(end + (end - first), FH_BLOCK_FRAMES);
+}
+
 /* An allocator over all of the zone, of which nothing is free. Holes are frames that nobody ever frees. */
-static int __init make_allocator(struct zone *normal)
+static int __init make_allocator(struct zone *normal, unsigned long room)
 {
 	freehold_frame_range all = {
 		round_down(normal->zone_start_pfn, FH_BLOCK_FRAMES), round_up(zone_end_pfn(normal), FH_BLOCK_FRAMES),
 	};
 	freehold_zone zone = {
-		.span = all, .memory = &all, .memory_count = 1, .cma = cma, .cma_count = find_cma(normal),
-		.watermarks = FREEHOLD_WATERMARK_RULE_NONE,
+		.span = { all.start, room }, .memory = &all, .memory_count = 1, .cma = cma, .cma_count = find_cma(normal),
+		.watermarks = FREEHOLD_WATERMARK_RULE_NONE, .spare_sections = DIV_ROUND_UP(room - all.end, FH_SECTION_FRAMES),
 	};
 	freehold_error error;
 	int status;
@@ -162,7 +175,7 @@ static int __init make_allocator(struct zone *normal)
 	}
 	found[zone_to_nid(normal)] = normal;
 	fh_first_pfn = min(fh_first_pfn, all.start);
-	fh_end_pfn = max(fh_end_pfn, all.end);
+	fh_end_pfn = max(fh_end_pfn, room);
 	return 0;
 }
 
@@ -178,7 +191,7 @@ static int __init make_allocators(void)
 		struct zone *zone = &NODE_DATA(node)->node_zones[ZONE_NORMAL];
 
 		if (!status && populated_zone(zone))
-			status = make_allocator(zone);
+			status = make_allocator(zone, end_of_room());
 	}
 	if (!status && !fh_end_pfn) {
 		pr_err("REFUSED: no node has a zone Normal: the kernel serves itself\n");

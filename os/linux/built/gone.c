@@ -5,9 +5,11 @@
  *
  *   offline   isolate -> users move away -> fh_take_offline(): nobody has any of it, and the block stays isolated
  *   online    the kernel frees what it brings online, here as anywhere -> restore
+ *   added     memory that the machine did not have becomes Freehold's when it first comes online: all of it in use, and isolated, as
+ *             what has gone offline; then as above
  *
- * What cannot be had is refused, with the reason in the log: memory that the machine did not have when Freehold got its zone, and memory
- * of that zone that is to come back as another zone's.
+ * What cannot be had is refused, with the reason in the log: new memory that Freehold has left no room for, and memory of a zone of
+ * Freehold's that is to come back as another zone's.
  */
 #include "fh.h"
 
@@ -66,23 +68,43 @@ int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn)
 	return status;
 }
 
+/* A block that the zone's allocator has not had. Where it cannot have it the reason. */
+static const char *add(unsigned long pfn, struct zone *zone)
+{
+	/* One memory comes at a time. */
+	static freehold_error error;
+	unsigned long end = pfn + FH_BLOCK_FRAMES;
+
+	if (pfn < fh_first_pfn || end > fh_end_pfn)
+		return "Freehold has left no room there";
+	if (FH_HOTPLUG(freehold_add_memory_in_use(fh_of_zone(zone), pfn, end, &error)))
+		return error.message;
+	if (FH_ALONE(freehold_isolate(fh_of_zone(zone), pfn, end, &error)))
+		return error.message;
+	set_bit(fh_block_number(pfn), fh_block_map);
+	return NULL;
+}
+
 static int before_online(struct notifier_block *unused, unsigned long action, void *data)
 {
 	struct memory_notify *memory = data;
-	unsigned long pfn = memory->start_pfn;
-	bool ours;
+	unsigned long pfn = memory->start_pfn, end = pfn + memory->nr_pages;
+	struct zone *zone = page_zone(pfn_to_page(pfn));
+	bool ours = fh_is_allocator_of(zone);
+	const char *why = NULL;
 
 	if (action != MEM_GOING_ONLINE)
 		return NOTIFY_OK;
-	ours = fh_is_allocator_of(page_zone(pfn_to_page(pfn)));
-	for (; pfn < memory->start_pfn + memory->nr_pages; pfn += FH_BLOCK_FRAMES) {
-		if (fh_has_page(pfn) == ours)
-			continue;
-		pr_err("REFUSED: memory at frame %lu cannot come online: %s\n", pfn,
-		       ours ? "Freehold's zone has what it had at boot" : "it was Freehold's, and is to be another zone's");
-		return NOTIFY_BAD;
+	for (; pfn < end && !why; pfn += FH_BLOCK_FRAMES) {
+		if (!ours && fh_has_page(pfn))
+			why = "it was Freehold's, and is to be another zone's";
+		else if (ours && freehold_zone_of(fh_of_zone(zone), pfn) < 0)
+			why = add(pfn, zone);
 	}
-	return NOTIFY_OK;
+	if (!why)
+		return NOTIFY_OK;
+	pr_err("REFUSED: memory at frame %lu cannot come online: %s\n", memory->start_pfn, why);
+	return NOTIFY_BAD;
 }
 
 static struct notifier_block notifier = { .notifier_call = before_online };

@@ -12,6 +12,7 @@
  *   compact memory is filled and freed in pieces, then asked for whole blocks, then compacted
  *   cpus    CPUs go and come while others allocate, free, fork and exit
  *   memory  parts of the memory go and come while others do so
+ *   added   memory that the kernel did not know of comes, and is used
  *   contig  ranges of frames that are named are allocated while others do so
  *   cma     parts of a CMA area come and go while others allocate
  *   poison  free pages are broken, stay away while memory is filled, and are not broken after all
@@ -242,7 +243,7 @@ int main(int count, char **words)
 		{ "mixed", load_mixed, 1 },	{ "cache", load_cache, 0 },	{ "files", load_files, 0 },
 		{ "compile", load_compile, 0 }, { "compact", load_compact, 0 }, { "cpus", load_cpus, 1 },
 		{ "memory", load_memory, 1 },	{ "swap", load_swap, 0 },		{ "contig", load_contig, 1 },
-		{ "cma", load_cma, 1 },		{ "poison", load_poison, 1 },	{ "report", load_report, 0 },
+		{ "added", load_added, 1 },	{ "cma", load_cma, 1 },		{ "poison", load_poison, 1 },	{ "report", load_report, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -142,6 +142,12 @@ int put(const char *path, const char *text);
 long number_in(const char *path, const char *name);
 void while_others_allocate(void (*does)(void));
 
+/* walks.c: the frames of zone Normal of the nodes, one after the other. */
+struct frames {
+	long first, count;
+};
+struct frames zone_of_round(int round);
+
 void load_contig(void);
 void load_cma(void);
 void load_poison(void);
@@ -149,4 +155,5 @@ void load_report(void);
 void load_compact(void);
 void load_swap(void);
 void load_memory(void);
+void load_added(void);
 void load_cpus(void);

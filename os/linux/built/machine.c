@@ -224,6 +224,35 @@ void load_memory(void)
 	while_others_allocate(memory_goes_and_comes);
 }
 
+#define SECTION (64 * BLOCK)
+#define MEMORY "/sys/devices/system/memory/"
+
+/* Memory that the machine has had from the start, and the kernel was not told of, comes online behind all other; and is used. */
+void load_added(void)
+{
+	long before = number_in("/proc/meminfo", "MemTotal"), free, section = 0;
+	char words[64];
+
+	for (int zone = 0; zone < 64; zone++) {
+		struct frames frames = zone_of_round(zone);
+		long end = (frames.first + frames.count) * PAGE / SECTION;
+
+		section = end > section ? end : section;
+	}
+	for (int round = 0; round < rounds; round++, section++) {
+		snprintf(words, sizeof(words), "0x%lx", section * SECTION);
+		must(put(MEMORY "probe", words), MEMORY "probe");
+		snprintf(words, sizeof(words), MEMORY "memory%ld/state", section);
+		free = number_in("/proc/meminfo", "MemFree");
+		must(put(words, "online_kernel"), words);
+		must(number_in("/proc/meminfo", "MemFree") - free > (long)(SECTION >> 11), "the memory that came is not free");
+	}
+	must(number_in("/proc/meminfo", "MemTotal") - before == rounds * (long)(SECTION >> 10), "MemTotal");
+	reached("added_MiB", rounds * (long)(SECTION >> 20));
+	/* More than there was. */
+	touch(map(before * 1024, MADV_HUGEPAGE), before * 1024);
+}
+
 /* What is more than fits, in blocks. */
 #define BEYOND 96
 

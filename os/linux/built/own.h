@@ -4,6 +4,9 @@
 
 #include <linux/mm.h>
 
+/* Of which Freehold has the metadata together: 128 MiB. */
+#define FH_SECTION_FRAMES (1UL << 15)
+
 /* Which node's the allocator of a frame is, where Freehold has it. */
 static inline unsigned int fh_node_of(unsigned long pfn)
 {

@@ -21,12 +21,7 @@ static long random_number(void)
 	return random >> 8;
 }
 
-struct frames {
-	long first, count;
-};
-
-/* The frames of zone Normal of the nodes, one after the other. */
-static struct frames zone_of_round(int round)
+struct frames zone_of_round(int round)
 {
 	FILE *file = fopen("/proc/zoneinfo", "r");
 	char line[128], zone[32] = "";

@@ -32,8 +32,8 @@ pub enum HotplugError {
         /// The first of them.
         pfn: Pfn,
     },
-    /// Memory is removed by whole pageblocks: the range must start and end at one, or at the end of
-    /// a piece of memory.
+    /// Memory is removed by whole pageblocks, and so is memory added that is in use: the range must
+    /// start and end at one, or, where memory goes, at the end of a piece of memory.
     Misaligned {
         /// The end of the range that does not.
         pfn: Pfn,
@@ -57,7 +57,7 @@ impl fmt::Display for HotplugError {
             Self::Present { pfn } => write!(f, "{pfn} is there already"),
             Self::Absent { pfn } => write!(f, "{pfn} is not there"),
             Self::Misaligned { pfn } => {
-                write!(f, "memory is removed by whole pageblocks; {pfn} is inside one")
+                write!(f, "memory goes, or comes in use, by whole pageblocks; {pfn} is inside one")
             }
             Self::Busy { pfn } => {
                 write!(f, "{pfn} is in use, or somebody else is at its pageblock; try again")
@@ -147,12 +147,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let z = self.zone_spanning(range)?;
         self.with_hotplug_lock(|| {
-            for r in self.map.ranges {
-                let start = r.start.get().max(range.start.get());
-                if start < r.end.get().min(range.end.get()) {
-                    return Err(HotplugError::Present { pfn: Pfn::new(start) });
-                }
-            }
+            self.all_absent(range)?;
             let isolated = self.isolate_ends(range)?;
             self.populate(&self.zones[z], range, &[], false)?;
             drop(isolated);
@@ -161,6 +156,43 @@ impl<'m, P: Platform> Freehold<'m, P> {
         })?;
         self.tell_pressure();
         Ok(())
+    }
+
+    /// Adds memory to the zone whose span covers it, all of it in use: its frames become free as
+    /// somebody frees them, in chunks of any order. For a host that gets memory ready piece by piece,
+    /// and for memory that is in use when its host comes to be. Whole pageblocks; their metadata is set
+    /// up at once. Watermarks that follow the kernel's formulae are computed again.
+    ///
+    /// # Errors
+    ///
+    /// See [`HotplugError`].
+    pub fn add_memory_in_use(&self, range: FrameRange) -> Result<(), HotplugError> {
+        if range.is_empty() {
+            return Err(HotplugError::ZeroLength);
+        }
+        let ends = [range.start, range.end];
+        if let Some(&pfn) = ends.iter().find(|pfn| pfn.get() % FRAMES as u64 != 0) {
+            return Err(HotplugError::Misaligned { pfn });
+        }
+        let z = self.zone_spanning(range)?;
+        self.with_hotplug_lock(|| {
+            self.all_absent(range)?;
+            self.populate_in_use(&self.zones[z], range)?;
+            self.memory_changed();
+            Ok(())
+        })
+    }
+
+    /// Memory that is to come is not there yet.
+    fn all_absent(&self, range: FrameRange) -> Result<(), HotplugError> {
+        let common = |r: &MemoryRange| {
+            let start = r.start.get().max(range.start.get());
+            (start < r.end.get().min(range.end.get())).then_some(Pfn::new(start))
+        };
+        match self.map.ranges.iter().find_map(common) {
+            Some(pfn) => Err(HotplugError::Present { pfn }),
+            None => Ok(()),
+        }
     }
 
     /// What follows from the amount of memory is computed again.
@@ -460,6 +492,40 @@ mod tests {
         assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
         drop(mark);
         fh.remove_memory(block).unwrap();
+        fh.validate().unwrap();
+    }
+
+    #[test]
+    fn memory_that_comes_in_use_becomes_free_by_frees() {
+        let memory = [FrameRange::new(Pfn::new(1 << 15), 1024).unwrap()];
+        let span = FrameRange { start: Pfn::new(0), end: Pfn::new(3 << 15) };
+        let zones = [ZoneConfig { span, spare_sections: 1, ..ZoneConfig::new(&memory) }];
+        let fh = machine_of(SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
+        let free = || fh.zone_stats(0).unwrap().free;
+        let block = |first, blocks: u64| FrameRange::new(Pfn::new(first), blocks * 512).unwrap();
+        let piece = FrameRange::new(Pfn::new(512), 100).unwrap();
+        assert_eq!(
+            fh.add_memory_in_use(piece),
+            Err(HotplugError::Misaligned { pfn: Pfn::new(612) })
+        );
+        fh.add_memory_in_use(block(512, 2)).unwrap();
+        assert_eq!(
+            fh.add_memory_in_use(block(0, 2)),
+            Err(HotplugError::Present { pfn: Pfn::new(512) })
+        );
+        assert_eq!((free(), fh.zone_stats(0).unwrap().managed), (1024, 2048));
+        fh.validate().unwrap();
+        // All at once, and frame by frame.
+        let cpu = fh.on(CpuId::new(0));
+        cpu.free(Pfn::new(512), Order::PAGEBLOCK).unwrap();
+        (1024..1536).for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO).unwrap());
+        fh.drain_all();
+        assert_eq!((free(), fh.zone_stats(0).unwrap().free_blocks), (2048, 4));
+        assert!(cpu.free(Pfn::new(700), Order::ZERO).is_err(), "it is free");
+        fh.validate().unwrap();
+        // It goes as other memory does; the room that it had stays its section's.
+        fh.remove_memory(block(512, 2)).unwrap();
+        assert_eq!(fh.add_memory_in_use(block(2 << 15, 1)), Err(HotplugError::NoRoom));
         fh.validate().unwrap();
     }
 

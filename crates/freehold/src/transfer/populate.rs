@@ -4,7 +4,7 @@
 //! up when the first of their section is used. Blocks with holes and CMA blocks are set up at once.
 
 use crate::block::map::MemoryRange;
-use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, Tag};
+use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, TAKEN, Tag};
 use crate::block::words::CLASS_WHOLE;
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::OUTSIDE;
@@ -62,6 +62,37 @@ impl<'m, P: Platform> Freehold<'m, P> {
             );
             number += 1;
         }
+        Ok(())
+    }
+
+    /// Makes whole blocks the zone's, each of them in use. They must not be present yet. Under the
+    /// hotplug lock.
+    ///
+    /// # Errors
+    ///
+    /// As for [`populate`](Self::populate).
+    pub(crate) fn populate_in_use(
+        &self,
+        zone: &'m Zone<'m>,
+        range: FrameRange,
+    ) -> Result<(), HotplugError> {
+        let blocks = || range.start.get() >> 9..range.end.get() >> 9;
+        let (first, last) = (blocks().start, blocks().end - 1);
+        if !self.has_room_for(first, last) || !self.note_range(zone, range) {
+            return Err(HotplugError::NoRoom);
+        }
+        let is_set_up = |number: u64| self.map.set_up(number << 9, || self.waited());
+        if !blocks().all(is_set_up) {
+            self.map.change_ranges(|| self.forget_range(range));
+            return Err(HotplugError::Busy { pfn: range.start });
+        }
+        for index in blocks().filter_map(|number| self.map.locate_block(number)) {
+            // Frees of memory that went while they were under way.
+            self.report_strays(index);
+            let tag = Tag::new(TAKEN, Migratetype::Movable as usize, zone.id);
+            self.map.head(index).tag.set(tag);
+        }
+        zone.managed.set(zone.managed.get() + range.len());
         Ok(())
     }
 

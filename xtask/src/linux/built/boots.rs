@@ -90,6 +90,7 @@ pub(super) fn boot(
 ) -> Result<(End, Vec<Row>), Trouble> {
     let machine = of_kernels(machine, guest);
     let mut words = vec![loads::word(loads)];
+    words.extend(not_told_of(&machine, loads).map(|end| format!("mem={end}M")));
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
     // What has gone wrong for good ends the machine at once; the RFC's kernel goes on as it was posted.
     words.extend((design != Design::Rfc).then(|| "oops=panic".to_owned()));
@@ -122,11 +123,21 @@ pub(super) fn boot(
     Ok((if failed { End::Failed } else { end }, rows))
 }
 
+/// MiB of the machine's memory that lie below 4 GiB.
+const LOW: u64 = 512;
+
+/// Where the memory ends that the kernel is told of, in MiB, if a load adds the rest.
+fn not_told_of(machine: &Machine, loads: &[Load]) -> Option<u64> {
+    let memory: u64 = machine.memory.trim_end_matches('M').parse().ok()?;
+    let added = loads.iter().find(|load| load.name == loads::ADDED)?;
+    Some(4096 + memory.checked_sub(LOW + loads::SECTION * u64::from(added.rounds))?)
+}
+
 /// The machine as these kernels need it.
 pub(super) fn of_kernels(machine: &Machine, guest: &Guest) -> Machine {
     let mut machine = machine.clone();
     // Zone Normal begins at 4 GiB: the machine's memory shall, too, but for what the kernel needs.
-    machine.extra.extend(["-machine".into(), "pc,max-ram-below-4g=512M".into()]);
+    machine.extra.extend(["-machine".into(), format!("pc,max-ram-below-4g={LOW}M").into()]);
     // The firmware's table lists one CPU for each socket.
     machine.extra.extend(["-smp".into(), format!("{0},sockets={0}", machine.cpus).into()]);
     machine.extra.extend(["-initrd".into(), guest.archive.clone().into()]);
@@ -202,7 +213,7 @@ impl<'a> Snapshots<'a> {
 const MAX_ORDER: usize = 10;
 
 /// What is told beside the table, and has no field of its own in a row.
-pub(super) const OTHERS: [&str; 38] = [
+pub(super) const OTHERS: [&str; 39] = [
     "normal_locks",
     "exercised_thread",
     "exercised_thread_nothing",
@@ -235,6 +246,7 @@ pub(super) const OTHERS: [&str; 38] = [
     "cpus_gone",
     "memory_gone",
     "memory_stayed",
+    "added_MiB",
     "ranges_had",
     "ranges_busy",
     "cma_had",
@@ -246,6 +258,21 @@ pub(super) const OTHERS: [&str; 38] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_is_told_of_less_where_a_load_adds_the_rest() {
+        let machine = Machine {
+            qemu: PathBuf::new(),
+            cpus: 2,
+            memory: "2560M".to_owned(),
+            accelerator: crate::qemu::Accelerator::Kvm,
+            extra: Vec::new(),
+        };
+        let load = |name, rounds| [Load { name, rounds }];
+        assert_eq!(not_told_of(&machine, &load("exit", 2)), None);
+        assert_eq!(not_told_of(&machine, &load(loads::ADDED, 2)), Some(4096 + 2048 - 256));
+        assert_eq!(not_told_of(&machine, &load(loads::ADDED, 17)), None, "there is not so much");
+    }
 
     #[test]
     fn a_row_is_what_was_counted_in_between() {

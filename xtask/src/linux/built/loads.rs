@@ -16,7 +16,7 @@ type Known = (&'static str, u32, u32);
 
 /// All of them, in their order: at most some seconds each where two cores translate two CPUs. What
 /// may leave a kernel broken comes last.
-const LOADS: [Known; 18] = [
+const LOADS: [Known; 19] = [
     ("exit", 4, 1),
     ("arena", 6, 2),
     ("huge", 4, 1),
@@ -33,6 +33,7 @@ const LOADS: [Known; 18] = [
     ("report", 1, 1),
     ("exercise", 1, 1),
     (COST, 0, 0),
+    (ADDED, 0, 0),
     ("memory", 8, 8),
     ("cpus", 20, 20),
 ];
@@ -46,6 +47,12 @@ pub(super) const COMPILE: &str = "compile";
 
 /// What an allocation costs, printed.
 pub(super) const COST: &str = "cost";
+
+/// Adds as many sections of memory as it has rounds: the kernel is told of so much less at first.
+pub(super) const ADDED: &str = "added";
+
+/// MiB of a section of memory.
+pub(super) const SECTION: u64 = 128;
 
 /// What needs a CMA area.
 const CMA: &str = "cma";
