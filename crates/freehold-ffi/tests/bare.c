@@ -386,6 +386,14 @@ static void hotplug(freehold_allocator *allocator)
     OK(freehold_remove_memory(allocator, 0x90000, 0x90000 + 1024, &error));
     CHECK(zone_free(allocator, 1) == before);
     FAILS(freehold_add_memory(allocator, 0x98000, 0x98000 + 16 * 32768, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
+
+    FAILS(freehold_add_memory_in_use(allocator, 0x90000, 0x90000 + 1, &error), FREEHOLD_STATUS_MISALIGNED);
+    OK(freehold_add_memory_in_use(allocator, 0x90000, 0x90000 + 512, &error));
+    CHECK(zone_free(allocator, 1) == before);
+    FAILS(freehold_remove_memory(allocator, 0x90000, 0x90000 + 512, &error), FREEHOLD_STATUS_BUSY);
+    OK(freehold_free(allocator, 0x90000, 9, &error));
+    OK(freehold_remove_memory(allocator, 0x90000, 0x90000 + 512, &error));
+    CHECK(zone_free(allocator, 1) == before);
 }
 
 /* One frame of a block is in use; the rest is taken, comes back, and all of it goes. */
