@@ -181,9 +181,7 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
             }
         }
     }
-    if let Some(plant) = &plant
-        && missing.is_none()
-    {
+    if let (Some(plant), None) = (&plant, &missing) {
         let noticed = if worst == End::Passed { "NOT NOTICED" } else { "noticed" };
         eprintln!("{noticed}: a kernel without {}, where {}", plant.name, plant.why);
         // A machine that has died has noticed, too.
