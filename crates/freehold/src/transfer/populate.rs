@@ -31,13 +31,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), HotplugError> {
         let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
         // At the start the configuration was counted through: there is room for all of it.
-        if !at_start && !self.has_room_for(first, last) || !self.note_range(zone, range) {
-            return Err(HotplugError::NoRoom);
-        }
-        if !self.ends_are_set_up(range) {
-            self.map.change_ranges(|| self.forget_range(range));
-            return Err(HotplugError::Busy { pfn: range.start });
-        }
+        let has_room = at_start || self.has_room_for(first, last);
+        self.note_piece(zone, range, has_room, || self.ends_are_set_up(range))?;
         let mut number = first;
         while number <= last {
             let base = number << 9;
@@ -65,6 +60,28 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
+    /// Notes a piece of memory that is to be the zone's, and sets up what has to be at once.
+    ///
+    /// # Errors
+    ///
+    /// As for [`populate`](Self::populate).
+    fn note_piece(
+        &self,
+        zone: &'m Zone<'m>,
+        range: FrameRange,
+        has_room: bool,
+        set_up: impl FnOnce() -> bool,
+    ) -> Result<(), HotplugError> {
+        if !has_room || !self.note_range(zone, range) {
+            return Err(HotplugError::NoRoom);
+        }
+        if !set_up() {
+            self.map.change_ranges(|| self.forget_range(range));
+            return Err(HotplugError::Busy { pfn: range.start });
+        }
+        Ok(())
+    }
+
     /// Makes whole blocks the zone's, each of them in use. They must not be present yet. Under the
     /// hotplug lock.
     ///
@@ -78,14 +95,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), HotplugError> {
         let blocks = || range.start.get() >> 9..range.end.get() >> 9;
         let (first, last) = (blocks().start, blocks().end - 1);
-        if !self.has_room_for(first, last) || !self.note_range(zone, range) {
-            return Err(HotplugError::NoRoom);
-        }
         let is_set_up = |number: u64| self.map.set_up(number << 9, || self.waited());
-        if !blocks().all(is_set_up) {
-            self.map.change_ranges(|| self.forget_range(range));
-            return Err(HotplugError::Busy { pfn: range.start });
-        }
+        let has_room = self.has_room_for(first, last);
+        self.note_piece(zone, range, has_room, || blocks().all(is_set_up))?;
         for index in blocks().filter_map(|number| self.map.locate_block(number)) {
             // Frees of memory that went while they were under way.
             self.report_strays(index);
