@@ -220,20 +220,24 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         self.cpu.counters.slow.add(1);
         // Stage by stage, over all zones before the next stage: a further zone is better than a
-        // last resort. Frames of another type come before others are asked for theirs, which would
-        // interrupt all CPUs for each of them.
+        // last resort. What this CPU has in hand for other requests keeps blocks from being whole: it
+        // goes back before frames of another type are taken, which keep theirs for long. Those come
+        // before others are asked for what they have, which would interrupt all CPUs for each frame.
         let all = [Stage::Normal, Stage::Reserve, Stage::Fallback, Stage::Mix, Stage::LastResort];
         let found = self
             .try_stages(request, &all[..1])
             .or_else(|| self.break_unasked(request))
-            .or_else(|| self.try_stages(request, &all[1..4]));
+            .or_else(|| self.try_stages(request, &all[1..2]))
+            .or_else(|| {
+                self.give_back_all();
+                self.try_stages(request, &all[..4])
+            });
         if let Some(pfn) = found {
             return Ok(pfn);
         }
         if request.flags.contains(AllocFlags::NO_LOCK) {
             // Nobody else is asked, but all that can be had without waiting will do.
-            self.give_back_all();
-            return self.try_stages(request, &all).ok_or(AllocError::WouldBlock);
+            return self.try_stages(request, &all[4..]).ok_or(AllocError::WouldBlock);
         }
         let (mut generation, mut for_mark) = (0, false);
         for _ in 0..RECALLS {

@@ -337,3 +337,18 @@ fn on_a_large_machine_unmovable_blocks_keep_to_their_regions_in_each_zone() {
     assert_eq!(region_of_the_next_unmovable_block(&[4, 4]), 0);
     assert_eq!(region_of_the_next_unmovable_block(&[5]), 0);
 }
+
+/// CPU 0 keeps a block that it has freed, and half of a movable block is free. An unmovable frame comes
+/// from the former: one in the latter would keep movable memory from becoming whole.
+#[test]
+fn what_a_cpu_keeps_comes_before_a_block_of_another_type() {
+    let fh = zone_of(2, 64);
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
+    let (kept, half) = (blocks[3], blocks[5]);
+    fh.on(cpu(0)).free(kept, order(9)).unwrap();
+    fh.on(cpu(1)).free_range(range(half.get() + 256, 256)).unwrap();
+    let pfn = fh.on(cpu(0)).alloc(unmovable(0)).unwrap();
+    assert_eq!(pfn.pageblock(), kept.pageblock());
+    assert_eq!(fh.zone_stats(0).unwrap().fallbacks, 0);
+    fh.validate().unwrap();
+}
