@@ -667,12 +667,12 @@ typedef struct freehold_pageblock {
 } freehold_pageblock;
 
 /** What a zone keeps for requests that may not wait. */
-typedef struct Reserve {
+typedef struct freehold_reserve {
     /** HIGHATOMIC pageblocks. */
     uint64_t blocks;
     /** Their free frames. */
     uint64_t free;
-} Reserve;
+} freehold_reserve;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1660,7 +1660,7 @@ bool freehold_give_up_reserve(const struct freehold_allocator *allocator, size_t
  *
  * Thread safety: any thread, at any time. */
 enum freehold_status freehold_read_reserve(const struct freehold_allocator *allocator, size_t zone,
-    struct Reserve *reserve, struct freehold_error *error);
+    struct freehold_reserve *reserve, struct freehold_error *error);
 
 /* ---- The bare allocator: statistics. Errors and versions ---- */
 
