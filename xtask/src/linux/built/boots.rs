@@ -254,6 +254,9 @@ pub(super) const OTHERS: [&str; 39] = [
     "broken_pages",
     "reported_MiB",
     "reported_later_MiB",
+    "atomic_kept_blocks",
+    "atomic_pages_beside",
+    "atomic_given_up_blocks",
 ];
 
 #[cfg(test)]
