@@ -121,6 +121,7 @@ void load_atomic(void)
 
 	ask("fill");
 	ask_for("atomic", KEEPS);
+	ask_for("room", 8 * KEEPS);
 	kept = tell();
 	holds(kept.blocks >= before.blocks + 7, "atomic requests keep no blocks", kept);
 	ask("chunks");

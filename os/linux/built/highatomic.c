@@ -8,6 +8,7 @@
  *   holes       of those the pages with an odd number are freed: what is free then is no chunk of two pages
  *   ordinary N  chunks of order 3 for such requests, N or as many as there are
  *   atomic N    N chunks of order 3 for atomic requests of another CPU's interrupt
+ *   room N      the last N single pages are freed: as many as chunks were taken of, so that processes go on
  *   chunks      all chunks are freed
  *   single N    N single pages for atomic requests of such an interrupt, freed at once
  *   press N     N single pages for requests that reclaim, freed at once; fails where one gets nothing
@@ -130,6 +131,8 @@ static int trial(const char *what, unsigned long count)
 		chunk.gfp = GFP_ATOMIC | __GFP_NOWARN | __GFP_COMP;
 		chunk.may_sleep = false;
 		take_in_interrupt(&chunk);
+	} else if (!strcmp(what, "room")) {
+		give(&singles, 0, false, count);
 	} else if (!strcmp(what, "chunks")) {
 		give(&chunks, CHUNK_ORDER, false, ULONG_MAX);
 	} else if (!strcmp(what, "single")) {
