@@ -666,6 +666,14 @@ typedef struct freehold_pageblock {
     uint32_t migratetype;
 } freehold_pageblock;
 
+/** What a zone keeps for requests that may not wait. */
+typedef struct freehold_reserve {
+    /** HIGHATOMIC pageblocks. */
+    uint64_t blocks;
+    /** Their free frames. */
+    uint64_t free;
+} freehold_reserve;
+
 #ifdef __cplusplus
 extern "C" {
 #endif  /* __cplusplus */
@@ -741,14 +749,16 @@ int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pf
 int32_t freehold_largest_possible_order(const struct freehold_allocator *allocator, size_t zone);
 
 /** Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at what
- * the zone knows of its blocks: for a kernel's watermark check of a high order. `cma` says whether
- * frames of CMA blocks will do. False where there is no such zone or no such order.
+ * the zone knows of its blocks: for a kernel's watermark check of a high order. Of `flags`
+ * `FREEHOLD_ALLOC_CMA` says whether frames of CMA blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC` and
+ * `FREEHOLD_ALLOC_OOM` whether those of HIGHATOMIC blocks will. False where there is no such zone, order
+ * or flag.
  *
  * Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be out of
  * date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
  *
  * Thread safety: any thread, at any time. */
-bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order, bool cma);
+bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order, uint16_t flags);
 
 /** Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
  *
@@ -1622,6 +1632,35 @@ enum freehold_status freehold_owned_alloc(const struct freehold_owned_cpu *cpu,
  * other. */
 enum freehold_status freehold_owned_free(const struct freehold_owned_cpu *cpu, uint64_t pfn, uint8_t order,
     struct freehold_error *error);
+
+/** From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`. Such
+ * requests of orders 1 to 8 take HIGHATOMIC pageblocks first, after what their CPU has in hand, and of an
+ * ordinary pageblock only by keeping it, up to 1 % of the zone. No HIGHATOMIC pageblock becomes ordinary
+ * but by `freehold_give_up_reserve`, whoever fails. Without this the allocator decides both by its
+ * watermarks.
+ *
+ * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
+ *
+ * Thread safety: any thread, at any time. */
+enum freehold_status freehold_leave_reserve_to_host(const struct freehold_allocator *allocator, size_t zone,
+    struct freehold_error *error);
+
+/** One HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
+ * `freehold_migratetype`. False where there is none, no such zone, or no such ordinary type. Takes no
+ * lock.
+ *
+ * Thread safety: any thread, at any time. */
+bool freehold_give_up_reserve(const struct freehold_allocator *allocator, size_t zone, uint8_t migratetype);
+
+/** Writes to `reserve` what a zone keeps: for a watermark that its free frames do not count for. Takes
+ * no lock. Exact while nothing runs; looks at a line of each CPU where there are such pageblocks, at none
+ * otherwise.
+ *
+ * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
+ *
+ * Thread safety: any thread, at any time. */
+enum freehold_status freehold_read_reserve(const struct freehold_allocator *allocator, size_t zone,
+    struct freehold_reserve *reserve, struct freehold_error *error);
 
 /* ---- The bare allocator: statistics. Errors and versions ---- */
 

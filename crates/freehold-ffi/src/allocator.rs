@@ -13,7 +13,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::{ptr, slice};
 
-use freehold::{CpuId, Freehold, Order, Pfn};
+use freehold::{AllocFlags, CpuId, Freehold, Order, Pfn};
 
 use crate::arguments::{put, shared, wanted};
 use crate::config::Config;
@@ -294,8 +294,10 @@ pub unsafe extern "C" fn freehold_largest_possible_order(
 }
 
 /// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at what
-/// the zone knows of its blocks: for a kernel's watermark check of a high order. `cma` says whether
-/// frames of CMA blocks will do. False where there is no such zone or no such order.
+/// the zone knows of its blocks: for a kernel's watermark check of a high order. Of `flags`
+/// `FREEHOLD_ALLOC_CMA` says whether frames of CMA blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC` and
+/// `FREEHOLD_ALLOC_OOM` whether those of HIGHATOMIC blocks will. False where there is no such zone, order
+/// or flag.
 ///
 /// Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be out of
 /// date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
@@ -310,11 +312,13 @@ pub unsafe extern "C" fn freehold_may_have_free(
     allocator: *const Allocator,
     zone: usize,
     order: u8,
-    cma: bool,
+    flags: u16,
 ) -> bool {
     // SAFETY: the caller's promise.
     let this = unsafe { allocator.as_ref() };
-    this.zip(Order::new(order)).is_some_and(|(this, o)| this.engine.may_have_free(zone, o, cma))
+    this.zip(Order::new(order))
+        .zip(AllocFlags::from_bits(flags))
+        .is_some_and(|((this, o), flags)| this.engine.may_have_free(zone, o, flags))
 }
 
 /// Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.

@@ -93,6 +93,7 @@ pub mod on;
 pub mod owned;
 pub mod platform;
 pub mod request;
+pub mod reserve;
 pub mod stats;
 pub mod status;
 pub mod version;

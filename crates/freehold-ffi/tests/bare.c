@@ -457,6 +457,25 @@ static void contiguous(freehold_allocator *allocator)
     CHECK(zone_free(allocator, 0) + zone_free(allocator, 1) == before);
 }
 
+/* Zone 0 is of 64 blocks, of which 1 % is less than one: nothing is kept. */
+static void reserve(freehold_allocator *allocator)
+{
+    freehold_request request = {.order = 3, .flags = FREEHOLD_ALLOC_HIGH_ATOMIC | FREEHOLD_ALLOC_NO_LOCK};
+    freehold_reserve kept = {1, 1};
+    uint64_t pfn;
+
+    FAILS(freehold_leave_reserve_to_host(allocator, 2, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    FAILS(freehold_read_reserve(allocator, 2, &kept, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    FAILS(freehold_read_reserve(allocator, 0, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
+    OK(freehold_leave_reserve_to_host(allocator, 0, &error));
+    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    OK(freehold_read_reserve(allocator, 0, &kept, &error));
+    CHECK(kept.blocks == 0 && kept.free == 0);
+    CHECK(!freehold_give_up_reserve(allocator, 0, FREEHOLD_MIGRATETYPE_MOVABLE));
+    CHECK(!freehold_give_up_reserve(allocator, 0, FREEHOLD_MIGRATETYPES) && !freehold_give_up_reserve(NULL, 0, 0));
+    OK(freehold_free(allocator, pfn, 3, &error));
+}
+
 static void statistics(freehold_allocator *allocator, struct host *host)
 {
     uint64_t frames, high, chunks[FREEHOLD_ORDERS];
@@ -475,9 +494,9 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     OK(freehold_read_zone_stats(allocator, 0, &stats, &error));
     CHECK(stats.managed == 32768 && stats.free == stats.managed && stats.free_in_zone == stats.free);
     CHECK(freehold_zone_stats_largest_free_order(&stats) == freehold_largest_possible_order(allocator, 0));
-    CHECK(freehold_may_have_free(allocator, 0, 9, false) && freehold_may_have_free(allocator, 0, 10, false));
-    CHECK(!freehold_may_have_free(allocator, 2, 0, false) && !freehold_may_have_free(allocator, 0, 19, false));
-    CHECK(!freehold_may_have_free(NULL, 0, 0, false));
+    CHECK(freehold_may_have_free(allocator, 0, 9, 0) && freehold_may_have_free(allocator, 0, 10, 0));
+    CHECK(!freehold_may_have_free(allocator, 2, 0, 0) && !freehold_may_have_free(allocator, 0, 19, 0));
+    CHECK(!freehold_may_have_free(NULL, 0, 0, 0) && !freehold_may_have_free(allocator, 0, 0, 1 << 15));
     frames = stats.free;
     for (int type = 0; type < FREEHOLD_MIGRATETYPES; type++) {
         OK(freehold_read_free_chunks(allocator, 0, (uint8_t)type, chunks, &error));
@@ -663,6 +682,7 @@ int main(void)
         isolated(allocator);
         contiguous(allocator);
         OK(freehold_validate(allocator, &error));
+        reserve(allocator);
         statistics(allocator, &host);
         older_results(allocator);
         OK(freehold_validate(allocator, &error));

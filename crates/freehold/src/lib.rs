@@ -118,6 +118,7 @@ pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
 pub use threads::Threads;
 pub use transfer::hotplug::HotplugError;
 pub use transfer::refill::RefillPhase;
+pub use transfer::reserve::Reserve;
 pub use types::config::{Config, ConfigError, Watermarks, ZoneConfig};
 pub use types::error::{AllocError, BulkFreeError, FreeError};
 pub use types::flags::AllocFlags;

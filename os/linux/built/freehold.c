@@ -94,6 +94,7 @@ static void tend(struct work_struct *unused)
 	for_each_zone_of_freehold(zone, node)
 		if (fh_in_lists(zone))
 			WRITE_ONCE(fh_swept, fh_swept + fh_empty_lists(zone, false));
+	fh_note_reserves();
 	fh_report_again();
 	/* One that leaves meanwhile has it done elsewhere, where it does no harm. */
 	for_each_online_cpu(cpu)
@@ -169,7 +170,8 @@ static int __init make_allocator(struct zone *normal, unsigned long room)
 	status = fh_platform_add(zone_to_nid(normal), &zone, 2 * ((all.end - all.start) >> FH_BLOCK_ORDER));
 	if (status)
 		return status;
-	if (FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL, &error))) {
+	if (freehold_leave_reserve_to_host(fh_of_zone(normal), 0, &error) ||
+	    FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL, &error))) {
 		pr_err("REFUSED: %s: the kernel serves itself\n", error.message);
 		return -EIO;
 	}

@@ -5,6 +5,7 @@
  *
  *   freehold.c   the hand-over: all of these zones, once, at the end of the boot
  *   serve.c      allocations and frees, and the count of free pages
+ *   reserve.c    blocks that are kept for atomic requests of high orders
  *   tell.c       what /proc tells of the zones' free pages
  *   lists.h      the part that needs page_alloc.c's own functions: included there, at its end
  */
@@ -50,6 +51,10 @@ void fh_unreport(unsigned long pfn, unsigned long frames);
 
 /* Whether trying the zone for a chunk of that order makes sense: for watermarks. */
 bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags);
+/* reserve.c: the zones' counts of blocks kept for atomic requests, and of their free pages, as Freehold has them now. */
+void fh_note_reserves(void);
+/* One of the blocks kept in a zone of Freehold's that has free pages becomes an ordinary one of that type; false where there is none. */
+bool fh_give_up_reserve(struct zone *zone, int migratetype);
 /* All CPUs give back what they have in hand of that zone, or of all where it is NULL. */
 void fh_drain_zones(struct zone *zone);
 
@@ -63,7 +68,7 @@ bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES]);
 unsigned long fh_empty_lists(struct zone *zone, bool stopped);
 /* How many frames they have, about. */
 unsigned long fh_in_lists(struct zone *zone);
-/* Nobody reserves blocks any more: Freehold serves HIGHATOMIC requests as all others. */
+/* What the kernel has kept for atomic requests is anybody's; Freehold keeps blocks anew. */
 void fh_forget_highatomic(struct zone *zone);
 /* freehold.c: a free page of such a zone becomes Freehold's. */
 void fh_give(unsigned long pfn, unsigned int order);

@@ -17,6 +17,7 @@
  *   cma     parts of a CMA area come and go while others allocate
  *   poison  free pages are broken, stay away while memory is filled, and are not broken after all
  *   report  free pages are shown to a device, and what is freed later is shown again
+ *   atomic  memory is full, and then full of holes, while interrupts ask for chunks
  *   swap    memory is filled until pages are swapped out; all of it is read again and must be right
  *
  * Usage: loads NAME ROUNDS. Whatever fails ends it with 1. What a load has reached is added to /tmp/reached, "what N" a line.
@@ -244,6 +245,7 @@ int main(int count, char **words)
 		{ "compile", load_compile, 0 }, { "compact", load_compact, 0 }, { "cpus", load_cpus, 1 },
 		{ "memory", load_memory, 1 },	{ "swap", load_swap, 0 },		{ "contig", load_contig, 1 },
 		{ "added", load_added, 1 },	{ "cma", load_cma, 1 },		{ "poison", load_poison, 1 },	{ "report", load_report, 0 },
+		{ "atomic", load_atomic, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -2,7 +2,7 @@
 /*
  * What the loads of a built kernel share: memory and children, a program that is run, regions of many sizes. loads.c has the loads
  * that any program might be, machine.c those that change the machine under it,
- * walks.c those that ask for pages by their numbers.
+ * walks.c those that ask for pages by their numbers, atomic.c the one of interrupts that ask for chunks.
  */
 #pragma once
 
@@ -152,6 +152,7 @@ void load_contig(void);
 void load_cma(void);
 void load_poison(void);
 void load_report(void);
+void load_atomic(void);
 void load_compact(void);
 void load_swap(void);
 void load_memory(void);

@@ -30,43 +30,73 @@ static __always_inline void account(struct zone *zone, unsigned long pfn, long f
 	if (READ_ONCE(zone->cma_pages) && fh_is_cma(pfn))
 		mod_zone_page_state(zone, NR_FREE_CMA_PAGES, frames);
 #endif
+}
+
+/* Of frames that were free until now. */
+static __always_inline void account_taken(struct zone *zone, unsigned long pfn, unsigned long frames)
+{
+	account(zone, pfn, -(long)frames);
 #ifdef CONFIG_PAGE_REPORTING
-	if (static_branch_unlikely(&fh_reports) && frames < 0)
-		fh_unreport(pfn, -frames);
+	if (static_branch_unlikely(&fh_reports))
+		fh_unreport(pfn, frames);
 #endif
 }
 
 void fh_account(unsigned long pfn, long frames)
 {
-	account(fh_zones[fh_node_of(pfn)], pfn, frames);
+	struct zone *zone = fh_zones[fh_node_of(pfn)];
+
+	if (frames < 0)
+		account_taken(zone, pfn, -frames);
+	else
+		account(zone, pfn, frames);
 }
 
-/* What the gfp mask does not tell. HIGHATOMIC requests are as all others: there is no reserve for them. */
-static u16 flags_of(unsigned int alloc_flags)
+/* Of those who may have what is kept for atomic requests: all of the slow way. */
+static noinline u16 reserve_flags_of(unsigned int alloc_flags, unsigned int order)
 {
+	u16 flags = 0;
+
+	if (alloc_flags & ALLOC_HIGHATOMIC)
+		flags |= FREEHOLD_ALLOC_HIGH_ATOMIC;
+	if (alloc_flags & ALLOC_OOM)
+		flags |= FREEHOLD_ALLOC_OOM;
+	/* Single pages as a last resort; larger chunks are for those above alone. */
+	if (alloc_flags & ALLOC_NON_BLOCK && !order)
+		flags |= FREEHOLD_ALLOC_NON_BLOCK;
+	return flags;
+}
+
+/* What the gfp mask does not tell. */
+static __always_inline u16 flags_of(unsigned int alloc_flags, unsigned int order)
+{
+	u16 flags = 0;
+
 #ifdef CONFIG_CMA
-	if (alloc_flags & ALLOC_CMA)
-		return FREEHOLD_ALLOC_CMA;
+	/* A shift. */
+	flags = (alloc_flags & ALLOC_CMA) / (ALLOC_CMA / FREEHOLD_ALLOC_CMA);
 #endif
-	return 0;
+	if (unlikely(alloc_flags & (ALLOC_HIGHATOMIC | ALLOC_OOM | ALLOC_NON_BLOCK)))
+		flags |= reserve_flags_of(alloc_flags, order);
+	return flags;
 }
 
 struct page *fh_page(struct zone *zone, gfp_t gfp, unsigned int order, unsigned int alloc_flags)
 {
 	u64 pfn;
 
-	if (fh_alloc_of(zone_to_nid(zone), gfp, flags_of(alloc_flags), order, &pfn))
+	if (fh_alloc_of(zone_to_nid(zone), gfp, flags_of(alloc_flags, order), order, &pfn))
 		return NULL;
-	account(zone, pfn, -(1L << order));
+	account_taken(zone, pfn, 1UL << order);
 	return pfn_to_page(pfn);
 }
 
 int fh_single_frames(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count, u64 *pfns)
 {
-	int got = fh_alloc_bulk_of(zone_to_nid(zone), gfp, flags_of(alloc_flags), count, pfns);
+	int got = fh_alloc_bulk_of(zone_to_nid(zone), gfp, flags_of(alloc_flags, 0), count, pfns);
 
 	for (int i = 0; i < got; i++)
-		account(zone, pfns[i], -1);
+		account_taken(zone, pfns[i], 1);
 	return got;
 }
 
@@ -81,7 +111,7 @@ void fh_free_page(unsigned long pfn, unsigned int order)
 
 bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags)
 {
-	return freehold_may_have_free(fh_of_zone(zone), 0, order, flags_of(alloc_flags) & FREEHOLD_ALLOC_CMA);
+	return freehold_may_have_free(fh_of_zone(zone), 0, order, flags_of(alloc_flags, order));
 }
 
 void fh_drain_zones(struct zone *zone)

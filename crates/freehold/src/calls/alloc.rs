@@ -225,7 +225,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // before others are asked for what they have, which would interrupt all CPUs for each frame.
         let all = [Stage::Normal, Stage::Reserve, Stage::Fallback, Stage::Mix, Stage::LastResort];
         let found = self
-            .try_stages(request, &all[..1])
+            .take_kept(request)
+            .or_else(|| self.try_stages(request, &all[..1]))
             .or_else(|| self.break_unasked(request))
             .or_else(|| self.try_stages(request, &all[1..2]))
             .or_else(|| {
@@ -265,6 +266,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         self.remember(request, for_mark, generation);
         Err(AllocError::NoMemory { order: request.order })
+    }
+
+    /// Of the blocks that are kept for such a request, or of one that is kept from now on, where the host
+    /// says when memory is short: it says so by the flag.
+    fn take_kept(&self, request: &Request) -> Option<Pfn> {
+        if !request.flags.contains(AllocFlags::HIGH_ATOMIC) {
+            return None;
+        }
+        let by_host = |&z: &usize| self.fh.zones[z].reserve_by_host.get();
+        let mut zones = self.fh.zonelist(self.id.index(), request.node).filter(by_host);
+        zones.find_map(|z| self.alloc_in_zone(z, request, Stage::Reserve))
     }
 
     /// What a look past the leases finds: at first; after what CPUs have in hand has come back, which
@@ -424,8 +436,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 self.take_of(index, want(own)).or_else(|| self.split_block(z, want(own)))
             }
             Stage::Mix => self.mix(z, want(own)),
-        };
-        pfn.map(Pfn::new)
+        }?;
+        if stage != Stage::Normal {
+            fh.keep_block_of(by, request, pfn);
+        }
+        Some(Pfn::new(pfn))
     }
 
     /// From the block in use, then from the next ones.
@@ -528,7 +543,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         } else {
             let found =
                 stages.iter().find_map(|stage| zones().find_map(|z| stage(self, z, request)));
-            found.map(Pfn::new)
+            found.inspect(|&pfn| self.keep_block_of(OUTSIDE, request, pfn)).map(Pfn::new)
         };
         let pfn = found.ok_or(AllocError::WouldBlock)?;
         self.handed_out(pfn, request.order);

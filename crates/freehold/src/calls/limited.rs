@@ -48,9 +48,7 @@ impl Kind {
         match self {
             Self::Same | Self::Whole | Self::Other => true,
             Self::Cma => request.cma(),
-            Self::Reserve => request
-                .flags
-                .intersects(AllocFlags::NON_BLOCK | AllocFlags::OOM | AllocFlags::HIGH_ATOMIC),
+            Self::Reserve => request.flags.may_use_reserve(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::primitive::{Count, Ordering, Plain};
 use crate::transfer::isolate::Isolated;
-use crate::{AllocError, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
+use crate::{AllocError, AllocFlags, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
 
 /// Why memory was not added or removed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -336,20 +336,22 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
-    /// its board: what a kernel's watermark check asks before it tries. `cma` says whether frames of
-    /// CMA blocks will do. False where there is no such zone.
+    /// its board: what a kernel's watermark check asks before it tries. Of the flags `CMA` says whether
+    /// frames of CMA blocks will do, `HIGH_ATOMIC` and `OOM` whether those of HIGHATOMIC blocks will,
+    /// whatever runs these have. False where there is no such zone.
     ///
     /// Takes no lock, and time that grows with the zone's sections by one step for 262,144 of them.
     /// "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be a bit that is
     /// out of date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
     #[must_use]
-    pub fn may_have_free(&self, zone: usize, order: Order, cma: bool) -> bool {
+    pub fn may_have_free(&self, zone: usize, order: Order, flags: AllocFlags) -> bool {
         let Some(zone) = self.zones.get(zone) else { return false };
         let blocks = order.frames().div_ceil(FRAMES as u64);
         if order > Order::PAGEBLOCK {
             return zone.wholes() >= blocks;
         }
-        !zone.is_empty_from(order.get() + 1, cma)
+        let reserve = flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM);
+        !zone.is_empty_from(order.get() + 1, reserve, flags.contains(AllocFlags::CMA))
     }
 
     /// The largest order that memory of a zone could serve if all of it were free.
@@ -387,8 +389,8 @@ mod tests {
     use crate::primitive::Plain;
     use crate::testing::{machine, machine_of, machine_with, place, two_zones};
     use crate::{
-        Config, CpuId, FrameRange, Freehold, HotplugError, Migratetype, Order, Pfn, Request,
-        SingleCpu, Watermarks, ZoneConfig,
+        AllocFlags, Config, CpuId, FrameRange, Freehold, HotplugError, Migratetype, Order, Pfn,
+        Request, SingleCpu, Watermarks, ZoneConfig,
     };
 
     const MIB: u64 = 256;
@@ -461,9 +463,9 @@ mod tests {
         let fh = machine_with(SingleCpu, 1, 2048, Watermarks::None);
         let cpu = fh.on(CpuId::new(0));
         let order = |order| Order::new(order).unwrap();
-        let has = |o| fh.may_have_free(0, order(o), false);
+        let has = |o| fh.may_have_free(0, order(o), AllocFlags::empty());
         assert!((0..=11).all(has) && !has(12));
-        assert!(!fh.may_have_free(1, Order::ZERO, false));
+        assert!(!fh.may_have_free(1, Order::ZERO, AllocFlags::empty()));
         let request = Request::new(Order::ZERO, Migratetype::Movable);
         let frames: Vec<Pfn> = std::iter::from_fn(|| cpu.alloc(request).ok()).collect();
         assert_eq!(frames.len(), 2048);

@@ -13,6 +13,7 @@
 //! | [`whole`] | whole blocks come out of the zone's bitmap |
 //! | [`lease`] | words go to a CPU and come back |
 //! | [`refill`] | a CPU chooses the next block to take frames of |
+//! | [`reserve`] | blocks are kept for requests that may not wait |
 //! | [`claim`] | frames taken straight from a block's words, past the leases |
 //! | [`recall`] | every CPU's leases end: one heavy barrier for all of them |
 //! | [`moving`] | frames on the way outside every CPU's state: no request fails beside them |
@@ -33,6 +34,7 @@ pub(crate) mod moving;
 pub(crate) mod populate;
 pub(crate) mod recall;
 pub(crate) mod refill;
+pub(crate) mod reserve;
 pub(crate) mod walk;
 pub(crate) mod watch;
 pub(crate) mod whole;

@@ -12,15 +12,15 @@
 use crate::block::layout::Index;
 use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, count_of, find_run};
-use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
+use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
-use crate::primitive::{Count, Ordering, Plain, SharedCount};
+use crate::primitive::{Count, Plain, SharedCount};
 use crate::types::section::SECTION_BLOCKS_LOG;
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, LOOSE, row_of};
-use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform, Request};
+use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform};
 
 /// Single frames and runs of order 1 may come from a block in use whose largest run is of order 2:
 /// with less each few frames would ask the board, with more larger runs are broken up.
@@ -471,8 +471,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !self.leaves_mark(by, zone, 1 << want.order, want.flags, cma) {
             return None;
         }
-        if let Some((pfn, index)) = self.take_listed(by, zone, want) {
-            self.reserve_high_atomic(by, zone, want, index);
+        if let Some((pfn, _)) = self.take_listed(by, zone, want) {
             return Some(pfn);
         }
         if want.migratetype >= HIGH_ATOMIC {
@@ -481,98 +480,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let index = self.take_whole(by, zone, want.migratetype, want.flags, false)?;
         self.split(by, index, want.migratetype);
         let offset = self.claim(by, index, want.order)?;
-        self.reserve_high_atomic(by, zone, want, index);
         Some(self.map.base(index) + offset as u64)
-    }
-
-    /// Keeps the rest of a block for HIGHATOMIC requests after one of them had to be served past the
-    /// leases: at most 1 % of the zone, and only in zones of which 1 % is a block (Linux 7.3).
-    fn reserve_high_atomic(&self, by: By<'_>, zone: &Zone<'m>, want: Want, index: Index) {
-        let cap = zone.managed.get() / 100;
-        let reserved = zone.high_atomic_blocks.get();
-        if !want.flags.contains(AllocFlags::HIGH_ATOMIC)
-            || want.order == 0
-            || want.order >= 9
-            || cap < FRAMES as u64
-            || reserved >= cap.div_ceil(FRAMES as u64)
-        {
-            return;
-        }
-        // Counted before it is one: who gives it up takes it off.
-        zone.high_atomic_blocks.add_shared(1);
-        let tag = self.map.head(index).tag.get();
-        if tag.migratetype() >= HIGH_ATOMIC || !self.retype(by, index, tag, HIGH_ATOMIC) {
-            // Relaxed: a count.
-            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// HIGHATOMIC frames for requests that may not wait or are a way out of memory shortage; for
-    /// all others a HIGHATOMIC block becomes ordinary again before they fail.
-    pub(crate) fn take_high_atomic(
-        &self,
-        by: By<'_>,
-        zone: &'m Zone<'m>,
-        want: Want,
-    ) -> Option<u64> {
-        if zone.high_atomic_blocks.get() == 0 {
-            return None;
-        }
-        let reserve = Want { migratetype: HIGH_ATOMIC, ..want };
-        let high = AllocFlags::NON_BLOCK | AllocFlags::OOM | AllocFlags::HIGH_ATOMIC;
-        if want.flags.intersects(high) {
-            return self.take_listed(by, zone, reserve).map(|(pfn, _)| pfn);
-        }
-        let index = self.pick(by, zone, reserve, false, u32::MAX)?;
-        if self.give_up_reserve(by, zone, index, want.migratetype) {
-            // What was summed up before counts these frames as reserved.
-            if let Some(cpu) = by.0 {
-                self.begin_look(cpu);
-            }
-        }
-        self.take_reserved(by, zone, want)
-    }
-
-    /// A HIGHATOMIC block becomes an ordinary one of that type.
-    fn give_up_reserve(
-        &self,
-        by: By<'_>,
-        zone: &Zone<'m>,
-        index: Index,
-        migratetype: usize,
-    ) -> bool {
-        let tag = self.map.head(index).tag.get();
-        let given_up = tag.migratetype() == HIGH_ATOMIC && self.retype(by, index, tag, migratetype);
-        if given_up {
-            // Relaxed: a count.
-            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
-            self.raise(by, index);
-        }
-        given_up
-    }
-
-    /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its type:
-    /// for who has found nothing. Whether there were any.
-    pub(crate) fn give_up_reserves(&self, by: By<'_>, cpu: usize, request: &Request) -> bool {
-        let mut given_up = false;
-        for z in self.zonelist(cpu, request.node) {
-            let zone = &self.zones[z];
-            if zone.high_atomic_blocks.get() == 0 {
-                continue;
-            }
-            self.each_in_row(by, zone, row_of(HIGH_ATOMIC, 1), |index| {
-                let base = self.map.base(index);
-                let within =
-                    request.from.get() < base + FRAMES as u64 && base < request.below.get();
-                // Above a block's order only wholly free blocks can be part of a run.
-                let order = u32::from(request.order.get()).min(BLOCK_ORDER);
-                given_up |= within
-                    && find_run(&self.open_words(index), order).is_some()
-                    && self.give_up_reserve(by, zone, index, request.migratetype as usize);
-                None::<()>
-            });
-        }
-        given_up
     }
 
     /// Frames inside a block of another type, which keeps its type: the smallest sufficient run.

@@ -209,9 +209,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let mut zones = fh.zonelist(self.id.index(), None).map(|z| &fh.zones[z]);
         let hopeless = |zone: &Zone<'m>| {
-            zone.is_empty_from(request.order.get() + 1, request.cma())
+            let reserve = request.flags.may_use_reserve() || !zone.reserve_by_host.get();
+            zone.is_empty_from(request.order.get() + 1, reserve, request.cma())
                 || for_mark
-                    && zone.high_atomic_blocks.get() == 0
+                    && !(reserve && zone.high_atomic_blocks.get() != 0)
                     && !fh.allows(
                         self.by(),
                         zone,
@@ -229,9 +230,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl Zone<'_> {
-    /// Whether the board has nothing of that class and above, and the bitmap has nothing.
-    pub(crate) fn is_empty_from(&self, class: u8, cma: bool) -> bool {
-        self.wholes() == 0 && self.board.is_empty_from(class, cma)
+    /// Whether the board has nothing of that class and above, and the bitmap has nothing. HIGHATOMIC
+    /// blocks count if `reserve`, CMA blocks if `cma`.
+    pub(crate) fn is_empty_from(&self, class: u8, reserve: bool, cma: bool) -> bool {
+        self.wholes() == 0 && self.board.is_empty_from(class, reserve, cma)
     }
 }
 

@@ -10,7 +10,8 @@ bitflags::bitflags! {
         const NON_BLOCK = 1 << 0;
         /// The caller is important (`__GFP_HIGH`): half of the min watermark may be used.
         const MIN_RESERVE = 1 << 1;
-        /// A high-order request that may not wait: HIGHATOMIC blocks first.
+        /// A high-order request that may not wait: HIGHATOMIC blocks first, where memory is short
+        /// ([`Freehold::leave_reserve_to_host`](crate::Freehold::leave_reserve_to_host) says when that is).
         const HIGH_ATOMIC = 1 << 2;
         /// The request is the way out of an out-of-memory condition: half of what is left may be
         /// used.
@@ -25,5 +26,13 @@ bitflags::bitflags! {
         const CMA = 1 << 6;
         /// Ignore the watermarks altogether (`PF_MEMALLOC`).
         const NO_WATERMARKS = 1 << 7;
+    }
+}
+
+impl AllocFlags {
+    /// Whether such a request may have frames of HIGHATOMIC blocks, if only as a last resort.
+    #[inline(always)]
+    pub(crate) const fn may_use_reserve(self) -> bool {
+        self.intersects(Self::NON_BLOCK.union(Self::OOM).union(Self::HIGH_ATOMIC))
     }
 }

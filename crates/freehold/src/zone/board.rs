@@ -182,12 +182,12 @@ impl<'m> Board<'m> {
     }
 
     /// Whether no row may have a block of that class or above, by a glance: none of the ordinary
-    /// types, nor HIGHATOMIC ones of any class, nor CMA ones if `cma`.
-    pub(crate) fn is_empty_from(&self, class: u8, cma: bool) -> bool {
-        let reserved = |own| self.has_any(row_of(own, 1));
+    /// types, nor HIGHATOMIC ones of any class if `reserve`, nor CMA ones if `cma`.
+    pub(crate) fn is_empty_from(&self, class: u8, reserve: bool, cma: bool) -> bool {
+        let has = |own| self.has_any(row_of(own, 1));
         (0..HIGH_ATOMIC).all(|migratetype| self.smallest(migratetype, class).is_none())
-            && !reserved(HIGH_ATOMIC)
-            && !(cma && reserved(CMA))
+            && !(reserve && has(HIGH_ATOMIC))
+            && !(cma && has(CMA))
     }
 
     /// Whether some block may have a bit in a row, by a glance.

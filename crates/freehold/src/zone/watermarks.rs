@@ -294,8 +294,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if zone.wholes() * FRAMES as u64 >= needed {
             return true;
         }
-        let high = AllocFlags::HIGH_ATOMIC | AllocFlags::OOM | AllocFlags::NON_BLOCK;
-        let enough = |free: Free| free.usable(reserves && flags.intersects(high), cma) >= needed;
+        let enough = |free: Free| free.usable(reserves && flags.may_use_reserve(), cma) >= needed;
         if self.found(by, zone).is_some_and(|free| !enough(free)) {
             return false;
         }

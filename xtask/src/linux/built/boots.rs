@@ -43,10 +43,11 @@ pub(super) fn files(
     archive.program("init", &fs::read(ours.join("built/init"))?);
     archive.program("accounts", &fs::read(ours.join("built/accounts"))?);
     archive.program("bin/busybox", &fs::read(folder.join("tools/bin/busybox"))?);
-    let loads_of = ["loads.c", "machine.c", "walks.c"].map(|name| ours.join("built").join(name));
+    let loads_of =
+        ["loads.c", "machine.c", "walks.c", "atomic.c"].map(|name| ours.join("built").join(name));
     let finish = ours.join("user/finish.c");
     for (name, program) in [
-        module::program_of(folder, &[&loads_of[0], &loads_of[1], &loads_of[2]])?,
+        module::program_of(folder, &loads_of.each_ref().map(PathBuf::as_path))?,
         module::program(folder, &finish)?,
     ] {
         archive.program(&name, &fs::read(program)?);
@@ -253,6 +254,9 @@ pub(super) const OTHERS: [&str; 39] = [
     "broken_pages",
     "reported_MiB",
     "reported_later_MiB",
+    "atomic_kept_blocks",
+    "atomic_pages_beside",
+    "atomic_given_up_blocks",
 ];
 
 #[cfg(test)]

@@ -1,0 +1,94 @@
+//! Pageblocks that are kept for requests that may not wait, where the host says when memory is short: as
+//! a kernel does that keeps the watermarks itself.
+
+use crate::allocator::Allocator;
+use crate::arguments::{self, put, shared};
+use crate::error::{Error, answer};
+use crate::stats::no_zone;
+use crate::status::Status;
+
+/// What a zone keeps for requests that may not wait.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Reserve {
+    /// HIGHATOMIC pageblocks.
+    pub blocks: u64,
+    /// Their free frames.
+    pub free: u64,
+}
+
+/// From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`. Such
+/// requests of orders 1 to 8 take HIGHATOMIC pageblocks first, after what their CPU has in hand, and of an
+/// ordinary pageblock only by keeping it, up to 1 % of the zone. No HIGHATOMIC pageblock becomes ordinary
+/// but by `freehold_give_up_reserve`, whoever fails. Without this the allocator decides both by its
+/// watermarks.
+///
+/// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
+/// written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_leave_reserve_to_host(
+    allocator: *const Allocator,
+    zone: usize,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || Ok(shared(allocator, "allocator")?.engine.leave_reserve_to_host(zone)?))
+    }
+}
+
+/// One HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
+/// `freehold_migratetype`. False where there is none, no such zone, or no such ordinary type. Takes no
+/// lock.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null (false then) or comes from `freehold_new` and is not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_give_up_reserve(
+    allocator: *const Allocator,
+    zone: usize,
+    migratetype: u8,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let this = unsafe { allocator.as_ref() };
+    this.zip(arguments::migratetype(migratetype).ok())
+        .is_some_and(|(this, migratetype)| this.engine.give_up_reserve(zone, migratetype))
+}
+
+/// Writes to `reserve` what a zone keeps: for a watermark that its free frames do not count for. Takes
+/// no lock. Exact while nothing runs; looks at a line of each CPU where there are such pageblocks, at none
+/// otherwise.
+///
+/// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
+///
+/// Thread safety: any thread, at any time.
+///
+/// # Safety
+///
+/// `allocator` is null or comes from `freehold_new` and is not destroyed; `reserve` and `error` are null
+/// or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_read_reserve(
+    allocator: *const Allocator,
+    zone: usize,
+    reserve: *mut Reserve,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(error, || {
+            let found = shared(allocator, "allocator")?.engine.reserve(zone);
+            let found = found.ok_or_else(|| no_zone(zone))?;
+            put(reserve, "reserve", Reserve { blocks: found.blocks, free: found.free })
+        })
+    }
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The load that asks for chunks in interrupts while memory is full, and then full of holes: only blocks that are kept for such requests
+ * have any then. mm/freehold/highatomic.c does what programs cannot ask for.
+ */
+#include "loads.h"
+
+#define TRIAL "/sys/kernel/debug/atomic_trial"
+
+/* Chunks of order 3 that make blocks kept: seven blocks' and some. */
+#define KEEPS 500
+/* Pages that a full machine has left. */
+#define LEFT 1024
+/* Chunks that must be had of those. */
+#define WANTED 64
+/* What /proc's files and a CPU's lists differ by, at most. */
+#define SOME 512
+
+/* What is told of all zones Normal. */
+struct told {
+	long blocks, free_kept, free, min;
+};
+
+static void read_types(struct told *told)
+{
+	FILE *file = fopen("/proc/pagetypeinfo", "r");
+	char line[512];
+
+	must(file != NULL, "/proc/pagetypeinfo");
+	while (fgets(line, sizeof(line), file)) {
+		char *at = strstr(line, "HighAtomic ");
+		long count, blocks[4];
+		int length;
+
+		if (sscanf(line, "Node %*d, zone Normal %ld %ld %ld %ld", blocks, blocks + 1, blocks + 2, blocks + 3) == 4)
+			told->blocks += blocks[3];
+		if (!at || !strstr(line, "zone   Normal, type"))
+			continue;
+		at += strlen("HighAtomic ");
+		for (int order = 0; sscanf(at, " %ld%n", &count, &length) == 1; order++, at += length)
+			told->free_kept += count << order;
+	}
+	fclose(file);
+}
+
+static void read_zones(struct told *told)
+{
+	FILE *file = fopen("/proc/zoneinfo", "r");
+	char line[128], zone[32] = "";
+	long number;
+
+	must(file != NULL, "/proc/zoneinfo");
+	while (fgets(line, sizeof(line), file)) {
+		sscanf(line, "Node %*d, zone %31s", zone);
+		if (strcmp(zone, "Normal"))
+			continue;
+		if (sscanf(line, " pages free %ld", &number) == 1)
+			told->free += number;
+		if (sscanf(line, " min %ld", &number) == 1)
+			told->min += number;
+	}
+	fclose(file);
+}
+
+static struct told tell(void)
+{
+	struct told told = {};
+
+	read_types(&told);
+	read_zones(&told);
+	return told;
+}
+
+static void ask(const char *what)
+{
+	must(put(TRIAL, what), what);
+}
+
+/* How many of what was asked for last were of zone Normal. */
+static long had(void)
+{
+	return number_in(TRIAL, "normal");
+}
+
+static void ask_for(const char *what, long count)
+{
+	char words[64];
+
+	snprintf(words, sizeof(words), "%s %ld", what, count);
+	ask(words);
+}
+
+/* Says what is wrong, with the numbers. */
+static void holds(int right, const char *what, struct told told)
+{
+	if (right)
+		return;
+	fprintf(stderr, "%s: %ld blocks kept, %ld pages of them free, %ld of the zone's, min %ld, had %ld\n", what, told.blocks,
+		told.free_kept, told.free, told.min, had());
+	put(TRIAL, "free");
+	exit(1);
+}
+
+/* The marks of all zones, by kB in all; what they were. No process is made for it: memory is full. */
+static long set_marks(long kb)
+{
+	FILE *file = fopen("/proc/sys/vm/min_free_kbytes", "r+");
+	long before;
+
+	must(file && fscanf(file, "%ld", &before) == 1, "min_free_kbytes");
+	rewind(file);
+	fprintf(file, "%ld\n", kb);
+	must(!fclose(file), "min_free_kbytes");
+	return before;
+}
+
+void load_atomic(void)
+{
+	struct told before = tell(), kept, now;
+	long chunks, usual;
+
+	ask("fill");
+	ask_for("atomic", KEEPS);
+	ask_for("room", 8 * KEEPS);
+	kept = tell();
+	holds(kept.blocks >= before.blocks + 7, "atomic requests keep no blocks", kept);
+	ask("chunks");
+	/* Others fill the rest, and leave the marks as if what is kept were in use. */
+	ask("holes");
+	ask("fill");
+	now = tell();
+	holds(now.free + SOME >= now.min + now.free_kept && now.free_kept > LEFT + 2 * SOME, "what is kept counts for the marks", now);
+	ask("holes");
+	ask_for("ordinary", 1000000);
+	now = tell();
+	holds(now.blocks == kept.blocks, "ordinary requests take what is kept", now);
+	holds(now.free_kept > 8 * WANTED, "ordinary requests use what is kept", now);
+	chunks = now.free;
+	/* There is much memory, and no chunk of it for anybody else. */
+	ask_for("atomic", WANTED);
+	holds(had() == WANTED, "atomic requests get nothing of what is kept", now);
+	ask_for("ordinary", 1);
+	holds(had() == 0, "an ordinary request gets what atomic ones could", now);
+	reached("atomic_kept_blocks", now.blocks);
+	reached("atomic_pages_beside", chunks);
+	/* Without a mark to speak of: single pages that may not wait have the last of it. */
+	usual = set_marks(4096);
+	ask("chunks");
+	ask("fill");
+	now = tell();
+	put(TRIAL, "single 1000000");
+	holds(had() + SOME >= now.free - now.min / 2, "single pages of what is kept", now);
+	/* Who may reclaim has blocks given up. */
+	ask_for("press", LEFT + SOME + now.free_kept / 2);
+	now = tell();
+	holds(now.blocks < kept.blocks, "no block is given up", now);
+	reached("atomic_given_up_blocks", kept.blocks - now.blocks);
+	set_marks(usual);
+	ask("free");
+}
