@@ -16,7 +16,6 @@ use crate::{Kind, Model, model_file, plot};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::{Printed, Shown};
 use freehold_labkit::cli::input::TraceFile;
-use freehold_labkit::cli::moved::{self, Moved};
 use freehold_labkit::cli::size::{Memory, parse_memory, parse_percent, whole};
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, exit_code, given, output, stop};
@@ -77,18 +76,8 @@ pub fn command() -> clap::Command {
 /// Runs the command with these arguments, the first of which is its name.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    exit_code(moved::check(&arguments, &MOVED).and_then(|()| run(&Cli::parse_from(arguments).args)))
+    exit_code(run(&Cli::parse_from(arguments).args))
 }
-
-/// What `simulate` took once.
-const MOVED: [Moved; 5] = [
-    ("--validate", "freehold calibrate --validate"),
-    ("--html", "freehold simulate --json ARGUMENTS | freehold report -o page.html -"),
-    ("--output", "freehold simulate --json ARGUMENTS > rows.json"),
-    ("--sweep", "freehold simulate --json ARGUMENTS > rows.json: every combination is simulated"),
-    ("--shard", "a command for each share of the arguments, for example one --seed each"),
-];
 
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = HELP)]

@@ -313,23 +313,6 @@ fn options_that_do_not_go_together() {
         .stderr(contains("no-such-file"));
 }
 
-/// What was an option once says what to write now.
-#[test]
-fn old_spellings_name_the_new_ones() {
-    for (old, new) in [
-        (&["replay", "--against-kernel", "x"][..], "freehold replay fidelity"),
-        (&["replay", "--power", "x"], "freehold replay fidelity -e"),
-        (&["replay", "--threads", "x"], "freehold replay threads"),
-        (&["replay", "--html=x.html"], "freehold report -o"),
-        (&["replay", "--picture", "x.svg"], "freehold report -o"),
-        (&["replay", "--timeline", "x"], "timeline"),
-        (&["completions", "bash"], "cargo xtask dist"),
-        (&["man"], "cargo xtask dist"),
-    ] {
-        freehold().args(old).assert().code(2).stdout("").stderr(contains(new));
-    }
-}
-
 #[test]
 fn a_subcommand_that_does_not_exist() {
     freehold().arg("relpay").assert().code(2).stderr(contains("relpay").and(contains("replay")));

@@ -163,8 +163,6 @@ fn mistakes_are_named_with_what_to_do() {
         simulate(args).assert().code(2).stderr(contains(message));
     }
     simulate(&["--picture", "x.png"]).assert().code(2).stderr(contains("x.svg"));
-    simulate(&["--validate"]).assert().code(2).stderr(contains("freehold calibrate --validate"));
-    simulate(&["--sweep"]).assert().code(2).stderr(contains("--json"));
 }
 
 fn sample() -> String {
