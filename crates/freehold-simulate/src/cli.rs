@@ -19,11 +19,9 @@ use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::size::{Memory, parse_memory, parse_percent, whole};
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, exit_code, given, output, stop};
-use freehold_labkit::engine::Paths;
 use freehold_labkit::engines::EngineSpec;
-use freehold_labkit::report::number::counted;
 use freehold_labkit::report::table::rendered;
-use freehold_labkit::report::{paths, thousands, unique};
+use freehold_labkit::report::{thousands, unique};
 use freehold_trials::amounts::parse_cpus;
 use freehold_trials::defaults::TICK_MS;
 use freehold_trials::progress;
@@ -153,11 +151,6 @@ struct SimulateArgs {
     #[arg(long)]
     list: bool,
 
-    /// After the table, print how often freehold, which alone counts them, took each of its paths:
-    /// from what the CPU holds, from a partly free block, from a whole one.
-    #[arg(long, conflicts_with = "json")]
-    paths: bool,
-
     #[command(flatten)]
     shown: Shown,
 }
@@ -206,27 +199,9 @@ fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     }
     let document = Document::new(seeds(args)[0], &model, rows, None);
     output::result(&args.shown.printed, &document, |style| {
-        let tables = [
-            (!rows.is_empty()).then(|| table(rows, &model, style)),
-            (args.paths && !rows.is_empty()).then(|| paths::render(&taken(rows), style)),
-        ];
-        tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
+        if rows.is_empty() { String::new() } else { table(rows, &model, style) }
     })?;
     Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
-}
-
-/// The ways of the engines that say them, each named by what tells its row apart.
-fn taken(rows: &[Row]) -> Vec<(String, Paths)> {
-    let several = |of: fn(&Row) -> &str| rows.iter().any(|row| of(row) != of(&rows[0]));
-    let name = |row: &Row| {
-        let workload = if several(|row| &row.workload) {
-            format!(", {}", row.workload)
-        } else {
-            String::new()
-        };
-        format!("{}, {}{workload}", row.engine, counted(u64::from(row.cpus), "CPU"))
-    };
-    rows.iter().filter_map(|row| Some((name(row), row.paths?))).collect()
 }
 
 fn simulated(
