@@ -21,7 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   freehold look                                 this machine (as root: by type too)
   freehold look --watch 5                       again every five seconds, until Ctrl-C
-  freehold look --from recording/               copies of another machine's files
+  freehold look recording/                      copies of another machine's files
   freehold look before/ after/                  two of them compared
   freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
   freehold look --prometheus /var/lib/node_exporter/freehold.prom --watch 60
@@ -39,10 +39,6 @@ pub(crate) struct LookArgs {
     /// /proc of this machine.
     #[arg(value_name = "MACHINE", num_args = 0..=2)]
     machines: Vec<PathBuf>,
-
-    /// A machine, as an option; may be given twice.
-    #[arg(long, value_name = "DIR", conflicts_with = "machines")]
-    from: Vec<PathBuf>,
 
     #[command(flatten)]
     printed: Printed,
@@ -66,17 +62,9 @@ pub(crate) struct LookArgs {
 }
 
 pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
-    let given = if args.from.is_empty() { &args.machines } else { &args.from };
-    let machines: Vec<&Path> = match &given[..] {
+    let machines: Vec<&Path> = match &args.machines[..] {
         [] => vec![Path::new("/proc")],
-        all if all.len() <= 2 => all.iter().map(PathBuf::as_path).collect(),
-        all => {
-            return Err(CliError::new(format!(
-                "{} machines were named, and two at most can be compared",
-                all.len()
-            ))
-            .hint("name one or two with --from"));
-        }
+        named => named.iter().map(PathBuf::as_path).collect(),
     };
     if args.prometheus.is_some() && machines.len() > 1 {
         return Err(CliError::new("--prometheus writes one machine's figures, and two are named")
