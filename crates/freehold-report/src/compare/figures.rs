@@ -175,7 +175,6 @@ impl Found {
                     }
                 }
             }
-            Kind::Comparison => {}
         }
     }
 

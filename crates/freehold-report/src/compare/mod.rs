@@ -1,5 +1,4 @@
-//! Two results beside each other: what `freehold compare` prints, and what a report takes a
-//! baseline for.
+//! Two results beside each other: what `freehold compare` prints.
 //!
 //! ```text
 //!  JSON of two runs ──> figures  every figure, by what it was measured on: command, place, engine, metric, seed

@@ -1,5 +1,5 @@
-//! `freehold compare`, and a report's `--baseline`: which figures are put beside each other, what
-//! is called worse, and what is refused.
+//! `freehold compare`: which figures are put beside each other, what is called worse, and what is
+//! refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -304,7 +304,7 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
         ([&pair, &twice], &[], "twice.json has ns_per_pair_order0 of x twice"),
         ([&pair, &empty], &[], "no figure in empty.json"),
         ([&unknown, &pair], &[], "unknown.json: this is not an output of"),
-        ([&page, &pair], &[], "no report of this command"),
+        ([&page, &pair], &[], "page.html is not JSON"),
         ([&pair, &pair], &["-e", "X"], "no figure of the engine 'X'"),
         ([&pair, &pair], &["-m", "ns_per_pair_order1"], "did you mean 'ns_per_pair_order0'?"),
         ([&pair, &pair], &["--worse", "much"], "'much' is not a percentage"),
@@ -317,47 +317,6 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
         );
     }
     freehold().args(["compare", "-", "-"]).assert().code(2).stderr(contains("only once"));
-}
-
-#[test]
-fn a_report_takes_an_older_report_or_result_as_its_baseline() {
-    let folder = Folder::new();
-    let before = folder.json("before.json", &bench("x", &[10.0, 11.0, 12.0, 13.0]));
-    let after = folder.json("after.json", &bench("x", &[20.0, 21.0, 22.0, 23.0]));
-    let old = folder.0.path().join("old.html");
-    freehold().arg(&before).arg("-o").arg(&old).assert().success();
-    for baseline in [&before, &old] {
-        let page = folder.0.path().join("new.html");
-        freehold()
-            .arg("--baseline")
-            .arg(baseline)
-            .arg(&after)
-            .arg("-o")
-            .arg(&page)
-            .assert()
-            .success();
-        let text = fs::read_to_string(&page).unwrap();
-        assert!(
-            text.contains("\"kind\":\"comparison\"") && text.contains("\"verdict\":\"worse\""),
-            "{baseline:?}"
-        );
-        // And that report can be compared with again.
-        freehold()
-            .arg("compare")
-            .args([&page, &after])
-            .assert()
-            .success()
-            .stdout(contains("0 are worse"));
-    }
-    let mixed = folder.json(
-        "cells.json",
-        &json!({"cells": [{"workload": "aging", "engine": "x", "failures": 1}]}),
-    );
-    let page = folder.0.path().join("no.html");
-    let refused =
-        freehold().arg("--baseline").arg(&mixed).arg(&after).arg("-o").arg(&page).assert();
-    refused.code(2).stderr(contains("only results of one command"));
-    assert!(!page.exists());
 }
 
 #[test]
