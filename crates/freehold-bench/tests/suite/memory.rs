@@ -1,6 +1,5 @@
 //! `freehold bench` of virtual memory: what can be counted exactly, the shape of its JSON, and what
 //! it says where the system lacks something. Nothing here looks at a time.
-#![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
 use std::io::Write;

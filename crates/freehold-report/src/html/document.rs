@@ -112,14 +112,12 @@ fn unknown(value: &Value) -> UnknownDocument {
             let keys: Vec<String> =
                 object.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
             let more = if object.len() > NAMED { ", ..." } else { "" };
-            let first = [("rows", "row"), ("cells", "cell")]
-                .into_iter()
-                .find_map(|(list, one)| {
-                    let first = object.get(list)?.as_array()?.first()?.as_object()?;
-                    let keys: Vec<String> =
-                        first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
-                    Some(format!(", and the first {one} the keys {}", keys.join(", ")))
-                });
+            let first = [("rows", "row"), ("cells", "cell")].into_iter().find_map(|(list, one)| {
+                let first = object.get(list)?.as_array()?.first()?.as_object()?;
+                let keys: Vec<String> =
+                    first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
+                Some(format!(", and the first {one} the keys {}", keys.join(", ")))
+            });
             format!("it has the keys {}{more}{}", keys.join(", "), first.unwrap_or_default())
         }
         Value::Array(array) => format!("it is a list of {}", array.len()),
