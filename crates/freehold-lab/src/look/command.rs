@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use freehold_trace::machine::{Files, Look, Machine};
 
-use super::{Named, Pair, html, page, prometheus};
+use super::{Document, Named, html, page, prometheus};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Printed;
 use freehold_labkit::cli::size::{parse_page_size, whole};
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, output, stop};
+use freehold_labkit::report::table::{Columns, Style};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,8 +97,15 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
 fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
     let looks = machines.iter().map(|path| look(path, args.page_size));
     let looks = looks.collect::<Result<Vec<Named>, CliError>>()?;
+    let text = |style| match &looks[..] {
+        [one, other] => page::compare(one, other, style),
+        looks => looks.iter().map(|one| page::render(one, style)).collect(),
+    };
     if let Some(path) = &args.html {
-        Target::HTML.write(path, html::render(&looks.iter().collect::<Vec<_>>()))?;
+        let names: Vec<&str> = looks.iter().map(|one| one.name.as_str()).collect();
+        let whole = Style { columns: Columns::All, ..Style::plain(120) };
+        let title = format!("Memory of {}", names.join(" and "));
+        Target::HTML.write(path, html::render(&title, &text(whole)))?;
     }
     if let (Some(path), [one]) = (&args.prometheus, &looks[..]) {
         // Complete or not there, whenever the collector looks.
@@ -105,26 +113,16 @@ fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
         Target::METRICS.write(&unfinished, prometheus::render(one))?;
         fs::rename(&unfinished, path).map_err(|error| Target::METRICS.failed(path, &error))?;
     }
-    match &looks[..] {
-        [one, other] => {
-            let pair = Pair { machines: [one, other] };
-            print(args, &pair, || page::compare(one, other, output::style(&args.printed)))
-        }
-        looks => looks.iter().try_for_each(|one| {
-            print(args, one, || page::render(one, output::style(&args.printed)))
-        }),
+    if !args.printed.json {
+        return output::print(&text(output::style(&args.printed)));
     }
-}
-
-fn print(
-    args: &LookArgs,
-    document: &impl serde::Serialize,
-    text: impl FnOnce() -> String,
-) -> Result<(), CliError> {
-    match (args.printed.json, args.watch) {
-        (true, Some(_)) => output::print(&format!("{}\n", serde_json::to_string(document)?)),
-        (true, None) => output::print_json(document),
-        (false, _) => output::print(&text()),
+    let document = match &looks[..] {
+        [one] => Document::One(one),
+        machines => Document::Two { machines },
+    };
+    match args.watch {
+        Some(_) => output::print(&format!("{}\n", serde_json::to_string(&document)?)),
+        None => output::print_json(&document),
     }
 }
 
