@@ -102,11 +102,6 @@ struct SimulateArgs {
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
     seed: Vec<u64>,
 
-    /// Nanoseconds of other work between two allocations of a CPU, up to 1,000,000,000. Default: the
-    /// workload's own (--list names it).
-    #[arg(long, value_name = "NS", value_parser = parse_think)]
-    think: Option<f64>,
-
     /// Frames to allocate while measuring, after half as many that are not measured: fewer take less
     /// time. Default: as many as the workload needs to be seen in all its phases.
     #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
@@ -123,11 +118,6 @@ struct SimulateArgs {
     /// A second table, and `cma` in the JSON, count what it serves.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     cma: Option<f64>,
-
-    /// Simulated milliseconds between two ticks of a CPU, its periodic work: 0.01 to 1,000,000, or 0
-    /// for no ticks. Default: 1000, as the kernel's vmstat worker.
-    #[arg(long, value_name = "MS", value_parser = parse_tick)]
-    tick: Option<f64>,
 
     /// The trace to play, for the workload 'trace'.
     #[arg(long, value_name = "FILE")]
@@ -153,22 +143,6 @@ struct SimulateArgs {
 
     #[command(flatten)]
     shown: Shown,
-}
-
-fn parse_think(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(ns) if (0.0..=1e9).contains(&ns) => Ok(ns),
-        _ => Err(format!("'{text}' is not a number of nanoseconds: write 0 to 1,000,000,000")),
-    }
-}
-
-fn parse_tick(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(ms) if ms == 0.0 || (0.01..=1e6).contains(&ms) => Ok(ms),
-        _ => Err(format!(
-            "'{text}' is not a number of milliseconds: write 0.01 to 1,000,000, or 0 for no ticks"
-        )),
-    }
 }
 
 fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
@@ -322,9 +296,9 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             nodes,
                             cma: args.cma.unwrap_or(0.0),
                             seed,
-                            think_ns: args.think,
+                            think_ns: None,
                             measured: args.frames,
-                            tick_ms: args.tick.unwrap_or(TICK_MS),
+                            tick_ms: TICK_MS,
                             trace: trace.clone(),
                         });
                     }

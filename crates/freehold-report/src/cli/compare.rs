@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::results::{read, shown_name};
 use crate::compare::output::{Document, table};
-use crate::compare::{Incomparable, Verdict, Wanted, compare};
+use crate::compare::{Incomparable, Verdict, compare};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Printed;
 use freehold_labkit::cli::target::is_dash;
@@ -15,9 +15,8 @@ use freehold_labkit::cli::{Outcome, output};
 const EXAMPLES: &str = "\
 Examples:
   freehold replay --json > now.json; freehold compare main.json now.json
-  freehold compare --worse 2 -e freehold main.json now.json
+  freehold compare --worse 2 main.json now.json
                                                 exit code 1 for anything worse by more than 2 %
-  freehold compare --worse 5 -m zone_lock_work -m free_blocks_end main.json now.json
   freehold compare --json main.json now.json | jq '.figures[] | select(.verdict == \"worse\")'
 
 Compared is what both results have: the same trace on the same machine, benchmark, or simulated machine, by the same \
@@ -49,14 +48,6 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     worse: Option<f64>,
 
-    /// Compare only this engine. May be given several times.
-    #[arg(short, long = "engine", value_name = "NAME")]
-    engines: Vec<String>,
-
-    /// Compare only this metric, by its name in the table. May be given several times.
-    #[arg(short, long = "metric", value_name = "NAME")]
-    metrics: Vec<String>,
-
     /// Show equal figures, too.
     #[arg(long, conflicts_with = "json")]
     all: bool,
@@ -69,12 +60,10 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
     if is_dash(&args.before) && is_dash(&args.after) {
         return Err(CliError::new("standard input can be read only once, but '-' was given twice"));
     }
-    let wanted = Wanted { engines: args.engines.clone(), metrics: args.metrics.clone() };
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let names = names(&args.before, &args.after);
-    let comparison =
-        compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0))
-            .map_err(failed)?;
+    let comparison = compare((&names.0, &before), (&names.1, &after), args.worse.unwrap_or(0.0))
+        .map_err(failed)?;
     output::result(&args.printed, &Document::from(&comparison), |style| {
         table(&comparison, args.all, style)
     })?;
