@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use clap::{Args, CommandFactory, Parser};
 
-use crate::Row;
 use crate::many::{Simulated, simulate_all};
 use crate::output::{Document, table};
 use crate::run::{NODES_MAX, Scenario, SimulateError};
