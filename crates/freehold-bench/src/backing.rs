@@ -33,7 +33,6 @@ impl Backing {
         let bytes = frames as usize * FRAME;
         let mapping = Mapping::new(bytes)?;
         // Without huge pages it is slower and as right.
-        #[cfg(target_os = "linux")]
         let _ = mapping.advise(bytes, rustix::mm::Advice::LinuxHugepage);
         mapping.touch(bytes);
         Ok(Self { mapping, frames })

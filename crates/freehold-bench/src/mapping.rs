@@ -100,7 +100,6 @@ impl Mapping {
     /// Makes every second part of `part` bytes a mapping of its own, so that no page is larger than
     /// a part. What a forked child has of them is the difference between them; this process does
     /// not fork.
-    #[cfg(target_os = "linux")]
     pub(super) fn cut(&self, part: usize) -> Result<(), Errno> {
         for start in (0..self.len).step_by(2 * part) {
             let base = self.base.as_ptr().wrapping_add(start).cast();

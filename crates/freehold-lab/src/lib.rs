@@ -32,9 +32,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::exit_code;
-use freehold_labkit::cli::moved::{self, Moved};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,11 +96,7 @@ pub fn command() -> clap::Command {
 /// Runs the command with these arguments, the first of which is its name.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = tools::with_replay(arguments.into_iter().collect());
-    if let Err(error) = old_spelling(&arguments) {
-        return exit_code(Err(error));
-    }
-    let cli = Cli::parse_from(arguments);
+    let cli = Cli::parse_from(tools::with_replay(arguments.into_iter().collect()));
     exit_code(match cli.command {
         None => replay::run(&replay_args::ReplayArgs::sample()),
         Some(Command::Replay(args)) => replay::run(&args),
@@ -111,33 +105,6 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Engines(args)) => engines::run(&args),
         Some(Command::Tool(tool)) => return tool.run(),
     })
-}
-
-/// What `replay` took once.
-const MOVED: [Moved; 8] = [
-    ("--against-kernel", "freehold replay fidelity TRACE"),
-    (
-        "--power",
-        "freehold replay fidelity -e 6.18 -e 5.17 -e 6.18,-auto-high TRACE: each engine beside the kernel's own counts",
-    ),
-    ("--starting-lists", "freehold replay fidelity compares each engine under both assumptions"),
-    ("--threads", "freehold replay threads TRACE"),
-    ("--interrupts", "freehold replay threads --interrupts SHARE TRACE"),
-    ("--picture", "freehold replay --json --memory-map 48 TRACE | freehold report -o page.html -"),
-    ("--html", "freehold replay --json --memory-map 48 TRACE | freehold report -o page.html -"),
-    ("--timeline", "freehold replay --json TRACE | jq '.engines[] | {engine, timeline}'"),
-];
-
-/// Refuses what was written differently once, with what to write now.
-fn old_spelling(arguments: &[OsString]) -> Result<(), CliError> {
-    let is = |place: usize, word: &str| arguments.get(place).is_some_and(|given| given == word);
-    if is(1, "replay") {
-        // A mode has its own options, among them one of the old ones.
-        let old = if is(2, "threads") { &[][..] } else { &MOVED };
-        return moved::check(&arguments[2..], old);
-    }
-    let dist = "in Freehold's sources: cargo xtask dist writes completions and manual pages";
-    moved::check(&arguments[1..arguments.len().min(2)], &[("completions", dist), ("man", dist)])
 }
 
 #[cfg(test)]

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::{Outcome, given, model_file, output};
-use freehold_labkit::engine::Paths;
 use freehold_labkit::engines::{self, EngineSpec};
 use freehold_labkit::model::Model;
 use freehold_labkit::replay::Replay;
 use freehold_labkit::replay::against_kernel::AgainstKernel;
 use freehold_labkit::report::answer::{self, Answer};
-use freehold_labkit::report::{against_kernel, paths, table, threads};
+use freehold_labkit::report::{against_kernel, table, threads};
 use serde::Serialize;
 
 use super::passes::{How, drive, survey};
@@ -239,14 +238,6 @@ fn print_table(args: &ReplayArgs, done: &Done, first: bool) -> Result<(), CliErr
     };
     if let Some(answer) = &done.answer {
         text = format!("{text}\n{}", answer::render(answer, style));
-    }
-    if args.paths {
-        // The ways of the engines that say them.
-        let of = |engine: &freehold_labkit::replay::EngineOutcome| {
-            Some((engine.engine.clone(), engine.paths?))
-        };
-        let taken: Vec<(String, Paths)> = replay.engines.iter().filter_map(of).collect();
-        text = format!("{text}\n{}", paths::render(&taken, style));
     }
     output::print(&if first { text } else { format!("\n{text}") })
 }

@@ -23,8 +23,6 @@ Examples:
   freehold replay --json --memory-map 48 trace.parquet | freehold report -o report.html -
                                                 as a page with pictures
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
-  freehold replay --paths -e freehold -e freehold,owned
-                                                how often each path is taken
   freehold replay threads --interrupts 0.05 trace.parquet
                                                 a thread for each CPU, and frees
                                                 in interrupts
@@ -65,12 +63,6 @@ pub(super) struct ReplayArgs {
 
     #[command(flatten)]
     pub(super) machine: MachineArgs,
-
-    /// After the table, print how often freehold, which alone counts them, took each of its paths:
-    /// from what the CPU holds, from a partly free block, from a whole one. `-e freehold,owned` owns
-    /// every CPU, as a kernel does.
-    #[arg(long, conflicts_with = "json")]
-    pub(super) paths: bool,
 
     /// Also record the state of every pageblock (holder, migratetype, free frames) at N moments of
     /// the trace, 1 to 200: `memory_map` in the JSON, the picture of memory with the slider in the

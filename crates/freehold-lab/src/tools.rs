@@ -13,6 +13,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -81,27 +82,12 @@ impl Tool {
             .filter(|path| path.is_file());
         // A bare name is looked for in the search path.
         let path = beside.as_deref().unwrap_or(Path::new(program));
-        match become_program(Command::new(path).args(&arguments)) {
-            Ok(code) => code,
-            Err(error) => {
-                output::error(failed(program, &arguments, path, &error));
-                ExitCode::from(2)
-            }
-        }
+        // Replaces this process: signals and the terminal are the program's own. Whoever goes on here
+        // could not be replaced.
+        let error = Command::new(path).args(&arguments).exec();
+        output::error(failed(program, &arguments, path, &error));
+        ExitCode::from(2)
     }
-}
-
-/// Replaces this process: signals and the terminal are the program's own.
-#[cfg(unix)]
-fn become_program(command: &mut Command) -> io::Result<ExitCode> {
-    use std::os::unix::process::CommandExt;
-    Err(command.exec())
-}
-
-#[cfg(not(unix))]
-fn become_program(command: &mut Command) -> io::Result<ExitCode> {
-    let code = command.status()?.code().and_then(|code| u8::try_from(code).ok());
-    Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
 fn failed(program: &str, arguments: &[&OsStr], path: &Path, error: &io::Error) -> CliError {

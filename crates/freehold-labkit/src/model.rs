@@ -110,26 +110,17 @@ pub struct Model {
     /// What the step of a workload costs by itself, with an engine that does nothing.
     pub caller_ns: f64,
     pub engines: BTreeMap<Family, EngineCosts>,
-    /// What it said beside real threads on that machine (`freehold simulate --validate`).
+    /// What it said beside real threads on that machine (`freehold calibrate --validate`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub validated: Vec<Validated>,
 }
 
-/// The measured constants of a record: by name, and as the medians of several measurements.
+/// The measured constants of a record, by name.
 macro_rules! measured {
     ($Record:ident, $count:literal: $($name:ident)+) => {
         impl $Record {
             fn named(&self) -> [(&'static str, f64); $count] {
                 [$((stringify!($name), self.$name)),+]
-            }
-
-            fn set_medians(&mut self, all: &[Self]) {
-                let middle = |of: fn(&Self) -> f64| {
-                    let mut values: Vec<f64> = all.iter().map(of).collect();
-                    values.sort_by(f64::total_cmp);
-                    values[values.len() / 2]
-                };
-                $(self.$name = middle(|one| one.$name);)+
             }
         }
     };
@@ -191,22 +182,6 @@ impl Model {
         }
     }
 
-    /// Each constant's median in these, which were measured on one machine; of an even number of
-    /// them the upper one.
-    ///
-    /// # Panics
-    ///
-    /// If there are none.
-    pub fn median(models: &[Self]) -> Self {
-        let mut median = models[0].clone();
-        median.set_medians(models);
-        for (family, costs) in &mut median.engines {
-            costs
-                .set_medians(&models.iter().map(|model| model.engines[family]).collect::<Vec<_>>());
-        }
-        median
-    }
-
     /// Every number by name, and the least it may be.
     pub fn constants(&self) -> Vec<(String, f64, f64)> {
         let own = self.named().into_iter().map(|(name, value)| (name.to_owned(), value, 0.0));
@@ -247,18 +222,6 @@ mod tests {
         assert_eq!(model.engines.len(), 4);
         let per = model.cores_per_socket;
         assert!(!model.across(0, per - 1) && model.across(per - 1, per));
-    }
-
-    #[test]
-    fn the_median_of_runs_is_each_constants() {
-        let with = |rmw_ns: f64, transfer_ns: f64, alloc_ns: f64| {
-            let mut model = Model { rmw_ns, transfer_ns, ..Model::standard() };
-            model.engines.values_mut().for_each(|costs| costs.alloc_ns = alloc_ns);
-            model
-        };
-        let models = [with(1.0, 9.0, 5.0), with(3.0, 7.0, 4.0), with(2.0, 8.0, 6.0)];
-        assert_eq!(Model::median(&models), with(2.0, 8.0, 5.0));
-        assert_eq!(Model::median(&models[..1]), models[0]);
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use clap::{Args, CommandFactory, Parser};
 
-use crate::Row;
 use crate::many::{Simulated, simulate_all};
 use crate::output::{Document, table};
 use crate::run::{NODES_MAX, Scenario, SimulateError};
@@ -16,15 +15,12 @@ use crate::{Kind, Model, model_file, plot};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::{Printed, Shown};
 use freehold_labkit::cli::input::TraceFile;
-use freehold_labkit::cli::moved::{self, Moved};
 use freehold_labkit::cli::size::{Memory, parse_memory, parse_percent, whole};
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, exit_code, given, output, stop};
-use freehold_labkit::engine::Paths;
 use freehold_labkit::engines::EngineSpec;
-use freehold_labkit::report::number::counted;
 use freehold_labkit::report::table::rendered;
-use freehold_labkit::report::{paths, thousands, unique};
+use freehold_labkit::report::{thousands, unique};
 use freehold_trials::amounts::parse_cpus;
 use freehold_trials::defaults::TICK_MS;
 use freehold_trials::progress;
@@ -77,18 +73,8 @@ pub fn command() -> clap::Command {
 /// Runs the command with these arguments, the first of which is its name.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    exit_code(moved::check(&arguments, &MOVED).and_then(|()| run(&Cli::parse_from(arguments).args)))
+    exit_code(run(&Cli::parse_from(arguments).args))
 }
-
-/// What `simulate` took once.
-const MOVED: [Moved; 5] = [
-    ("--validate", "freehold calibrate --validate"),
-    ("--html", "freehold simulate --json ARGUMENTS | freehold report -o page.html -"),
-    ("--output", "freehold simulate --json ARGUMENTS > rows.json"),
-    ("--sweep", "freehold simulate --json ARGUMENTS > rows.json: every combination is simulated"),
-    ("--shard", "a command for each share of the arguments, for example one --seed each"),
-];
 
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = HELP)]
@@ -115,11 +101,6 @@ struct SimulateArgs {
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
     seed: Vec<u64>,
 
-    /// Nanoseconds of other work between two allocations of a CPU, up to 1,000,000,000. Default: the
-    /// workload's own (--list names it).
-    #[arg(long, value_name = "NS", value_parser = parse_think)]
-    think: Option<f64>,
-
     /// Frames to allocate while measuring, after half as many that are not measured: fewer take less
     /// time. Default: as many as the workload needs to be seen in all its phases.
     #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
@@ -136,11 +117,6 @@ struct SimulateArgs {
     /// A second table, and `cma` in the JSON, count what it serves.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     cma: Option<f64>,
-
-    /// Simulated milliseconds between two ticks of a CPU, its periodic work: 0.01 to 1,000,000, or 0
-    /// for no ticks. Default: 1000, as the kernel's vmstat worker.
-    #[arg(long, value_name = "MS", value_parser = parse_tick)]
-    tick: Option<f64>,
 
     /// The trace to play, for the workload 'trace'.
     #[arg(long, value_name = "FILE")]
@@ -164,29 +140,8 @@ struct SimulateArgs {
     #[arg(long)]
     list: bool,
 
-    /// After the table, print how often freehold, which alone counts them, took each of its paths:
-    /// from what the CPU holds, from a partly free block, from a whole one.
-    #[arg(long, conflicts_with = "json")]
-    paths: bool,
-
     #[command(flatten)]
     shown: Shown,
-}
-
-fn parse_think(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(ns) if (0.0..=1e9).contains(&ns) => Ok(ns),
-        _ => Err(format!("'{text}' is not a number of nanoseconds: write 0 to 1,000,000,000")),
-    }
-}
-
-fn parse_tick(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(ms) if ms == 0.0 || (0.01..=1e6).contains(&ms) => Ok(ms),
-        _ => Err(format!(
-            "'{text}' is not a number of milliseconds: write 0.01 to 1,000,000, or 0 for no ticks"
-        )),
-    }
 }
 
 fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
@@ -217,27 +172,9 @@ fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     }
     let document = Document::new(seeds(args)[0], &model, rows, None);
     output::result(&args.shown.printed, &document, |style| {
-        let tables = [
-            (!rows.is_empty()).then(|| table(rows, &model, style)),
-            (args.paths && !rows.is_empty()).then(|| paths::render(&taken(rows), style)),
-        ];
-        tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
+        if rows.is_empty() { String::new() } else { table(rows, &model, style) }
     })?;
     Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
-}
-
-/// The ways of the engines that say them, each named by what tells its row apart.
-fn taken(rows: &[Row]) -> Vec<(String, Paths)> {
-    let several = |of: fn(&Row) -> &str| rows.iter().any(|row| of(row) != of(&rows[0]));
-    let name = |row: &Row| {
-        let workload = if several(|row| &row.workload) {
-            format!(", {}", row.workload)
-        } else {
-            String::new()
-        };
-        format!("{}, {}{workload}", row.engine, counted(u64::from(row.cpus), "CPU"))
-    };
-    rows.iter().filter_map(|row| Some((name(row), row.paths?))).collect()
 }
 
 fn simulated(
@@ -358,9 +295,9 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             nodes,
                             cma: args.cma.unwrap_or(0.0),
                             seed,
-                            think_ns: args.think,
+                            think_ns: None,
                             measured: args.frames,
-                            tick_ms: args.tick.unwrap_or(TICK_MS),
+                            tick_ms: TICK_MS,
                             trace: trace.clone(),
                         });
                     }

@@ -40,7 +40,9 @@ impl PageWriter for ChecksummedPages<'_> {
         written.flush()?;
         let plain = written.into_inner()?;
         let header = &plain[..plain.len() - data];
+        // A field that the checksum can stand before: two further than the sizes or more.
         let at = behind_sizes(header)
+            .filter(|&at| header.get(at).is_some_and(|byte| byte >> 4 >= 2))
             .ok_or_else(|| ParquetError::General("a page header of another form".into()))?;
 
         let start = self.out.len();
@@ -63,8 +65,7 @@ impl PageWriter for ChecksummedPages<'_> {
     }
 }
 
-/// Where the field behind the first three (type and sizes) begins, if it is none that a checksum
-/// would follow.
+/// Where the field behind the first three (type and sizes) begins.
 fn behind_sizes(header: &[u8]) -> Option<usize> {
     let mut at = 0;
     for _ in 0..3 {
@@ -73,22 +74,12 @@ fn behind_sizes(header: &[u8]) -> Option<usize> {
         }
         at += 1 + header[at + 1..].iter().position(|byte| byte & 0x80 == 0)? + 1;
     }
-    Some(at).filter(|&at| header.get(at).is_some_and(|byte| byte >> 4 >= 2))
+    Some(at)
 }
 
 /// Whether the page whose header begins `bytes` has a checksum.
 pub(super) fn has_checksum(bytes: &Bytes) -> bool {
-    let mut at = 0;
-    for _ in 0..3 {
-        if bytes.get(at) != Some(&NEXT_I32) {
-            return false;
-        }
-        let Some(length) = bytes[at + 1..].iter().position(|byte| byte & 0x80 == 0) else {
-            return false;
-        };
-        at += length + 2;
-    }
-    bytes.get(at) == Some(&NEXT_I32)
+    behind_sizes(bytes).is_some_and(|at| bytes.get(at) == Some(&NEXT_I32))
 }
 
 /// A number as Thrift's compact form has it: zigzag, seven bits a byte.

@@ -16,6 +16,7 @@ use freehold_simulate::output::Document;
 use freehold_simulate::validation::validation_table;
 use freehold_simulate::{Model, model_file};
 use freehold_trials::progress;
+use serde_json::Value;
 
 use crate::calibrate::{STEPS, calibrate};
 use crate::validate::{cases, validate};
@@ -108,7 +109,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     let models: Vec<Model> =
         (0..args.runs).map(once).collect::<Result<_, _>>().map_err(CliError::new)?;
     bar.finish_and_clear();
-    let model = Model::median(&models);
+    let values = models.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    let model: Model = serde_json::from_value(median(values))?;
     if let Some(path) = &args.output {
         let mut text = serde_json::to_string_pretty(&model)?;
         text.push('\n');
@@ -116,6 +118,24 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     }
     output::result(&args.shown.printed, &model, |style| table(&model, style))?;
     Ok(Outcome::Fine)
+}
+
+/// Each number's median in these documents, which have the same names; of an even number of them the
+/// upper one.
+fn median(mut all: Vec<Value>) -> Value {
+    match &all[0] {
+        Value::Object(first) => {
+            let of = |name: &String| median(all.iter().map(|one| one[name].clone()).collect());
+            first.keys().map(|name| (name.clone(), of(name))).collect()
+        }
+        Value::Number(_) => {
+            all.sort_by(|a, b| {
+                f64::total_cmp(&a.as_f64().unwrap_or(0.0), &b.as_f64().unwrap_or(0.0))
+            });
+            all.swap_remove(all.len() / 2)
+        }
+        _ => all.swap_remove(0),
+    }
 }
 
 /// Simulated beside measured.
@@ -155,4 +175,19 @@ fn describe() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
     named.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_median_of_runs_is_each_constants() {
+        let of = |rmw: f64, alloc: f64| json!({"machine": "m", "rmw_ns": rmw, "engines": {"x": {"alloc_ns": alloc}}});
+        let runs = vec![of(1.0, 5.0), of(3.0, 4.0), of(2.0, 6.0)];
+        assert_eq!(median(runs.clone()), of(2.0, 5.0));
+        assert_eq!(median(runs[..1].to_vec()), runs[0]);
+    }
 }

@@ -41,8 +41,6 @@ Examples:
                                                 the whole grid, about an hour on one core, as a page with pictures
   freehold bench fragmentation --random 12 --quick --gate
                                                 12 cells drawn at random; fails where freehold is below vanilla
-  freehold bench fragmentation --workload aging --cpus 3 --worst-first
-                                                contiguity at orders 3, 4 and 9 side by side, the worst cells on top
 
 --random draws kernel-build-like and aging (30 to 85 % in use) on 1 to 1,024 CPUs with 2 MiB to 1 GiB each, and \
 two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. The seed is printed: the same seed, with --quick where it was given, draws the same cells, and \
@@ -52,7 +50,7 @@ a larger --random begins with the cells of a smaller one.
 \"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"group_lock_acquisitions\" and \"group_locks_per_1000\": 0 since no design has such locks, \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
 \"used_percent\" of fill is where the first allocation failed. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
-with --random, --worst-first or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": [{\"workload\", \"cpus\", \"memory_mib\", \
+with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": [{\"workload\", \"cpus\", \"memory_mib\", \
 \"used_percent\", \"engine\", \"seeds\", \"contiguity\", \"baseline_contiguity\", \"difference\": each {\"3\", \"4\", \"9\"}}], \
 \"tallies\": [{\"engine\", \"order\", \"not_below\", \"cells\"}]}.
 
@@ -106,7 +104,8 @@ pub(super) struct FragmentationArgs {
     #[arg(long, value_name = "N", value_parser = whole(100..=u64::MAX))]
     allocations: Option<u64>,
 
-    /// Draw N cells at random, 1 to 10,000, and compare them as --worst-first does.
+    /// Draw N cells at random, 1 to 10,000, and print each engine's contiguity at orders 3, 4 and 9
+    /// beside the first engine's, worst cells first, in place of a table for each workload.
     #[arg(long, value_name = "N", value_parser = whole(1..=10_000u16),
           conflicts_with_all = ["cpus", "memory_per_cpu", "memory", "used"])]
     random: Option<u16>,
@@ -119,17 +118,8 @@ pub(super) struct FragmentationArgs {
     #[arg(long, requires = "random")]
     quick: bool,
 
-    /// Print each engine's contiguity at orders 3, 4 and 9 beside the first engine's, worst cells
-    /// first, in place of a table for each workload.
-    #[arg(long)]
-    worst_first: bool,
-
-    /// Print only the N worst rows; the counts below the table and --json still cover all.
-    #[arg(long, value_name = "N", value_parser = whole(1..=u16::MAX))]
-    rows: Option<u16>,
-
-    /// Exit with 1 where an engine's contiguity is below the first's by more than .005 at order 3, 4
-    /// or 9.
+    /// Compare as --random does, and exit with 1 where an engine's contiguity is below the first's by
+    /// more than .005 at order 3, 4 or 9.
     #[arg(long)]
     gate: bool,
 
@@ -251,13 +241,13 @@ pub(super) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
     }
     let outcome = cells(args, &scenarios)?;
     let cells = &outcome.cells;
-    let compares = draw.is_some() || args.worst_first || args.gate;
+    let compares = draw.is_some() || args.gate;
     let comparison = if compares { Comparison::of(cells) } else { None };
     let random = draw.map(|Draw { cells, seed, quick, .. }| Random { cells, seed, quick });
     let document = Document::new(cells, random, comparison.as_ref());
     output::result(&args.shown.printed, &document, |style| match &comparison {
         _ if cells.is_empty() => String::new(),
-        Some(comparison) => beside(comparison, args.rows.map(usize::from), style),
+        Some(comparison) => beside(comparison, style),
         None => table(cells, style),
     })?;
     if args.gate && comparison.is_none() && !outcome.interrupted {

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use freehold_labkit::cli::exit_code;
-use freehold_labkit::cli::moved::{self, Moved};
 
 /// Measure what allocations and frees cost, engines side by side.
 #[derive(Parser, Debug)]
@@ -46,10 +45,6 @@ pub fn command() -> clap::Command {
 /// Runs the command with these arguments, the first of which is its name.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Err(error) = moved::check(&arguments, &MOVED) {
-        return exit_code(Err(error));
-    }
     let cli = Cli::parse_from(arguments);
     exit_code(match &cli.command {
         None => bench::run(&cli.bench),
@@ -57,9 +52,3 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Calibrate(args)) => calibrate::run(args),
     })
 }
-
-/// What `bench` took once.
-const MOVED: [Moved; 2] = [
-    ("--html", "freehold bench --json | freehold report -o page.html -"),
-    ("--targets", "docs/performance.md has the goals, and what was measured beside them"),
-];

@@ -153,25 +153,19 @@ fn memory(mib: u64) -> String {
 /// Tables narrower than this leave out the differences, which can be told from what stands beside.
 const DIFFERENCES_FROM: u16 = 100;
 
-/// Each engine beside the first, worst first and so many rows of it, and in how many of all cells it
-/// is not below the first.
-pub fn beside(comparison: &Comparison, most: Option<usize>, style: Style) -> String {
+/// Each engine beside the first, worst first, and in how many of all cells it is not below the
+/// first.
+pub fn beside(comparison: &Comparison, style: Style) -> String {
     let engines = unique(comparison.rows.iter().map(|row| row.engine.as_str()));
     let parts: Vec<String> =
-        engines.iter().map(|engine| beside_first(comparison, engine, most, style)).collect();
+        engines.iter().map(|engine| beside_first(comparison, engine, style)).collect();
     parts.join("\n")
 }
 
 /// One engine beside the first.
-fn beside_first(
-    comparison: &Comparison,
-    engine: &str,
-    most: Option<usize>,
-    style: Style,
-) -> String {
+fn beside_first(comparison: &Comparison, engine: &str, style: Style) -> String {
     let Comparison { baseline, rows, tallies, tolerance } = comparison;
     let rows: Vec<&Row> = rows.iter().filter(|row| row.engine == engine).collect();
-    let shown = &rows[..most.unwrap_or(rows.len()).min(rows.len())];
     let wide = style.width >= DIFFERENCES_FROM;
     let about = format!(
         "The share of free memory that can serve a request of an order: first {baseline}'s, then {engine}'s{}. More is \
@@ -181,11 +175,8 @@ fn beside_first(
     let mut header = vec![TableCell::new("workload, in use")];
     header.extend(["CPUs", "memory"].map(right));
     header.extend(ByOrder::ORDERS.map(|order| right(format!("order {order}"))));
-    let table = rendered(style, header, shown.iter().map(|row| beside_row(row, wide)));
+    let table = rendered(style, header, rows.iter().map(|row| beside_row(row, wide)));
     let mut text = format!("{}\n\n{table}\n\n", wrap(&about, style, ""));
-    if shown.len() < rows.len() {
-        let _ = writeln!(text, "... and {} more.\n", rows.len() - shown.len());
-    }
     if let Some(worst) = rows.first().filter(|row| is_below(row.worst())) {
         let _ =
             writeln!(text, "To run the worst cell again: freehold bench fragmentation {worst}\n");

@@ -14,40 +14,23 @@
 //!
 //! These differ from the other benchmarks in what takes turns: besides page allocators, ways of
 //! mapping (in software, in this process) and the system's own calls.
-//!
-//! Only on Linux: the memory is a Linux process's.
-
-pub mod variants;
-pub mod vmalloc_tests;
-
-#[cfg(target_os = "linux")]
-mod areas;
-#[cfg(target_os = "linux")]
-mod arena;
-#[cfg(target_os = "linux")]
-pub mod folios;
-#[cfg(target_os = "linux")]
-mod give_back;
-#[cfg(target_os = "linux")]
-mod heap;
-#[cfg(target_os = "linux")]
-mod kernel;
-#[cfg(target_os = "linux")]
-mod lazyfree;
-#[cfg(target_os = "linux")]
-mod pages;
-#[cfg(target_os = "linux")]
-mod raw;
-#[cfg(target_os = "linux")]
-mod rss;
-#[cfg(target_os = "linux")]
-mod second;
-#[cfg(target_os = "linux")]
-mod suite;
-#[cfg(target_os = "linux")]
-mod vmalloc;
 
 pub(super) mod about;
+mod areas;
+mod arena;
+pub mod folios;
+mod give_back;
+mod heap;
+mod kernel;
+mod lazyfree;
+mod pages;
+mod raw;
+mod rss;
+mod second;
+mod suite;
+pub mod variants;
+mod vmalloc;
+pub mod vmalloc_tests;
 
 use super::clock::Cpus;
 pub use super::engines::FREEHOLD;
@@ -88,7 +71,6 @@ fn unsuited(kind: Kind, engine: &BenchEngine) -> Option<&'static str> {
 }
 
 /// What takes turns in a benchmark here. What the system does not offer is named in `found`.
-#[cfg(target_os = "linux")]
 pub(super) fn sides<'a>(
     kind: Kind,
     plan: &'a Plan,
@@ -107,17 +89,4 @@ pub(super) fn sides<'a>(
         Kind::GiveBack => Ok(give_back::sides(plan, found)),
         _ => Ok(arena::sides(plan)),
     }
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn sides<'a>(
-    _: Kind,
-    _: &'a Plan,
-    _: &'a Cpus,
-    _: HostThreads,
-    found: &mut Gathered,
-    _: &mut Report,
-) -> Result<Vec<Side<'a>>, String> {
-    found.unavailable("left out: it measures the memory of a Linux process".to_owned());
-    Ok(Vec::new())
 }

@@ -532,7 +532,4 @@ fn unknown_names() {
         .stderr(contains("did you mean 'buddy_system_allocator'"));
     bench().args(["-e", "vanilla,-merg"]).assert().code(2).stderr(contains("did you mean 'merge'"));
     bench().args(["--runs", "0"]).assert().code(2);
-    for old in ["--targets", "--html"] {
-        bench().args([old, "x"]).assert().code(2).stderr(contains("was removed"));
-    }
 }

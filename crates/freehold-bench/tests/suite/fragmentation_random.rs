@@ -207,15 +207,6 @@ fn the_table_has_both_engines_and_a_line_for_each_order() {
 }
 
 #[test]
-fn the_worst_rows_alone_are_printed_where_so_many_are_asked_for_and_all_count() {
-    let done = command(&DRAW).args(["--rows", "1"]).assert().success();
-    let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
-    let is_row = |line: &&str| line.trim_start().starts_with("two-cpu-mix");
-    assert_eq!(text.lines().filter(is_row).count(), 1, "{text}");
-    assert!(text.contains("... and 1 more.") && text.contains(" of 2 cells\n"), "{text}");
-}
-
-#[test]
 fn lines_fit_the_terminal_and_names_do_not_break() {
     for (width, figures) in [(80, 2), (100, 3), (120, 3)] {
         let mut longest = cell(1024, "vanilla", 1, [0.111; 3]);
@@ -223,7 +214,7 @@ fn lines_fit_the_terminal_and_names_do_not_break() {
         longest.workload = Workload::TwoCpuMix.name();
         let mine = Cell { engine: "freehold".to_owned(), ..longest.clone() };
         let comparison = Comparison::of(&[longest, mine]).unwrap();
-        let text = beside(&comparison, None, Style::plain(width));
+        let text = beside(&comparison, Style::plain(width));
         assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{text}");
         let row = text.lines().find(|line| line.contains("two-cpu-mix, 70 %")).unwrap();
         assert!(row.contains("1,024") && row.contains("1,052 MiB"), "{text}");
@@ -278,7 +269,7 @@ fn the_gate_fails_where_an_engine_is_below_the_first_and_only_when_asked() {
 
 #[test]
 fn a_grid_is_compared_in_the_same_way() {
-    let grid = ["-w", "two-cpu-mix", "--memory", "64M", "--used", "40", "--worst-first"];
+    let grid = ["-w", "two-cpu-mix", "--memory", "64M", "--used", "40", "--gate"];
     let done = command(&grid).assert().success();
     let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
     assert!(text.contains(" of 1 cells\n") && !text.contains("mixed blocks"), "{text}");

@@ -10,18 +10,19 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use freehold_trace::machine::{Files, Look, Machine};
 
-use super::{Named, Pair, html, page, prometheus};
+use super::{Document, Named, html, page, prometheus};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Printed;
 use freehold_labkit::cli::size::{parse_page_size, whole};
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::{Outcome, output, stop};
+use freehold_labkit::report::table::{Columns, Style};
 
 const EXAMPLES: &str = "\
 Examples:
   freehold look                                 this machine (as root: by type too)
   freehold look --watch 5                       again every five seconds, until Ctrl-C
-  freehold look --from recording/               copies of another machine's files
+  freehold look recording/                      copies of another machine's files
   freehold look before/ after/                  two of them compared
   freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
   freehold look --prometheus /var/lib/node_exporter/freehold.prom --watch 60
@@ -39,10 +40,6 @@ pub(crate) struct LookArgs {
     /// /proc of this machine.
     #[arg(value_name = "MACHINE", num_args = 0..=2)]
     machines: Vec<PathBuf>,
-
-    /// A machine, as an option; may be given twice.
-    #[arg(long, value_name = "DIR", conflicts_with = "machines")]
-    from: Vec<PathBuf>,
 
     #[command(flatten)]
     printed: Printed,
@@ -66,17 +63,9 @@ pub(crate) struct LookArgs {
 }
 
 pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
-    let given = if args.from.is_empty() { &args.machines } else { &args.from };
-    let machines: Vec<&Path> = match &given[..] {
+    let machines: Vec<&Path> = match &args.machines[..] {
         [] => vec![Path::new("/proc")],
-        all if all.len() <= 2 => all.iter().map(PathBuf::as_path).collect(),
-        all => {
-            return Err(CliError::new(format!(
-                "{} machines were named, and two at most can be compared",
-                all.len()
-            ))
-            .hint("name one or two with --from"));
-        }
+        named => named.iter().map(PathBuf::as_path).collect(),
     };
     if args.prometheus.is_some() && machines.len() > 1 {
         return Err(CliError::new("--prometheus writes one machine's figures, and two are named")
@@ -108,8 +97,15 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
 fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
     let looks = machines.iter().map(|path| look(path, args.page_size));
     let looks = looks.collect::<Result<Vec<Named>, CliError>>()?;
+    let text = |style| match &looks[..] {
+        [one, other] => page::compare(one, other, style),
+        looks => looks.iter().map(|one| page::render(one, style)).collect(),
+    };
     if let Some(path) = &args.html {
-        Target::HTML.write(path, html::render(&looks.iter().collect::<Vec<_>>()))?;
+        let names: Vec<&str> = looks.iter().map(|one| one.name.as_str()).collect();
+        let whole = Style { columns: Columns::All, ..Style::plain(120) };
+        let title = format!("Memory of {}", names.join(" and "));
+        Target::HTML.write(path, html::render(&title, &text(whole)))?;
     }
     if let (Some(path), [one]) = (&args.prometheus, &looks[..]) {
         // Complete or not there, whenever the collector looks.
@@ -117,26 +113,16 @@ fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
         Target::METRICS.write(&unfinished, prometheus::render(one))?;
         fs::rename(&unfinished, path).map_err(|error| Target::METRICS.failed(path, &error))?;
     }
-    match &looks[..] {
-        [one, other] => {
-            let pair = Pair { machines: [one, other] };
-            print(args, &pair, || page::compare(one, other, output::style(&args.printed)))
-        }
-        looks => looks.iter().try_for_each(|one| {
-            print(args, one, || page::render(one, output::style(&args.printed)))
-        }),
+    if !args.printed.json {
+        return output::print(&text(output::style(&args.printed)));
     }
-}
-
-fn print(
-    args: &LookArgs,
-    document: &impl serde::Serialize,
-    text: impl FnOnce() -> String,
-) -> Result<(), CliError> {
-    match (args.printed.json, args.watch) {
-        (true, Some(_)) => output::print(&format!("{}\n", serde_json::to_string(document)?)),
-        (true, None) => output::print_json(document),
-        (false, _) => output::print(&text()),
+    let document = match &looks[..] {
+        [one] => Document::One(one),
+        machines => Document::Two { machines },
+    };
+    match args.watch {
+        Some(_) => output::print(&format!("{}\n", serde_json::to_string(&document)?)),
+        None => output::print_json(&document),
     }
 }
 

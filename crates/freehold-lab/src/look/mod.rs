@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `command` | the arguments, and the files of the machine |
 //! | `page` | one page of a terminal; two machines beside each other |
-//! | `html` | one page of HTML, without scripts |
+//! | `html` | that page as HTML, without scripts |
 //! | `prometheus` | Prometheus's text format |
 
 mod command;
@@ -28,10 +28,12 @@ pub(crate) struct Named {
     pub(crate) look: Look,
 }
 
-/// Two machines, or one at two times.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct Pair<'a> {
-    pub(crate) machines: [&'a Named; 2],
+/// What `--json` prints.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Document<'a> {
+    One(&'a Named),
+    Two { machines: &'a [Named] },
 }
 
 /// A share of 0 to 1 as a bar of `width` characters; anything above nothing shows.

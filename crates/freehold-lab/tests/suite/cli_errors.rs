@@ -4,15 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-fn freehold() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.env_remove("COLUMNS").env_remove("NO_COLOR");
-    command
-}
+use crate::support::freehold;
 
 fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/page-cache-churn.parquet")
@@ -54,75 +49,57 @@ fn refused(path: &Path) -> assert_cmd::assert::Assert {
         .stderr(contains(path.file_name().unwrap().to_string_lossy().into_owned()))
 }
 
-/// The trace that everybody runs first: a copy with 16 bytes wrong is refused, or replays to the
-/// same.
+/// What the reader says of each kind of damage is tested with the reader; here, that it arrives.
 #[test]
-fn the_sample_with_bytes_flipped() {
-    let (folder, bytes) = (Folder::new(), fs::read(sample()).unwrap());
-    let replay = |path: &Path| {
-        freehold().args(["replay", "--json", "-e", "vanilla"]).arg(path).output().unwrap()
-    };
-    let intact = replay(&folder.file("intact.parquet", &bytes));
-    let counts = |output: &[u8]| -> serde_json::Value {
-        let mut all: serde_json::Value = serde_json::from_slice(output).unwrap();
-        all["engines"]
-            .as_array_mut()
-            .unwrap()
-            .iter_mut()
-            .for_each(|engine| engine["ns_per_event"] = 0.into());
-        all["engines"].clone()
-    };
-    let mut refused = 0;
-    for place in 0..24 {
-        let at = bytes.len() / 24 * place + 1000;
-        let mut damaged = bytes.clone();
-        damaged[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0x55);
-        let done = replay(&folder.file("damaged.parquet", damaged));
-        match done.status.code() {
-            Some(0) => assert_eq!(counts(&done.stdout), counts(&intact.stdout), "16 bytes at {at}"),
-            code => {
-                assert_eq!((code, done.stdout.as_slice()), (Some(2), &b""[..]), "16 bytes at {at}");
-                refused += 1;
-            }
+fn files_that_cannot_be_read() {
+    let folder = Folder::new();
+    refused(Path::new("no-such-trace.parquet")).stderr(contains("No such file"));
+    refused(folder.0.path()).stderr(contains("directory"));
+    refused(&folder.file("recipe.txt", "Take two eggs.\nBeat them.\n"))
+        .stderr(contains("not a page-allocator trace").and(contains("hint:")));
+    let whole = fs::read(sample()).expect("the sample is part of the repository");
+    refused(&folder.file("cut.parquet", &whole[..whole.len() / 2])).stderr(contains("truncated"));
+    let bad = TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig");
+    refused(&folder.file("bad.txt", bad))
+        .stderr(contains("line 6").and(contains("banana")).and(contains("--skip-bad")));
+}
+
+/// Wrong arguments, and what is said of each.
+#[test]
+fn wrong_usage_says_what_is_wrong() {
+    let wrong: &[(&[&str], &[&str])] = &[
+        (&["replay", "--cpus", "0"], &["--cpus", "0 is out of range: 1 to 4,096"]),
+        (&["replay", "--cpus", "99999"], &["99,999 is out of range: 1 to 4,096"]),
+        (&["replay", "--jobs", "0"], &["--jobs", "0 is out of range: 1 to 65,535"]),
+        (&["replay", "-e", "pcp-budy"], &["no engine 'pcp-budy'", "did you mean 'pcp-buddy'?"]),
+        (&["replay", "-e", "%%%%"], &["no engine '%%%%'", "freehold engines"]),
+        (
+            &["replay", "-e", "vanilla,-contig-fre"],
+            &["no switch 'contig-fre'", "did you mean 'contig-free'?"],
+        ),
+        (&["replay", "-e", "vanilla,merge"], &["'+merge'"]),
+        (&["replay", "-e", "freehold,mine"], &["freehold,owned"]),
+        (&["replay", "--memory", "much"], &["much", "not an amount of memory"]),
+        (&["replay", "--memory", "1M"], &["1M", "too little"]),
+        (&["replay", "--memory", "99T"], &["99T", "too much"]),
+        (&["replay", "--machine", "8G", "--memory", "8G"], &["--machine"]),
+        (&["replay", "--machine", "recordd"], &["'recorded' and 'pristine' are machines, too"]),
+        (&["replay", "--zoneinfo", "no-such-file"], &["no-such-file"]),
+        (&["replay", "--cma", "10"], &["for example 25%"]),
+        (&["replay", "fidelity", "--memory", "8G"], &["unexpected argument '--memory'"]),
+        (&["replay", "fidelity", "--cma", "10%"], &["unexpected argument '--cma'"]),
+        (&["replay", "--interrupts", "0.1"], &["unexpected argument '--interrupts'"]),
+        (&["replay", "threads", "--interrupts", "2"], &["--interrupts"]),
+        (&["replay", "threads", "--cpus", "300"], &["300 CPUs are too many for threads"]),
+        (&["relpay"], &["relpay", "replay"]),
+        (&["trace"], &["Usage: freehold [TRACE]..."]),
+    ];
+    for (arguments, said) in wrong {
+        let mut done = freehold().args(*arguments).assert().code(2).stdout("");
+        for part in *said {
+            done = done.stderr(contains(*part));
         }
     }
-    assert!(refused >= 23, "{refused} of 24 damaged copies were refused");
-}
-
-#[test]
-fn numbers_that_are_none() {
-    let wrong: [(&[&str], &str); 3] = [
-        (&["replay", "--cpus", "0"], "0 is out of range: 1 to 4,096"),
-        (&["replay", "--cpus", "99999"], "99,999 is out of range: 1 to 4,096"),
-        (&["replay", "--jobs", "0"], "0 is out of range: 1 to 65,535"),
-    ];
-    for (args, said) in wrong {
-        freehold().args(args).assert().code(2).stdout("").stderr(contains(said));
-    }
-}
-
-#[test]
-fn a_file_that_is_not_there() {
-    refused(Path::new("no-such-trace.parquet")).stderr(contains("No such file"));
-}
-
-#[test]
-fn a_folder() {
-    let folder = Folder::new();
-    refused(folder.0.path()).stderr(contains("directory"));
-}
-
-#[test]
-fn an_empty_file() {
-    let folder = Folder::new();
-    refused(&folder.file("empty.txt", "")).stderr(contains("empty").and(contains("hint:")));
-}
-
-#[test]
-fn a_file_that_is_no_trace() {
-    let folder = Folder::new();
-    let path = folder.file("recipe.txt", "Take two eggs.\nBeat them.\n");
-    refused(&path).stderr(contains("not a page-allocator trace").and(contains("hint:")));
 }
 
 /// Nothing is said of the kernel of a file that is no trace.
@@ -146,28 +123,6 @@ fn a_description_of_memory_is_no_trace() {
 }
 
 #[test]
-fn a_truncated_parquet_file() {
-    let folder = Folder::new();
-    let whole = fs::read(sample()).expect("the sample is part of the repository");
-    refused(&folder.file("cut.parquet", &whole[..whole.len() / 2])).stderr(contains("truncated"));
-}
-
-#[test]
-fn a_malformed_line_is_named_by_its_number() {
-    let folder = Folder::new();
-    let path =
-        folder.file("bad.txt", TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig"));
-    refused(&path).stderr(contains("line 6").and(contains("banana")).and(contains("--skip-bad")));
-}
-
-#[test]
-fn an_unknown_flag_is_named() {
-    let folder = Folder::new();
-    let path = folder.file("flag.txt", TEXT.replace("GFP_KERNEL", "GFP_BANANA"));
-    refused(&path).stderr(contains("GFP_BANANA").and(contains("line 6")));
-}
-
-#[test]
 fn skip_bad_leaves_the_line_out_and_says_so() {
     let folder = Folder::new();
     let path =
@@ -183,14 +138,6 @@ fn skip_bad_leaves_the_line_out_and_says_so() {
     assert_eq!(document["trace"]["skipped"], 1);
     assert_eq!(document["trace"]["allocs"], 2);
     assert_eq!(document["trace"]["unknown_frees"], 1, "the free of the allocation left out");
-}
-
-#[test]
-fn a_trace_of_other_events_only() {
-    let folder = Folder::new();
-    let other =
-        "# tracer: nop\n make-1 [000] ..... 1.000001: sched_switch: prev_comm=a next_comm=b\n";
-    refused(&folder.file("sched.txt", other)).stderr(contains("hint:"));
 }
 
 #[test]
@@ -212,128 +159,6 @@ fn a_trace_of_which_nothing_can_be_replayed() {
     let free = TEXT.lines().nth(4).unwrap().to_owned() + "\n";
     refused(&folder.file("free.txt", free))
         .stderr(contains("1 frees of frames").and(contains("--warm")));
-}
-
-#[test]
-fn text_that_is_nearly_a_trace_is_told_what_is_wrong_with_it() {
-    let folder = Folder::new();
-    let events: String = TEXT.lines().skip(2).map(|line| line.to_owned() + "\n").collect();
-    let utf_16: Vec<u8> =
-        "\u{feff}".chars().chain(TEXT.chars()).flat_map(|c| (c as u16).to_le_bytes()).collect();
-    refused(&folder.file("utf-16.txt", utf_16))
-        .stderr(contains("UTF-16").and(contains("iconv -f UTF-16")));
-    let negative = events.replace("  100.0", " -100.0");
-    refused(&folder.file("negative.txt", negative))
-        .stderr(contains("line 1").and(contains("`-100.000001:` is out of range")));
-}
-
-#[test]
-fn an_unknown_engine_gets_a_suggestion() {
-    freehold()
-        .args(["replay", "--engine", "pcp-budy"])
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(contains("no engine 'pcp-budy'").and(contains("did you mean 'pcp-buddy'?")));
-}
-
-#[test]
-fn an_engine_like_no_other_gets_the_list() {
-    freehold().args(["replay", "--engine", "%%%%"]).assert().code(2).stderr(
-        contains("no engine '%%%%'")
-            .and(contains("freehold engines"))
-            .and(contains("did you mean").not()),
-    );
-}
-
-#[test]
-fn an_unknown_switch_gets_a_suggestion() {
-    freehold()
-        .args(["replay", "--engine", "vanilla,-contig-fre"])
-        .assert()
-        .code(2)
-        .stderr(contains("no switch 'contig-fre'").and(contains("did you mean 'contig-free'?")));
-}
-
-#[test]
-fn a_switch_needs_a_sign() {
-    freehold()
-        .args(["replay", "--engine", "vanilla,merge"])
-        .assert()
-        .code(2)
-        .stderr(contains("'+merge'"));
-}
-
-#[test]
-fn bad_amounts_of_memory() {
-    for (amount, why) in [
-        ("much", "not an amount of memory"),
-        ("8", "has no unit"),
-        ("8X", "not a unit"),
-        ("1M", "too little"),
-        ("99T", "too much"),
-        ("99999999999999999999G", "not an amount"),
-    ] {
-        freehold()
-            .args(["replay", "--memory", amount])
-            .assert()
-            .code(2)
-            .stdout("")
-            .stderr(contains(amount).and(contains(why)));
-    }
-}
-
-#[test]
-fn bad_numbers_of_cpus() {
-    freehold().args(["replay", "--cpus", "0"]).assert().code(2).stderr(contains("--cpus"));
-    freehold()
-        .args(["replay", "--cpus", "5000"])
-        .assert()
-        .code(2)
-        .stderr(contains("5000").and(contains("1 to 4,096")));
-    freehold().args(["replay", "--jobs", "0"]).assert().code(2).stderr(contains("--jobs"));
-}
-
-#[test]
-fn options_that_do_not_go_together() {
-    freehold()
-        .args(["replay", "fidelity", "--memory", "8G"])
-        .assert()
-        .code(2)
-        .stderr(contains("unexpected argument '--memory'"));
-    freehold()
-        .args(["replay", "--machine", "8G", "--memory", "8G"])
-        .assert()
-        .code(2)
-        .stderr(contains("--machine"));
-    freehold()
-        .args(["replay", "--zoneinfo", "no-such-file"])
-        .assert()
-        .code(2)
-        .stderr(contains("no-such-file"));
-}
-
-/// What was an option once says what to write now.
-#[test]
-fn old_spellings_name_the_new_ones() {
-    for (old, new) in [
-        (&["replay", "--against-kernel", "x"][..], "freehold replay fidelity"),
-        (&["replay", "--power", "x"], "freehold replay fidelity -e"),
-        (&["replay", "--threads", "x"], "freehold replay threads"),
-        (&["replay", "--html=x.html"], "freehold report -o"),
-        (&["replay", "--picture", "x.svg"], "freehold report -o"),
-        (&["replay", "--timeline", "x"], "timeline"),
-        (&["completions", "bash"], "cargo xtask dist"),
-        (&["man"], "cargo xtask dist"),
-    ] {
-        freehold().args(old).assert().code(2).stdout("").stderr(contains(new));
-    }
-}
-
-#[test]
-fn a_subcommand_that_does_not_exist() {
-    freehold().arg("relpay").assert().code(2).stderr(contains("relpay").and(contains("replay")));
-    freehold().arg("trace").assert().code(2).stderr(contains("Usage: freehold [TRACE]..."));
 }
 
 #[test]

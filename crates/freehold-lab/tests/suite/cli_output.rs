@@ -7,11 +7,7 @@ use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-fn freehold() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.env("COLUMNS", "120").env_remove("NO_COLOR");
-    command
-}
+use crate::support::freehold;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
@@ -224,13 +220,6 @@ fn any_kernel_between_the_oldest_and_the_newest_is_an_engine() {
 }
 
 #[test]
-fn every_default_engine_can_be_named() {
-    for name in freehold_labkit::engines::COMPARED {
-        assert!(name.parse::<freehold_labkit::engines::EngineSpec>().is_ok(), "{name}");
-    }
-}
-
-#[test]
 fn the_baseline_is_the_kernel_that_recorded_the_trace() {
     let engines = |arguments: &[&str]| {
         let done = freehold().args(["replay", "--json"]).args(arguments).assert().code(0);
@@ -321,4 +310,34 @@ fn help_has_examples() {
     for command in ["replay", "engines", "record"] {
         freehold().args([command, "--help"]).assert().code(0).stdout(contains("Examples:"));
     }
+}
+
+#[test]
+fn a_replay_says_how_often_each_way_was_taken() {
+    let replay = |engine: &str| {
+        json(freehold().args(["replay", "--json", "-e", engine]))["engines"][0].clone()
+    };
+    let (on, owned) = (replay("freehold"), replay("freehold,owned"));
+    for engine in [&on, &owned] {
+        let (name, paths) = (&engine["engine"], &engine["paths"]);
+        let of = |way: &str| paths[way].as_u64().unwrap_or_else(|| panic!("{name}: {way}"));
+        assert_eq!(
+            of("alloc_in_hand") + of("alloc_slow"),
+            engine["allocs"].as_u64().unwrap(),
+            "{name}"
+        );
+        let frees = of("free_in_hand") + of("free_elsewhere") + of("free_state_in_use");
+        assert_eq!(frees, engine["frees"].as_u64().unwrap(), "{name}");
+        assert_eq!(of("refills"), engine["refills"].as_u64().unwrap(), "{name}");
+        let answered = ["refill_partly_free", "refill_whole_block", "refill_other_type"];
+        assert!(answered.iter().map(|way| of(way)).sum::<u64>() <= of("refills"), "{name}");
+        assert!(
+            of("alloc_in_hand") > 5 * of("alloc_slow") && of("shared_writes") > 0,
+            "{name}: {paths}"
+        );
+    }
+    // The design decides the same either way; only the door differs.
+    assert_eq!(on["paths"]["shared_writes"], owned["paths"]["shared_writes"]);
+    assert_eq!(on["paths"]["heavy_barriers"], 0, "nobody owns a CPU");
+    assert!(replay("vanilla").get("paths").is_none());
 }

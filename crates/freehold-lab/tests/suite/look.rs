@@ -68,7 +68,7 @@ fn files_of_proc_or_copies_of_them() {
         ["zoneinfo.txt", "buddyinfo.txt"],
     ] {
         let folder = Folder::machine(3, names);
-        let (code, text, errors) = look(&["--json", "--from", shown(folder.path())]);
+        let (code, text, errors) = look(&["--json", shown(folder.path())]);
         assert_eq!((code, errors.as_str()), (Some(0), ""));
         let document: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
@@ -102,8 +102,7 @@ fn two_machines_compared() {
     assert_eq!(code, Some(0));
     let line = text.lines().find(|line| line.contains("wholly free blocks")).unwrap();
     assert_eq!(line.split_whitespace().rev().take(2).collect::<Vec<_>>(), ["2", "6"]);
-    let (_, text, _) =
-        look(&["--json", "--from", shown(one.path()), "--from", shown(other.path())]);
+    let (_, text, _) = look(&["--json", shown(one.path()), shown(other.path())]);
     let document: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(document["machines"][1]["total"]["free"], 1064);
 }
@@ -113,8 +112,7 @@ fn a_page_of_html_and_a_file_for_prometheus() {
     let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
     let (html, metrics) = (folder.path().join("look.html"), folder.path().join("look.prom"));
     let from = shown(folder.path());
-    let (code, page, _) =
-        look(&["--from", from, "--html", shown(&html), "--prometheus", shown(&metrics)]);
+    let (code, page, _) = look(&[from, "--html", shown(&html), "--prometheus", shown(&metrics)]);
     assert_eq!(code, Some(0));
     assert!(page.contains("types are not known"), "{page}");
     assert!(fs::read_to_string(html).unwrap().starts_with("<!DOCTYPE html>"));
@@ -127,7 +125,7 @@ fn a_page_of_html_and_a_file_for_prometheus() {
 fn again_and_again_until_it_is_stopped() {
     let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
     let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args(["look", "--json", "--watch", "1", "--from", shown(folder.path())])
+        .args(["look", "--json", "--watch", "1", shown(folder.path())])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -143,13 +141,13 @@ fn again_and_again_until_it_is_stopped() {
 #[test]
 fn what_cannot_be_read_is_said() {
     let empty = tempfile::tempdir().unwrap();
-    let (code, text, errors) = look(&["--from", shown(empty.path())]);
+    let (code, text, errors) = look(&[shown(empty.path())]);
     assert_eq!((code, text.as_str()), (Some(2), ""));
     assert!(errors.contains("there is no zoneinfo") && errors.contains("hint:"), "{errors}");
     let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
     fs::write(folder.path().join("buddyinfo"), "Node 0, zone   Normal 40 0 0 0 0 0 0 0 0 0 9\n")
         .unwrap();
-    let (code, _, errors) = look(&["--from", shown(folder.path())]);
+    let (code, _, errors) = look(&[shown(folder.path())]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("more than 1 %"), "{errors}");
     let three = [shown(folder.path()); 3];

@@ -1,7 +1,6 @@
 //! Tests of the `freehold` command and of replays. One program, since each takes seconds to link.
 
 mod cli_errors;
-mod cli_extras;
 mod cli_output;
 mod differential;
 mod differential_support;

@@ -258,7 +258,7 @@ impl Shape {
 /// What `look` shows of a machine's files.
 fn looked(shape: &Shape, folder: &Folder) {
     let from = folder.path().to_str().unwrap();
-    let output = run(&["look", "--json", "--from", from]);
+    let output = run(&["look", "--json", from]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let told =

@@ -5,15 +5,10 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-fn freehold() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.env_remove("COLUMNS").env_remove("NO_COLOR");
-    command
-}
+use crate::support::freehold;
 
 /// Whether this process may make an instance of the kernel's tracing; says so where it may not.
 fn can_record(test: &str) -> bool {
@@ -46,37 +41,21 @@ fn wrong_usage_says_what_to_do() {
         .code(2)
         .stderr(contains("there is no folder /nowhere").and(contains("recording while").not()));
     assert!(!marker.exists());
-    freehold()
-        .args(["record", "-o"])
-        .arg(&trace)
-        .args(["-d", "10"])
-        .assert()
-        .code(2)
-        .stderr(contains("10s"));
-    freehold()
-        .args(["record", "-o"])
-        .arg(&trace)
-        .args(["-d", "1s", "-b", "1K"])
-        .assert()
-        .code(2)
-        .stderr(contains("16K"));
-    freehold()
-        .args(["record", "-d", "1s", "--tracefs"])
-        .arg(folder.path())
-        .arg("-o")
-        .arg(&trace)
-        .assert()
-        .code(2)
-        .stderr(contains("no tracefs").and(contains("mount -t tracefs")));
     fs::create_dir_all(folder.path().join("events/kmem/mm_page_alloc")).unwrap();
-    freehold()
-        .args(["record", "-d", "1s", "--tracefs"])
-        .arg(folder.path())
-        .arg("-o")
-        .arg(&trace)
-        .assert()
-        .code(2)
-        .stderr(contains("kmem:mm_page_free"));
+    let (here, empty) = (folder.path().display().to_string(), tempfile::tempdir().unwrap());
+    let empty = empty.path().display().to_string();
+    for (arguments, said) in [
+        (&["-d", "10"][..], &["10s"][..]),
+        (&["-d", "1s", "-b", "1K"], &["16K"]),
+        (&["-d", "1s", "--tracefs", &empty], &["no tracefs", "mount -t tracefs"]),
+        (&["-d", "1s", "--tracefs", &here], &["kmem:mm_page_free"]),
+    ] {
+        let mut done =
+            freehold().args(["record", "-o"]).arg(&trace).args(arguments).assert().code(2);
+        for part in said {
+            done = done.stderr(contains(*part));
+        }
+    }
     assert!(!trace.exists());
     fs::write(&trace, "mine").unwrap();
     freehold()

@@ -8,7 +8,7 @@ use freehold_labkit::replay::{
     Beginning, NamedEngine, Recorded, Replay, ReplayOptions, replay, survey,
 };
 use freehold_labkit::report::table::{Columns, Style};
-use freehold_labkit::report::{paths, table, threads};
+use freehold_labkit::report::{table, threads};
 use freehold_testkit::tables::{WIDTHS, assert_whole};
 
 use crate::support::{alloc, free};
@@ -57,13 +57,6 @@ fn assert_table(render: impl Fn(Style<'_>) -> String) {
 fn a_replay() {
     let serial = replayed(false);
     assert_table(|style| table::render(&serial, style));
-    let taken: Vec<_> = serial
-        .engines
-        .iter()
-        .filter_map(|engine| Some((engine.engine.clone(), engine.paths?)))
-        .collect();
-    assert_eq!(taken.len(), 1);
-    assert_table(|style| paths::render(&taken, style));
     let on_threads = replayed(true);
     assert_table(|style| threads::render(&on_threads, style));
 }

@@ -1,6 +1,5 @@
 //! The commands that are programs of their own: started from beside `freehold` or from the search
 //! path, and named with the lines that install and run them where they are not there.
-#![cfg(unix)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -8,7 +8,6 @@ pub mod error;
 pub mod given;
 pub mod input;
 pub mod model_file;
-pub mod moved;
 pub mod output;
 pub mod progress;
 pub mod size;

@@ -39,28 +39,3 @@ count! { Paths:
     alloc_in_hand alloc_slow refills refill_partly_free refill_whole_block refill_other_type recalls
     free_in_hand free_elsewhere free_state_in_use shared_writes heavy_barriers
 }
-
-impl Paths {
-    /// All of them as text, count, and the count that this one is a part of where there is one, in
-    /// the order in which a call may take them.
-    #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64, Option<u64>); 12] {
-        let allocs = Some(self.alloc_in_hand + self.alloc_slow);
-        let refills = Some(self.refills);
-        let frees = Some(self.free_in_hand + self.free_elsewhere + self.free_state_in_use);
-        [
-            ("allocations from the CPU's hand", self.alloc_in_hand, allocs),
-            ("allocations that needed more", self.alloc_slow, allocs),
-            ("looks for the next block", self.refills, None),
-            ("  a partly free block", self.refill_partly_free, refills),
-            ("  a wholly free block, split", self.refill_whole_block, refills),
-            ("  of another migratetype", self.refill_other_type, refills),
-            ("all CPUs asked for what they hold", self.recalls, None),
-            ("frees to the hand", self.free_in_hand, frees),
-            ("frees to the words of blocks", self.free_elsewhere, frees),
-            ("frees while the state was in use", self.free_state_in_use, frees),
-            ("writes to what all CPUs share", self.shared_writes, None),
-            ("heavy barriers", self.heavy_barriers, None),
-        ]
-    }
-}

@@ -43,13 +43,6 @@ fn switch_origin(switch: &Switch) -> String {
     format!("{}: {}{by}", switch.since(), proposal.name())
 }
 
-/// Whether a name is a kernel's version, and if so, why that one is not among the engines where it
-/// is not.
-pub(super) fn kernel(name: &str) -> Option<Result<(), String>> {
-    let kernel = Kernel::parse(name)?;
-    Some(kernel.switches().map(drop).map_err(|outside| outside.to_string()))
-}
-
 /// Where a preset comes from: the proposals of what no kernel has, or of its newest change.
 fn origin(switches: Switches) -> String {
     let posted = |switch: &Switch| Kernel::parse(switch.since()).is_none();

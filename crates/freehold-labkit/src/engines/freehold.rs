@@ -38,25 +38,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// What follows the name and a comma; what is wrong with it otherwise.
-    pub fn parse(parts: &str) -> Result<Self, String> {
-        let mut options = Self::default();
-        for part in parts.split(',') {
-            if part == "owned" {
-                options.owned = true;
-                continue;
-            }
-            return Err(part.to_owned());
-        }
-        Ok(options)
-    }
-
-    /// Of an engine that has been named `freehold` or `freehold,...`; `None` for any other.
+    /// Of an engine that has been named `freehold` or `freehold,owned`; `None` for any other.
     pub fn of(name: &str) -> Option<Self> {
-        if name == NAME {
-            return Some(Self::default());
+        match name.strip_prefix(NAME)? {
+            "" => Some(Self { owned: false }),
+            ",owned" => Some(Self { owned: true }),
+            _ => None,
         }
-        Self::parse(name.strip_prefix(NAME)?.strip_prefix(',')?).ok()
     }
 }
 

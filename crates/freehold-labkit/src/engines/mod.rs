@@ -19,6 +19,7 @@ pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
 use std::fmt;
 use std::str::FromStr;
 
+use freehold_classic::{Design, DesignError};
 use serde::Serialize;
 
 use crate::engine::Engine;
@@ -149,33 +150,25 @@ impl FromStr for EngineSpec {
     type Err = EngineError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.strip_prefix(freehold::NAME).is_some_and(|rest| rest.starts_with(',')) {
-            return freehold::Options::parse(&text[freehold::NAME.len() + 1..])
-                .map(|_| Self { text: text.to_owned() })
-                .map_err(|option| EngineError::UnknownOption { option });
+        let named = || Self { text: text.to_owned() };
+        if freehold::Options::of(text).is_some() {
+            return Ok(named());
         }
-        let known = catalogue();
-        let mut parts = text.split(',');
-        let name = parts.next().unwrap_or_default();
-        if !known.presets.iter().any(|preset| preset.name == name) {
-            classic::kernel(name)
-                .ok_or_else(|| EngineError::UnknownEngine {
-                    name: name.to_owned(),
-                    suggestion: similar(name, &known.presets),
-                })?
-                .map_err(|reason| EngineError::UnknownKernel { reason })?;
+        if let Some((freehold::NAME, option)) = text.split_once(',') {
+            return Err(EngineError::UnknownOption { option: option.to_owned() });
         }
-        for part in parts {
-            let switch = part.strip_prefix(['+', '-']).unwrap_or(part);
-            if !known.switches.iter().any(|known| known.name == switch) {
-                let suggestion = similar(switch, &known.switches);
-                return Err(EngineError::UnknownSwitch { name: switch.to_owned(), suggestion });
+        Design::parse(text).map(|_| named()).map_err(|error| match error {
+            DesignError::UnknownPreset { name, .. } => {
+                let suggestion = similar(&name, &catalogue().presets);
+                EngineError::UnknownEngine { name, suggestion }
             }
-            if switch == part {
-                return Err(EngineError::UnsignedSwitch { name: switch.to_owned() });
+            DesignError::UnknownSwitch { name, .. } => {
+                let suggestion = similar(&name, &catalogue().switches);
+                EngineError::UnknownSwitch { name, suggestion }
             }
-        }
-        Ok(Self { text: text.to_owned() })
+            DesignError::NoSign { part } => EngineError::UnsignedSwitch { name: part },
+            other => EngineError::UnknownKernel { reason: other.to_string() },
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use freehold::Platform;
+use rustix::thread::{MembarrierCommand, membarrier};
 
 /// Turns of a wait before the processor is left to others: whoever is waited for may need it.
 const SPINS: u32 = 64;
@@ -24,7 +25,8 @@ pub struct HostThreads {
 impl HostThreads {
     /// Asks the system for the barrier.
     pub fn new() -> Self {
-        Self { barrier: register() }
+        let command = MembarrierCommand::RegisterPrivateExpedited;
+        Self { barrier: membarrier(command).is_ok() }
     }
 
     /// Whether the system has the barrier.
@@ -33,33 +35,15 @@ impl HostThreads {
     }
 }
 
-#[cfg(target_os = "linux")]
-fn register() -> bool {
-    rustix::thread::membarrier(rustix::thread::MembarrierCommand::RegisterPrivateExpedited).is_ok()
-}
-
-#[cfg(target_os = "linux")]
-fn barrier() {
-    // It can fail only where it has not been registered.
-    let done = rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited);
-    debug_assert!(done.is_ok());
-}
-
-#[cfg(not(target_os = "linux"))]
-fn register() -> bool {
-    false
-}
-
-#[cfg(not(target_os = "linux"))]
-fn barrier() {}
-
 impl Platform for HostThreads {
     fn has_heavy_barrier(&self) -> bool {
         self.barrier
     }
 
     fn heavy_barrier(&self) {
-        barrier();
+        // It can fail only where it has not been registered.
+        let done = membarrier(MembarrierCommand::PrivateExpedited);
+        debug_assert!(done.is_ok());
     }
 }
 

@@ -5,7 +5,6 @@ pub mod answer;
 mod grid;
 mod metrics;
 pub mod number;
-pub mod paths;
 pub mod series;
 pub mod table;
 pub mod threads;

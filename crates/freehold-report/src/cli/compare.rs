@@ -1,13 +1,12 @@
 //! `freehold compare`: two results beside each other.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::results::{read_or_report, shown_name};
+use super::results::{read, shown_name};
 use crate::compare::output::{Document, table};
-use crate::compare::{Comparison, Incomparable, Verdict, Wanted, compare};
-use crate::html::Source;
+use crate::compare::{Incomparable, Verdict, compare};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Printed;
 use freehold_labkit::cli::target::is_dash;
@@ -16,11 +15,9 @@ use freehold_labkit::cli::{Outcome, output};
 const EXAMPLES: &str = "\
 Examples:
   freehold replay --json > now.json; freehold compare main.json now.json
-  freehold compare --worse 2 -e freehold main.json now.json
+  freehold compare --worse 2 main.json now.json
                                                 exit code 1 for anything worse by more than 2 %
-  freehold compare --worse 5 -m zone_lock_work -m free_blocks_end main.json now.json
   freehold compare --json main.json now.json | jq '.figures[] | select(.verdict == \"worse\")'
-  freehold report --baseline main.json now.json the same as a page
 
 Compared is what both results have: the same trace on the same machine, benchmark, or simulated machine, by the same \
 engine, with the same seed. Counts are exact, and the same on every machine. Benchmarks that were run several times differ \
@@ -39,7 +36,7 @@ Exit codes: 0 fine; 1 with --worse, something is worse; 2 wrong usage, or result
 #[command(after_help = EXAMPLES)]
 pub(super) struct CompareArgs {
     /// The older result: what `freehold replay`, `bench`, `bench fragmentation` or `simulate`
-    /// printed with --json, or a page that `freehold report` wrote; '-' is standard input.
+    /// printed with --json; '-' is standard input.
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
 
@@ -50,14 +47,6 @@ pub(super) struct CompareArgs {
     /// End with exit code 1 if a figure is worse by more than PERCENT.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     worse: Option<f64>,
-
-    /// Compare only this engine. May be given several times.
-    #[arg(short, long = "engine", value_name = "NAME")]
-    engines: Vec<String>,
-
-    /// Compare only this metric, by its name in the table. May be given several times.
-    #[arg(short, long = "metric", value_name = "NAME")]
-    metrics: Vec<String>,
 
     /// Show equal figures, too.
     #[arg(long, conflicts_with = "json")]
@@ -71,12 +60,10 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
     if is_dash(&args.before) && is_dash(&args.after) {
         return Err(CliError::new("standard input can be read only once, but '-' was given twice"));
     }
-    let wanted = Wanted { engines: args.engines.clone(), metrics: args.metrics.clone() };
-    let (before, after) = (read_or_report(&args.before)?, read_or_report(&args.after)?);
-    let names = names(std::slice::from_ref(&args.before), std::slice::from_ref(&args.after));
-    let comparison =
-        compare((&names.0, &before), (&names.1, &after), &wanted, args.worse.unwrap_or(0.0))
-            .map_err(failed)?;
+    let (before, after) = (read(&args.before)?, read(&args.after)?);
+    let names = names(&args.before, &args.after);
+    let comparison = compare((&names.0, &before), (&names.1, &after), args.worse.unwrap_or(0.0))
+        .map_err(failed)?;
     output::result(&args.printed, &Document::from(&comparison), |style| {
         table(&comparison, args.all, style)
     })?;
@@ -84,33 +71,14 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
     Ok(if is_worse { Outcome::Worse } else { Outcome::Fine })
 }
 
-/// Results that have been read beside those in older files.
-pub(super) fn with_baseline(
-    baseline: &[PathBuf],
-    inputs: &[PathBuf],
-    sources: &[Source],
-    wanted: &Wanted,
-) -> Result<Comparison, CliError> {
-    let before: Vec<Vec<Source>> =
-        baseline.iter().map(|path| read_or_report(path)).collect::<Result<_, _>>()?;
-    let names = names(baseline, inputs);
-    compare((&names.0, &before.concat()), (&names.1, sources), wanted, 0.0).map_err(failed)
-}
-
 /// What to call two results: the names of their files, with the folders where those are what
 /// differs.
-fn names(before: &[PathBuf], after: &[PathBuf]) -> (String, String) {
-    let join = |paths: &[PathBuf], name: fn(&PathBuf) -> String| {
-        paths.iter().map(name).collect::<Vec<_>>().join(", ")
-    };
-    let short = (join(before, |path| shown_name(path)), join(after, |path| shown_name(path)));
+fn names(before: &Path, after: &Path) -> (String, String) {
+    let short = (shown_name(before), shown_name(after));
     if short.0 != short.1 {
         return short;
     }
-    let long = (
-        join(before, |path| path.display().to_string()),
-        join(after, |path| path.display().to_string()),
-    );
+    let long = (before.display().to_string(), after.display().to_string());
     if long.0 == long.1 {
         (format!("{} (before)", short.0), format!("{} (after)", short.1))
     } else {

@@ -5,11 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::compare;
 use super::results::read;
-use crate::compare::Wanted;
-use crate::compare::output::Document;
-use crate::html::{self, HtmlError, Source};
+use crate::html::{self, HtmlError};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::target::Target;
 use freehold_labkit::cli::target::is_dash;
@@ -23,8 +20,6 @@ Examples:
   freehold report -o report.html replay.json bench.json grid.json
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
-  freehold report --baseline last-week.html -o today.html replay.json
-                                                        with a tab that says what has changed since
 
 The file opens from disk in any browser of 2022 or later, on a laptop or a phone, light or dark, with a keyboard; it \
 fetches nothing. The same input gives the same file, byte for byte. It holds the JSON it was made from, at most 24 MiB of \
@@ -38,8 +33,8 @@ const DEFAULT_OUTPUT: &str = "freehold-report.html";
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {
-    /// What `freehold replay --json`, `bench --json`, `compare --json`, `simulate --json` or
-    /// `bench fragmentation --json` wrote, in any number and order; '-' is standard input. A file
+    /// What `freehold replay --json`, `bench --json`, `simulate --json` or `bench fragmentation
+    /// --json` wrote, in any number and order; '-' is standard input. A file
     /// may hold several documents one after the other. Without any, standard input.
     #[arg(value_name = "JSON")]
     inputs: Vec<PathBuf>,
@@ -47,11 +42,6 @@ pub(super) struct ReportArgs {
     /// The file to write; '-' is standard output.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_OUTPUT)]
     output: PathBuf,
-
-    /// An older report, or an older result in JSON: the page gets a tab that compares with it. May
-    /// be given several times.
-    #[arg(long, value_name = "FILE")]
-    baseline: Vec<PathBuf>,
 
     /// The title of the page.
     #[arg(long, value_name = "TEXT", default_value = html::TITLE)]
@@ -69,20 +59,17 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         }
         inputs.push(PathBuf::from("-"));
     }
-    if inputs.iter().chain(&args.baseline).filter(|path| is_dash(path)).count() > 1 {
+    if inputs.iter().filter(|path| is_dash(path)).count() > 1 {
         return Err(CliError::new(
             "standard input can be read only once, but '-' was given several times",
         ));
     }
-    let read_from = inputs.iter().chain(&args.baseline).map(|path| ("its input", path.as_path()));
+    let read_from = inputs.iter().map(|path| ("its input", path.as_path()));
     let page = Some(&args.output).filter(|path| !is_dash(path));
     Target::PAGE.check(page, &read_from.collect::<Vec<_>>())?;
     let mut sources = Vec::new();
     for input in &inputs {
         sources.extend(read(input)?);
-    }
-    if !args.baseline.is_empty() {
-        sources.push(changes(args, &inputs, &sources)?);
     }
     let page = html::render(&sources, &args.title).map_err(failed)?;
     if is_dash(&args.output) {
@@ -96,13 +83,6 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         page.len().div_ceil(1024)
     ));
     Ok(Outcome::Fine)
-}
-
-/// What has changed since the baseline, as one more document.
-fn changes(args: &ReportArgs, inputs: &[PathBuf], sources: &[Source]) -> Result<Source, CliError> {
-    let comparison = compare::with_baseline(&args.baseline, inputs, sources, &Wanted::default())?;
-    let value = serde_json::to_value(Document::from(&comparison))?;
-    Ok(Source { name: format!("beside {}", comparison.before), value })
 }
 
 /// An error of the library as the user sees it.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::html::{self, Source};
+use crate::html::Source;
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::target::is_dash;
 
@@ -20,18 +20,6 @@ pub(super) fn shown_name(path: &Path) -> String {
 /// The documents in a file: one, or several one after the other.
 pub(super) fn read(path: &Path) -> Result<Vec<Source>, CliError> {
     let (shown, bytes) = bytes(path)?;
-    documents(path, &shown, &bytes)
-}
-
-/// The documents in a file, or those that a report in HTML was made from.
-pub(super) fn read_or_report(path: &Path) -> Result<Vec<Source>, CliError> {
-    let (shown, bytes) = bytes(path)?;
-    if bytes.trim_ascii_start().starts_with(b"<") {
-        return html::sources_of(&String::from_utf8_lossy(&bytes)).ok_or_else(|| {
-            CliError::new(format!("{shown} is HTML, and no report of this command"))
-                .hint("give a page that freehold report wrote, or the JSON that a command prints with --json")
-        });
-    }
     documents(path, &shown, &bytes)
 }
 

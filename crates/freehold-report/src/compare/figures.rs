@@ -11,7 +11,7 @@ use crate::html::{Kind, Source, documents};
 use freehold_labkit::better::Better;
 use freehold_labkit::report::decimal;
 use freehold_labkit::report::number::{counted, memory_of};
-use freehold_trials::defaults::{ALLOCATIONS, TICK_MS};
+use freehold_trials::defaults::ALLOCATIONS;
 
 /// What a figure is of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
@@ -175,7 +175,6 @@ impl Found {
                     }
                 }
             }
-            Kind::Comparison => {}
         }
     }
 
@@ -266,12 +265,8 @@ fn simulated(row: &Value) -> String {
     if let Some(think) = row["think_ns"].as_f64().filter(|&think| think > 0.0) {
         what = format!("{what}, {} ns of other work between allocations", decimal(think));
     }
-    // Both as asked for; results of versions that did not write them are of what is usual.
-    if let Some(frames) = row["measured_frames"].as_u64() {
-        what = format!("{what}, {} measured", counted(frames, "frame"));
-    }
-    match row["tick_ms"].as_f64().filter(|&tick| tick != TICK_MS) {
-        Some(tick) => format!("{what}, a tick in {tick} ms"),
+    match row["measured_frames"].as_u64() {
+        Some(frames) => format!("{what}, {} measured", counted(frames, "frame")),
         None => what,
     }
 }

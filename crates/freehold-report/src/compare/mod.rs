@@ -1,5 +1,4 @@
-//! Two results beside each other: what `freehold compare` prints, and what a report takes a
-//! baseline for.
+//! Two results beside each other: what `freehold compare` prints.
 //!
 //! ```text
 //!  JSON of two runs ──> figures  every figure, by what it was measured on: command, place, engine, metric, seed
@@ -16,12 +15,9 @@ mod figures;
 pub mod output;
 mod verdict;
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use crate::html::{Kind, Source};
-use freehold_labkit::nearest::nearest;
 
 use figures::Found;
 pub use figures::Place;
@@ -42,13 +38,6 @@ pub struct Comparison {
     pub notes: Vec<String>,
 }
 
-/// Which figures are wanted; an empty list stands for all.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wanted {
-    pub engines: Vec<String>,
-    pub metrics: Vec<String>,
-}
-
 /// Why two results cannot be compared, and what to do about it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Incomparable {
@@ -64,7 +53,6 @@ fn incomparable<T>(message: String, hint: impl Into<String>) -> Result<T, Incomp
 pub fn compare(
     (before, older): (&str, &[Source]),
     (after, newer): (&str, &[Source]),
-    wanted: &Wanted,
     tolerance_percent: f64,
 ) -> Result<Comparison, Incomparable> {
     let (older, newer) = (Found::of(before, older)?, Found::of(after, newer)?);
@@ -95,7 +83,6 @@ pub fn compare(
             "run the same command with the same arguments twice, once before a change and once after it",
         );
     }
-    let figures = filter(figures, wanted)?;
     let (before, after) = (before.to_owned(), after.to_owned());
     Ok(Comparison { before, after, tolerance_percent, figures, only_before, only_after, notes })
 }
@@ -113,33 +100,6 @@ fn machines_differ(before: Option<f64>, after: Option<f64>) -> Option<String> {
              say little about the engines"
         )
     })
-}
-
-fn filter(mut figures: Vec<Compared>, wanted: &Wanted) -> Result<Vec<Compared>, Incomparable> {
-    type Name = fn(&Compared) -> &str;
-    let parts: [(&str, &[String], Name); 2] = [
-        ("engine", &wanted.engines, |figure| &figure.place.engine),
-        ("metric", &wanted.metrics, |figure| &figure.place.metric),
-    ];
-    for (what, names, of) in parts {
-        for name in names {
-            if !figures.iter().any(|figure| of(figure) == name) {
-                let known: BTreeSet<&str> = figures.iter().map(of).collect();
-                let hint = match nearest(name, known.iter().copied()) {
-                    Some(near) => format!("did you mean '{near}'?"),
-                    None => {
-                        format!("there are: {}", known.into_iter().collect::<Vec<_>>().join(", "))
-                    }
-                };
-                return incomparable(
-                    format!("no figure of the {what} '{name}' is in both results"),
-                    hint,
-                );
-            }
-        }
-        figures.retain(|figure| names.is_empty() || names.iter().any(|name| name == of(figure)));
-    }
-    Ok(figures)
 }
 
 fn names(kinds: &[Kind]) -> String {

@@ -17,7 +17,6 @@ pub enum Kind {
     Bench,
     Fragmentation,
     Simulate,
-    Comparison,
 }
 
 impl Kind {
@@ -27,7 +26,6 @@ impl Kind {
             Self::Bench => "bench",
             Self::Fragmentation => "bench fragmentation",
             Self::Simulate => "simulate",
-            Self::Comparison => "compare",
         }
     }
 }
@@ -43,9 +41,9 @@ pub(super) struct Document {
 /// What is wrong with a document that no command writes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "this is not an output of replay, bench, simulate or compare: {found}; expected \"trace\" and \"engines\" (replay), \
+    "this is not an output of replay, bench or simulate: {found}; expected \"trace\" and \"engines\" (replay), \
      \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), \
-     \"cells\" with a \"workload\" (bench fragmentation), or \"figures\" with a \"verdict\" (compare)"
+     or \"cells\" with a \"workload\" (bench fragmentation)"
 )]
 pub struct UnknownDocument {
     found: String,
@@ -61,9 +59,7 @@ pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
             .iter()
             .map(|trace| match kind(trace)? {
                 Kind::Replay => Ok(document(Kind::Replay, trace)),
-                Kind::Bench | Kind::Fragmentation | Kind::Simulate | Kind::Comparison => {
-                    Err(unknown(trace))
-                }
+                Kind::Bench | Kind::Fragmentation | Kind::Simulate => Err(unknown(trace)),
             })
             .collect(),
         _ => Ok(vec![document(kind(&source.value)?, &source.value)]),
@@ -75,12 +71,6 @@ fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
     if is("trace", Value::is_object) && (is("engines", all_named) || is("error", Value::is_string))
     {
         return Ok(Kind::Replay);
-    }
-    if let Some(figures) = value.get("figures").and_then(Value::as_array) {
-        let is_known = ["command", "what", "engine", "metric", "verdict"]
-            .iter()
-            .all(|name| all_have(figures, name));
-        return if is_known { Ok(Kind::Comparison) } else { Err(unknown(value)) };
     }
     if let Some(cells) = value.get("cells").and_then(Value::as_array) {
         // Stopped at once, it has none.
@@ -122,14 +112,12 @@ fn unknown(value: &Value) -> UnknownDocument {
             let keys: Vec<String> =
                 object.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
             let more = if object.len() > NAMED { ", ..." } else { "" };
-            let first = [("rows", "row"), ("cells", "cell"), ("figures", "figure")]
-                .into_iter()
-                .find_map(|(list, one)| {
-                    let first = object.get(list)?.as_array()?.first()?.as_object()?;
-                    let keys: Vec<String> =
-                        first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
-                    Some(format!(", and the first {one} the keys {}", keys.join(", ")))
-                });
+            let first = [("rows", "row"), ("cells", "cell")].into_iter().find_map(|(list, one)| {
+                let first = object.get(list)?.as_array()?.first()?.as_object()?;
+                let keys: Vec<String> =
+                    first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
+                Some(format!(", and the first {one} the keys {}", keys.join(", ")))
+            });
             format!("it has the keys {}{more}{}", keys.join(", "), first.unwrap_or_default())
         }
         Value::Array(array) => format!("it is a list of {}", array.len()),
@@ -179,8 +167,6 @@ mod tests {
             Ok(vec![Kind::Fragmentation]),
             "interrupted at once"
         );
-        let figure = json!({"command": "replay", "what": "a", "engine": "x", "metric": "drains", "verdict": "same"});
-        assert_eq!(kinds(json!({"figures": [figure]})), Ok(vec![Kind::Comparison]));
     }
 
     #[test]
@@ -193,7 +179,6 @@ mod tests {
             (json!({"trace": {}, "engines": []}), "\"engines\""),
             (json!({"rows": [{"name": "x"}]}), "the first row the keys \"name\""),
             (json!({"cells": [{"engine": "x"}]}), "the first cell the keys \"engine\""),
-            (json!({"figures": [{"engine": "x"}]}), "the first figure the keys \"engine\""),
             (json!({"traces": []}), "\"traces\""),
             (json!({"traces": [{"rows": []}]}), "\"rows\""),
         ] {

@@ -1,7 +1,7 @@
 //! `freehold report`: one HTML file of what the other commands found, that needs nothing beside it.
 //!
 //! ```text
-//!  JSON of replay, bench, simulate, compare ──> document  what kind each is, or why it is none
+//!  JSON of replay, bench, simulate ──> document  what kind each is, or why it is none
 //!                                      limit     memory maps thinned until the file stays within bounds
 //!                                      embed     the data, so written that no text in it can end the script
 //!  assets/page.html + style.css + *.js ──> page  put together into one file
@@ -38,19 +38,6 @@ pub fn documents(source: &Source) -> Result<Vec<(Kind, Value)>, UnknownDocument>
         .into_iter()
         .map(|document| (document.kind, document.data))
         .collect())
-}
-
-/// What an older report was made from: the documents in its data. `None` where `html` is no report
-/// of this command.
-pub fn sources_of(html: &str) -> Option<Vec<Source>> {
-    let (_, rest) = html.split_once(page::DATA_BEGINS)?;
-    let (data, _) = rest.split_once(page::DATA_ENDS)?;
-    let data: Value = serde_json::from_str(data).ok()?;
-    let of = |document: &Value| {
-        let name = document.get("source")?.as_str()?.to_owned();
-        Some(Source { name, value: document.get("data")?.clone() })
-    };
-    data.get("documents")?.as_array()?.iter().map(of).collect()
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -5,14 +5,10 @@ use freehold_labkit::report::series;
 use super::embed;
 
 const FRAME: &str = include_str!("assets/page.html");
-/// What stands before the data of a page.
-pub(super) const DATA_BEGINS: &str = "<script id=\"data\" type=\"application/json\">";
-/// What stands behind it, and never in it.
-pub(super) const DATA_ENDS: &str = "</script>";
 const STYLE: &str = include_str!("assets/style.css");
 
 /// In the order in which they need each other.
-const SCRIPTS: [&str; 21] = [
+const SCRIPTS: [&str; 20] = [
     include_str!("assets/dom.js"),
     include_str!("assets/format.js"),
     include_str!("assets/state.js"),
@@ -31,7 +27,6 @@ const SCRIPTS: [&str; 21] = [
     include_str!("assets/bench.js"),
     include_str!("assets/fragmentation.js"),
     include_str!("assets/simulate.js"),
-    include_str!("assets/compare.js"),
     include_str!("assets/paper.js"),
     include_str!("assets/main.js"),
 ];

@@ -14,18 +14,9 @@ use freehold_trace::{
     TraceWriter,
 };
 
-/// Reads the whole of it, whatever it is. The bytes are leaked, which a test may do.
+/// Events of it, whatever it is.
 fn read(bytes: Vec<u8>, skip_bad: bool) -> Result<usize, TraceError> {
-    let source = Source::Bytes { name: "damaged".into(), bytes: bytes.leak() };
-    let mut reader = TraceReader::open(
-        &source,
-        OpenOptions { skip_bad, kernel: Some(Kernel::OWN), types: None },
-    )?;
-    let (mut batch, mut events) = (Vec::new(), 0);
-    while reader.next_batch(&mut batch)? {
-        events += batch.len();
-    }
-    Ok(events)
+    contents(bytes, skip_bad).map(|(_, events)| events.len())
 }
 
 /// Both ways, and the message is looked at too.
@@ -66,7 +57,7 @@ fn parquet(rows: u64) -> Vec<u8> {
     std::fs::read(file.path()).unwrap()
 }
 
-/// Everything that a replay's figures are made of.
+/// Everything that a replay's figures are made of. The bytes are leaked, which a test may do.
 fn contents(bytes: Vec<u8>, skip_bad: bool) -> Result<(Option<u16>, Vec<Event>), TraceError> {
     let source = Source::Bytes { name: "damaged".into(), bytes: bytes.leak() };
     let mut reader = TraceReader::open(

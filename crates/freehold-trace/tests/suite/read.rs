@@ -351,7 +351,6 @@ fn endless_lines_do_not_fill_the_memory() {
     assert!(reader.skipped() >= 1);
 }
 
-#[cfg(unix)]
 #[test]
 fn a_pipe_becomes_reopenable() {
     let scratch = Scratch::new();

@@ -14,6 +14,13 @@ use freehold_labkit::replay::{
 };
 use freehold_trace::{Event, EventKind};
 
+/// The command, whatever the terminal that tests run in.
+pub fn freehold() -> assert_cmd::Command {
+    let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.env_remove("COLUMNS").env_remove("NO_COLOR");
+    command
+}
+
 /// A call that an engine got; frames are counted from the start of its memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {

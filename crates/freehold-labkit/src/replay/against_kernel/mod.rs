@@ -81,7 +81,7 @@ impl Comparison {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineComparison {
     pub engine: String,
-    /// What was assumed of the CPUs' lists at the start: "zoneinfo", "unused" or "trace".
+    /// What was assumed of the CPUs' lists at the start: "zoneinfo" or "trace".
     pub starting_lists: &'static str,
     /// Whether totals and every order that carries over 5 % of the frames are within their bounds.
     pub within: bool,

@@ -6,7 +6,6 @@ const KINDS = {
   bench: ["Bench", benchDocument, () => null, "bench"],
   fragmentation: ["Fragmentation", fragmentationDocument, (data) => unique(data.cells.map((cell) => cell.workload)).join(", "), "bench fragmentation"],
   simulate: ["Simulate", simulateDocument, (data) => unique((data.rows || []).map((row) => row.workload)).join(", "), "simulate"],
-  comparison: ["Changes", comparisonDocument, (data) => `${data.before} → ${data.after}`, "compare"],
 };
 
 /** The documents of a kind: the only one, or a list and the one chosen. */

@@ -139,22 +139,6 @@ pub(crate) fn simulate() -> Value {
     })
 }
 
-/// What `freehold compare` prints of a replay and one that is worse in one figure, better in
-/// another, and equal else.
-pub(crate) fn comparison() -> Value {
-    let mut after = replay().clone();
-    after["engines"][0]["zone_lock_work"] =
-        json!(after["engines"][0]["zone_lock_work"].as_u64().unwrap() * 2);
-    after["engines"][1]["refills"] = json!(0);
-    let folder = tempfile::tempdir().unwrap();
-    let [a, b] = [("before.json", replay()), ("after.json", &after)].map(|(name, document)| {
-        let file = folder.path().join(name);
-        fs::write(&file, document.to_string()).unwrap();
-        file.to_str().unwrap().to_owned()
-    });
-    serde_json::from_slice(&freehold(&["compare", "--json", &a, &b])).unwrap()
-}
-
 pub(crate) struct Report {
     folder: tempfile::TempDir,
 }
@@ -178,7 +162,7 @@ impl Report {
     }
 
     pub(crate) fn all() -> Self {
-        Self::of(&[replay().clone(), bench(), fragmentation().clone(), simulate(), comparison()])
+        Self::of(&[replay().clone(), bench(), fragmentation().clone(), simulate()])
     }
 
     pub(crate) fn file(&self) -> PathBuf {
@@ -186,8 +170,7 @@ impl Report {
     }
 }
 
-pub(crate) const VIEWS: [&str; 6] =
-    ["replay", "bench", "fragmentation", "simulate", "comparison", "about"];
+pub(crate) const VIEWS: [&str; 5] = ["replay", "bench", "fragmentation", "simulate", "about"];
 
 /// Every number in a document but those of the charts' long lists.
 pub(crate) fn numbers(value: &Value, into: &mut Vec<f64>) {
