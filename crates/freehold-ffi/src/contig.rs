@@ -35,11 +35,6 @@ unsafe fn mover(migrate: Migrate, user: *mut c_void) -> impl FnMut(FrameRange) -
 /// use; every block is as it was then, but for what `migrate` has moved.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null
-/// (nothing is moved) or may be called with `user`; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_contig_range(
     allocator: *const Allocator,
@@ -67,11 +62,6 @@ pub unsafe extern "C" fn freehold_alloc_contig_range(
 /// blocks are in the way. Tries at most 32 candidates.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null or may
-/// be called with `user`; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_contig(
     allocator: *const Allocator,

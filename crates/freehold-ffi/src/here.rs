@@ -21,11 +21,6 @@ pub type LastReference = Option<unsafe extern "C" fn(user: *mut c_void, pfn: u64
 /// Before it fails every CPU is asked, unless the request may not wait.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
-/// be read; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc(
     allocator: *const Allocator,
@@ -49,12 +44,6 @@ pub unsafe extern "C" fn freehold_alloc(
 /// Fails only where not a single frame was allocated.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
-/// be read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written
-/// to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_bulk(
     allocator: *const Allocator,
@@ -87,11 +76,6 @@ pub unsafe extern "C" fn freehold_alloc_bulk(
 /// the platform's `late_double_free` is told.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free(
     allocator: *const Allocator,
@@ -102,11 +86,10 @@ pub unsafe extern "C" fn freehold_free(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?
+            Ok(shared(allocator, "allocator")?
                 .engine
                 .here()
-                .free(Pfn::new(pfn), self::order(order)?)?;
-            Ok(())
+                .free(Pfn::new(pfn), self::order(order)?)?)
         })
     }
 }
@@ -115,11 +98,6 @@ pub unsafe extern "C" fn freehold_free(
 /// allocations were. Never waits for a lock.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free_range(
     allocator: *const Allocator,
@@ -130,8 +108,7 @@ pub unsafe extern "C" fn freehold_free_range(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.here().free_range(frames(start, end))?;
-            Ok(())
+            Ok(shared(allocator, "allocator")?.engine.here().free_range(frames(start, end))?)
         })
     }
 }
@@ -144,12 +121,6 @@ pub unsafe extern "C" fn freehold_free_range(
 /// Where a run cannot be freed the call ends; the runs before it have been freed.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `kept` and `error` are
-/// null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses
-/// the frames that are freed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free_range_with(
     allocator: *const Allocator,
@@ -179,11 +150,6 @@ pub unsafe extern "C" fn freehold_free_range_with(
 /// those behind it have not.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns` points to `count`
-/// frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free_bulk(
     allocator: *const Allocator,
@@ -194,11 +160,10 @@ pub unsafe extern "C" fn freehold_free_bulk(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?
+            Ok(shared(allocator, "allocator")?
                 .engine
                 .here()
-                .free_bulk(array_of_frames(pfns, count, "pfns")?)?;
-            Ok(())
+                .free_bulk(array_of_frames(pfns, count, "pfns")?)?)
         })
     }
 }

@@ -40,7 +40,17 @@
 //! into words. Its last parameter is a `freehold_error *`, null or filled in on failure: the frame
 //! concerned, the value found and the value expected, the kernel's errno, and all of it as a
 //! sentence. No last error is kept. Results go through out parameters, which are not touched on
-//! failure. Null pointers are refused with a status.
+//! failure.
+//!
+//! # Pointers
+//!
+//! What every function asks of its pointers is said once, here and at the top of the header; a
+//! function says what else it asks for under "Requires". A null pointer is refused with a status, or
+//! does nothing and yields 0, -1, false or null in the calls that return no status. All others are
+//! what they are called: an allocator, a CPU, an arena or a builder comes from this library and is
+//! not destroyed; what is named in the singular can be read, or written to where it is a result; an
+//! array has as many entries as is said; a text ends with a zero; a callback may be called with its
+//! `user`, during the call and, where the library keeps it, as long as it does.
 //!
 //! # Panics
 //!
@@ -75,6 +85,10 @@
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_op_in_unsafe_fn)]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "what the callers of all functions promise is said once, under Pointers"
+)]
 
 pub mod allocator;
 mod arguments;

@@ -114,10 +114,6 @@ pub(crate) fn frame_request(request: &Request) -> Result<FrameRequest, Failure> 
 /// once: make it before that call, or as small as it has to be.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_new(
     bytes: u64,
@@ -139,11 +135,6 @@ pub unsafe extern "C" fn freehold_arena_new(
 ///
 /// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have
 /// used it need not have ended.
-///
-/// # Safety
-///
-/// `arena` is null or can be written to, and what it points to is null or comes from this library;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_destroy(
     arena: *mut *mut Arena,
@@ -175,11 +166,6 @@ pub unsafe extern "C" fn freehold_arena_destroy(
 /// frames is whatever their last user left.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `request` is null or can be read; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_alloc(
     arena: *const Arena,
@@ -202,11 +188,6 @@ pub unsafe extern "C" fn freehold_arena_alloc(
 /// was allocated.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_alloc_bulk(
     arena: *const Arena,
@@ -238,11 +219,6 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
 /// in `late_double_frees` of the statistics.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free(
     arena: *const Arena,
@@ -251,22 +227,12 @@ pub unsafe extern "C" fn freehold_arena_free(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.free(Pfn::new(pfn), self::order(order)?)?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.free(Pfn::new(pfn), self::order(order)?)?)) }
 }
 
 /// Frees the frames from `start` to `end` (not included), whatever the allocations were.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_range(
     arena: *const Arena,
@@ -275,23 +241,13 @@ pub unsafe extern "C" fn freehold_arena_free_range(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.free_range(frames(start, end))?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.free_range(frames(start, end))?)) }
 }
 
 /// Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
 /// frames before it have been freed, those behind it have not.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed; `pfns` points to `count` frame
-/// numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_bulk(
     arena: *const Arena,
@@ -300,22 +256,12 @@ pub unsafe extern "C" fn freehold_arena_free_bulk(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?)) }
 }
 
 /// The CPU that the calling thread works on: its own, or one that it shares. Written to `cpu`.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `cpu` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_current_cpu(
     arena: *const Arena,
@@ -331,60 +277,30 @@ pub unsafe extern "C" fn freehold_arena_current_cpu(
 /// visible to others without this.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_flush(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.flush()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.flush()?)) }
 }
 
 /// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for
 /// very large runs.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.drain()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.drain()?)) }
 }
 
 /// Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
 ///
 /// Thread safety: any thread, at any time but from a signal handler. Everybody else waits
 /// meanwhile; only to be relied on while nobody frees.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_validate(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.validate()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.validate()?)) }
 }
 
 #[cfg(test)]

@@ -55,11 +55,6 @@ fn same(frames: &Frames, arena: *const Arena, allowed: &'static str) -> Result<(
 /// Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `out` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_frames(
     arena: *const Arena,
@@ -80,11 +75,6 @@ pub unsafe extern "C" fn freehold_arena_frames(
 /// are not touched.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `out` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_zeroed(
     arena: *const Arena,
@@ -105,11 +95,6 @@ pub unsafe extern "C" fn freehold_arena_zeroed(
 /// without limits.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `request` is null or can be read; `out` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_frames_with(
     arena: *const Arena,
@@ -135,11 +120,6 @@ pub unsafe extern "C" fn freehold_arena_frames_with(
 ///
 /// Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's
 /// own.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `frames` is null or can be written to, and came from here; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_extend_frames(
     arena: *const Arena,
@@ -165,12 +145,6 @@ pub unsafe extern "C" fn freehold_arena_extend_frames(
 /// are fine and nothing is done.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed; `frames` is null or can be
-/// written to, and came from here; `error` is null or can be written to. Nobody uses the frames any
-/// more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_frames(
     arena: *const Arena,
@@ -204,10 +178,6 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
 /// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
 ///
 /// Thread safety: any thread; the two values must be the caller's own.
-///
-/// # Safety
-///
-/// `first`, `rest` and `error` are null or can be written to; `first` came from here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_frames_split(
     first: *mut Frames,
@@ -250,10 +220,6 @@ pub unsafe extern "C" fn freehold_frames_split(
 /// both are as they were then.
 ///
 /// Thread safety: any thread; the two values must be the caller's own.
-///
-/// # Safety
-///
-/// `first`, `other` and `error` are null or can be written to; both came from here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_frames_merge(
     first: *mut Frames,

@@ -22,11 +22,6 @@ use crate::status::Status;
 /// Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `handle` and `error` are
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_own(
     allocator: *const Allocator,
@@ -53,11 +48,6 @@ pub unsafe extern "C" fn freehold_own(
 /// is.
 ///
 /// Thread safety: the thread that uses the handle.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own`, is used by nobody else and its allocator is not
-/// destroyed; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_release(cpu: *const OwnedCpu, error: *mut Error) -> Status {
     // SAFETY: the caller's promise.
@@ -72,10 +62,6 @@ pub unsafe extern "C" fn freehold_owned_release(cpu: *const OwnedCpu, error: *mu
 /// Which CPU a handle is for.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `cpu` is null (0 then) or comes from `freehold_own`, and its allocator is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_cpu_number(cpu: *const OwnedCpu) -> u16 {
     // SAFETY: the caller's promise.
@@ -89,12 +75,6 @@ pub unsafe extern "C" fn freehold_owned_cpu_number(cpu: *const OwnedCpu) -> u16 
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null
-/// or can be read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_alloc_bulk(
     cpu: *const OwnedCpu,
@@ -120,11 +100,6 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free_range(
     cpu: *const OwnedCpu,
@@ -133,12 +108,7 @@ pub unsafe extern "C" fn freehold_owned_free_range(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            owned(cpu)?.free_range(frames(start, end))?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(owned(cpu)?.free_range(frames(start, end))?)) }
 }
 
 /// Frees those frames from `start` to `end` (not included) on an owned CPU of which
@@ -150,12 +120,6 @@ pub unsafe extern "C" fn freehold_owned_free_range(
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `kept` and
-/// `error` are null or can be written to. `last_reference` is null or may be called with `user`.
-/// Nobody uses the frames that are freed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free_range_with(
     cpu: *const OwnedCpu,
@@ -184,11 +148,6 @@ pub unsafe extern "C" fn freehold_owned_free_range_with(
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `pfns` points to
-/// `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free_bulk(
     cpu: *const OwnedCpu,
@@ -197,12 +156,7 @@ pub unsafe extern "C" fn freehold_owned_free_bulk(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            owned(cpu)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(owned(cpu)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?)) }
 }
 
 /// The periodic work of an owned CPU, about once a second: leases that were not used end, and
@@ -210,20 +164,10 @@ pub unsafe extern "C" fn freehold_owned_free_bulk(
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
-/// is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_tick(cpu: *const OwnedCpu, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            owned(cpu)?.tick()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(owned(cpu)?.tick()?)) }
 }
 
 /// Ends an owned CPU's leases: for a CPU about to go idle. What it has freed is visible to others
@@ -231,18 +175,8 @@ pub unsafe extern "C" fn freehold_owned_tick(cpu: *const OwnedCpu, error: *mut E
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
-/// is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_flush(cpu: *const OwnedCpu, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            owned(cpu)?.flush()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(owned(cpu)?.flush()?)) }
 }
