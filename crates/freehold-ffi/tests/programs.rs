@@ -1,6 +1,6 @@
 //! The C and C++ programs, against the library as it is installed: compiled by gcc and run plainly. CI
-//! runs what is left out here for its length (clang, AddressSanitizer, valgrind), and `make check`, which
-//! has the caches for SQLite and RocksDB, a panic that C++ would catch, and Python.
+//! runs what is left out here for its length (clang, AddressSanitizer), and `make check`, which
+//! has valgrind, the caches for SQLite and RocksDB, a panic that C++ would catch, and Python.
 #![cfg(all(target_os = "linux", feature = "std"))]
 
 #[path = "support/build.rs"]
@@ -124,23 +124,6 @@ fn c_under_address_sanitizer_of_gcc() {
 #[ignore = "long: cargo test -p freehold-ffi --test programs -- --ignored"]
 fn c_under_address_sanitizer_of_clang() {
     sanitized("clang", "clang-asan");
-}
-
-#[test]
-#[ignore = "long: cargo test -p freehold-ffi --test programs -- --ignored"]
-fn c_under_valgrind() {
-    if !have("valgrind") {
-        return skipped("valgrind: it is not installed");
-    }
-    let Some(installed) = installed("gcc", "valgrind") else { return };
-    for test in C_TESTS {
-        let program =
-            installed.compile("gcc", &["-std=c11"], &format!("tests/{test}.c"), Link::Shared, test);
-        let mut command = installed.command("valgrind");
-        command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
-        command.arg("--errors-for-leak-kinds=definite,indirect").arg(program);
-        run(&mut command);
-    }
 }
 
 #[test]
