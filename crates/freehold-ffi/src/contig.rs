@@ -6,8 +6,8 @@ use core::ffi::c_void;
 use freehold::FrameRange;
 
 use crate::allocator::Allocator;
-use crate::arguments::{frames, order, put, shared, wanted};
-use crate::error::{Error, answer};
+use crate::arguments::{frames, order, shared};
+use crate::error::{Error, answer, tell};
 use crate::status::Status;
 
 /// Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
@@ -76,8 +76,7 @@ pub unsafe extern "C" fn freehold_alloc_contig(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let this = shared(allocator, "allocator")?;
             let limits = frames(from, if below == 0 { u64::MAX } else { below });
             let found = match migrate {
@@ -86,7 +85,7 @@ pub unsafe extern "C" fn freehold_alloc_contig(
                     this.engine.alloc_contig(count, order(align)?, limits, mover(migrate, user))?
                 }
             };
-            put(pfn, "pfn", found.start.get())
+            Ok(found.start.get())
         })
     }
 }

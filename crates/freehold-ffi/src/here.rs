@@ -6,9 +6,9 @@ use freehold::Pfn;
 
 use crate::allocator::Allocator;
 use crate::arguments::{
-    array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted,
+    array_of_frames, array_of_frames_mut, frames, order, put_if_wanted, shared,
 };
-use crate::error::{Error, answer};
+use crate::error::{Error, answer, tell};
 use crate::request::Request;
 use crate::status::Status;
 
@@ -30,10 +30,9 @@ pub unsafe extern "C" fn freehold_alloc(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let request = shared(request, "request")?.engine()?;
-            put(pfn, "pfn", shared(allocator, "allocator")?.engine.here().alloc(request)?.get())
+            Ok(shared(allocator, "allocator")?.engine.here().alloc(request)?.get())
         })
     }
 }
@@ -55,15 +54,10 @@ pub unsafe extern "C" fn freehold_alloc_bulk(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(allocated, "allocated")?;
+        tell(allocated, "allocated", error, || {
             let request = shared(request, "request")?.engine()?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(
-                allocated,
-                "allocated",
-                shared(allocator, "allocator")?.engine.here().alloc_bulk(request, out)?,
-            )
+            Ok(shared(allocator, "allocator")?.engine.here().alloc_bulk(request, out)?)
         })
     }
 }

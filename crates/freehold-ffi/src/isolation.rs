@@ -4,8 +4,8 @@
 use freehold::Pfn;
 
 use crate::allocator::Allocator;
-use crate::arguments::{frames, put, shared, wanted};
-use crate::error::{Error, answer};
+use crate::arguments::{frames, put, shared};
+use crate::error::{Error, answer, tell};
 use crate::status::Status;
 
 /// Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame.
@@ -83,11 +83,10 @@ pub unsafe extern "C" fn freehold_take_free(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            wanted(taken, "taken")?;
+        tell(taken, "taken", error, || {
             let this = shared(allocator, "allocator")?;
             let words = this.engine.take_free(frames(start, end))?;
-            put(taken, "taken", BlockFrames { words })
+            Ok(BlockFrames { words })
         })
     }
 }

@@ -1,38 +1,5 @@
-//! Freehold for C, and for every language that can call C.
-//!
-//! One header, `include/freehold.h`, has two allocators:
-//!
-//! | allocator | functions | what the caller brings |
-//! |---|---|---|
-//! | **bare** | `freehold_*`, `freehold_on_*`, `freehold_owned_*` | a region for the metadata, and what only a kernel knows: the current CPU, a heavy barrier |
-//! | **hosted arena** | `freehold_arena_*`, `freehold_frames_*` | nothing: it is real memory of a Linux process, with threads as CPUs |
-//!
-//! ```c
-//! #include <freehold.h>
-//! #include <stdio.h>
-//! #include <string.h>
-//!
-//! int main(void) {
-//!     freehold_error error;
-//!     freehold_arena *arena;
-//!     if (freehold_arena_new(64 << 20, &arena, &error) != FREEHOLD_STATUS_OK) {
-//!         fprintf(stderr, "no arena: %s\n", error.message);
-//!         return 1;
-//!     }
-//!     freehold_frames frames, rest;
-//!     freehold_arena_zeroed(arena, 5, &frames, NULL);  /* any number of neighbouring frames */
-//!     strcpy(frames.memory, "hello");
-//!     freehold_frames_split(&frames, 2, &rest, NULL);  /* any part goes home on its own, */
-//!     freehold_arena_free_frames(arena, &rest, NULL);  /* from any thread */
-//!     freehold_arena_free_frames(arena, &frames, NULL);
-//!     freehold_arena_destroy(&arena, NULL);
-//! }
-//! ```
-//!
-//! ```sh
-//! make -C crates/freehold-ffi install PREFIX=/usr/local   # header, libfreehold.so, libfreehold.a, freehold.pc
-//! cc hello.c $(pkg-config --cflags --libs freehold)
-//! ```
+// What registries show, with its examples compiled and run.
+#![cfg_attr(feature = "std", doc = include_str!("../README.md"))]
 //!
 //! # How calls answer
 //!
@@ -110,8 +77,3 @@ pub mod request;
 pub mod stats;
 pub mod status;
 pub mod version;
-
-/// The page that package registries show, here so that its example is compiled and run.
-#[cfg(all(doctest, feature = "std"))]
-#[doc = include_str!("../README.md")]
-pub struct Readme;

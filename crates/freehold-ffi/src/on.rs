@@ -7,9 +7,9 @@ use freehold::{CpuId, Pfn};
 
 use crate::allocator::Allocator;
 use crate::arguments::{
-    array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted,
+    array_of_frames, array_of_frames_mut, frames, order, put_if_wanted, shared,
 };
-use crate::error::{Error, answer};
+use crate::error::{Error, answer, tell};
 use crate::here::{LastReference, is_last};
 use crate::request::Request;
 use crate::status::Status;
@@ -29,14 +29,9 @@ pub unsafe extern "C" fn freehold_on_alloc(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let request = shared(request, "request")?.engine()?;
-            put(
-                pfn,
-                "pfn",
-                shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).alloc(request)?.get(),
-            )
+            Ok(shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).alloc(request)?.get())
         })
     }
 }
@@ -59,18 +54,13 @@ pub unsafe extern "C" fn freehold_on_alloc_bulk(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(allocated, "allocated")?;
+        tell(allocated, "allocated", error, || {
             let request = shared(request, "request")?.engine()?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(
-                allocated,
-                "allocated",
-                shared(allocator, "allocator")?
-                    .engine
-                    .on(CpuId::new(cpu))
-                    .alloc_bulk(request, out)?,
-            )
+            Ok(shared(allocator, "allocator")?
+                .engine
+                .on(CpuId::new(cpu))
+                .alloc_bulk(request, out)?)
         })
     }
 }

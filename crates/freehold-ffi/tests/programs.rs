@@ -181,22 +181,6 @@ fn cpp_example() {
     }
 }
 
-/// With `--features debug-poison`: only such a library makes the calls.
-#[test]
-fn poison_callbacks_from_c() {
-    if !cfg!(feature = "debug-poison") {
-        return skipped("the poison callbacks: this library is without the feature debug-poison");
-    }
-    for (compiler, flags) in
-        [("gcc", ["-std=c11"].as_slice()), ("clang", &["-std=c11"]), ("g++", &["-x", "c++"])]
-    {
-        let Some(installed) = installed(compiler, &format!("poison-{compiler}")) else { continue };
-        let program = installed.compile(compiler, flags, "tests/poison.c", Link::Shared, "poison");
-        let said = run(&mut installed.command(program));
-        assert!(said.contains("poison: all right"), "{said}");
-    }
-}
-
 #[test]
 // One installation, step by step.
 #[allow(clippy::too_many_lines)]

@@ -8,9 +8,9 @@ use freehold::Pfn;
 use freehold_host::{Arena as HostArena, FrameRequest};
 
 use crate::arguments::{
-    array_of_frames, array_of_frames_mut, frames, migratetype, order, put, shared, wanted,
+    array_of_frames, array_of_frames_mut, frames, migratetype, order, put, shared,
 };
-use crate::error::{Error, Failure, answer};
+use crate::error::{Error, Failure, answer, tell};
 use crate::request::Request;
 use crate::status::Status;
 
@@ -121,12 +121,7 @@ pub unsafe extern "C" fn freehold_arena_new(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            wanted(arena, "arena")?;
-            put(arena, "arena", Arena::boxed(HostArena::with_size(bytes)?))
-        })
-    }
+    unsafe { tell(arena, "arena", error, || Ok(Arena::boxed(HostArena::with_size(bytes)?))) }
 }
 
 /// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
@@ -175,10 +170,9 @@ pub unsafe extern "C" fn freehold_arena_alloc(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let request = frame_request(shared(request, "request")?)?;
-            put(pfn, "pfn", live(arena)?.request(request)?.get())
+            Ok(live(arena)?.request(request)?.get())
         })
     }
 }
@@ -199,14 +193,9 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(allocated, "allocated")?;
+        tell(allocated, "allocated", error, || {
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(
-                allocated,
-                "allocated",
-                live(arena)?.alloc_bulk(self::migratetype(migratetype)?, out)?,
-            )
+            Ok(live(arena)?.alloc_bulk(self::migratetype(migratetype)?, out)?)
         })
     }
 }

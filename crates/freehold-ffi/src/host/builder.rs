@@ -12,9 +12,9 @@ use freehold_host::{
     Arena as HostArena, Backing as HostBacking, Builder, Lock, Numa as HostNuma, OnFork, Topology,
 };
 
-use crate::arguments::{array, put, wanted};
+use crate::arguments::{array, wanted};
 use crate::config::watermark_rule;
-use crate::error::{Error, Failure, answer};
+use crate::error::{Error, Failure, answer, tell};
 use crate::host::arena::Arena;
 use crate::status::Status;
 
@@ -428,10 +428,9 @@ pub unsafe extern "C" fn freehold_arena_builder_build(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            wanted(arena, "arena")?;
+        tell(arena, "arena", error, || {
             let made = builder.as_ref().ok_or(Failure::Null("builder"))?.0.build()?;
-            put(arena, "arena", Arena::boxed(made))
+            Ok(Arena::boxed(made))
         })
     }
 }

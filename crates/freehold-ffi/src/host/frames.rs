@@ -7,7 +7,7 @@ use freehold::FRAME_SIZE;
 use freehold_host::Frames as HostFrames;
 
 use crate::arguments::{frames, put, shared, wanted};
-use crate::error::{Error, Failure, answer};
+use crate::error::{Error, Failure, answer, tell};
 use crate::host::arena::{Arena, frame_request, live};
 use crate::request::Request;
 use crate::status::Status;
@@ -63,12 +63,7 @@ pub unsafe extern "C" fn freehold_arena_frames(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            wanted(out, "out")?;
-            put(out, "out", self::out(arena, live(arena)?.frames(count)?))
-        })
-    }
+    unsafe { tell(out, "out", error, || Ok(self::out(arena, live(arena)?.frames(count)?))) }
 }
 
 /// So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and
@@ -83,12 +78,7 @@ pub unsafe extern "C" fn freehold_arena_zeroed(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            wanted(out, "out")?;
-            put(out, "out", self::out(arena, live(arena)?.zeroed(count)?))
-        })
-    }
+    unsafe { tell(out, "out", error, || Ok(self::out(arena, live(arena)?.zeroed(count)?))) }
 }
 
 /// What the request says, as memory: a power of two of frames, of some migratetype, on some node,
@@ -104,10 +94,9 @@ pub unsafe extern "C" fn freehold_arena_frames_with(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(out, "out")?;
+        tell(out, "out", error, || {
             let wanted = frame_request(shared(request, "request")?)?;
-            put(out, "out", self::out(arena, HostFrames::from_request(live(arena)?, wanted)?))
+            Ok(self::out(arena, HostFrames::from_request(live(arena)?, wanted)?))
         })
     }
 }

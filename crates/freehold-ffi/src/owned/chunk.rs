@@ -3,8 +3,8 @@
 
 use freehold::{Migratetype, Order, Pfn};
 
-use crate::arguments::{put, shared, wanted};
-use crate::error::{Error, answer, fail_alloc, fail_free};
+use crate::arguments::shared;
+use crate::error::{Error, answer, fail_alloc, fail_free, tell};
 use crate::handle::{OwnedCpu, owned};
 use crate::request::Request;
 use crate::status::Status;
@@ -159,10 +159,9 @@ unsafe fn alloc_any(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let request = shared(request, "request")?.engine()?;
-            put(pfn, "pfn", owned(cpu)?.alloc(request)?.get())
+            Ok(owned(cpu)?.alloc(request)?.get())
         })
     }
 }

@@ -7,10 +7,8 @@ use core::ffi::c_void;
 use freehold::CpuId;
 
 use crate::allocator::Allocator;
-use crate::arguments::{
-    array_of_frames, array_of_frames_mut, frames, put, put_if_wanted, shared, wanted,
-};
-use crate::error::{Error, Failure, answer};
+use crate::arguments::{array_of_frames, array_of_frames_mut, frames, put_if_wanted, shared};
+use crate::error::{Error, Failure, answer, tell};
 use crate::handle::{OwnedCpu, owned};
 use crate::here::{LastReference, is_last};
 use crate::request::Request;
@@ -31,14 +29,13 @@ pub unsafe extern "C" fn freehold_own(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            wanted(handle, "handle")?;
+        tell(handle, "handle", error, || {
             let this: &'static Allocator = shared(allocator, "allocator")?;
             let owned = this.engine.own(CpuId::new(cpu))?;
             // The engine has as many CPUs as there are places.
             let place = this.owned.get(usize::from(cpu)).ok_or(Failure::NoCpu { cpu })?;
             place.put_in(owned);
-            put(handle, "handle", place)
+            Ok(place)
         })
     }
 }
@@ -86,11 +83,10 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(allocated, "allocated")?;
+        tell(allocated, "allocated", error, || {
             let request = shared(request, "request")?.engine()?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(allocated, "allocated", owned(cpu)?.alloc_bulk(request, out)?)
+            Ok(owned(cpu)?.alloc_bulk(request, out)?)
         })
     }
 }
