@@ -56,12 +56,22 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Whether the standard library for a target is there, or was there after rustup was asked for it.
-pub(crate) fn standard_library(target: &str) -> bool {
+/// Where a program of PATH is.
+pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// A folder of rustc's, below `lib/rustlib`.
+pub(crate) fn of_rustc(folder: &str) -> PathBuf {
     let told = Command::new("rustc").args(["--print", "sysroot"]).output();
     let sysroot = told.map(|done| String::from_utf8_lossy(&done.stdout).into_owned());
-    let sysroot = sysroot.unwrap_or_default();
-    let library = Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib");
+    Path::new(sysroot.unwrap_or_default().trim()).join("lib/rustlib").join(folder)
+}
+
+/// Whether the standard library for a target is there, or was there after rustup was asked for it.
+pub(crate) fn standard_library(target: &str) -> bool {
+    let library = of_rustc(target).join("lib");
     let mut rustup = Command::new("timeout");
     rustup.args(["120", "rustup", "--quiet", "target", "add", target]);
     library.is_dir() || rustup.output().is_ok_and(|done| done.status.success())

@@ -3,7 +3,7 @@
 //!
 //! What `cargo osdk` does is little for one kernel: flags, a link script, and two bytes for QEMU.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -46,14 +46,6 @@ pub(crate) struct Arguments {
     /// QEMU, where it is not the one in PATH.
     #[arg(long, value_name = "PATH")]
     qemu: Option<PathBuf>,
-}
-
-fn has_sources() -> bool {
-    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output();
-    let sysroot = sysroot
-        .map(|done| String::from_utf8_lossy(&done.stdout).trim().to_owned())
-        .unwrap_or_default();
-    Path::new(&sysroot).join("lib/rustlib/src/rust/library/core").is_dir()
 }
 
 /// Builds the kernel; returns where it is.
@@ -108,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         }
         found => found?,
     };
-    if !has_sources() {
+    if !build::of_rustc("src/rust/library/core").is_dir() {
         eprintln!("SKIPPED: the sources of `core` are not there: rustup component add rust-src");
         return Ok(ExitCode::SUCCESS);
     }

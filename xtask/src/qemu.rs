@@ -221,8 +221,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
             Err(format!("there is no {}", path.display()))
         };
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file()).ok_or_else(|| {
+    crate::build::in_path(name).ok_or_else(|| {
         format!(
             "{name} is not installed. On Debian and Ubuntu: apt-get install qemu-system-x86; on Fedora: dnf install \
              qemu-system-x86; or name one with --qemu PATH"

@@ -338,29 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn refills_double_while_only_allocations_are_seen() {
-        let mut tuning = tuning();
-        // Every refill is used up at once, so `high` grows with it and leaves room for the next.
-        let ramp: Vec<u32> =
-            (0..7).map(|_| tuning.refill(on("6.18"), 0, 0, Pressure::default())).collect();
-        assert_eq!(ramp, [63, 126, 252, 504, 1008, 2016, 2016]);
-        assert_eq!(tuning.high, 443 + 63 + 126 + 252 + 504 + 1008 + 2016 + 2016);
-    }
-
-    #[test]
     fn a_free_halves_the_next_refills() {
         let mut tuning = tuning();
         let refill = |tuning: &mut Tuning| tuning.refill(on("6.18"), 0, 0, Pressure::default());
         assert_eq!([0; 3].map(|_| refill(&mut tuning)), [63, 126, 252]);
         tuning.note_free(on("6.18"), 0, 0);
         assert_eq!([0; 2].map(|_| refill(&mut tuning)), [126, 252], "not 504");
-    }
-
-    #[test]
-    fn refills_of_larger_orders_keep_a_batch_of_frames() {
-        let refill = |name, order| tuning().refill(on(name), order, 0, Pressure::default());
-        assert_eq!([1, 2, 3, 9].map(|order| refill("6.18", order)), [31, 15, 7, 2]);
-        assert_eq!([0, 1, 2, 3, 9].map(|order| refill("5.18", order)), [63, 31, 15, 7, 2]);
     }
 
     #[test]
@@ -426,23 +409,6 @@ mod tests {
         let pressure = Pressure { reclaim: true, ..Pressure::default() };
         assert_eq!(tuning.high_after_free(on("6.18"), 443, false, pressure), 252);
         assert_eq!(tuning.high, 443);
-    }
-
-    #[test]
-    fn high_order_pages_leave_early_in_each_kernel_on_its_own_condition() {
-        let frees_until_free_high = |name: &str, prepare: fn(&mut Tuning)| {
-            let mut tuning = tuning();
-            prepare(&mut tuning);
-            (1..200).find(|_| tuning.note_free(on(name), 3, 1000))
-        };
-        // 5.17 never; 5.18 as soon as a drain has happened without an allocation since.
-        assert_eq!(frees_until_free_high("5.17", |t| t.free_factor = 1), None);
-        assert_eq!(frees_until_free_high("5.18", |_| ()), None);
-        assert_eq!(frees_until_free_high("5.18", |t| t.free_factor = 1), Some(1));
-        // 6.12: a batch of 63 frames is 8 frees of order 3; the ninth sees it.
-        assert_eq!(frees_until_free_high("6.18,-free-high-half", |_| ()), Some(9));
-        // 6.16: 63 + 443 / 2 = 284 frames are 36 frees.
-        assert_eq!(frees_until_free_high("6.18", |_| ()), Some(37));
     }
 
     #[test]

@@ -34,9 +34,11 @@
  * else has changed then either, unless the function says so. A panic inside aborts the program. Callbacks must not throw or
  * longjmp.
  *
- * Pointers. A null pointer is refused (FREEHOLD_STATUS_NULL_POINTER), or does nothing in the calls that return no status. All
- * others must be what they are called: an allocator, CPU, arena or builder comes from this library and is not destroyed; what
- * is named in the singular can be read, or written to where it is a result; an array has as many entries as is said.
+ * Pointers. A null pointer is refused (FREEHOLD_STATUS_NULL_POINTER), or does nothing and yields 0, -1, false or null in the
+ * calls that return no status. All others must be what they are called: an allocator, CPU, arena or builder comes from this
+ * library and is not destroyed; what is named in the singular can be read, or written to where it is a result; an array has as
+ * many entries as is said; a text ends with a zero; a callback may be called with its `user`, during the call and, where the
+ * library keeps it, as long as it does.
  *
  * Ownership. Frames are their caller's from the allocation to the free; who frees them must be sure that nobody uses them
  * any more. What is handed over by pointer stays the caller's and is read during the call only, but for the metadata and what
@@ -706,7 +708,8 @@ enum freehold_status freehold_metadata_size(const struct freehold_config *config
  * Thread safety: any thread. The allocator may be used by all of them once the pointer has been
  * published to them.
  *
- * Requires: `metadata` points to `metadata_size` bytes that are the allocator's alone until `freehold_destroy`. */
+ * Requires: `metadata` points to `metadata_size` bytes that are the allocator's alone until
+ * `freehold_destroy`. */
 enum freehold_status freehold_new(const struct freehold_config *config, void *metadata, size_t metadata_size,
     const struct freehold_platform *platform, struct freehold_allocator **allocator,
     struct freehold_error *error);
@@ -1203,7 +1206,8 @@ enum freehold_status freehold_arena_builder_least_run(struct freehold_arena_buil
  *
  * Thread safety: one thread at a time for each builder.
  *
- * Requires: the callback can be called with `user` on any thread while an arena made with it is not destroyed. */
+ * Requires: the callback can be called with `user` on any thread while an arena made with it is
+ * not destroyed. */
 enum freehold_status freehold_arena_builder_on_exhausted(struct freehold_arena_builder *builder,
     freehold_on_exhausted callback, void *user, struct freehold_error *error);
 
@@ -1212,7 +1216,8 @@ enum freehold_status freehold_arena_builder_on_exhausted(struct freehold_arena_b
  *
  * Thread safety: one thread at a time for each builder.
  *
- * Requires: the callback can be called with `user` on any thread while an arena made with it is not destroyed. */
+ * Requires: the callback can be called with `user` on any thread while an arena made with it is
+ * not destroyed. */
 enum freehold_status freehold_arena_builder_on_pressure(struct freehold_arena_builder *builder,
     freehold_on_pressure callback, void *user, struct freehold_error *error);
 

@@ -58,11 +58,6 @@ fn needed(config: &freehold::Config<'_>) -> Result<usize, Failure> {
 /// Everything else is zero.
 ///
 /// Thread safety: any thread; `config` must be the caller's own.
-///
-/// # Safety
-///
-/// `config` is null (then nothing happens) or has `size` bytes that can be written to. The zones
-/// are only looked at by `freehold_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_config_init_sized(
     config: *mut Config,
@@ -101,11 +96,6 @@ pub unsafe extern "C" fn freehold_config_init_sized(
 /// KiB for each CPU.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `config` and everything it points to can be read; `size` and `error` are null or can be written
-/// to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_metadata_size(
     config: *const Config,
@@ -131,14 +121,8 @@ pub unsafe extern "C" fn freehold_metadata_size(
 /// Thread safety: any thread. The allocator may be used by all of them once the pointer has been
 /// published to them.
 ///
-/// # Safety
-///
-/// - `config` and everything it points to can be read during the call.
-/// - `metadata` points to `metadata_size` bytes that are the allocator's alone until
-///   `freehold_destroy`.
-/// - `platform` is null (one CPU, no callbacks) or can be read, and its functions keep the promises
-///   of `freehold_platform` until `freehold_destroy`.
-/// - `allocator` and `error` are null or can be written to.
+/// Requires: `metadata` points to `metadata_size` bytes that are the allocator's alone until
+/// `freehold_destroy`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_new(
     config: *const Config,
@@ -201,10 +185,6 @@ fn make(
 /// Fails with `FREEHOLD_STATUS_CPU_OWNED` while a CPU is owned; the allocator goes on then.
 ///
 /// Thread safety: nobody may be using the allocator, or use it later.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new`; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_destroy(allocator: *mut Allocator, error: *mut Error) -> Status {
     // SAFETY: the caller's promise.
@@ -223,10 +203,6 @@ pub unsafe extern "C" fn freehold_destroy(allocator: *mut Allocator, error: *mut
 /// The `user` pointer of the platform; null for a null allocator.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_user(allocator: *const Allocator) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -236,10 +212,6 @@ pub unsafe extern "C" fn freehold_user(allocator: *const Allocator) -> *mut c_vo
 /// How many zones there are.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_count(allocator: *const Allocator) -> usize {
     // SAFETY: the caller's promise.
@@ -249,10 +221,6 @@ pub unsafe extern "C" fn freehold_zone_count(allocator: *const Allocator) -> usi
 /// How many CPUs there can be.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_count(allocator: *const Allocator) -> usize {
     // SAFETY: the caller's promise.
@@ -263,10 +231,6 @@ pub unsafe extern "C" fn freehold_cpu_count(allocator: *const Allocator) -> usiz
 /// memory. Constant time, but for blocks with holes.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null (-1 then) or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64) -> i32 {
     // SAFETY: the caller's promise.
@@ -278,10 +242,6 @@ pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64)
 /// such zone or no memory in it.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null (-1 then) or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_largest_possible_order(
     allocator: *const Allocator,
@@ -303,10 +263,6 @@ pub unsafe extern "C" fn freehold_largest_possible_order(
 /// date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null (false then) or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_may_have_free(
     allocator: *const Allocator,
@@ -324,11 +280,6 @@ pub unsafe extern "C" fn freehold_may_have_free(
 /// Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
 ///
 /// Thread safety: any thread, at any time; waits for the zone lock.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_set_watermarks(
     allocator: *const Allocator,
@@ -341,8 +292,7 @@ pub unsafe extern "C" fn freehold_set_watermarks(
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.set_watermarks(zone, min, low, high)?;
-            Ok(())
+            Ok(shared(allocator, "allocator")?.engine.set_watermarks(zone, min, low, high)?)
         })
     }
 }
@@ -351,11 +301,6 @@ pub unsafe extern "C" fn freehold_set_watermarks(
 /// blocks held.
 ///
 /// Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_drain_all(
     allocator: *const Allocator,
@@ -377,21 +322,11 @@ pub unsafe extern "C" fn freehold_drain_all(
 ///
 /// Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile.
 /// Only to be relied on while nobody frees.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_validate(
     allocator: *const Allocator,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            shared(allocator, "allocator")?.engine.validate()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(shared(allocator, "allocator")?.engine.validate()?)) }
 }

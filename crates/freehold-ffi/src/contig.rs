@@ -6,8 +6,8 @@ use core::ffi::c_void;
 use freehold::FrameRange;
 
 use crate::allocator::Allocator;
-use crate::arguments::{frames, order, put, shared, wanted};
-use crate::error::{Error, answer};
+use crate::arguments::{frames, order, shared};
+use crate::error::{Error, answer, tell};
 use crate::status::Status;
 
 /// Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
@@ -35,11 +35,6 @@ unsafe fn mover(migrate: Migrate, user: *mut c_void) -> impl FnMut(FrameRange) -
 /// use; every block is as it was then, but for what `migrate` has moved.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null
-/// (nothing is moved) or may be called with `user`; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_contig_range(
     allocator: *const Allocator,
@@ -67,11 +62,6 @@ pub unsafe extern "C" fn freehold_alloc_contig_range(
 /// blocks are in the way. Tries at most 32 candidates.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `migrate` is null or may
-/// be called with `user`; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_contig(
     allocator: *const Allocator,
@@ -86,8 +76,7 @@ pub unsafe extern "C" fn freehold_alloc_contig(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let this = shared(allocator, "allocator")?;
             let limits = frames(from, if below == 0 { u64::MAX } else { below });
             let found = match migrate {
@@ -96,7 +85,7 @@ pub unsafe extern "C" fn freehold_alloc_contig(
                     this.engine.alloc_contig(count, order(align)?, limits, mover(migrate, user))?
                 }
             };
-            put(pfn, "pfn", found.start.get())
+            Ok(found.start.get())
         })
     }
 }

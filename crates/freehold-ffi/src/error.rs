@@ -8,6 +8,7 @@ use core::fmt::{self, Write};
 
 use freehold::{AllocError, BulkFreeError, ConfigError, FreeError, HotplugError, Pfn, Violation};
 
+use crate::arguments::{put, wanted};
 use crate::status::Status;
 
 /// "No such frame", wherever a frame number is returned.
@@ -345,6 +346,28 @@ pub(crate) unsafe fn answer(
         // SAFETY: the caller's promise.
         Err(failure) => unsafe { fail(error, &failure) },
     }
+}
+
+/// [`answer`] with a result that is written to `out`; before anything is done whose result could then
+/// not be told, a null pointer there is refused.
+///
+/// # Safety
+///
+/// Both are null or may be written to.
+#[inline(always)]
+pub(crate) unsafe fn tell<T>(
+    out: *mut T,
+    name: &'static str,
+    error: *mut Error,
+    call: impl FnOnce() -> Result<T, Failure>,
+) -> Status {
+    let told = || {
+        wanted(out, name)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(out, name, call()?) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { answer(error, told) }
 }
 
 /// # Safety

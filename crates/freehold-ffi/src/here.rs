@@ -6,9 +6,9 @@ use freehold::Pfn;
 
 use crate::allocator::Allocator;
 use crate::arguments::{
-    array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted,
+    array_of_frames, array_of_frames_mut, frames, order, put_if_wanted, shared,
 };
-use crate::error::{Error, answer};
+use crate::error::{Error, answer, tell};
 use crate::request::Request;
 use crate::status::Status;
 
@@ -21,11 +21,6 @@ pub type LastReference = Option<unsafe extern "C" fn(user: *mut c_void, pfn: u64
 /// Before it fails every CPU is asked, unless the request may not wait.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
-/// be read; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc(
     allocator: *const Allocator,
@@ -35,10 +30,9 @@ pub unsafe extern "C" fn freehold_alloc(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let request = shared(request, "request")?.engine()?;
-            put(pfn, "pfn", shared(allocator, "allocator")?.engine.here().alloc(request)?.get())
+            Ok(shared(allocator, "allocator")?.engine.here().alloc(request)?.get())
         })
     }
 }
@@ -49,12 +43,6 @@ pub unsafe extern "C" fn freehold_alloc(
 /// Fails only where not a single frame was allocated.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
-/// be read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written
-/// to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_bulk(
     allocator: *const Allocator,
@@ -66,15 +54,10 @@ pub unsafe extern "C" fn freehold_alloc_bulk(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(allocated, "allocated")?;
+        tell(allocated, "allocated", error, || {
             let request = shared(request, "request")?.engine()?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(
-                allocated,
-                "allocated",
-                shared(allocator, "allocator")?.engine.here().alloc_bulk(request, out)?,
-            )
+            Ok(shared(allocator, "allocator")?.engine.here().alloc_bulk(request, out)?)
         })
     }
 }
@@ -87,11 +70,6 @@ pub unsafe extern "C" fn freehold_alloc_bulk(
 /// the platform's `late_double_free` is told.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free(
     allocator: *const Allocator,
@@ -102,11 +80,10 @@ pub unsafe extern "C" fn freehold_free(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?
+            Ok(shared(allocator, "allocator")?
                 .engine
                 .here()
-                .free(Pfn::new(pfn), self::order(order)?)?;
-            Ok(())
+                .free(Pfn::new(pfn), self::order(order)?)?)
         })
     }
 }
@@ -115,11 +92,6 @@ pub unsafe extern "C" fn freehold_free(
 /// allocations were. Never waits for a lock.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free_range(
     allocator: *const Allocator,
@@ -130,8 +102,7 @@ pub unsafe extern "C" fn freehold_free_range(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.here().free_range(frames(start, end))?;
-            Ok(())
+            Ok(shared(allocator, "allocator")?.engine.here().free_range(frames(start, end))?)
         })
     }
 }
@@ -144,12 +115,6 @@ pub unsafe extern "C" fn freehold_free_range(
 /// Where a run cannot be freed the call ends; the runs before it have been freed.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `kept` and `error` are
-/// null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses
-/// the frames that are freed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free_range_with(
     allocator: *const Allocator,
@@ -179,11 +144,6 @@ pub unsafe extern "C" fn freehold_free_range_with(
 /// those behind it have not.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns` points to `count`
-/// frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free_bulk(
     allocator: *const Allocator,
@@ -194,11 +154,10 @@ pub unsafe extern "C" fn freehold_free_bulk(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?
+            Ok(shared(allocator, "allocator")?
                 .engine
                 .here()
-                .free_bulk(array_of_frames(pfns, count, "pfns")?)?;
-            Ok(())
+                .free_bulk(array_of_frames(pfns, count, "pfns")?)?)
         })
     }
 }

@@ -10,11 +10,6 @@ use crate::status::Status;
 /// A CPU comes online; nothing where it is already.
 ///
 /// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_online(
     allocator: *const Allocator,
@@ -23,10 +18,7 @@ pub unsafe extern "C" fn freehold_cpu_online(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            shared(allocator, "allocator")?.engine.cpu_online(CpuId::new(cpu))?;
-            Ok(())
-        })
+        answer(error, || Ok(shared(allocator, "allocator")?.engine.cpu_online(CpuId::new(cpu))?))
     }
 }
 
@@ -36,11 +28,6 @@ pub unsafe extern "C" fn freehold_cpu_online(
 /// Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
 ///
 /// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_offline(
     allocator: *const Allocator,
@@ -49,20 +36,13 @@ pub unsafe extern "C" fn freehold_cpu_offline(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            shared(allocator, "allocator")?.engine.cpu_offline(CpuId::new(cpu))?;
-            Ok(())
-        })
+        answer(error, || Ok(shared(allocator, "allocator")?.engine.cpu_offline(CpuId::new(cpu))?))
     }
 }
 
 /// Whether there is such a CPU and it is online.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null (false then) or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_is_online(allocator: *const Allocator, cpu: u16) -> bool {
     // SAFETY: the caller's promise.
@@ -73,11 +53,6 @@ pub unsafe extern "C" fn freehold_cpu_is_online(allocator: *const Allocator, cpu
 /// them are free at once. Watermarks that follow the Linux formulae are computed again.
 ///
 /// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_add_memory(
     allocator: *const Allocator,
@@ -88,8 +63,7 @@ pub unsafe extern "C" fn freehold_add_memory(
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.add_memory(frames(start, end))?;
-            Ok(())
+            Ok(shared(allocator, "allocator")?.engine.add_memory(frames(start, end))?)
         })
     }
 }
@@ -99,11 +73,6 @@ pub unsafe extern "C" fn freehold_add_memory(
 /// Watermarks that follow the Linux formulae are computed again.
 ///
 /// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_add_memory_in_use(
     allocator: *const Allocator,
@@ -114,8 +83,7 @@ pub unsafe extern "C" fn freehold_add_memory_in_use(
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.add_memory_in_use(frames(start, end))?;
-            Ok(())
+            Ok(shared(allocator, "allocator")?.engine.add_memory_in_use(frames(start, end))?)
         })
     }
 }
@@ -124,11 +92,6 @@ pub unsafe extern "C" fn freehold_add_memory_in_use(
 /// pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back first.
 ///
 /// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_remove_memory(
     allocator: *const Allocator,
@@ -139,8 +102,7 @@ pub unsafe extern "C" fn freehold_remove_memory(
     // SAFETY: the caller's promise.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?.engine.remove_memory(frames(start, end))?;
-            Ok(())
+            Ok(shared(allocator, "allocator")?.engine.remove_memory(frames(start, end))?)
         })
     }
 }

@@ -4,8 +4,8 @@
 use freehold::Pfn;
 
 use crate::allocator::Allocator;
-use crate::arguments::{frames, put, shared, wanted};
-use crate::error::{Error, answer};
+use crate::arguments::{frames, put, shared};
+use crate::error::{Error, answer, tell};
 use crate::status::Status;
 
 /// Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame.
@@ -38,11 +38,6 @@ pub struct Pageblock {
 /// Fails with `FREEHOLD_STATUS_BAD_RANGE` where there is no memory.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `block` and `error` are
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_pageblock(
     allocator: *const Allocator,
@@ -78,11 +73,6 @@ pub unsafe extern "C" fn freehold_read_pageblock(
 /// behind the block's end.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `taken` and `error` are
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_take_free(
     allocator: *const Allocator,
@@ -93,11 +83,10 @@ pub unsafe extern "C" fn freehold_take_free(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            wanted(taken, "taken")?;
+        tell(taken, "taken", error, || {
             let this = shared(allocator, "allocator")?;
             let words = this.engine.take_free(frames(start, end))?;
-            put(taken, "taken", BlockFrames { words })
+            Ok(BlockFrames { words })
         })
     }
 }
@@ -109,11 +98,6 @@ pub unsafe extern "C" fn freehold_take_free(
 /// or with `FREEHOLD_STATUS_BUSY` and the first frame whose block is isolated already.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_isolate(
     allocator: *const Allocator,
@@ -123,10 +107,7 @@ pub unsafe extern "C" fn freehold_isolate(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            shared(allocator, "allocator")?.engine.isolate(frames(start, end))?;
-            Ok(())
-        })
+        answer(error, || Ok(shared(allocator, "allocator")?.engine.isolate(frames(start, end))?))
     }
 }
 
@@ -134,11 +115,6 @@ pub unsafe extern "C" fn freehold_isolate(
 /// their free frames are anybody's. Waits for nobody.
 ///
 /// Thread safety: whoever has isolated them.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_restore(
     allocator: *const Allocator,

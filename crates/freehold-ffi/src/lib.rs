@@ -1,38 +1,5 @@
-//! Freehold for C, and for every language that can call C.
-//!
-//! One header, `include/freehold.h`, has two allocators:
-//!
-//! | allocator | functions | what the caller brings |
-//! |---|---|---|
-//! | **bare** | `freehold_*`, `freehold_on_*`, `freehold_owned_*` | a region for the metadata, and what only a kernel knows: the current CPU, a heavy barrier |
-//! | **hosted arena** | `freehold_arena_*`, `freehold_frames_*` | nothing: it is real memory of a Linux process, with threads as CPUs |
-//!
-//! ```c
-//! #include <freehold.h>
-//! #include <stdio.h>
-//! #include <string.h>
-//!
-//! int main(void) {
-//!     freehold_error error;
-//!     freehold_arena *arena;
-//!     if (freehold_arena_new(64 << 20, &arena, &error) != FREEHOLD_STATUS_OK) {
-//!         fprintf(stderr, "no arena: %s\n", error.message);
-//!         return 1;
-//!     }
-//!     freehold_frames frames, rest;
-//!     freehold_arena_zeroed(arena, 5, &frames, NULL);  /* any number of neighbouring frames */
-//!     strcpy(frames.memory, "hello");
-//!     freehold_frames_split(&frames, 2, &rest, NULL);  /* any part goes home on its own, */
-//!     freehold_arena_free_frames(arena, &rest, NULL);  /* from any thread */
-//!     freehold_arena_free_frames(arena, &frames, NULL);
-//!     freehold_arena_destroy(&arena, NULL);
-//! }
-//! ```
-//!
-//! ```sh
-//! make -C crates/freehold-ffi install PREFIX=/usr/local   # header, libfreehold.so, libfreehold.a, freehold.pc
-//! cc hello.c $(pkg-config --cflags --libs freehold)
-//! ```
+// What registries show, with its examples compiled and run.
+#![cfg_attr(feature = "std", doc = include_str!("../README.md"))]
 //!
 //! # How calls answer
 //!
@@ -40,7 +7,17 @@
 //! into words. Its last parameter is a `freehold_error *`, null or filled in on failure: the frame
 //! concerned, the value found and the value expected, the kernel's errno, and all of it as a
 //! sentence. No last error is kept. Results go through out parameters, which are not touched on
-//! failure. Null pointers are refused with a status.
+//! failure.
+//!
+//! # Pointers
+//!
+//! What every function asks of its pointers is said once, here and at the top of the header; a
+//! function says what else it asks for under "Requires". A null pointer is refused with a status, or
+//! does nothing and yields 0, -1, false or null in the calls that return no status. All others are
+//! what they are called: an allocator, a CPU, an arena or a builder comes from this library and is
+//! not destroyed; what is named in the singular can be read, or written to where it is a result; an
+//! array has as many entries as is said; a text ends with a zero; a callback may be called with its
+//! `user`, during the call and, where the library keeps it, as long as it does.
 //!
 //! # Panics
 //!
@@ -75,6 +52,10 @@
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_op_in_unsafe_fn)]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "what the callers of all functions promise is said once, under Pointers"
+)]
 
 pub mod allocator;
 mod arguments;
@@ -97,8 +78,3 @@ pub mod reserve;
 pub mod stats;
 pub mod status;
 pub mod version;
-
-/// The page that package registries show, here so that its example is compiled and run.
-#[cfg(all(doctest, feature = "std"))]
-#[doc = include_str!("../README.md")]
-pub struct Readme;

@@ -7,9 +7,9 @@ use freehold::{CpuId, Pfn};
 
 use crate::allocator::Allocator;
 use crate::arguments::{
-    array_of_frames, array_of_frames_mut, frames, order, put, put_if_wanted, shared, wanted,
+    array_of_frames, array_of_frames_mut, frames, order, put_if_wanted, shared,
 };
-use crate::error::{Error, answer};
+use crate::error::{Error, answer, tell};
 use crate::here::{LastReference, is_last};
 use crate::request::Request;
 use crate::status::Status;
@@ -19,11 +19,6 @@ use crate::status::Status;
 /// The work is that of `freehold_alloc`.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
-/// be read; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_alloc(
     allocator: *const Allocator,
@@ -34,14 +29,9 @@ pub unsafe extern "C" fn freehold_on_alloc(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let request = shared(request, "request")?.engine()?;
-            put(
-                pfn,
-                "pfn",
-                shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).alloc(request)?.get(),
-            )
+            Ok(shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).alloc(request)?.get())
         })
     }
 }
@@ -52,12 +42,6 @@ pub unsafe extern "C" fn freehold_on_alloc(
 /// Fails only where not a single frame was allocated.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `request` is null or can
-/// be read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be written
-/// to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_alloc_bulk(
     allocator: *const Allocator,
@@ -70,18 +54,13 @@ pub unsafe extern "C" fn freehold_on_alloc_bulk(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(allocated, "allocated")?;
+        tell(allocated, "allocated", error, || {
             let request = shared(request, "request")?.engine()?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(
-                allocated,
-                "allocated",
-                shared(allocator, "allocator")?
-                    .engine
-                    .on(CpuId::new(cpu))
-                    .alloc_bulk(request, out)?,
-            )
+            Ok(shared(allocator, "allocator")?
+                .engine
+                .on(CpuId::new(cpu))
+                .alloc_bulk(request, out)?)
         })
     }
 }
@@ -94,11 +73,6 @@ pub unsafe extern "C" fn freehold_on_alloc_bulk(
 /// the platform's `late_double_free` is told.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_free(
     allocator: *const Allocator,
@@ -110,11 +84,10 @@ pub unsafe extern "C" fn freehold_on_free(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?
+            Ok(shared(allocator, "allocator")?
                 .engine
                 .on(CpuId::new(cpu))
-                .free(Pfn::new(pfn), self::order(order)?)?;
-            Ok(())
+                .free(Pfn::new(pfn), self::order(order)?)?)
         })
     }
 }
@@ -123,11 +96,6 @@ pub unsafe extern "C" fn freehold_on_free(
 /// Never waits for a lock.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_free_range(
     allocator: *const Allocator,
@@ -139,11 +107,10 @@ pub unsafe extern "C" fn freehold_on_free_range(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?
+            Ok(shared(allocator, "allocator")?
                 .engine
                 .on(CpuId::new(cpu))
-                .free_range(frames(start, end))?;
-            Ok(())
+                .free_range(frames(start, end))?)
         })
     }
 }
@@ -155,12 +122,6 @@ pub unsafe extern "C" fn freehold_on_free_range(
 /// Where a run cannot be freed the call ends; the runs before it have been freed.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `kept` and `error` are
-/// null or can be written to. `last_reference` is null or may be called with `user`. Nobody uses
-/// the frames that are freed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_free_range_with(
     allocator: *const Allocator,
@@ -191,11 +152,6 @@ pub unsafe extern "C" fn freehold_on_free_range_with(
 /// those behind it have not.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `pfns` points to `count`
-/// frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_free_bulk(
     allocator: *const Allocator,
@@ -207,11 +163,10 @@ pub unsafe extern "C" fn freehold_on_free_bulk(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            shared(allocator, "allocator")?
+            Ok(shared(allocator, "allocator")?
                 .engine
                 .on(CpuId::new(cpu))
-                .free_bulk(array_of_frames(pfns, count, "pfns")?)?;
-            Ok(())
+                .free_bulk(array_of_frames(pfns, count, "pfns")?)?)
         })
     }
 }
@@ -220,11 +175,6 @@ pub unsafe extern "C" fn freehold_on_free_bulk(
 /// allocated nothing since the last tick gives back everything.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
-/// is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_tick(
     allocator: *const Allocator,
@@ -233,10 +183,7 @@ pub unsafe extern "C" fn freehold_on_tick(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).tick()?;
-            Ok(())
-        })
+        answer(error, || Ok(shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).tick()?))
     }
 }
 
@@ -244,11 +191,6 @@ pub unsafe extern "C" fn freehold_on_tick(
 /// this.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error`
-/// is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on_flush(
     allocator: *const Allocator,
@@ -257,9 +199,6 @@ pub unsafe extern "C" fn freehold_on_flush(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).flush()?;
-            Ok(())
-        })
+        answer(error, || Ok(shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).flush()?))
     }
 }

@@ -213,11 +213,6 @@ impl ZoneStats {
 /// What `freehold_read_cpu_stats` is: what a CPU has done. Takes no lock.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are
-/// null or can be written to, the former `cpu_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_cpu_stats_sized(
     allocator: *const Allocator,
@@ -241,11 +236,6 @@ pub unsafe extern "C" fn freehold_read_cpu_stats_sized(
 /// its blocks. Exact while nothing runs.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `stats` and `error` are
-/// null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_zone_stats_sized(
     allocator: *const Allocator,
@@ -274,11 +264,6 @@ pub unsafe extern "C" fn freehold_read_zone_stats_sized(
 /// `FREEHOLD_STATUS_BAD_MIGRATETYPE`.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `chunks` is null or has
-/// room for `FREEHOLD_ORDERS` numbers; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_free_chunks(
     allocator: *const Allocator,
@@ -308,11 +293,6 @@ pub(crate) fn no_zone(zone: usize) -> Failure {
 /// its start.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `totals` and `error` are
-/// null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_totals_sized(
     allocator: *const Allocator,
@@ -336,11 +316,6 @@ pub unsafe extern "C" fn freehold_read_totals_sized(
 /// no lock.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `frames`, `high` and
-/// `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_holdings(
     allocator: *const Allocator,
@@ -364,10 +339,6 @@ pub unsafe extern "C" fn freehold_cpu_holdings(
 /// negative. Walks all blocks.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null (0 then) or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_blocks_held(allocator: *const Allocator, cpu: i32) -> u64 {
     let holder = u16::try_from(cpu).ok().map(CpuId::new);
@@ -388,10 +359,6 @@ pub unsafe extern "C" fn freehold_blocks_held(allocator: *const Allocator, cpu: 
 /// free, and for a null pointer.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `stats` is null or can be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_stats_unusable_permille(
     stats: *const ZoneStats,
@@ -405,10 +372,6 @@ pub unsafe extern "C" fn freehold_zone_stats_unusable_permille(
 /// The largest order of which a chunk is free, wherever it is held; -1 where nothing is.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `stats` is null (-1 then) or can be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_stats_largest_free_order(stats: *const ZoneStats) -> i32 {
     // SAFETY: the caller's promise.

@@ -1,6 +1,6 @@
 //! The C and C++ programs, against the library as it is installed: compiled by gcc and run plainly. CI
-//! runs what is left out here for its length (clang, AddressSanitizer, valgrind), and `make check`, which
-//! has the caches for SQLite and RocksDB, a panic that C++ would catch, and Python.
+//! runs what is left out here for its length (clang, AddressSanitizer), and `make check`, which
+//! has valgrind, the caches for SQLite and RocksDB, a panic that C++ would catch, and Python.
 #![cfg(all(target_os = "linux", feature = "std"))]
 
 #[path = "support/build.rs"]
@@ -127,23 +127,6 @@ fn c_under_address_sanitizer_of_clang() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-ffi --test programs -- --ignored"]
-fn c_under_valgrind() {
-    if !have("valgrind") {
-        return skipped("valgrind: it is not installed");
-    }
-    let Some(installed) = installed("gcc", "valgrind") else { return };
-    for test in C_TESTS {
-        let program =
-            installed.compile("gcc", &["-std=c11"], &format!("tests/{test}.c"), Link::Shared, test);
-        let mut command = installed.command("valgrind");
-        command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
-        command.arg("--errors-for-leak-kinds=definite,indirect").arg(program);
-        run(&mut command);
-    }
-}
-
-#[test]
 fn the_header_alone_in_every_dialect() {
     for (compiler, dialects) in [
         ("gcc", &["-std=c89", "-std=c99", "-std=c11", "-std=c17", "-std=gnu89"][..]),
@@ -195,22 +178,6 @@ fn cpp_example() {
         );
         let said = run(&mut installed.command(program));
         assert!(said.contains("16384 of 16384 frames free"), "{said}");
-    }
-}
-
-/// With `--features debug-poison`: only such a library makes the calls.
-#[test]
-fn poison_callbacks_from_c() {
-    if !cfg!(feature = "debug-poison") {
-        return skipped("the poison callbacks: this library is without the feature debug-poison");
-    }
-    for (compiler, flags) in
-        [("gcc", ["-std=c11"].as_slice()), ("clang", &["-std=c11"]), ("g++", &["-x", "c++"])]
-    {
-        let Some(installed) = installed(compiler, &format!("poison-{compiler}")) else { continue };
-        let program = installed.compile(compiler, flags, "tests/poison.c", Link::Shared, "poison");
-        let said = run(&mut installed.command(program));
-        assert!(said.contains("poison: all right"), "{said}");
     }
 }
 

@@ -1,15 +1,13 @@
 //! What this machine has. Where something is missing and can be had from rustup it is asked for
 //! once; otherwise the step says loudly that it skips.
 
-use std::path::Path;
 use std::process::Command;
 
 use super::step::Run;
 
 /// Whether a program is in PATH.
 pub(super) fn has(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    crate::build::in_path(program).is_some()
 }
 
 /// Whether there is a nightly toolchain.
@@ -17,15 +15,15 @@ pub(super) fn nightly(run: &Run) -> bool {
     run.cargo("+nightly --version").works()
 }
 
-fn printed(program: &str, words: &[&str]) -> String {
-    let output = Command::new(program).args(words).output();
-    output.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default()
-}
-
 /// The target that programs for this machine are built for.
 pub(super) fn host() -> String {
-    let told = printed("rustc", &["-vV"]);
-    told.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("unknown").to_owned()
+    let told = Command::new("rustc").arg("-vV").output();
+    let told = told.map(|done| String::from_utf8_lossy(&done.stdout).into_owned());
+    told.unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .unwrap_or("unknown")
+        .to_owned()
 }
 
 /// Whether the sanitizers are set up for this machine here.
@@ -35,8 +33,7 @@ pub(super) fn sanitized_host() -> bool {
 
 /// Whether the standard library's source is there, or was there after asking for it.
 pub(super) fn standard_source(run: &Run) -> bool {
-    let sysroot = printed("rustc", &["--print", "sysroot"]);
-    let library = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/std/Cargo.toml");
+    let library = crate::build::of_rustc("src/rust/library/std/Cargo.toml");
     library.is_file()
         || run.program("timeout", "120 rustup component add rust-src").works() && library.is_file()
 }

@@ -21,9 +21,8 @@ mod pages;
 mod programs;
 mod release;
 mod sbom;
-#[cfg(feature = "dist")]
-mod sums;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
@@ -90,15 +89,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             release::pack(&root(), &folder, target, version)?;
         }
     }
-    // Whoever downloads a release has no folders to check.
-    #[cfg(feature = "dist")]
-    sums::write(&folder, if version.is_some() { sums::Of::Files } else { sums::Of::Folders })?;
+    sums(&folder, version.is_some())?;
     if let Some(notes) = notes {
         let path = folder.join("NOTES.md");
         std::fs::write(&path, notes).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     println!("{}", folder.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes `SHA256SUMS` of all files; of a release of those beside it alone, since who downloads one has
+/// no folders to check.
+fn sums(folder: &Path, is_release: bool) -> Result<(), String> {
+    let depth = if is_release { "-maxdepth 0" } else { "" };
+    let files = format!("find * {depth} -type f -print0 | LC_ALL=C sort -z");
+    let mut shell = Command::new("sh");
+    shell.current_dir(folder).args([
+        "-ec",
+        &format!("sums=$({files} | xargs -0 sha256sum); echo \"$sums\" > SHA256SUMS"),
+    ]);
+    release::done(&mut shell, "sha256sum")
 }
 
 /// What programs can be built for here, and the C compiler for each. What cannot is a loud skip.
@@ -118,4 +128,29 @@ fn targets(is_release: bool) -> Result<Vec<(&'static str, String)>, String> {
         }
     }
     Ok(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sums_are_those_of_the_files() {
+        let folder = std::env::temp_dir().join(format!("freehold-sums-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("below")).unwrap();
+        std::fs::write(folder.join("below/abc"), "abc").unwrap();
+        std::fs::write(folder.join("empty"), "").unwrap();
+        let told = |is_release| {
+            sums(&folder, is_release).unwrap();
+            let told = std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap();
+            std::fs::remove_file(folder.join("SHA256SUMS")).unwrap();
+            told
+        };
+        let (files, all) = (told(true), told(false));
+        std::fs::remove_dir_all(&folder).unwrap();
+        // Of nothing, and FIPS 180-2's example.
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  empty\n";
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  below/abc\n";
+        assert_eq!((files, all), (empty.to_owned(), format!("{abc}{empty}")));
+    }
 }

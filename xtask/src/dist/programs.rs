@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::PROGRAMS;
-use crate::build::{root, standard_library};
+use crate::build::{in_path, root, standard_library};
 
 /// What they are built as: `release` is for a first build that is over soon.
 const PROFILE: &str = "measure";
@@ -26,7 +26,7 @@ pub(super) fn compiler_for(target: &str) -> Result<String, String> {
             "its standard library is not here, and rustup does not bring it: rustup target add {target}"
         ));
     }
-    c_compiler(target, has).ok_or_else(|| {
+    c_compiler(target, |program| in_path(program).is_some()).ok_or_else(|| {
         let machine = machine(target);
         let package = if machine == std::env::consts::ARCH {
             "musl-tools".to_owned()
@@ -39,12 +39,6 @@ pub(super) fn compiler_for(target: &str) -> Result<String, String> {
 
 fn machine(target: &str) -> &str {
     target.split('-').next().unwrap_or(target)
-}
-
-/// Whether a program is in PATH.
-fn has(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// The C compiler for a target, if there is one: musl's own before others, whose headers are another

@@ -67,7 +67,7 @@ pub(super) fn pack(root: &Path, dist: &Path, target: &str, version: &str) -> Res
     fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
-fn done(command: &mut Command, name: &str) -> Result<(), String> {
+pub(super) fn done(command: &mut Command, name: &str) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{name} cannot be run: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{name} ended with {status}")) }
 }

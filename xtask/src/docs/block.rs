@@ -116,10 +116,13 @@ pub(super) fn numbers_missing(table: &str, output: &str) -> Vec<String> {
     cells.flat_map(numbers).filter(|number| !printed.contains(number)).collect()
 }
 
-/// Whether a document says something, however its lines are broken and whatever of it is bold.
+/// What a text says, however its lines are broken and whatever of it is bold.
+pub(super) fn words(text: &str) -> String {
+    text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a document says something.
 pub(super) fn has_words(text: &str, said: &str) -> bool {
-    let words =
-        |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
     words(text).contains(&words(said))
 }
 

@@ -13,6 +13,8 @@ use std::process::Command;
 
 use serde::Deserialize;
 
+use super::block::words;
+
 /// How far a figure may be off, in parts of a hundred.
 const TOLERANCE: u64 = 2;
 
@@ -78,8 +80,6 @@ fn collected(told: &str) -> Option<u64> {
 
 /// The figures in the holes of `says` where a document says that, each with its hole's text.
 fn figures(text: &str, says: &str) -> Option<Vec<(String, u64)>> {
-    let words =
-        |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
     let (text, says) = (words(text), words(says));
     let (first, rest) = says.split_once('{')?;
     text.match_indices(first).find_map(|(at, _)| {

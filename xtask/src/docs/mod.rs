@@ -40,6 +40,8 @@ use std::time::Instant;
 use clap::Args;
 use serde::Deserialize;
 
+use crate::build::{self, root};
+
 /// Whether README and docs say what the commands print.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -306,12 +308,6 @@ impl Drawing {
     }
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .map_or_else(|| PathBuf::from("."), Path::to_path_buf)
-}
-
 fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
@@ -329,26 +325,16 @@ impl Runner {
     /// Builds the command; nothing is built where it is up to date.
     fn new(root: &Path) -> Result<Self, String> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let build = [
-            "build",
-            "--quiet",
-            "--profile",
-            "release",
-            "-p",
-            "freehold-lab",
-            "-p",
-            "freehold-bench",
-            "-p",
-            "freehold-simulate",
-            "-p",
-            "freehold-report",
-        ];
-        let built = Command::new(&cargo).current_dir(root).args(build).status();
+        let mut build = Command::new(&cargo);
+        build.current_dir(root).args(["build", "--quiet", "--release"]);
+        for package in ["freehold-lab", "freehold-bench", "freehold-simulate", "freehold-report"] {
+            build.args(["-p", package]);
+        }
+        let built = build.status();
         if !built.is_ok_and(|status| status.success()) {
             return Err("the freehold command cannot be built".into());
         }
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let target = build::target();
         Ok(Self {
             root: root.to_owned(),
             freehold: target.join("release/freehold"),

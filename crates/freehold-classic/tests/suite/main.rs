@@ -17,7 +17,6 @@ mod rules_pcp;
 mod rules_range;
 mod rules_refill;
 mod rules_reserve;
-mod smoke;
 mod sparing;
 mod stress_support;
 mod stress_threads;

@@ -1,7 +1,7 @@
 //! What the pcp-buddy proposal leaves open, each question a switch: what it changes, by counts.
 
 use crate::support::*;
-use freehold::{AllocFlags, CpuId, FrameRange, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{CpuId, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Stats, Tuning};
 
 /// `cpus` CPUs that take a pageblock at once and keep up to eight.
@@ -256,47 +256,4 @@ fn cma_serves_movable_requests_until_it_is_half_of_what_is_free() {
     // The RFC takes fragments from movable blocks as long as there are any, as if the rule were
     // switched off.
     assert_eq!(cma_share("pcp-buddy", 48, true), cma_share("7.2,-cma-half", 48, true));
-}
-
-#[test]
-fn the_new_switches_keep_every_structure_whole_under_a_mixture() {
-    for engine in [
-        "pcp-buddy,+peer-blocks,+targeted-drain,+merge-unowned",
-        "pcp-buddy-fixed,+peer-blocks,+targeted-drain,+merge-unowned",
-        "7.2,+merge-unowned",
-        "7.2,-high-order-pcp,+merge-unowned",
-    ] {
-        let classic = blocks_at_once(engine, 32, 3);
-        let mut held: Vec<(Pfn, u8)> = Vec::new();
-        let mut random = 7u64;
-        let mut draw = |below: u64| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % below
-        };
-        for step in 0..20_000 {
-            let cpu = CpuId::new(draw(3) as u16);
-            if draw(100) < 52 {
-                let o = [0, 0, 0, 1, 3, 9][draw(6) as usize];
-                let migratetype = [Movable, Movable, Unmovable, Reclaimable][draw(4) as usize];
-                held.extend(classic.alloc(cpu, request(o, migratetype)).map(|pfn| (pfn, o)));
-            } else if !held.is_empty() {
-                let (pfn, o) = held.swap_remove(draw(held.len() as u64) as usize);
-                classic.put(cpu, pfn, o);
-            }
-            if step % 500 == 0 {
-                let wanted = block(draw(32));
-                let _ = classic.alloc_contig_range(cpu, wanted, &mut |_| false).map(|()| {
-                    held.extend((0..512).map(|i| (wanted.start.checked_add(i).unwrap(), 0)));
-                });
-                classic
-                    .validate()
-                    .unwrap_or_else(|finding| panic!("{engine}, step {step}: {finding}"));
-            }
-        }
-        held.iter().for_each(|&(pfn, o)| classic.put(CPU0, pfn, o));
-        classic.whole_again(32);
-        assert!(classic.try_with(0, Movable, AllocFlags::empty()).is_some());
-    }
 }

@@ -77,8 +77,8 @@ const GROUPS: [(&str, &str); 10] = [
 ];
 
 /// What cbindgen has no setting for: C of 1989 and C++ of 1998 have no comma behind the last name
-/// of an enum, and the former no `//`; what every pointer must be is said once, at the top;
-/// functions come in groups; and nothing takes more lines than it fills.
+/// of an enum, and the former no `//`; functions come in groups; and nothing takes more lines than
+/// it fills.
 fn readable(header: &str) -> String {
     let lines: Vec<String> = header.lines().map(without_line_comment).collect();
     let mut out = String::new();
@@ -102,7 +102,7 @@ fn readable(header: &str) -> String {
             out += &format!("/* ---- {title} ---- */\n\n");
             groups -= 1;
         }
-        out += &folded(&lines[at..=end]);
+        out += &(lines[at..=end].join("\n") + "\n");
         at = end + 1;
     }
     assert_eq!(groups, 0, "a group begins with no function that there is");
@@ -158,24 +158,6 @@ fn compact(header: &str) -> String {
     out
 }
 
-/// Marks of sentences on safety that the top of the header has for all functions.
-const SAID_ONCE: [&str; 14] = [
-    "is null",
-    "are null",
-    "can be written to",
-    "can be read",
-    "and is not destroyed",
-    "comes from this library",
-    "And nothing else",
-    "A null arena has none",
-    "Nobody uses the frames",
-    "`count` frame",
-    "come from here",
-    "came from here",
-    "only looked at by",
-    "is not followed",
-];
-
 fn declares(line: &str, function: &str) -> bool {
     line.split([' ', '*'])
         .any(|word| word.strip_prefix(function).is_some_and(|rest| rest.starts_with('(')))
@@ -186,32 +168,4 @@ fn without_line_comment(line: &str) -> String {
         Some((code, comment)) => format!("{}  /*{comment} */", code.trim_end()),
         None => line.to_string(),
     }
-}
-
-/// A comment without what is said once for all; of its section on safety only the rest is left.
-fn folded(comment: &[String]) -> String {
-    let Some(safety) = comment.iter().position(|line| line == " * # Safety") else {
-        return comment.join("\n") + "\n";
-    };
-    let text: Vec<&str> =
-        comment[safety + 1..comment.len() - 1].iter().map(|line| line[2..].trim()).collect();
-    let text = text.join(" ").replace(" - ", " ");
-    let said = |part: &&str| SAID_ONCE.iter().any(|said| part.contains(said));
-    let parts =
-        text.split_inclusive(['.', ';']).map(|part| part.trim().trim_end_matches(['.', ';']));
-    let rest: Vec<&str> = parts.filter(|part| !part.is_empty() && !said(part)).collect();
-    let mut out = comment[..safety].join("\n").trim_end_matches("\n *").to_string() + "\n";
-    if !rest.is_empty() {
-        out += " *\n";
-        let mut line = " * Requires:".to_string();
-        for word in rest.join("; ").split(' ') {
-            if line.len() + word.len() > 117 {
-                out += &format!("{line}\n");
-                line = " *".to_string();
-            }
-            line += &format!(" {word}");
-        }
-        out += &format!("{line}.\n");
-    }
-    out + " */\n"
 }

@@ -8,9 +8,9 @@ use freehold::Pfn;
 use freehold_host::{Arena as HostArena, FrameRequest};
 
 use crate::arguments::{
-    array_of_frames, array_of_frames_mut, frames, migratetype, order, put, shared, wanted,
+    array_of_frames, array_of_frames_mut, frames, migratetype, order, put, shared,
 };
-use crate::error::{Error, Failure, answer};
+use crate::error::{Error, Failure, answer, tell};
 use crate::request::Request;
 use crate::status::Status;
 
@@ -114,10 +114,6 @@ pub(crate) fn frame_request(request: &Request) -> Result<FrameRequest, Failure> 
 /// once: make it before that call, or as small as it has to be.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_new(
     bytes: u64,
@@ -125,12 +121,7 @@ pub unsafe extern "C" fn freehold_arena_new(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            wanted(arena, "arena")?;
-            put(arena, "arena", Arena::boxed(HostArena::with_size(bytes)?))
-        })
-    }
+    unsafe { tell(arena, "arena", error, || Ok(Arena::boxed(HostArena::with_size(bytes)?))) }
 }
 
 /// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
@@ -139,11 +130,6 @@ pub unsafe extern "C" fn freehold_arena_new(
 ///
 /// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have
 /// used it need not have ended.
-///
-/// # Safety
-///
-/// `arena` is null or can be written to, and what it points to is null or comes from this library;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_destroy(
     arena: *mut *mut Arena,
@@ -175,11 +161,6 @@ pub unsafe extern "C" fn freehold_arena_destroy(
 /// frames is whatever their last user left.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `request` is null or can be read; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_alloc(
     arena: *const Arena,
@@ -189,10 +170,9 @@ pub unsafe extern "C" fn freehold_arena_alloc(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let request = frame_request(shared(request, "request")?)?;
-            put(pfn, "pfn", live(arena)?.request(request)?.get())
+            Ok(live(arena)?.request(request)?.get())
         })
     }
 }
@@ -202,11 +182,6 @@ pub unsafe extern "C" fn freehold_arena_alloc(
 /// was allocated.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `pfns` has room for `count` frames; `allocated` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_alloc_bulk(
     arena: *const Arena,
@@ -218,14 +193,9 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(allocated, "allocated")?;
+        tell(allocated, "allocated", error, || {
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(
-                allocated,
-                "allocated",
-                live(arena)?.alloc_bulk(self::migratetype(migratetype)?, out)?,
-            )
+            Ok(live(arena)?.alloc_bulk(self::migratetype(migratetype)?, out)?)
         })
     }
 }
@@ -238,11 +208,6 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
 /// in `late_double_frees` of the statistics.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free(
     arena: *const Arena,
@@ -251,22 +216,12 @@ pub unsafe extern "C" fn freehold_arena_free(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.free(Pfn::new(pfn), self::order(order)?)?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.free(Pfn::new(pfn), self::order(order)?)?)) }
 }
 
 /// Frees the frames from `start` to `end` (not included), whatever the allocations were.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_range(
     arena: *const Arena,
@@ -275,23 +230,13 @@ pub unsafe extern "C" fn freehold_arena_free_range(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.free_range(frames(start, end))?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.free_range(frames(start, end))?)) }
 }
 
 /// Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
 /// frames before it have been freed, those behind it have not.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed; `pfns` points to `count` frame
-/// numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_bulk(
     arena: *const Arena,
@@ -300,22 +245,12 @@ pub unsafe extern "C" fn freehold_arena_free_bulk(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?)) }
 }
 
 /// The CPU that the calling thread works on: its own, or one that it shares. Written to `cpu`.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `cpu` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_current_cpu(
     arena: *const Arena,
@@ -331,60 +266,30 @@ pub unsafe extern "C" fn freehold_arena_current_cpu(
 /// visible to others without this.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_flush(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.flush()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.flush()?)) }
 }
 
 /// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for
 /// very large runs.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.drain()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.drain()?)) }
 }
 
 /// Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
 ///
 /// Thread safety: any thread, at any time but from a signal handler. Everybody else waits
 /// meanwhile; only to be relied on while nobody frees.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_validate(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.validate()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.validate()?)) }
 }
 
 #[cfg(test)]

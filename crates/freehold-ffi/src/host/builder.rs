@@ -12,9 +12,9 @@ use freehold_host::{
     Arena as HostArena, Backing as HostBacking, Builder, Lock, Numa as HostNuma, OnFork, Topology,
 };
 
-use crate::arguments::{array, put, wanted};
+use crate::arguments::{array, wanted};
 use crate::config::watermark_rule;
-use crate::error::{Error, Failure, answer};
+use crate::error::{Error, Failure, answer, tell};
 use crate::host::arena::Arena;
 use crate::status::Status;
 
@@ -126,10 +126,6 @@ pub extern "C" fn freehold_arena_builder_new(bytes: u64) -> *mut ArenaBuilder {
 /// Ends a builder. Arenas made with it go on. A null pointer is fine and does nothing.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_destroy(builder: *mut ArenaBuilder) {
     if !builder.is_null() {
@@ -142,11 +138,6 @@ pub unsafe extern "C" fn freehold_arena_builder_destroy(builder: *mut ArenaBuild
 /// it has. Not for huge pages set aside by the administrator.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_reserve(
     builder: *mut ArenaBuilder,
@@ -160,11 +151,6 @@ pub unsafe extern "C" fn freehold_arena_builder_reserve(
 /// What the frames are made of: a `freehold_backing`.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_backing(
     builder: *mut ArenaBuilder,
@@ -186,11 +172,6 @@ pub unsafe extern "C" fn freehold_arena_builder_backing(
 /// there.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_on_fork(
     builder: *mut ArenaBuilder,
@@ -212,11 +193,6 @@ pub unsafe extern "C" fn freehold_arena_builder_on_fork(
 /// How threads get at their CPUs: a `freehold_lock_rule`.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_lock(
     builder: *mut ArenaBuilder,
@@ -238,11 +214,6 @@ pub unsafe extern "C" fn freehold_arena_builder_lock(
 /// What to do where there is more than one memory node: a `freehold_numa_rule`.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_numa(
     builder: *mut ArenaBuilder,
@@ -269,11 +240,6 @@ pub unsafe extern "C" fn freehold_arena_builder_numa(
 /// arena.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_slots(
     builder: *mut ArenaBuilder,
@@ -288,11 +254,6 @@ pub unsafe extern "C" fn freehold_arena_builder_slots(
 /// CPUs, at most 8.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_shared_slots(
     builder: *mut ArenaBuilder,
@@ -307,11 +268,6 @@ pub unsafe extern "C" fn freehold_arena_builder_shared_slots(
 /// for `FREEHOLD_WATERMARK_RULE_FRAMES` the numbers of frames. Default: nothing.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_watermarks(
     builder: *mut ArenaBuilder,
@@ -338,11 +294,6 @@ pub unsafe extern "C" fn freehold_arena_builder_watermarks(
 /// error there. Default: no.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_populate(
     builder: *mut ArenaBuilder,
@@ -357,11 +308,6 @@ pub unsafe extern "C" fn freehold_arena_builder_populate(
 /// back. Default: 10,000.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_decay(
     builder: *mut ArenaBuilder,
@@ -377,11 +323,6 @@ pub unsafe extern "C" fn freehold_arena_builder_decay(
 /// The most blocks that one pass gives back. Default: 512 (1 GiB).
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_budget(
     builder: *mut ArenaBuilder,
@@ -396,11 +337,6 @@ pub unsafe extern "C" fn freehold_arena_builder_budget(
 /// 1,048,576. Default: 32.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_batch(
     builder: *mut ArenaBuilder,
@@ -414,11 +350,6 @@ pub unsafe extern "C" fn freehold_arena_builder_batch(
 /// Whether to start a thread that makes a pass each decay time. Default: no.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_background(
     builder: *mut ArenaBuilder,
@@ -433,11 +364,6 @@ pub unsafe extern "C" fn freehold_arena_builder_background(
 /// which is the default; one node where it cannot be read.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to. `directory` is null or a text that ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_topology_path(
     builder: *mut ArenaBuilder,
@@ -458,12 +384,6 @@ pub unsafe extern "C" fn freehold_arena_builder_topology_path(
 /// (`0-1,4`); `cpulists` has as many texts, each the list of the CPUs next to that node.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to. `nodes` is null or a text that ends with a zero, and so is each of
-/// the `count` pointers that `cpulists` points to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_topology(
     builder: *mut ArenaBuilder,
@@ -500,11 +420,6 @@ pub unsafe extern "C" fn freehold_arena_builder_topology(
 /// `FREEHOLD_STATUS_OS` where the kernel has no address space, no huge pages or no memory.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `arena` and
-/// `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_build(
     builder: *const ArenaBuilder,
@@ -513,10 +428,9 @@ pub unsafe extern "C" fn freehold_arena_builder_build(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            wanted(arena, "arena")?;
+        tell(arena, "arena", error, || {
             let made = builder.as_ref().ok_or(Failure::Null("builder"))?.0.build()?;
-            put(arena, "arena", Arena::boxed(made))
+            Ok(Arena::boxed(made))
         })
     }
 }

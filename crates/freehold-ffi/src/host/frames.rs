@@ -7,7 +7,7 @@ use freehold::FRAME_SIZE;
 use freehold_host::Frames as HostFrames;
 
 use crate::arguments::{frames, put, shared, wanted};
-use crate::error::{Error, Failure, answer};
+use crate::error::{Error, Failure, answer, tell};
 use crate::host::arena::{Arena, frame_request, live};
 use crate::request::Request;
 use crate::status::Status;
@@ -55,11 +55,6 @@ fn same(frames: &Frames, arena: *const Arena, allowed: &'static str) -> Result<(
 /// Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `out` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_frames(
     arena: *const Arena,
@@ -68,23 +63,13 @@ pub unsafe extern "C" fn freehold_arena_frames(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            wanted(out, "out")?;
-            put(out, "out", self::out(arena, live(arena)?.frames(count)?))
-        })
-    }
+    unsafe { tell(out, "out", error, || Ok(self::out(arena, live(arena)?.frames(count)?))) }
 }
 
 /// So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and
 /// are not touched.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `out` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_zeroed(
     arena: *const Arena,
@@ -93,23 +78,13 @@ pub unsafe extern "C" fn freehold_arena_zeroed(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            wanted(out, "out")?;
-            put(out, "out", self::out(arena, live(arena)?.zeroed(count)?))
-        })
-    }
+    unsafe { tell(out, "out", error, || Ok(self::out(arena, live(arena)?.zeroed(count)?))) }
 }
 
 /// What the request says, as memory: a power of two of frames, of some migratetype, on some node,
 /// without limits.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `request` is null or can be read; `out` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_frames_with(
     arena: *const Arena,
@@ -119,10 +94,9 @@ pub unsafe extern "C" fn freehold_arena_frames_with(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(out, "out")?;
+        tell(out, "out", error, || {
             let wanted = frame_request(shared(request, "request")?)?;
-            put(out, "out", self::out(arena, HostFrames::from_request(live(arena)?, wanted)?))
+            Ok(self::out(arena, HostFrames::from_request(live(arena)?, wanted)?))
         })
     }
 }
@@ -135,11 +109,6 @@ pub unsafe extern "C" fn freehold_arena_frames_with(
 ///
 /// Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's
 /// own.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `frames` is null or can be written to, and came from here; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_extend_frames(
     arena: *const Arena,
@@ -165,12 +134,6 @@ pub unsafe extern "C" fn freehold_arena_extend_frames(
 /// are fine and nothing is done.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed; `frames` is null or can be
-/// written to, and came from here; `error` is null or can be written to. Nobody uses the frames any
-/// more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_frames(
     arena: *const Arena,
@@ -204,10 +167,6 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
 /// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
 ///
 /// Thread safety: any thread; the two values must be the caller's own.
-///
-/// # Safety
-///
-/// `first`, `rest` and `error` are null or can be written to; `first` came from here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_frames_split(
     first: *mut Frames,
@@ -250,10 +209,6 @@ pub unsafe extern "C" fn freehold_frames_split(
 /// both are as they were then.
 ///
 /// Thread safety: any thread; the two values must be the caller's own.
-///
-/// # Safety
-///
-/// `first`, `other` and `error` are null or can be written to; both came from here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_frames_merge(
     first: *mut Frames,

@@ -34,11 +34,6 @@ impl User {
 /// one there is `freehold_arena_pin`. Default: no.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_pinned(
     builder: *mut ArenaBuilder,
@@ -54,11 +49,6 @@ pub unsafe extern "C" fn freehold_arena_builder_pinned(
 /// builds of the library with debug assertions.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_checked(
     builder: *mut ArenaBuilder,
@@ -72,11 +62,6 @@ pub unsafe extern "C" fn freehold_arena_builder_checked(
 /// Writes zeros over frames that are freed. Default: no.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_zero_on_free(
     builder: *mut ArenaBuilder,
@@ -90,11 +75,6 @@ pub unsafe extern "C" fn freehold_arena_builder_zero_on_free(
 /// Leaves the arena out of core dumps. Default: no.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_dont_dump(
     builder: *mut ArenaBuilder,
@@ -109,11 +89,6 @@ pub unsafe extern "C" fn freehold_arena_builder_dont_dump(
 /// back. Default: no.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_locked(
     builder: *mut ArenaBuilder,
@@ -129,11 +104,6 @@ pub unsafe extern "C" fn freehold_arena_builder_locked(
 /// `FREEHOLD_STATUS_LIMIT`. Default: none.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_resident_limit(
     builder: *mut ArenaBuilder,
@@ -148,11 +118,6 @@ pub unsafe extern "C" fn freehold_arena_builder_resident_limit(
 /// use. Default: 8.
 ///
 /// Thread safety: one thread at a time for each builder.
-///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_least_run(
     builder: *mut ArenaBuilder,
@@ -168,11 +133,8 @@ pub unsafe extern "C" fn freehold_arena_builder_least_run(
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to; the
-/// callback can be called with `user` on any thread while an arena made with it is not destroyed.
+/// Requires: the callback can be called with `user` on any thread while an arena made with it is
+/// not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_on_exhausted(
     builder: *mut ArenaBuilder,
@@ -194,11 +156,8 @@ pub unsafe extern "C" fn freehold_arena_builder_on_exhausted(
 ///
 /// Thread safety: one thread at a time for each builder.
 ///
-/// # Safety
-///
-/// `builder` is null or comes from `freehold_arena_builder_new` and is not destroyed; `error` is
-/// null or can be written to; the
-/// callback can be called with `user` on any thread while an arena made with it is not destroyed.
+/// Requires: the callback can be called with `user` on any thread while an arena made with it is
+/// not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_builder_on_pressure(
     builder: *mut ArenaBuilder,

@@ -68,11 +68,6 @@ unsafe fn released_by(
 /// frame.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// A null arena has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pointer(arena: *const Arena, pfn: u64) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -84,11 +79,6 @@ pub unsafe extern "C" fn freehold_arena_pointer(arena: *const Arena, pfn: u64) -
 /// Which frame a byte is in; `FREEHOLD_NO_PFN` outside the arena.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// A null arena has none. `pointer` is not followed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pfn_of(arena: *const Arena, pointer: *const c_void) -> u64 {
     // SAFETY: the caller's promise.
@@ -100,11 +90,6 @@ pub unsafe extern "C" fn freehold_arena_pfn_of(arena: *const Arena, pointer: *co
 /// All frames there are.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// A null arena has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange {
     // SAFETY: the caller's promise.
@@ -116,11 +101,6 @@ pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange
 /// changed. Whoever reads or writes frames through it must have those frames.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// A null arena has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
     // SAFETY: the caller's promise.
@@ -130,11 +110,6 @@ pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
 /// Where a frame is in the memfd, in bytes; -1 for frames of other arenas.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// A null arena has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) -> i64 {
     // SAFETY: the caller's promise.
@@ -146,11 +121,6 @@ pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) ->
 /// What the frames are made of: a `freehold_backing`; -1 for a null arena.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// And nothing else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_backing(arena: *const Arena) -> i32 {
     // SAFETY: the caller's promise.
@@ -160,11 +130,6 @@ pub unsafe extern "C" fn freehold_arena_backing(arena: *const Arena) -> i32 {
 /// What a forked child finds at the frames' addresses: a `freehold_fork_rule`; -1 for a null arena.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// And nothing else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_on_fork(arena: *const Arena) -> i32 {
     // SAFETY: the caller's promise.
@@ -182,11 +147,6 @@ pub unsafe extern "C" fn freehold_arena_on_fork(arena: *const Arena) -> i32 {
 /// may be backed.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_populate(
     arena: *const Arena,
@@ -195,23 +155,13 @@ pub unsafe extern "C" fn freehold_arena_populate(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            live(arena)?.populate(frames(start, end))?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(live(arena)?.populate(frames(start, end))?)) }
 }
 
 /// How many of the frames from `start` to `end` (not included) the kernel has in memory at this
 /// moment, written to `count`. Takes time proportional to the range.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `count` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_frames_in_memory(
     arena: *const Arena,
@@ -234,11 +184,6 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
 /// were given back.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `released` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_trim_sized(
     arena: *const Arena,
@@ -256,11 +201,6 @@ pub unsafe extern "C" fn freehold_arena_trim_sized(
 /// the background thread does. What it did is written to `released`, unless that is null.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `released` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pass_sized(
     arena: *const Arena,

@@ -15,11 +15,6 @@ use crate::status::Status;
 ///
 /// Thread safety: any thread, at any time but from a signal handler. Waits for a pass that gives
 /// memory back.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pin(
     arena: *const Arena,
@@ -40,10 +35,7 @@ pub unsafe extern "C" fn freehold_arena_pin(
 ///
 /// Thread safety: any thread, at any time.
 ///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed; these frames were pinned by one
-/// call and not unpinned since; `error` is null or can be written to.
+/// Requires: these frames were pinned by one call and not unpinned since.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_unpin(
     arena: *const Arena,

@@ -14,11 +14,6 @@ use crate::status::Status;
 /// bytes could be added.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `added` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_grow(
     arena: *const Arena,
@@ -44,11 +39,6 @@ pub unsafe extern "C" fn freehold_arena_grow(
 /// bytes could go; and with `FREEHOLD_STATUS_INVALID_ARGUMENT` where nothing would be left.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `removed` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_shrink(
     arena: *const Arena,

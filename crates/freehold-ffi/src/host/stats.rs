@@ -93,11 +93,6 @@ impl Versioned for ArenaStats {
 /// What `freehold_arena_read_stats` is: counters, and what is resident. Takes no time to speak of.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `stats` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_read_stats_sized(
     arena: *const Arena,
@@ -139,11 +134,6 @@ unsafe fn put_text(text: &str, buffer: *mut c_char, size: usize, length: *mut us
 /// room; `length`, unless it is null, gets how long it is without the zero.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed; `buffer` is null or can be
-/// written to, `size` bytes; `length` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_json(
     arena: *const Arena,
@@ -165,12 +155,6 @@ pub unsafe extern "C" fn freehold_arena_json(
 /// `freehold_arena_json`.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed; `name` is null or ends with a
-/// zero; `buffer` is null or can be written to, `size` bytes; `length` and `error` are null or can
-/// be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_prometheus(
     arena: *const Arena,
@@ -199,10 +183,6 @@ pub unsafe extern "C" fn freehold_arena_prometheus(
 /// `freehold_arena_builder_resident_limit`.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `limit`, `used` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_control_group(
     limit: *mut u64,
@@ -225,11 +205,6 @@ pub unsafe extern "C" fn freehold_arena_control_group(
 /// runs.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// A null arena has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_frame_count(arena: *const Arena) -> u64 {
     // SAFETY: the caller's promise.
@@ -240,11 +215,6 @@ pub unsafe extern "C" fn freehold_arena_free_frame_count(arena: *const Arena) ->
 /// each memory node.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `stats` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_read_zone_stats_sized(
     arena: *const Arena,
@@ -267,11 +237,6 @@ pub unsafe extern "C" fn freehold_arena_read_zone_stats_sized(
 /// What `freehold_arena_read_totals` is: the allocator's counters, over all threads.
 ///
 /// Thread safety: any thread, at any time but from a signal handler.
-///
-/// # Safety
-///
-/// `arena` is null or comes from this library and is not destroyed;
-/// `totals` and `error` are null or can be written to, the former `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_read_totals_sized(
     arena: *const Arena,

@@ -3,8 +3,8 @@
 
 use freehold::{Migratetype, Order, Pfn};
 
-use crate::arguments::{put, shared, wanted};
-use crate::error::{Error, answer, fail_alloc, fail_free};
+use crate::arguments::shared;
+use crate::error::{Error, answer, fail_alloc, fail_free, tell};
 use crate::handle::{OwnedCpu, owned};
 use crate::request::Request;
 use crate::status::Status;
@@ -15,11 +15,6 @@ use crate::status::Status;
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null
-/// or can be read; `pfn` and `error` are null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_alloc(
     cpu: *const OwnedCpu,
@@ -80,7 +75,7 @@ const fn order_of(order: u8) -> Order {
 
 /// # Safety
 ///
-/// As [`freehold_owned_alloc`], and `request` is not null and of that order.
+/// The pointers are as the [crate](crate#pointers) says, and `request` is not null and of that order.
 #[inline(never)]
 unsafe fn alloc_chunk<const ORDER: u8>(
     cpu: *const OwnedCpu,
@@ -104,7 +99,7 @@ unsafe fn alloc_chunk<const ORDER: u8>(
 ///
 /// # Safety
 ///
-/// As [`freehold_owned_alloc`].
+/// The pointers are as the [crate](crate#pointers) says.
 #[inline(always)]
 unsafe fn take_in_hand(
     cpu: *const OwnedCpu,
@@ -153,7 +148,7 @@ unsafe fn alloc_long<const ORDER: u8>(
 
 /// # Safety
 ///
-/// As [`freehold_owned_alloc`].
+/// The pointers are as the [crate](crate#pointers) says.
 #[cold]
 #[inline(never)]
 unsafe fn alloc_any(
@@ -164,10 +159,9 @@ unsafe fn alloc_any(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(pfn, "pfn")?;
+        tell(pfn, "pfn", error, || {
             let request = shared(request, "request")?.engine()?;
-            put(pfn, "pfn", owned(cpu)?.alloc(request)?.get())
+            Ok(owned(cpu)?.alloc(request)?.get())
         })
     }
 }
@@ -181,11 +175,6 @@ unsafe fn alloc_any(
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free(
     cpu: *const OwnedCpu,
@@ -207,7 +196,7 @@ pub unsafe extern "C" fn freehold_owned_free(
 
 /// # Safety
 ///
-/// As [`freehold_owned_free`].
+/// The pointers are as the [crate](crate#pointers) says.
 #[inline(always)]
 unsafe fn free_chunk<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
@@ -222,7 +211,7 @@ unsafe fn free_chunk<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mu
 
 /// # Safety
 ///
-/// As [`freehold_owned_free`].
+/// The pointers are as the [crate](crate#pointers) says.
 #[inline(never)]
 unsafe fn free_long<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
@@ -237,15 +226,12 @@ unsafe fn free_long<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut
 
 /// # Safety
 ///
-/// As [`freehold_owned_free`].
+/// The pointers are as the [crate](crate#pointers) says.
 #[cold]
 #[inline(never)]
 unsafe fn free_any(cpu: *const OwnedCpu, pfn: u64, order: u8, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            owned(cpu)?.free(Pfn::new(pfn), crate::arguments::order(order)?)?;
-            Ok(())
-        })
+        answer(error, || Ok(owned(cpu)?.free(Pfn::new(pfn), crate::arguments::order(order)?)?))
     }
 }

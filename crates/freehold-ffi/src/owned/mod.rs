@@ -7,10 +7,8 @@ use core::ffi::c_void;
 use freehold::CpuId;
 
 use crate::allocator::Allocator;
-use crate::arguments::{
-    array_of_frames, array_of_frames_mut, frames, put, put_if_wanted, shared, wanted,
-};
-use crate::error::{Error, Failure, answer};
+use crate::arguments::{array_of_frames, array_of_frames_mut, frames, put_if_wanted, shared};
+use crate::error::{Error, Failure, answer, tell};
 use crate::handle::{OwnedCpu, owned};
 use crate::here::{LastReference, is_last};
 use crate::request::Request;
@@ -22,11 +20,6 @@ use crate::status::Status;
 /// Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`.
 ///
 /// Thread safety: any thread, at any time but inside a callback.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `handle` and `error` are
-/// null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_own(
     allocator: *const Allocator,
@@ -36,14 +29,13 @@ pub unsafe extern "C" fn freehold_own(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            wanted(handle, "handle")?;
+        tell(handle, "handle", error, || {
             let this: &'static Allocator = shared(allocator, "allocator")?;
             let owned = this.engine.own(CpuId::new(cpu))?;
             // The engine has as many CPUs as there are places.
             let place = this.owned.get(usize::from(cpu)).ok_or(Failure::NoCpu { cpu })?;
             place.put_in(owned);
-            put(handle, "handle", place)
+            Ok(place)
         })
     }
 }
@@ -53,11 +45,6 @@ pub unsafe extern "C" fn freehold_own(
 /// is.
 ///
 /// Thread safety: the thread that uses the handle.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own`, is used by nobody else and its allocator is not
-/// destroyed; `error` is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_release(cpu: *const OwnedCpu, error: *mut Error) -> Status {
     // SAFETY: the caller's promise.
@@ -72,10 +59,6 @@ pub unsafe extern "C" fn freehold_owned_release(cpu: *const OwnedCpu, error: *mu
 /// Which CPU a handle is for.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `cpu` is null (0 then) or comes from `freehold_own`, and its allocator is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_cpu_number(cpu: *const OwnedCpu) -> u16 {
     // SAFETY: the caller's promise.
@@ -89,12 +72,6 @@ pub unsafe extern "C" fn freehold_owned_cpu_number(cpu: *const OwnedCpu) -> u16 
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `request` is null
-/// or can be read; `pfns` has room for `count` frames; `allocated` and `error` are null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_alloc_bulk(
     cpu: *const OwnedCpu,
@@ -106,11 +83,10 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
-            wanted(allocated, "allocated")?;
+        tell(allocated, "allocated", error, || {
             let request = shared(request, "request")?.engine()?;
             let out = array_of_frames_mut(pfns, count, "pfns")?;
-            put(allocated, "allocated", owned(cpu)?.alloc_bulk(request, out)?)
+            Ok(owned(cpu)?.alloc_bulk(request, out)?)
         })
     }
 }
@@ -120,11 +96,6 @@ pub unsafe extern "C" fn freehold_owned_alloc_bulk(
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
-/// is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free_range(
     cpu: *const OwnedCpu,
@@ -133,12 +104,7 @@ pub unsafe extern "C" fn freehold_owned_free_range(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            owned(cpu)?.free_range(frames(start, end))?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(owned(cpu)?.free_range(frames(start, end))?)) }
 }
 
 /// Frees those frames from `start` to `end` (not included) on an owned CPU of which
@@ -150,12 +116,6 @@ pub unsafe extern "C" fn freehold_owned_free_range(
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `kept` and
-/// `error` are null or can be written to. `last_reference` is null or may be called with `user`.
-/// Nobody uses the frames that are freed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free_range_with(
     cpu: *const OwnedCpu,
@@ -184,11 +144,6 @@ pub unsafe extern "C" fn freehold_owned_free_range_with(
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `pfns` points to
-/// `count` frame numbers; `error` is null or can be written to. Nobody uses the frames any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_free_bulk(
     cpu: *const OwnedCpu,
@@ -197,12 +152,7 @@ pub unsafe extern "C" fn freehold_owned_free_bulk(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            owned(cpu)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(owned(cpu)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?)) }
 }
 
 /// The periodic work of an owned CPU, about once a second: leases that were not used end, and
@@ -210,20 +160,10 @@ pub unsafe extern "C" fn freehold_owned_free_bulk(
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
-/// is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_tick(cpu: *const OwnedCpu, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            owned(cpu)?.tick()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(owned(cpu)?.tick()?)) }
 }
 
 /// Ends an owned CPU's leases: for a CPU about to go idle. What it has freed is visible to others
@@ -231,18 +171,8 @@ pub unsafe extern "C" fn freehold_owned_tick(cpu: *const OwnedCpu, error: *mut E
 ///
 /// Thread safety: one thread at a time for each handle; different handles do not disturb each
 /// other.
-///
-/// # Safety
-///
-/// `cpu` is null or comes from `freehold_own` and its allocator is not destroyed; `error`
-/// is null or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_owned_flush(cpu: *const OwnedCpu, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            owned(cpu)?.flush()?;
-            Ok(())
-        })
-    }
+    unsafe { answer(error, || Ok(owned(cpu)?.flush()?)) }
 }

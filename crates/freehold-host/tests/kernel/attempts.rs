@@ -1,18 +1,18 @@
-//! Attempts at breaking it: frees that race, budgets of nothing, limits of the process, machines
-//! made and dropped.
+//! Attempts at breaking it: threads that end with frames in use, limits of the process, machines made
+//! and dropped.
 
 use crate::common;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 
 use common::{all_are, child, skipped, space};
-use freehold_host::freehold::{Migratetype, Order, Pfn};
+use freehold_host::freehold::Order;
 use freehold_host::freehold_vm::{
     Access, Frame, IntervalNode, MapError, Mapping, PageTable, Space, TABLE_ENTRIES, Vm, VmError,
     Vma, Vpn, VpnRange,
 };
-use freehold_host::{Arena, Backing, Error, Frames, HostAreas, HostMmu, HostVm, Lock};
+use freehold_host::{Arena, Backing, Error, Frames, HostAreas, HostMmu, HostVm};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const MIB: u64 = 1 << 20;
@@ -29,68 +29,6 @@ fn all_free(arena: &Arena) {
     arena.drain().unwrap();
     arena.validate().unwrap();
     assert_eq!(arena.free_frames(), arena.stats().frames, "frames lost");
-}
-
-/// Two threads free the same frame at the same moment: one of them is refused, there and then or in
-/// the statistics, and the frame is free once.
-#[test]
-fn the_same_frame_freed_by_two_threads_at_once_is_free_once() {
-    const ROUNDS: u64 = 3000;
-    let locks = [Lock::Biased, Lock::Ordinary];
-    for (lock, checked) in locks.into_iter().flat_map(|lock| [(lock, false), (lock, true)]) {
-        let arena = Arena::builder(16 * MIB).lock(lock).checked(checked).build().unwrap();
-        let (start, end) = (Barrier::new(3), Barrier::new(3));
-        let (frame, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    for _ in 0..ROUNDS {
-                        start.wait();
-                        let pfn = Pfn::new(frame.load(Ordering::Relaxed));
-                        // SAFETY: nobody uses the frame; that the second free is a mistake is the
-                        // point.
-                        let freed = unsafe { arena.free(pfn, Order::ZERO) };
-                        match freed {
-                            Ok(()) => drop(taken.fetch_add(1, Ordering::Relaxed)),
-                            Err(error) => assert!(matches!(error, Error::Free(_)), "{error}"),
-                        }
-                        // What was gathered to be sent home together shows now.
-                        arena.flush().unwrap();
-                        end.wait();
-                    }
-                });
-            }
-            for round in 0..ROUNDS {
-                let pfn = arena.alloc(Order::ZERO, Migratetype::Movable).unwrap();
-                frame.store(pfn.get(), Ordering::Relaxed);
-                start.wait();
-                end.wait();
-                arena.drain().unwrap();
-                let (ok, late) = (taken.load(Ordering::Relaxed), arena.stats().late_double_frees);
-                assert_eq!(
-                    ok - late,
-                    round + 1,
-                    "{lock:?}: {ok} frees were taken, {late} of them once too often"
-                );
-                assert_eq!(arena.free_frames(), arena.stats().frames, "{lock:?}");
-                assert!(late == 0 || !checked, "{lock:?}: a checked arena refuses at once");
-            }
-        });
-        all_free(&arena);
-    }
-}
-
-#[test]
-fn a_budget_of_nothing_gives_nothing_back_and_trim_all() {
-    let arena = Arena::builder(16 * MIB).budget(0).build().unwrap();
-    arena.frames(2048).unwrap().fill(1);
-    for _ in 0..3 {
-        let released = arena.pass().unwrap();
-        assert_eq!((released.blocks, released.seen, released.calls), (0, 0, 0));
-    }
-    assert_eq!(arena.stats().blocks_resident, 4);
-    assert_eq!(arena.trim().unwrap().blocks, 4);
-    all_free(&arena);
 }
 
 /// Threads end with their frames still in use, beside more threads than there are slots; the frames

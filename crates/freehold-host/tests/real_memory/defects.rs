@@ -5,7 +5,6 @@
 //! A write that must not be allowed ends its process with `SIGSEGV`: those are tried in a forked
 //! child, which makes its own machine, since a userfaultfd and its thread do not come along.
 
-use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::common::*;
@@ -237,44 +236,6 @@ fn a_write_in_the_middle_of_the_walk_keeps_each_later_page_as_it_was() {
     assert!((8..12).all(|page| words(page)[9].load(Relaxed) == page + 1));
     assert_eq!(vm.unmap(fh, ID, pages(0, 16)), Ok(12));
     assert_all_free(fh);
-}
-
-/// Reclaims a folio while somebody else works on the deferred-split queue. How many frames were
-/// freed, how many pages are still mapped, how often the queue had something.
-fn deferred_split_race(path: UnmapPath) -> Option<(u64, usize, usize)> {
-    let (fh, vm) = hooked("batched_unmapping_queues_no_split_for_anybody_to_find")?;
-    vm.set_unmap_path(path);
-    vm.map_new(fh, ID, vpn(0), order(4), Access::ReadWrite).unwrap();
-    (0..16).for_each(|page| vm.mmu().0.words(ID, vpn(page)).unwrap()[3].store(page + 1, Relaxed));
-    assert_eq!(vm.madvise_free(fh, ID, pages(0, 16)), Ok(16));
-    let taken: &'static RefCell<Vec<Folio>> = Box::leak(Box::default());
-    MEANWHILE.set(Some(Box::new(move |_| taken.borrow_mut().extend(vm.deferred_take()))));
-    let freed = vm.madvise_pageout(fh, ID, pages(0, 16)).unwrap();
-    MEANWHILE.set(None);
-    let found = taken.borrow().len();
-    for folio in taken.borrow_mut().drain(..) {
-        vm.deferred_split(fh, folio).unwrap();
-    }
-    let mut mapped = 0;
-    for page in 0..16 {
-        let here = vm.mmu().0.entry(ID, vpn(page)).is_mapped();
-        mapped += usize::from(here);
-        let word = vm.mmu().0.words(ID, vpn(page)).unwrap()[3].load(Relaxed);
-        assert_eq!(word, if here { page + 1 } else { 0 });
-    }
-    vm.unmap(fh, ID, pages(0, 16)).unwrap();
-    assert_all_free(fh);
-    Some((freed, mapped, found))
-}
-
-/// The deferred-split race: page by page the queue finds the folio half-way, takes a reference, and
-/// the unmapping stops.
-#[test]
-fn batched_unmapping_queues_no_split_for_anybody_to_find() {
-    let Some((freed, mapped, found)) = deferred_split_race(UnmapPath::PageByPage) else { return };
-    assert_eq!((freed, found), (0, 1), "the baseline has the race");
-    assert!(mapped > 0 && mapped < 16, "half-way: {mapped}");
-    assert_eq!(deferred_split_race(UnmapPath::Batched), Some((16, 0, 0)));
 }
 
 /// The thread's benchmark in small: of the folios' real pages nothing is queued, and everything

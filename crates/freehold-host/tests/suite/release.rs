@@ -426,30 +426,3 @@ fn what_was_populated_and_is_free_is_given_back() {
         all_free(&arena);
     }
 }
-
-/// As the kernel's own thread does it, by and by.
-#[test]
-fn a_huge_page_that_comes_back_is_given_back_again() {
-    const MADV_COLLAPSE: i32 = 25;
-    let Some(arena) =
-        build(Backing::HugePages, &Arena::builder(16 * MIB).backing(Backing::HugePages))
-    else {
-        return;
-    };
-    let mut block = arena.frames(BLOCK).unwrap();
-    block.fill(1);
-    let (mut kept, rest) = block.split(1).unwrap();
-    drop(rest);
-    assert_eq!(arena.trim().unwrap().frames, BLOCK - 8);
-    assert_eq!(arena.trim().unwrap().calls, 0, "it is gone");
-    // SAFETY: what is in the block does not change.
-    if unsafe { libc::madvise(kept.as_mut_ptr().cast(), 2 << 20, MADV_COLLAPSE) } != 0 {
-        let error = std::io::Error::last_os_error();
-        let _ = writeln!(std::io::stderr(), "SKIPPED a huge page that comes back: {error}");
-        return;
-    }
-    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), BLOCK);
-    assert_eq!(arena.trim().unwrap().frames, BLOCK - 8);
-    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 8);
-    assert!(all_are(&kept[..4096], 1));
-}

@@ -192,25 +192,6 @@ fn threads_that_run_out_purge_for_each_other() {
     assert_all_free(&fh);
 }
 
-/// A frame of a lazy area that somebody else frees is reported by the purge, and nothing else is
-/// lost.
-#[test]
-fn a_purge_reports_a_frame_freed_behind_its_areas_back() {
-    let fh = frames(4, 1);
-    let vm = vmalloc(SoftMmu::<1>::new(), 1000, 8, 8);
-    vm.set_lazy_max(1000);
-    vm.set_contig_free(false);
-    let start = vm.vmalloc(&fh, Layout::pages(4)).unwrap();
-    let mut pfn = None;
-    vm.for_each_run(start, |_, run| pfn = Some(run.start)).unwrap();
-    let pfn: Pfn = pfn.unwrap();
-    vm.vfree(&fh, start).unwrap();
-    fh.free(pfn, Order::ZERO).unwrap();
-    assert_eq!(vm.purge(&fh), Err(VmallocError::Free(freehold::FreeError::DoubleFree { pfn })));
-    assert_eq!((vm.lazy_pages(), vm.purge(&fh)), (0, Ok(0)));
-    assert_all_free(&fh);
-}
-
 /// A hole in the middle of a run needs a node more; the only one there is waits with a freed area.
 #[test]
 fn taking_a_part_away_purges_for_the_node_it_needs() {
@@ -262,10 +243,11 @@ fn a_huge_area_purges_for_its_block() {
 /// it.
 #[test]
 fn all_but_a_frame_freed_behind_its_areas_back_are_freed() {
-    for lazy in [0, u64::MAX] {
+    for (lazy, contig) in [(0, true), (0, false), (u64::MAX, true), (u64::MAX, false)] {
         let fh = frames(16, 1);
         let vm = vmalloc(SoftMmu::<1>::new(), 6000, 400, 400);
         vm.set_lazy_max(lazy);
+        vm.set_contig_free(contig);
         let starts: Vec<_> = (0..300).map(|_| vm.vmalloc(&fh, Layout::pages(4)).unwrap()).collect();
         let mut bad = Vec::new();
         for start in [starts[3], starts[200]] {

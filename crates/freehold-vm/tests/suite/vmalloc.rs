@@ -494,23 +494,6 @@ fn wrong_requests_are_refused_and_say_why() {
     assert_all_free(&fh);
 }
 
-/// An area whose frame somebody else has freed: said so, and nothing else is lost.
-#[test]
-fn a_frame_freed_behind_its_areas_back_is_reported() {
-    let fh = frames(4, 1);
-    let vm = vmalloc(SoftMmu::<1>::new(), 1000, 2, 8);
-    vm.set_contig_free(false);
-    let start = vm.vmalloc(&fh, Layout::pages(4)).unwrap();
-    let mut pfn = None;
-    vm.for_each_run(start, |_, run| pfn = Some(run.start)).unwrap();
-    fh.free(pfn.unwrap(), Order::ZERO).unwrap();
-    assert_eq!(
-        vm.vfree(&fh, start),
-        Err(VmallocError::Free(FreeError::DoubleFree { pfn: pfn.unwrap() }))
-    );
-    assert_all_free(&fh);
-}
-
 /// Threads that allocate and free areas at once: addresses and frames are never given to two.
 #[test]
 fn threads_never_get_the_same_pages() {

@@ -4,10 +4,10 @@
 use freehold::FRAME_SIZE;
 use freehold_kernel::paging::address;
 use freehold_vm::{IntervalNode, Layout, RunNode, Vmalloc};
+use spin::Once;
 
 use crate::layout::{KERNEL_SPACE, VMALLOC};
 use crate::mmu::Hardware;
-use crate::once::Once;
 use crate::{cpu, memory};
 
 /// Pages of a CPU's stack.
@@ -21,13 +21,12 @@ static AREAS_OF_THE_KERNEL: Once<Vmalloc<'static, Hardware>> = Once::new();
 pub(crate) fn init() {
     let areas = memory::slice_of(AREAS, |_| IntervalNode::new());
     let runs = memory::slice_of(RUNS, |_| RunNode::new());
-    // SAFETY: there is one CPU as yet.
-    unsafe { AREAS_OF_THE_KERNEL.set(Vmalloc::new(Hardware, KERNEL_SPACE, VMALLOC, areas, runs)) };
+    AREAS_OF_THE_KERNEL.call_once(|| Vmalloc::new(Hardware, KERNEL_SPACE, VMALLOC, areas, runs));
 }
 
 /// The kernel's virtual areas.
 pub(crate) fn areas() -> &'static Vmalloc<'static, Hardware> {
-    AREAS_OF_THE_KERNEL.get()
+    AREAS_OF_THE_KERNEL.get().expect("made at boot")
 }
 
 /// A stack's upper end. Every area is followed by a page that is never mapped, and nothing is

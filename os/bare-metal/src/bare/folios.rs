@@ -6,11 +6,11 @@ use freehold_vm::{
     Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, VmError,
     Vpn,
 };
+use spin::Once;
 
 use crate::exceptions::{PageFault, probe_read, probe_write};
 use crate::layout::{USER, words};
 use crate::mmu::Hardware;
-use crate::once::Once;
 use crate::spaces::MAX_SPACES;
 use crate::{cpu, memory};
 
@@ -31,13 +31,12 @@ pub(crate) fn init() {
         let vmas = memory::slice_of(64, |_| IntervalNode::new());
         Space::new(SpaceId::new(i as u16), USER, tables, vmas)
     });
-    // SAFETY: other CPUs do nothing as yet.
-    unsafe { VM.set(Vm::new(Hardware, Pfn::new(0), frames, mappings, spaces)) };
+    VM.call_once(|| Vm::new(Hardware, Pfn::new(0), frames, mappings, spaces));
 }
 
 /// All folios.
 pub(crate) fn vm() -> &'static Vm<'static, Hardware> {
-    VM.get()
+    VM.get().expect("made at boot")
 }
 
 /// A page of an address space, by number.

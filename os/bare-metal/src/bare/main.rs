@@ -26,7 +26,6 @@ mod libc;
 mod machine;
 mod memory;
 mod mmu;
-mod once;
 mod platform;
 mod ports;
 mod program;
@@ -40,8 +39,8 @@ mod timer;
 mod tlb;
 
 use freehold_kernel::command_line::CommandLine;
+use spin::Once;
 
-use crate::once::Once;
 use crate::start_info::StartInfo;
 
 static START_INFO: Once<StartInfo> = Once::new();
@@ -54,8 +53,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     descriptors::init(0);
     interrupts::fill_table();
     interrupts::load_table();
-    // SAFETY: there is one CPU as yet.
-    let info = unsafe { START_INFO.set(StartInfo::read(start_info)) };
+    let info = START_INFO.call_once(|| StartInfo::read(start_info));
     say!("freehold kernel {}; command line: {:?}", env!("CARGO_PKG_VERSION"), info.command_line());
     let line = CommandLine::parse(info.command_line())
         .unwrap_or_else(|word| panic!("{word:?} means nothing here"));
@@ -78,7 +76,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
 
 /// The first CPU goes on here, on a stack with a guard page.
 extern "C" fn run() -> ! {
-    let line = CommandLine::parse(START_INFO.get().command_line()).unwrap_or_default();
+    let info = START_INFO.get().expect("read at boot");
+    let line = CommandLine::parse(info.command_line()).unwrap_or_default();
     folios::init();
     smp::start_others();
     say!("cpus: {} online, timer {} Hz", cpu::count(), apic::HERTZ);

@@ -19,10 +19,10 @@ use freehold::{
 use freehold_kernel::memory_map::{MemoryMap, ZONES};
 use freehold_kernel::paging::{NO_EXECUTE, index, page_of};
 use freehold_vm::{Entry, Vpn};
+use spin::Once;
 
 use crate::boot::TRAMPOLINE;
 use crate::layout::{BOOT_MAPPED, KERNEL_BASE, VMALLOC, direct, words};
-use crate::once::Once;
 use crate::platform::Machine;
 use crate::start_info::StartInfo;
 use crate::{apic, cpu, say, tables, tlb};
@@ -49,12 +49,12 @@ unsafe extern "C" {
 
 /// The only allocator.
 pub(crate) fn freehold() -> &'static Freehold<'static, Machine> {
-    FREEHOLD.get()
+    FREEHOLD.get().expect("made at boot")
 }
 
 /// The only allocator, where it is there already.
 pub(crate) fn try_freehold() -> Option<&'static Freehold<'static, Machine>> {
-    FREEHOLD.try_get()
+    FREEHOLD.get()
 }
 
 /// The frame behind the last one there is.
@@ -128,8 +128,7 @@ pub(crate) fn init(info: &StartInfo, cpus: usize) {
         unsafe { core::slice::from_raw_parts_mut(at, (metadata.len() * FRAME_SIZE) as usize) };
     let freehold =
         Freehold::new(&config, region, Machine).unwrap_or_else(|error| panic!("{error}"));
-    // SAFETY: there is one CPU as yet.
-    let freehold = unsafe { FREEHOLD.set(freehold) };
+    let freehold = FREEHOLD.call_once(|| freehold);
 
     say!(
         "memory: {} KiB of RAM; kernel image {} KiB at {image_start:#x}",

@@ -20,9 +20,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use freehold::{FRAME_SIZE, FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, Request};
 use freehold_kernel::paging::{ENTRIES, Span, from_hardware, spans, tables as parts, to_hardware};
 use freehold_vm::{Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
+use spin::RelaxStrategy;
+use spin::mutex::SpinMutex;
 
 use crate::layout::{KERNEL_SPACE, words};
-use crate::once::Lock;
 use crate::{calls, cpu, memory, spaces, tables, tlb};
 
 /// The processor. There is nothing in it: what it works on is the machine's.
@@ -57,7 +58,17 @@ pub(crate) static NO_SHOOTDOWN: AtomicBool = AtomicBool::new(false);
 
 /// Tables kept for the 2 MiB entries there are, chained through their first words; 0 ends the
 /// chain.
-static KEPT: Lock<u64> = Lock::new(0);
+static KEPT: SpinMutex<u64, Polling> = SpinMutex::new(0);
+
+/// Waits of a CPU with interrupts off, which other CPUs' calls do not reach otherwise.
+struct Polling;
+
+impl RelaxStrategy for Polling {
+    fn relax() {
+        calls::poll();
+        core::hint::spin_loop();
+    }
+}
 
 fn count(counter: &AtomicU64, n: u64) {
     // Relaxed: statistics.
@@ -80,21 +91,19 @@ pub(crate) fn free_table(pfn: Pfn) {
 }
 
 fn keep(table: Pfn) {
-    KEPT.with(|first| {
-        // Relaxed: only reached with the lock.
-        words(table)[0].store(*first, Ordering::Relaxed);
-        *first = table.get();
-    });
+    let mut first = KEPT.lock();
+    // Relaxed: only reached with the lock.
+    words(table)[0].store(*first, Ordering::Relaxed);
+    *first = table.get();
 }
 
 fn unkeep() -> Pfn {
-    KEPT.with(|first| {
-        assert_ne!(*first, 0, "a 2 MiB entry without a table kept for it");
-        let table = Pfn::new(*first);
-        // Relaxed: as in `keep`.
-        *first = words(table)[0].load(Ordering::Relaxed);
-        table
-    })
+    let mut first = KEPT.lock();
+    assert_ne!(*first, 0, "a 2 MiB entry without a table kept for it");
+    let table = Pfn::new(*first);
+    // Relaxed: as in `keep`.
+    *first = words(table)[0].load(Ordering::Relaxed);
+    table
 }
 
 fn root(space: SpaceId) -> Pfn {

@@ -18,8 +18,6 @@ pub mod bench;
 mod chain;
 mod churn;
 mod exhaustion;
-#[expect(unsafe_code, reason = "a lock around a value; see there")]
-mod first;
 mod home;
 mod hotplug;
 mod orders;

@@ -3,13 +3,14 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use super::first::First;
+use spin::Once;
+
 use super::{Failure, Frames, Machine};
 
 /// See the module's documentation.
 pub struct Team<'a, M> {
     machine: &'a M,
-    failure: First<Failure>,
+    failure: Once<Failure>,
     /// How many have come to all meetings so far, together.
     arrived: AtomicUsize,
 }
@@ -35,14 +36,15 @@ impl<'a, M: Machine> Team<'a, M> {
         machine: &'a M,
         f: impl Fn(&Member<'_, M>) -> Result<(), Failure> + Sync,
     ) -> Result<(), Failure> {
-        let team = Team { machine, failure: First::new(), arrived: AtomicUsize::new(0) };
+        let team = Team { machine, failure: Once::new(), arrived: AtomicUsize::new(0) };
         machine.on_all(&|cpu, frames| {
             let member = Member { cpu, frames, machine, team: &team };
             if let Err(failure) = f(&member) {
-                team.failure.offer(failure);
+                // The first that comes is kept.
+                team.failure.call_once(|| failure);
             }
         });
-        team.failure.get().map_or(Ok(()), Err)
+        team.failure.get().map_or(Ok(()), |&failure| Err(failure))
     }
 }
 
@@ -62,9 +64,9 @@ impl<M: Machine> Member<'_, M> {
         }
         // Acquire: as above.
         let done =
-            || self.team.arrived.load(Ordering::Acquire) >= all || self.team.failure.is_some();
+            || self.team.arrived.load(Ordering::Acquire) >= all || self.team.failure.is_completed();
         self.machine.wait(&done);
-        if self.team.failure.is_some() {
+        if self.team.failure.is_completed() {
             return Err(Failure { what: "another CPU failed", found: 0, expected: 0 });
         }
         Ok(())

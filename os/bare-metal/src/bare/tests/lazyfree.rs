@@ -114,7 +114,7 @@ pub(crate) struct Cost {
 pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<Cost, Failure> {
     let mut cost = Err(Failure { what: "reclaim did not get there", found: 0, expected: 1 });
     let last = cpu::count() - 1;
-    let cell = crate::once::Lock::new(None);
+    let cell = spin::Once::new();
     with_space(machine, || {
         Team::run(machine, |member| {
             spaces::within(SPACE, || {
@@ -137,17 +137,13 @@ pub(crate) fn reclaim(machine: &Bare, path: UnmapPath, redirty: u64) -> Result<C
                 member.meet()?;
                 if member.cpu == 0 {
                     let paid = page_out(machine, path)?;
-                    cell.with(|cost| *cost = Some(paid));
+                    cell.call_once(|| paid);
                 }
                 member.meet()?;
                 what_stays(machine, path, redirty)
             })
         })?;
-        cost = cell.with(|cost| cost.take()).ok_or(Failure {
-            what: "no figures",
-            found: 0,
-            expected: 1,
-        });
+        cost = cell.try_into_inner().ok_or(Failure { what: "no figures", found: 0, expected: 1 });
         Ok(())
     })?;
     cost
