@@ -214,7 +214,7 @@ impl<'a> Snapshots<'a> {
 const MAX_ORDER: usize = 10;
 
 /// What is told beside the table, and has no field of its own in a row.
-pub(super) const OTHERS: [&str; 39] = [
+pub(super) const OTHERS: [&str; 42] = [
     "normal_locks",
     "exercised_thread",
     "exercised_thread_nothing",
