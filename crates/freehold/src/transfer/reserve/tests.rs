@@ -63,7 +63,8 @@ fn full(fh: &Machine) -> (Pfn, Vec<Pfn>) {
 fn each_success_elsewhere_keeps_a_block_up_to_a_hundredth() {
     for o in 1..=8 {
         let fh = machine_by_host();
-        let chunks: Vec<Pfn> = (0..3 * 512 >> o).map(|_| alloc(&fh, atomic(o)).unwrap()).collect();
+        let chunks: Vec<Pfn> =
+            (0..(3 * 512) >> o).map(|_| alloc(&fh, atomic(o)).unwrap()).collect();
         assert_eq!(fh.reserve(0).unwrap().blocks, 2, "order {o}");
         // Of the reserve as long as there is any, then of what is ordinary.
         let kept = chunks.iter().filter(|&&pfn| is_kept(&fh, pfn)).count();
