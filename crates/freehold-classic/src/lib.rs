@@ -1,15 +1,7 @@
-//! The Linux page allocator as written, in user space, with every change of the proposals a switch.
+// What registries show, with its example compiled and run.
+#![doc = include_str!("../README.md")]
 //!
-//! This is the baseline that Freehold is compared with and the oracle of its tests; it is not meant
-//! to be embedded anywhere. It follows the kernel's structure, and departs from it only where user
-//! space forces it to:
-//!
-//! * time does not pass by itself: [`Classic::tick`] is the vmstat worker,
-//! * every call names its CPU, so that one thread can play all of them and a replay is
-//!   deterministic,
-//! * there is no reclaim and no compaction: where the kernel would make pages free, an allocation
-//!   fails,
-//! * wrong frees are errors instead of undefined behaviour.
+//! # Where to read
 //!
 //! The path of a frame, and in parentheses the file of each step:
 //!
@@ -27,19 +19,6 @@
 //!   contig: a range, wherever it is   hotplug: CPUs come and go   check: is all of it consistent?
 //!   peer: a block from another CPU          unowned: merging without owners
 //!   setup: a machine whose memory is partly in use at the beginning
-//! ```
-//!
-//! ```
-//! use freehold::{CpuId, Migratetype, Order};
-//! use freehold_classic::{Classic, Config, Design, Put, Request};
-//!
-//! let design = Design::parse("vanilla").unwrap();
-//! let classic = Classic::new(Config::single_zone(design, 2, 1 << 16)).unwrap();
-//! let cpu = CpuId::new(0);
-//! let pfn = classic.alloc(cpu, Request::new(Order::PAGEBLOCK, Migratetype::Movable)).unwrap();
-//! classic.split(pfn, Order::PAGEBLOCK, Order::ZERO).unwrap();
-//! assert_eq!(classic.free(cpu, pfn, Order::ZERO), Ok(Put::Freed));
-//! assert!(classic.free(cpu, pfn, Order::ZERO).is_err());
 //! ```
 
 #![forbid(unsafe_code)]
@@ -257,8 +236,3 @@ impl Classic {
         self.hotplug.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
-
-/// The page that package registries show, here so that its example is compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct Readme;

@@ -1,11 +1,10 @@
-//! Freehold in Linux user space: an arena of real page frames, with threads as CPUs.
+// What registries show, with its example compiled and run.
+#![doc = include_str!("../README.md")]
 //!
 //! # Overview
 //!
-//! A program that manages memory in pages (a buffer pool, a message ring, a garbage collector, a
-//! page cache) needs what a kernel's page allocator gives: frames of 4 KiB, in any number, freed by
-//! any thread, part by part. [`freehold`] does the accounting, in bitmaps beside the memory,
-//! without touching it. This crate brings the memory and the CPUs:
+//! [`freehold`] does the accounting, in bitmaps beside the memory, without touching it. This crate
+//! brings the memory and the CPUs:
 //!
 //! ```text
 //!                 an Arena
@@ -38,31 +37,6 @@
 //!   for each run of neighbours; [`Arena::trim`] does it now.
 //! - **Errors are values.** No address space, no memory, a wrong free, a call in a forked child: an
 //!   [`Error`], and nothing is lost.
-//!
-//! ```
-//! use freehold_host::{Arena, Frames};
-//!
-//! let arena = Arena::with_size(64 << 20)?;
-//! let mut frames = arena.zeroed(5)?; // any number of neighbouring frames
-//! frames[..5].copy_from_slice(b"hello");
-//!
-//! // They can be sent to another thread, cut, and dropped there part by part.
-//! std::thread::scope(|scope| {
-//!     scope.spawn(|| {
-//!         let (head, tail) = frames.split(2).unwrap();
-//!         assert_eq!(&head[..5], b"hello");
-//!         drop(head);
-//!         assert_eq!(tail.frame_count(), 3);
-//!     });
-//! });
-//! assert_eq!(arena.free_frames(), arena.stats().frames);
-//!
-//! // What was used is free now, but still the process's memory: give it back.
-//! assert_eq!(arena.trim()?.blocks, 1);
-//! assert_eq!(arena.stats().blocks_resident, 0);
-//! arena.validate()?;
-//! # Ok::<(), freehold_host::Error>(())
-//! ```
 //!
 //! # Virtual memory
 //!
@@ -260,8 +234,3 @@ pub use freehold_vm;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 pub struct FrontPage;
-
-/// The page that package registries show, here so that its example is compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct Readme;

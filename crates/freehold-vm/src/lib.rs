@@ -1,5 +1,7 @@
-//! Virtual memory on top of [Freehold](freehold): vmalloc, folios in address spaces, and reclaim of
-//! lazyfree folios in batches, all over one trait, [`Mmu`], which changes and flushes translations.
+// What registries show, with its example compiled and run.
+#![doc = include_str!("../README.md")]
+//!
+//! # Why
 //!
 //! Two problems of Linux's memory management meet here. `vfree` gave back page by page what had
 //! been allocated in large chunks. Reclaim cleared the entries of a large folio one by one, with an
@@ -25,25 +27,6 @@
 //! [`Vmalloc::vmalloc`] takes the largest orders first, maps each run of neighbouring frames with
 //! one call, and [`Vmalloc::vfree`] unmaps, flushes once, brings the frames into order and frees
 //! each run with one call. [`Vmalloc::set_contig_free`] turns that off, for comparison.
-//!
-//! ```
-//! use freehold::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
-//! use freehold_vm::{IntervalNode, Layout, RunNode, SoftMmu, SpaceId, Vmalloc, Vpn, VpnRange};
-//!
-//! let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 14).unwrap()];
-//! let frames = Freehold::leaked(&Config::new(1, &[ZoneConfig::new(&memory)]), SingleCpu)?;
-//!
-//! let (mut areas, mut runs) = ([IntervalNode::new(); 16], [RunNode::new(); 64]);
-//! let range = VpnRange::new(Vpn::new(0x10_0000), 1 << 20).unwrap();
-//! let vmalloc = Vmalloc::new(SoftMmu::<1>::new(), SpaceId::new(0), range, &mut areas, &mut runs);
-//!
-//! let area = vmalloc.vmalloc(&frames, Layout::pages(512))?;
-//! vmalloc.vfree(&frames, area)?;
-//! // 512 frames: one call to map them, one flush, one call to free them.
-//! let stats = vmalloc.stats();
-//! assert_eq!((stats.maps, stats.flushes, stats.frees, stats.frames_freed), (1, 1, 1, 512));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 //!
 //! # Lazyfree folios
 //!
@@ -167,8 +150,3 @@ pub use table::{AtomicEntry, PageTable, Slots, TABLE_ENTRIES};
 pub use vm::{Folio, FolioState, UnmapPath, Vm};
 pub use vmalloc::{Area, Vmalloc};
 pub use write_fault::WriteFault;
-
-/// The page that package registries show, here so that its example is compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct Readme;
