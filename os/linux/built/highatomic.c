@@ -14,7 +14,8 @@
  *   press N     N single pages for requests that reclaim, freed at once; fails where one gets nothing
  *   free        all pages and chunks are freed
  *
- * Read, it says how many pages and chunks there are, and how many of the last ones asked for were of a zone Normal.
+ * What has been freed by one command is in no CPU's list when it ends. Read, it says how many pages and chunks there are, and how many
+ * of the last ones asked for were of a zone Normal.
  */
 #include <linux/debugfs.h>
 #include <linux/gfp.h>
@@ -158,6 +159,7 @@ static ssize_t trial_write(struct file *file, const char __user *text, size_t si
 		return -EINVAL;
 	mutex_lock(&running);
 	status = trial(what, count);
+	drain_all_pages(NULL);
 	mutex_unlock(&running);
 	return status ?: size;
 }
