@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::super::cpio::Archive;
 use super::super::guest::{self, Guest};
 use super::super::{Trouble, compiler, module};
-use super::Design;
 use super::loads::{self, Load};
 use super::table::Row;
+use super::{Design, Kind};
 use crate::build;
 use crate::qemu::{End, Machine};
 
@@ -83,13 +83,16 @@ pub(super) fn files(
 pub(super) fn boot(
     machine: &Machine,
     guest: &Guest,
-    design: Design,
+    kind: &Kind,
     (number, nodes): (u32, u8),
     loads: &[Load],
     limit: u64,
 ) -> Result<(End, Vec<Row>), Trouble> {
     let machine = of_kernels(machine, guest);
+    let design = kind.design;
     let mut words = vec![loads::word(loads)];
+    // Reports of checks are long, and all are looked at.
+    words.extend((!kind.checks.is_empty()).then(|| "log_buf_len=4M".to_owned()));
     words.extend(not_told_of(&machine, loads).map(|end| format!("mem={end}M")));
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
     // What has gone wrong for good ends the machine at once; the RFC's kernel goes on as it was posted.
@@ -102,22 +105,22 @@ pub(super) fn boot(
     let (end, lines) = guest::boot(&machine, guest, &line, Duration::from_secs(limit), shown)
         .map_err(Trouble::Wrong)?;
     let seconds = started.elapsed().as_secs_f64();
-    eprintln!("{}, boot {number}: {end:?} after {seconds:.0} s", design.name());
+    eprintln!("{}, boot {number}: {end:?} after {seconds:.0} s", kind.name());
     let snapshots = Snapshots::of(&lines);
     let rows = loads.iter().filter_map(|load| {
         let row = snapshots.row(load.name, design, (machine.cpus, nodes), number);
         if row.is_none() {
-            eprintln!("{}, boot {number}: {} has no row", design.name(), load.name);
+            eprintln!("{}, boot {number}: {} has no row", kind.name(), load.name);
         }
         row
     });
     let rows: Vec<Row> = rows.collect();
     if end == End::Passed && rows.len() != loads.len() {
-        return Err(Trouble::Wrong(format!("{} did not count all loads", design.name())));
+        return Err(Trouble::Wrong(format!("{} did not count all loads", kind.name())));
     }
     let reported = snapshots.reports();
     if reported > 0 {
-        eprintln!("{}, boot {number}: {reported} reports in the kernel's log", design.name());
+        eprintln!("{}, boot {number}: {reported} reports in the kernel's log", kind.name());
     }
     let failed = end == End::Passed && reported > 0 && design != Design::Rfc;
     Ok((if failed { End::Failed } else { end }, rows))
@@ -213,7 +216,7 @@ impl<'a> Snapshots<'a> {
 const MAX_ORDER: usize = 10;
 
 /// What is told beside the table, and has no field of its own in a row.
-pub(super) const OTHERS: [&str; 39] = [
+pub(super) const OTHERS: [&str; 40] = [
     "normal_locks",
     "exercised_thread",
     "exercised_thread_nothing",
@@ -253,6 +256,7 @@ pub(super) const OTHERS: [&str; 39] = [
     "broken_pages",
     "reported_MiB",
     "reported_later_MiB",
+    "races",
 ];
 
 #[cfg(test)]

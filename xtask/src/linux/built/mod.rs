@@ -267,7 +267,7 @@ fn boots(
     let (mut worst, mut rows) = (End::Passed, Vec::new());
     for boot in 1..=arguments.boots {
         let (end, counted) =
-            boots::boot(&machine, &guest, kind.design, (boot, arguments.nodes), &loads, limit)?;
+            boots::boot(&machine, &guest, kind, (boot, arguments.nodes), &loads, limit)?;
         rows.extend(counted);
         if end != End::Passed {
             worst = end;
