@@ -10,7 +10,7 @@ use super::super::guest::{self, Guest};
 use super::super::{Trouble, compiler, module};
 use super::loads::{self, Load};
 use super::table::Row;
-use super::{Design, Kind};
+use super::{Check, Design, Kind};
 use crate::build;
 use crate::qemu::{End, Machine};
 
@@ -93,6 +93,10 @@ pub(super) fn boot(
     let mut words = vec![loads::word(loads)];
     // Reports of checks are long, and all are looked at.
     words.extend((!kind.checks.is_empty()).then(|| "log_buf_len=4M".to_owned()));
+    // Each 400th access is watched, not each 4,000th, and for longer than the kernel would: the other
+    // CPU is translated, and may wait for a core meanwhile.
+    let races = kind.checks.contains(&Check::Kcsan);
+    words.extend(races.then(|| "kcsan.skip_watch=400 kcsan.udelay_task=200".to_owned()));
     words.extend(not_told_of(&machine, loads).map(|end| format!("mem={end}M")));
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
     // What has gone wrong for good ends the machine at once; the RFC's kernel goes on as it was posted.
@@ -276,6 +280,25 @@ mod tests {
         assert_eq!(not_told_of(&machine, &load("exit", 2)), None);
         assert_eq!(not_told_of(&machine, &load(loads::ADDED, 2)), Some(4096 + 2048 - 256));
         assert_eq!(not_told_of(&machine, &load(loads::ADDED, 17)), None, "there is not so much");
+    }
+
+    /// The guest's own function, with a log of ours.
+    #[test]
+    fn a_race_is_ours_where_a_stack_goes_through_a_function_of_ours() {
+        let init = fs::read_to_string(build::root().join("os/linux/built/init")).unwrap();
+        let (_, rest) = init.split_once("\nraces() {\n").unwrap();
+        let (body, _) = rest.split_once("\n}\n").unwrap();
+        let line = "=".repeat(66);
+        let log = format!(
+            "[1.0] {line}\n[1.0] BUG: KCSAN: data-race in a / b\n[1.0]  fh_page+0x3/0x9\n[1.0] {line}\n\
+             [1.1] {line}\n[1.1] BUG: KCSAN: data-race in c / d\n[1.1]  tick+0x3/0x9\n[1.1] {line}\n\
+             [1.2] freehold: fh_counts\n"
+        );
+        let script =
+            format!("log=$1\ndmesg() {{ printf %s \"$log\"; }}\nraces() {{\n{body}\n}}\nraces");
+        let told = std::process::Command::new("sh").args(["-c", &script, "sh", &log]).output();
+        let told = String::from_utf8(told.unwrap().stdout).unwrap();
+        assert_eq!(told, "ours: data-race in a / b\nkernel: data-race in c / d\n");
     }
 
     #[test]
