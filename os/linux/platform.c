@@ -78,14 +78,17 @@ static const freehold_platform platform = {
 static __always_inline struct fh_cpu *enter(unsigned int which)
 {
 	struct fh_cpu *cpu;
+	bool inside;
 
 	preempt_disable();
 	cpu = this_cpu_ptr(&fh_cpus);
-	if (unlikely(cpu->inside || !cpu->handles[which])) {
-		cpu->interrupted += cpu->inside;
+	/* Read and written whole: an interrupt, an NMI too, may come between any two of these. */
+	inside = READ_ONCE(cpu->inside);
+	if (unlikely(inside || !READ_ONCE(cpu->handles[which]))) {
+		WRITE_ONCE(cpu->interrupted, cpu->interrupted + inside);
 		return NULL;
 	}
-	cpu->inside = true;
+	WRITE_ONCE(cpu->inside, true);
 	barrier();
 	return cpu;
 }
@@ -94,7 +97,7 @@ static __always_inline void leave(struct fh_cpu *cpu)
 {
 	if (likely(cpu)) {
 		barrier();
-		cpu->inside = false;
+		WRITE_ONCE(cpu->inside, false);
 	}
 	preempt_enable();
 }

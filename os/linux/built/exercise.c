@@ -189,8 +189,9 @@ static int exercise_on_this_cpu(void *unused)
 {
 	struct exerciser *self = this_cpu_ptr(&exercisers);
 
-	hrtimer_setup(&self->timer, timer_step, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
-	hrtimer_start(&self->timer, ns_to_ktime(PERIOD_NS), HRTIMER_MODE_REL_PINNED_HARD);
+	/* A hard interrupt here, but not where zone->lock may sleep (PREEMPT_RT): an ordinary free takes it. */
+	hrtimer_setup(&self->timer, timer_step, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED);
+	hrtimer_start(&self->timer, ns_to_ktime(PERIOD_NS), HRTIMER_MODE_REL_PINNED);
 	for (u64 done = 0; done < self->operations; done++) {
 		thread_step(&self->workers[THREAD]);
 		if (done % 512 == 0)

@@ -187,10 +187,10 @@ void load_report(void)
 	must(put(TRIAL, "1"), TRIAL);
 	first = second = shown_in_all();
 	touch(map(size, MADV_HUGEPAGE), size);
-	/* What is freed need not come together to a block each time: the rest of the block may be in use. */
+	/* Single pages need not come together to a block: the rest of it may be in use. So every other time they are whole blocks. */
 	for (int attempt = 0; attempt < 5 && second == first; attempt++) {
 		if (!child(0)) {
-			touch(map(size, MADV_NOHUGEPAGE), size);
+			touch(map(size, attempt % 2 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE), size);
 			_exit(0);
 		}
 		children_end();

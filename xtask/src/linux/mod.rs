@@ -100,7 +100,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "2", value_delimiter = ',', value_name = "N",
         value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: Vec<u8>,
-    /// Memory of the machine in MiB: 1024, of which the module takes a quarter, or 2560 for --built.
+    /// Memory of the machine in MiB: 1024, of which the module takes a quarter, or 2560 for --built,
+    /// 1536 with --checks.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
     memory: Option<u32>,
     /// Compile that kernel instead (170 MB to download once, some minutes), and count what its own

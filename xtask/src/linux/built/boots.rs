@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::super::cpio::Archive;
 use super::super::guest::{self, Guest};
 use super::super::{Trouble, compiler, module};
-use super::Design;
 use super::loads::{self, Load};
 use super::table::Row;
+use super::{Check, Design, Kind};
 use crate::build;
 use crate::qemu::{End, Machine};
 
@@ -84,13 +84,20 @@ pub(super) fn files(
 pub(super) fn boot(
     machine: &Machine,
     guest: &Guest,
-    design: Design,
+    kind: &Kind,
     (number, nodes): (u32, u8),
     loads: &[Load],
     limit: u64,
 ) -> Result<(End, Vec<Row>), Trouble> {
     let machine = of_kernels(machine, guest);
+    let design = kind.design;
     let mut words = vec![loads::word(loads)];
+    // Reports of checks are long, and all are looked at.
+    words.extend((!kind.checks.is_empty()).then(|| "log_buf_len=4M".to_owned()));
+    // Each 400th access is watched, not each 4,000th, and for longer than the kernel would: the other
+    // CPU is translated, and may wait for a core meanwhile.
+    let races = kind.checks.contains(&Check::Kcsan);
+    words.extend(races.then(|| "kcsan.skip_watch=400 kcsan.udelay_task=200".to_owned()));
     words.extend(not_told_of(&machine, loads).map(|end| format!("mem={end}M")));
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
     // What has gone wrong for good ends the machine at once; the RFC's kernel goes on as it was posted.
@@ -103,22 +110,22 @@ pub(super) fn boot(
     let (end, lines) = guest::boot(&machine, guest, &line, Duration::from_secs(limit), shown)
         .map_err(Trouble::Wrong)?;
     let seconds = started.elapsed().as_secs_f64();
-    eprintln!("{}, boot {number}: {end:?} after {seconds:.0} s", design.name());
+    eprintln!("{}, boot {number}: {end:?} after {seconds:.0} s", kind.name());
     let snapshots = Snapshots::of(&lines);
     let rows = loads.iter().filter_map(|load| {
         let row = snapshots.row(load.name, design, (machine.cpus, nodes), number);
         if row.is_none() {
-            eprintln!("{}, boot {number}: {} has no row", design.name(), load.name);
+            eprintln!("{}, boot {number}: {} has no row", kind.name(), load.name);
         }
         row
     });
     let rows: Vec<Row> = rows.collect();
     if end == End::Passed && rows.len() != loads.len() {
-        return Err(Trouble::Wrong(format!("{} did not count all loads", design.name())));
+        return Err(Trouble::Wrong(format!("{} did not count all loads", kind.name())));
     }
     let reported = snapshots.reports();
     if reported > 0 {
-        eprintln!("{}, boot {number}: {reported} reports in the kernel's log", design.name());
+        eprintln!("{}, boot {number}: {reported} reports in the kernel's log", kind.name());
     }
     let failed = end == End::Passed && reported > 0 && design != Design::Rfc;
     Ok((if failed { End::Failed } else { end }, rows))
@@ -257,6 +264,7 @@ pub(super) const OTHERS: &[&str] = &[
     "atomic_kept_blocks",
     "atomic_pages_beside",
     "atomic_given_up_blocks",
+    "races",
 ];
 
 #[cfg(test)]
@@ -276,6 +284,25 @@ mod tests {
         assert_eq!(not_told_of(&machine, &load("exit", 2)), None);
         assert_eq!(not_told_of(&machine, &load(loads::ADDED, 2)), Some(4096 + 2048 - 256));
         assert_eq!(not_told_of(&machine, &load(loads::ADDED, 17)), None, "there is not so much");
+    }
+
+    /// The guest's own function, with a log of ours.
+    #[test]
+    fn a_race_is_ours_where_a_stack_goes_through_a_function_of_ours() {
+        let init = fs::read_to_string(build::root().join("os/linux/built/init")).unwrap();
+        let (_, rest) = init.split_once("\nraces() {\n").unwrap();
+        let (body, _) = rest.split_once("\n}\n").unwrap();
+        let line = "=".repeat(66);
+        let log = format!(
+            "[1.0] {line}\n[1.0] BUG: KCSAN: data-race in a / b\n[1.0]  fh_page+0x3/0x9\n[1.0] {line}\n\
+             [1.1] {line}\n[1.1] BUG: KCSAN: data-race in c / d\n[1.1]  tick+0x3/0x9\n[1.1] {line}\n\
+             [1.2] freehold: fh_counts\n"
+        );
+        let script =
+            format!("log=$1\ndmesg() {{ printf %s \"$log\"; }}\nraces() {{\n{body}\n}}\nraces");
+        let told = std::process::Command::new("sh").args(["-c", &script, "sh", &log]).output();
+        let told = String::from_utf8(told.unwrap().stdout).unwrap();
+        assert_eq!(told, "ours: data-race in a / b\nkernel: data-race in c / d\n");
     }
 
     #[test]

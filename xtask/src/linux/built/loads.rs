@@ -39,10 +39,6 @@ const LOADS: [Known; 20] = [
     ("cpus", 20, 20),
 ];
 
-/// Not done by a kernel that checks itself unless it is named: filling the last of the memory takes
-/// such a kernel longer than was waited for, three minutes, as it is and with Freehold.
-const COMPACT: &str = "compact";
-
 /// What the load `compile` needs beside the guest's program.
 pub(super) const COMPILE: &str = "compile";
 
@@ -68,9 +64,9 @@ pub(super) fn chosen(wanted: &[String], cpus: u8, checks: bool) -> Result<Vec<Lo
     let share = u32::from(if checks { cpus.max(8) } else { cpus.max(2) });
     let mut rounds: Vec<Option<u32>> = LOADS
         .iter()
-        .map(|&(name, rounds, least)| {
+        .map(|&(_, rounds, least)| {
             let rounds = (rounds * 2 / share).max(least);
-            (rounds > 0 && !(checks && name == COMPACT)).then_some(rounds)
+            (rounds > 0).then_some(rounds)
         })
         .collect();
     if !wanted.is_empty() {
@@ -120,10 +116,7 @@ mod tests {
         assert_eq!(rounds(2), [4, 6, 4, 300, 2, 64, 1, 1, 1, 1, 100, 20, 8, 1, 1, 1, 8, 20]);
         assert_eq!(rounds(4), [2, 3, 2, 150, 1, 64, 1, 1, 1, 1, 100, 20, 8, 1, 1, 1, 8, 20]);
         assert_eq!(rounds(8), [1, 2, 1, 75, 1, 64, 1, 1, 1, 1, 100, 20, 8, 1, 1, 1, 8, 20]);
-        let checked = chosen(&[], 2, true).unwrap();
-        assert!(all(8).iter().filter(|load| load.name != COMPACT).eq(&checked));
-        let named = chosen(&[COMPACT.to_owned()], 2, true).unwrap();
-        assert_eq!(named, [Load { name: COMPACT, rounds: 1 }]);
+        assert_eq!(chosen(&[], 2, true).unwrap(), all(8), "a kernel that checks itself");
         assert!(word(&all(2)).starts_with("built.loads=exit:4,arena:6,"));
     }
 
