@@ -55,7 +55,8 @@ fn the_ways_are_a_table_where_they_are_asked_for() {
             .and(contains("freehold,owned"))
             .and(contains("%)")),
     );
-    let plain = freehold().args(["replay", "--no-progress"]).args(engines).assert().success();
+    let alone = ["-e", "freehold"];
+    let plain = freehold().args(["replay", "--no-progress"]).args(alone).assert().success();
     plain.stdout(contains("CPU's hand").not());
     let none =
         freehold().args(["replay", "--no-progress", "--paths", "-e", "vanilla"]).assert().success();

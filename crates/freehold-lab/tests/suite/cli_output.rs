@@ -2,6 +2,7 @@
 //! documentation promises.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -22,6 +23,17 @@ fn json(command: &mut Command) -> serde_json::Value {
     serde_json::from_slice(&done.get_output().stdout).expect("valid JSON and nothing else")
 }
 
+/// The sample through the engines that are compared by default takes two seconds: what is printed of
+/// it is looked at by several tests.
+static JSON: LazyLock<serde_json::Value> =
+    LazyLock::new(|| json(freehold().args(["replay", "--json"])));
+
+/// What the command prints by itself, which is the replay of the sample.
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    let done = freehold().assert().code(0);
+    String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
+});
+
 #[test]
 fn the_table_of_the_sample() {
     let done = freehold().args(["replay", "--wide"]).assert().code(0).stderr("");
@@ -39,7 +51,7 @@ fn the_table_of_the_sample() {
 
 #[test]
 fn json_has_every_promised_name() {
-    let document = json(freehold().args(["replay", "--json"]));
+    let document = &*JSON;
     for name in ["name", "events", "cpus", "remote_free_share", "peak_live_frames"] {
         assert!(!document["trace"][name].is_null(), "trace.{name}");
     }
@@ -116,10 +128,7 @@ fn counts_do_not_depend_on_the_number_of_threads_or_the_other_engines() {
         engine
     };
     let alone = counts(&["-e", "pcp-buddy-fixed"]);
-    assert_eq!(
-        alone,
-        counts(&["-e", "5.17", "-e", "vanilla", "-e", "pcp-buddy-fixed", "--jobs", "1"])
-    );
+    assert_eq!(alone, counts(&["-e", "vanilla", "-e", "pcp-buddy-fixed", "--jobs", "1"]));
     assert_eq!(alone, counts(&["-e", "pcp-buddy", "-e", "pcp-buddy-fixed", "--jobs", "4"]));
 }
 
@@ -158,7 +167,7 @@ fn a_switch_changes_what_it_says_and_is_named_in_the_result() {
 #[test]
 fn against_the_kernel_prints_both_sides() {
     let trace = data("page-cache-churn.parquet");
-    freehold().args(["replay", "fidelity"]).arg(&trace).assert().code(0).stdout(
+    freehold().args(["replay", "fidelity", "-e", "6.18"]).arg(&trace).assert().code(0).stdout(
         contains("frames refilled under the zone lock")
             .and(contains("frames drained"))
             .and(contains("6.18")),
@@ -232,22 +241,32 @@ fn every_default_engine_can_be_named() {
 
 #[test]
 fn the_baseline_is_the_kernel_that_recorded_the_trace() {
-    let engines = |arguments: &[&str]| {
-        let done = freehold().args(["replay", "--json"]).args(arguments).assert().code(0);
+    // An allocation and a free are enough.
+    let text = "\
+            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [000] .....   100.000003: mm_page_free: page=0x1 pfn=0x1000 order=0
+";
+    let engines = |kernel: &str| {
+        let mut command = freehold();
+        command.args(["replay", "--json", "--kernel", kernel, "-"]).write_stdin(text);
+        let done = command.assert().code(0);
         let output = done.get_output();
         let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let names = document["engines"].as_array().expect("engines").iter();
         let names = names.map(|engine| engine["engine"].as_str().expect("a name").to_owned());
         (names.collect::<Vec<_>>(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let sample = data("page-cache-churn.parquet");
-    let sample = sample.to_str().expect("UTF-8");
-    let (names, said) = engines(&[sample]);
+    // The sample's, which says that it is 6.18's.
+    let names: Vec<_> = JSON["engines"]
+        .as_array()
+        .expect("engines")
+        .iter()
+        .map(|engine| &engine["engine"])
+        .collect();
     assert_eq!(names, ["6.18", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"]);
-    assert_eq!(said, "");
-    // Another, as --kernel says; one that is newer than every engine; the newest, named once.
-    assert_eq!(engines(&["--kernel", "6.12.3", sample]).0[..2], ["6.12", "vanilla"]);
-    let (names, said) = engines(&["--kernel", "5.15", sample]);
+    // Another, as --kernel says; one that is older than every engine.
+    assert_eq!(engines("6.12.3").0[..2], ["6.12", "vanilla"]);
+    let (names, said) = engines("5.15");
     assert_eq!(names[..2], ["vanilla", "pcp-buddy"]);
     assert!(said.contains("Linux 5.15 is older than 5.17") && said.contains("vanilla"), "{said}");
 }
@@ -267,15 +286,13 @@ fn a_trace_that_does_not_say_its_kernel_is_compared_with_the_newest() {
 
 #[test]
 fn the_terminal_the_json_and_the_report_say_one_answer() {
-    let document = json(freehold().args(["replay", "--json"]));
+    let document = &*JSON;
     let answer = &document["answer"];
     let sentences = answer["sentences"].as_array().expect("sentences").iter();
     let lock = answer["zone_lock"]["sentences"].as_array().expect("sentences").iter();
     let all: Vec<&str> = sentences.chain(lock).filter_map(|one| one.as_str()).collect();
     assert!(all.len() > 5, "{all:?}");
-    let done = freehold().args(["replay"]).assert().code(0);
-    let text = String::from_utf8_lossy(&done.get_output().stdout);
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = TEXT.split_whitespace().collect::<Vec<_>>().join(" ");
     for sentence in all {
         assert!(text.contains(sentence), "{sentence}: {text}");
     }
@@ -290,8 +307,7 @@ fn the_terminal_the_json_and_the_report_say_one_answer() {
 
 #[test]
 fn rows_that_are_equal_are_one_line_and_directions_are_words() {
-    let done = freehold().args(["replay"]).assert().code(0);
-    let text = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+    let text = &*TEXT;
     assert!(text.contains("Equal for all engines: allocations 70,302"), "{text}");
     assert!(!text.lines().any(|line| line.starts_with("   allocations")), "{text}");
     let direction = |row: &str| {
@@ -308,7 +324,7 @@ fn rows_that_are_equal_are_one_line_and_directions_are_words() {
 
 #[test]
 fn no_colour_where_nobody_sees_it() {
-    freehold().assert().code(0).stdout(contains("\u{1b}").not());
+    assert!(!TEXT.contains('\u{1b}'), "{}", *TEXT);
 }
 
 #[test]

@@ -35,11 +35,11 @@ fn stop(plan: Plan, n: u64) {
     let done = Rc::new(Cell::new(false));
     let note = done.clone();
     let others = move || {
-        world.fh.platform().nobody_waits.store(true, Ordering::Relaxed);
+        world.host.nobody_waits.store(true, Ordering::Relaxed);
         world.others(CpuId::new(1));
         world.others(CpuId::new(2));
         world.all_else_is_there(false);
-        world.fh.platform().nobody_waits.store(false, Ordering::Relaxed);
+        world.host.nobody_waits.store(false, Ordering::Relaxed);
         note.set(true);
     };
     let mut others = Some(others);
