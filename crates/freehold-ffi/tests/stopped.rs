@@ -219,7 +219,8 @@ fn frees_of_c_do_not_wait_for_a_thread_stopped_in_the_middle_of_a_call() {
         assert_eq!(freehold_arena_new(256 << 20, &raw mut arena, null_mut()), Status::Ok);
     }
     let seconds = std::env::var("FREEHOLD_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    let (start, time) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(1)));
+    let time = seconds.map_or(Duration::from_millis(300), Duration::from_secs);
+    let start = Instant::now();
     for n in 0.. {
         round(n as usize % CALLS.len(), n, Shared(arena));
         if start.elapsed() > time && n as usize > 2 * CALLS.len() {

@@ -238,7 +238,7 @@ fn rounds(slots: u16, lock: Lock, time: Duration) {
 #[test]
 fn frees_do_not_wait_for_threads_stopped_in_the_middle_of_a_call() {
     let seconds = std::env::var("FREEHOLD_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    let time = Duration::from_secs(seconds.unwrap_or(1));
+    let time = seconds.map_or(Duration::from_millis(300), Duration::from_secs);
     rounds(64, Lock::default(), time);
     // All threads share CPUs.
     rounds(0, Lock::default(), time);

@@ -3,6 +3,7 @@
 
 extern crate std;
 
+use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::vec::Vec;
 
@@ -10,17 +11,17 @@ use crate::block::tag::HIGH_ATOMIC;
 use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::primitive::{AtomicBool, Ordering, Plain, SharedCount};
-use crate::testing::{machine, machine_of, machine_on, place, two_zones};
+use crate::testing::{Machine, machine, machine_of, machine_on, place, two_zones};
 use crate::{
-    AllocFlags, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Pressure,
-    Request, SingleCpu, ZoneConfig,
+    AllocFlags, Config, CpuId, FrameRange, Migratetype, Order, Pfn, Platform, Pressure, Request,
+    SingleCpu, ZoneConfig,
 };
 
 fn movable(order: u8) -> Request {
     Request::new(Order::new(order).unwrap(), Migratetype::Movable)
 }
 
-fn exhaust(fh: &Freehold<'_, SingleCpu>, request: Request) -> Vec<Pfn> {
+fn exhaust(fh: &Machine, request: Request) -> Vec<Pfn> {
     core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect()
 }
 
@@ -46,7 +47,7 @@ fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
     let cma = [FrameRange::new(Pfn::new(512), 1024).unwrap()];
     let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
     for order in [0, 3, 6, 9] {
-        let fh = machine_of(SingleCpu, &Config::new(1, &zones));
+        let fh = machine_of(&SingleCpu, &Config::new(1, &zones));
         fh.set_watermarks(0, 0, 0, 0).unwrap();
         let id = CpuId::new(0);
         let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
@@ -65,7 +66,7 @@ fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
 
 /// A block kept for HIGHATOMIC requests, all of it free, on a machine of 128 of them; its first
 /// frame.
-fn reserved() -> (Freehold<'static, SingleCpu>, Pfn) {
+fn reserved() -> (Machine, Pfn) {
     let fh = machine(1, 1 << 16);
     fh.set_watermarks(0, 0, 0, 0).unwrap();
     let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
@@ -171,7 +172,7 @@ fn a_cma_block_is_had_down_to_the_mark_of_the_request() {
     let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
     let cma = [FrameRange::new(Pfn::new(512), 512).unwrap()];
     let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
-    let fh = machine_of(SingleCpu, &Config::new(1, &zones));
+    let fh = machine_of(&SingleCpu, &Config::new(1, &zones));
     fh.set_watermarks(0, 0, 0, 0).unwrap();
     let cpu = fh.on(CpuId::new(0));
     // 1,024 frames are left, half of them of CMA.
@@ -201,7 +202,7 @@ impl Platform for Panics {
 
 #[test]
 fn what_a_call_has_taken_is_free_again_where_the_host_panics() {
-    type Call = fn(&Freehold<'static, Panics>) -> Vec<Pfn>;
+    type Call = fn(&Machine) -> Vec<Pfn>;
     let calls: [Call; 4] = [
         |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(0)).unwrap()]),
         |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(9)).unwrap()]),
@@ -217,11 +218,12 @@ fn what_a_call_has_taken_is_free_again_where_the_host_panics() {
         },
     ];
     for (n, call) in calls.into_iter().enumerate() {
-        let fh = machine_on(Panics(AtomicBool::new(false)), 1, 2048);
+        let host: &Panics = Box::leak(Box::new(Panics(AtomicBool::new(false))));
+        let fh = machine_on(host, 1, 2048);
         fh.set_watermarks(0, 0, 0, 0).unwrap();
         fh.set_watermarks(0, 0, 2048, 2048).unwrap();
         // Below low only now.
-        fh.platform.0.store(true, Ordering::Relaxed);
+        host.0.store(true, Ordering::Relaxed);
         let result = catch_unwind(AssertUnwindSafe(|| call(&fh)));
         assert!(result.is_err(), "call {n} has told nobody");
         fh.drain_all();

@@ -11,16 +11,14 @@ use std::io::Write;
 use std::vec::Vec;
 
 use crate::steps::steps;
+use crate::testing::Machine;
 use crate::{
-    Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks,
-    ZoneConfig,
+    Config, CpuId, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks, ZoneConfig,
 };
 
 /// Frames of 1 GiB, and of the memory whose summary one word of the upper level is.
 const GIB: u64 = 1 << 18;
 const WORD_OF_SUMMARY: u64 = GIB << 9;
-
-type Machine = Freehold<'static, SingleCpu>;
 
 /// One zone of so many GiB; `None` where there are no addresses for its metadata.
 fn machine(gib: u64) -> Option<Machine> {
@@ -35,7 +33,7 @@ fn machine(gib: u64) -> Option<Machine> {
     };
     // Never given back: an allocator's metadata lives as long as it does.
     let region = Box::leak(Box::new(region)).spare_capacity_mut();
-    Some(Machine::new(&config, &mut region[..size], SingleCpu).unwrap())
+    Some(Machine::new(&config, &mut region[..size], &SingleCpu).unwrap())
 }
 
 /// The sizes, in GiB. Miri backs all of the metadata at once.

@@ -141,7 +141,9 @@ pub struct SingleCpu;
 
 impl Platform for SingleCpu {}
 
-impl<P: Platform + Sync> Platform for &P {
+/// Also of a host that is known only when the program runs, `&dyn Platform`: the allocator is compiled
+/// once for all of those.
+impl<P: Platform + ?Sized> Platform for &P {
     fn current_cpu(&self) -> CpuId {
         (**self).current_cpu()
     }

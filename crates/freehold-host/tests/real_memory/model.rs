@@ -1,4 +1,4 @@
-//! A million random steps on real memory against a model: not one byte may be lost, and none may be
+//! Random steps on real memory against a model, a million in CI: not one byte may be lost, and none may be
 //! stale.
 //!
 //! The model is as plain as can be. Of each page it knows:
@@ -24,7 +24,6 @@ use freehold::{Freehold, Pfn, SingleCpu};
 use freehold_host::Stored;
 use freehold_host::freehold_vm::{Access, Fault, UnmapPath, VmError, Vpn, WriteFault};
 
-const STEPS: u64 = 1_000_000;
 /// Fewer frames than pages, so that memory is short now and then.
 const FRAMES: u64 = 512;
 /// Across the ends of two page tables.
@@ -501,14 +500,22 @@ impl Actor {
 }
 
 #[test]
+fn random_steps_on_real_memory_lose_nothing() {
+    lose_nothing("random_steps_on_real_memory_lose_nothing", 200_000);
+}
+
+#[test]
+#[ignore = "long: cargo test -p freehold-host --test real_memory -- --ignored"]
 fn a_million_random_steps_on_real_memory_lose_nothing() {
-    let Some(vm) =
-        machine_or_skip("a_million_random_steps_on_real_memory_lose_nothing", FRAMES, 2, TABLES)
-    else {
-        return;
-    };
+    lose_nothing("a_million_random_steps_on_real_memory_lose_nothing", 1_000_000);
+}
+
+/// So many steps, in which everything happens more than once in ten thousand.
+fn lose_nothing(test: &str, steps: u64) {
+    let Some(vm) = machine_or_skip(test, FRAMES, 2, TABLES) else { return };
+    let often = steps / 10_000;
     let mut actor = Actor::new(vm, 0);
-    for step in 0..STEPS {
+    for step in 0..steps {
         actor.step();
         if step % 20_000 == 0 {
             actor.check_all();
@@ -532,24 +539,23 @@ fn a_million_random_steps_on_real_memory_lose_nothing() {
         "written where nothing is",
         "split",
     ] {
-        assert!(actor.seen.get(what).is_some_and(|n| *n > 100), "{what}: {:?}", actor.seen);
+        assert!(actor.seen.get(what).is_some_and(|n| *n > often), "{what}: {:?}", actor.seen);
     }
     if actor.pagemap.is_some() {
         assert!(
-            actor.seen["seen protected"] > 100 && actor.seen["seen writable"] > 100,
+            actor.seen["seen protected"] > often && actor.seen["seen writable"] > often,
             "{:?}",
             actor.seen
         );
     }
     let (stats, host) = (actor.vm.stats(), actor.vm.mmu().stats());
     assert!(
-        stats.redirtied > 100 && stats.kept_busy > 100 && stats.batches_restored > 100,
+        stats.redirtied > often && stats.kept_busy > often && stats.batches_restored > often,
         "{stats:?}"
     );
     assert_eq!(stats.folios, stats.folios_freed);
-    assert!(
-        host.write_faults > 100 && host.late_writes > 0 && host.pages_released > 100,
-        "{host:?}"
-    );
+    assert!(host.write_faults > often && host.pages_released > often, "{host:?}");
+    // The rarest of all.
+    assert!(host.late_writes > 0 || steps < 1_000_000, "{host:?}");
     assert_eq!((host.refused_writes, host.release_refused), (0, 0));
 }

@@ -230,13 +230,55 @@ fn each_wrong_kernel_is_told_apart_as_often_as_the_document_says() {
 /// The loads that two kernels compiled from one source have recorded.
 const LOADS: [&str; 6] = ["exit", "arena", "huge", "mixed", "cache", "shells"];
 
-/// The loads' recordings of one of the kernels, replayed with the models of both.
-fn built(kernel: &str) -> Vec<Value> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded/built");
-    let traces = LOADS.map(|load| folder.join(format!("{kernel}-{load}.parquet")));
-    let compared = compare_kernels(&traces, &["7.1", "pcp-buddy"]);
-    assert_eq!(compared.len(), LOADS.len());
-    compared
+/// Recordings of the same loads by both kernels, replayed with the models of both.
+struct Built {
+    vanilla: Vec<Value>,
+    rfc: Vec<Value>,
+}
+
+impl Built {
+    fn new(loads: &[&str]) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded/built");
+        let replayed = |kernel: &str| {
+            let path = |load| folder.join(format!("{kernel}-{load}.parquet"));
+            let traces: Vec<PathBuf> = loads.iter().map(path).collect();
+            let compared = compare_kernels(&traces, &["7.1", "pcp-buddy"]);
+            assert_eq!(compared.len(), loads.len());
+            compared
+        };
+        Self { vanilla: replayed("vanilla"), rfc: replayed("rfc") }
+    }
+
+    /// Each kernel is known by its own model, and by no other. docs/fidelity.md has the figures.
+    fn each_is_known_by_its_own_model(&self) {
+        for (traces, own, other) in
+            [(&self.rfc, "pcp-buddy", "7.1"), (&self.vanilla, "7.1", "pcp-buddy")]
+        {
+            for trace in traces {
+                let name = &trace["trace"]["name"];
+                for lists in ["zoneinfo", "trace"] {
+                    let known = of(trace, own, lists);
+                    assert!(within(known), "{name}: {known}");
+                    // vanilla-exit is the one that is not within 10 %.
+                    let bound = if name == "vanilla-exit" { 15.0 } else { 7.0 };
+                    assert!(off(known) <= bound, "{name}: {known}");
+                    let other = of(trace, other, lists);
+                    assert!(!within(other), "{name}: counts as the kernel did: {other}");
+                }
+            }
+        }
+    }
+
+    /// A recording of the kernel as it is says how often the RFC's kernel would refill under that
+    /// load.
+    fn one_predicts_the_other(&self) {
+        for (was, did) in self.vanilla.iter().zip(&self.rfc) {
+            let refilled = |engine: &Value, who| engine["refilled_frames"][who].as_f64().unwrap();
+            let predicted = refilled(of(was, "pcp-buddy", "zoneinfo"), "engine");
+            let far = predicted / refilled(of(did, "pcp-buddy", "zoneinfo"), "kernel") - 1.0;
+            assert!(far.abs() <= 0.16, "{}: {:+.1} %", was["trace"]["name"], 100.0 * far);
+        }
+    }
 }
 
 /// What that model made of a recording, from those starting lists.
@@ -255,43 +297,28 @@ fn off(engine: &Value) -> f64 {
     far("refilled_frames").max(far("drained_frames"))
 }
 
-/// Two kernels compiled from one source, as it is and with the RFC's patches, under the same loads:
-/// each is known by its own model, and by no other. docs/fidelity.md has the figures.
+/// Two kernels compiled from one source, as it is and with the RFC's patches, under two of the loads.
 #[test]
 fn kernels_with_and_without_the_rfc_are_known_by_their_own_model() {
-    for (kernel, own, other) in [("rfc", "pcp-buddy", "7.1"), ("vanilla", "7.1", "pcp-buddy")] {
-        for trace in built(kernel) {
-            let name = &trace["trace"]["name"];
-            for lists in ["zoneinfo", "trace"] {
-                let known = of(&trace, own, lists);
-                assert!(within(known), "{name}: {known}");
-                // vanilla-exit is the one that is not within 10 %.
-                let bound = if name == "vanilla-exit" { 15.0 } else { 7.0 };
-                assert!(off(known) <= bound, "{name}: {known}");
-                let other = of(&trace, other, lists);
-                assert!(!within(other), "{name}: counts as the kernel did: {other}");
-            }
-        }
-    }
+    let built = Built::new(&["exit", "shells"]);
+    built.each_is_known_by_its_own_model();
+    built.one_predicts_the_other();
 }
 
-/// A recording of the kernel as it is says how often the RFC's kernel would refill under that load.
 #[test]
-fn a_recording_of_the_kernel_as_it_is_predicts_the_rfcs() {
-    for (was, did) in built("vanilla").iter().zip(built("rfc")) {
-        let refilled = |engine: &Value, who: &str| engine["refilled_frames"][who].as_f64().unwrap();
-        let predicted = refilled(of(was, "pcp-buddy", "zoneinfo"), "engine");
-        let far = predicted / refilled(of(&did, "pcp-buddy", "zoneinfo"), "kernel") - 1.0;
-        assert!(far.abs() <= 0.16, "{}: {:+.1} %", was["trace"]["name"], 100.0 * far);
-    }
+#[ignore = "long, all loads: cargo test -p freehold-lab --test suite -- --ignored"]
+fn kernels_with_and_without_the_rfc_are_known_under_all_loads() {
+    let built = Built::new(&LOADS);
+    built.each_is_known_by_its_own_model();
+    built.one_predicts_the_other();
 }
 
 /// A row that the verdict does not rest on has nothing in the column of bounds: what is said there
 /// is what is judged.
 #[test]
 fn the_table_judges_what_the_verdict_rests_on() {
-    let trace =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded/ticks/sort.parquet");
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../data/recorded/built/vanilla-shells.parquet");
     let mut table = Command::cargo_bin("freehold").unwrap();
     let table = table.args(["replay", "fidelity"]).arg(trace).assert().success();
     let text = String::from_utf8_lossy(&table.get_output().stdout).into_owned();

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -34,6 +35,17 @@ fn result(arguments: &[&str]) -> Value {
     serde_json::from_slice(&crate::commands::freehold(arguments)).expect("valid JSON")
 }
 
+/// The sample through these engines: what several tests look at is replayed once.
+static REPLAY: LazyLock<Value> =
+    LazyLock::new(|| result(&["replay", "--json", "-e", "vanilla", "-e", "freehold"]));
+
+/// What the replay says of one of them.
+fn replay_of(engine: usize) -> Value {
+    let mut document = REPLAY.clone();
+    document["engines"] = json!([REPLAY["engines"][engine]]);
+    document
+}
+
 fn bench(engine: &str, runs: &[f64]) -> Value {
     let row = json!({
         "benchmark": "pair", "engine": engine, "metric": "ns_per_pair_order0", "unit": "ns", "better": "less",
@@ -57,7 +69,7 @@ fn compare(before: &Value, after: &Value, more: &[&str]) -> (i32, Value) {
 
 #[test]
 fn a_replay_beside_itself_is_the_same_and_a_worse_one_is_found() {
-    let before = result(&["replay", "--json", "-e", "vanilla", "-e", "freehold"]);
+    let before = REPLAY.clone();
     let (code, found) = compare(&before, &before, &["--worse", "0"]);
     assert_eq!((code, &found["worse"], &found["better"]), (0, &json!(0), &json!(0)));
     let figures = found["figures"].as_array().unwrap();
@@ -314,7 +326,7 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
 fn what_threads_count_is_unclear_until_runs_agree() {
     // On threads the counts of a replay differ from run to run; that no frame is lost is the same
     // in all of them.
-    let mut before = result(&["replay", "--json", "-e", "freehold"]);
+    let mut before = replay_of(1);
     let mut after = before.clone();
     let writes = before["engines"][0]["shared_writes"].as_u64().unwrap();
     after["engines"][0]["shared_writes"] = json!(writes * 2);
@@ -402,7 +414,7 @@ fn other_machines_are_other_places() {
         place(&result(&[&cell[..], &more].concat()))
     };
     assert!(aging("2000").contains("2,000 allocations"));
-    let mut replay = result(&["replay", "--json", "-e", "vanilla"]);
+    let mut replay = replay_of(0);
     let serial = place(&replay);
     replay["threads"] = json!({"threads": 2, "interrupts": 0.01});
     assert_eq!(place(&replay), format!("{serial}, on threads, 0.01 of the frees inside a call"));

@@ -8,14 +8,15 @@ use super::{Plan, World, plans};
 use crate::CpuId;
 use crate::steps::{interrupted, steps};
 
-/// Calls of more steps are stopped at so many of them, spread over all; at each where
+/// Calls of more steps are stopped at so many of them, spread over all; at more, and at each, where
 /// `FREEHOLD_SECONDS` gives it the time.
 fn most() -> u64 {
     let seconds = std::env::var("FREEHOLD_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     match seconds {
         Some(60u64..) => u64::MAX,
         _ if cfg!(miri) => 1,
-        _ => 60,
+        Some(1..) => 60,
+        _ => 20,
     }
 }
 
@@ -35,11 +36,11 @@ fn stop(plan: Plan, n: u64) {
     let done = Rc::new(Cell::new(false));
     let note = done.clone();
     let others = move || {
-        world.fh.platform().nobody_waits.store(true, Ordering::Relaxed);
+        world.host.nobody_waits.store(true, Ordering::Relaxed);
         world.others(CpuId::new(1));
         world.others(CpuId::new(2));
         world.all_else_is_there(false);
-        world.fh.platform().nobody_waits.store(false, Ordering::Relaxed);
+        world.host.nobody_waits.store(false, Ordering::Relaxed);
         note.set(true);
     };
     let mut others = Some(others);

@@ -61,14 +61,14 @@ impl Scheduler for Stopping {
 fn run(plan: Plan) {
     let world = World::new(plan);
     let stopped = thread::spawn(move || {
-        *world.fh.platform().stopped.lock().unwrap() = Some(thread::current().id());
+        *world.host.stopped.lock().unwrap() = Some(thread::current().id());
         world.call(&mut |call| call());
     });
-    world.fh.platform().nobody_waits.store(true, Ordering::Relaxed);
+    world.host.nobody_waits.store(true, Ordering::Relaxed);
     let others = [1, 2].map(|cpu| thread::spawn(move || world.others(CpuId::new(cpu))));
     others.into_iter().for_each(|other| other.join().unwrap());
     world.all_else_is_there(false);
-    world.fh.platform().nobody_waits.store(false, Ordering::Relaxed);
+    world.host.nobody_waits.store(false, Ordering::Relaxed);
     stopped.join().unwrap();
     world.end();
 }

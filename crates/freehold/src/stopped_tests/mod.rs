@@ -73,7 +73,9 @@ impl Platform for Host {
     }
 }
 
-type Machine = Freehold<'static, Host>;
+/// The type of the crate's other tests: each type of host more is one more copy of the allocator to
+/// compile.
+type Machine = Freehold<'static, &'static dyn Platform>;
 type Chunk = (Pfn, Order);
 
 /// How the stopped call gets into a CPU's state.
@@ -142,6 +144,7 @@ struct Plan {
 /// The machine, and who has what.
 struct World {
     fh: Machine,
+    host: &'static Host,
     plan: Plan,
     /// The stopped thread's, before its call and, once that has ended, after it.
     mine: Mutex<Vec<Chunk>>,
@@ -169,13 +172,14 @@ impl World {
         let config = Config { extra_ranges: 4, ..Config::new(4, &zones) };
         let size = Machine::metadata_size(&config).unwrap();
         let metadata: &mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(size));
-        let host = Host {
+        let host: &Host = Box::leak(Box::new(Host {
             nobody_waits: AtomicBool::new(false),
             #[cfg(shuttle)]
             stopped: Mutex::new(None),
-        };
+        }));
         let world = Self {
-            fh: Freehold::new(&config, metadata, host).unwrap(),
+            fh: Machine::new(&config, metadata, host).unwrap(),
+            host,
             plan,
             mine: Mutex::new(Vec::new()),
             theirs: Mutex::new(Vec::new()),

@@ -387,10 +387,10 @@ mod tests {
 
     use crate::cpu::by::OUTSIDE;
     use crate::primitive::Plain;
-    use crate::testing::{machine, machine_of, machine_with, place, two_zones};
+    use crate::testing::{Machine, machine, machine_of, machine_with, place, two_zones};
     use crate::{
-        AllocFlags, Config, CpuId, FrameRange, Freehold, HotplugError, Migratetype, Order, Pfn,
-        Request, SingleCpu, Watermarks, ZoneConfig,
+        AllocFlags, Config, CpuId, FrameRange, HotplugError, Migratetype, Order, Pfn, Request,
+        SingleCpu, Watermarks, ZoneConfig,
     };
 
     const MIB: u64 = 256;
@@ -403,9 +403,9 @@ mod tests {
         let zone = ZoneConfig { span: all, spare_sections: 256, ..ZoneConfig::new(&memory) };
         let zones = [zone];
         let config = Config { extra_ranges: 4, ..Config::new(cpus, &zones) };
-        let size = Freehold::<SingleCpu>::metadata_size(&config).unwrap();
+        let size = Machine::metadata_size(&config).unwrap();
         let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
-        let fh = Freehold::new(&config, region, SingleCpu).unwrap();
+        let fh = Machine::new(&config, region, &SingleCpu).unwrap();
         if first < all.len() {
             let rest = FrameRange { start: memory[0].end, end: all.end };
             fh.add_memory(rest).unwrap();
@@ -460,7 +460,7 @@ mod tests {
     /// The board's answer against what an allocation then gets, while memory goes and comes.
     #[test]
     fn a_glance_tells_whether_a_chunk_of_an_order_may_be_had() {
-        let fh = machine_with(SingleCpu, 1, 2048, Watermarks::None);
+        let fh = machine_with(&SingleCpu, 1, 2048, Watermarks::None);
         let cpu = fh.on(CpuId::new(0));
         let order = |order| Order::new(order).unwrap();
         let has = |o| fh.may_have_free(0, order(o), AllocFlags::empty());
@@ -502,7 +502,7 @@ mod tests {
         let memory = [FrameRange::new(Pfn::new(1 << 15), 1024).unwrap()];
         let span = FrameRange { start: Pfn::new(0), end: Pfn::new(3 << 15) };
         let zones = [ZoneConfig { span, spare_sections: 1, ..ZoneConfig::new(&memory) }];
-        let fh = machine_of(SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
+        let fh = machine_of(&SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
         let free = || fh.zone_stats(0).unwrap().free;
         let block = |first, blocks: u64| FrameRange::new(Pfn::new(first), blocks * 512).unwrap();
         let piece = FrameRange::new(Pfn::new(512), 100).unwrap();
@@ -537,7 +537,7 @@ mod tests {
         let memory = [FrameRange::new(Pfn::new(1 << 15), 1024).unwrap()];
         let span = FrameRange { start: Pfn::new(0), end: Pfn::new(2 << 15) };
         let zones = [ZoneConfig { span, spare_sections: 1, ..ZoneConfig::new(&memory) }];
-        let fh = machine_of(SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
+        let fh = machine_of(&SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
         let piece = FrameRange::new(Pfn::new(512), 100).unwrap();
         fh.map.blocks.leave_marked(0, true);
         assert_eq!(fh.add_memory(piece), Err(HotplugError::Busy { pfn: piece.start }));

@@ -148,10 +148,8 @@ mod tests {
     use crate::block::words::{CLASS_NONE, CLASS_WHOLE};
     use crate::cpu::by::OUTSIDE;
     use crate::steps::interrupted;
-    use crate::testing::machine_on;
-    use crate::{
-        AllocError, AllocFlags, CpuId, Freehold, Migratetype, Order, Pfn, Platform, Request,
-    };
+    use crate::testing::{Machine, machine_on};
+    use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Platform, Request};
 
     type Then = Box<dyn FnOnce() + Send>;
 
@@ -172,10 +170,16 @@ mod tests {
         }
     }
 
+    /// A machine of that many frames, and its host.
+    fn machine(frames: u64) -> (&'static Machine, &'static Turns) {
+        let host: &Turns = Box::leak(Box::default());
+        (Box::leak(Box::new(machine_on(host, 1, frames))), host)
+    }
+
     /// What a request on CPU 0 comes to while somebody outside every CPU's state has all memory, three
     /// blocks, on the way, until turn `at`; and how many turns it waited.
     fn beside_a_mover(request: Request, at: u32) -> (Result<Pfn, AllocError>, u32) {
-        let fh = &*Box::leak(Box::new(machine_on(Turns::default(), 1, 1536)));
+        let (fh, host) = machine(1536);
         let zone = &fh.zones[0];
         let movable = Migratetype::Movable as usize;
         let take = || fh.take_whole(OUTSIDE, zone, movable, AllocFlags::empty(), false).unwrap();
@@ -185,9 +189,9 @@ mod tests {
             blocks.into_iter().for_each(|index| fh.insert_whole(OUTSIDE, index));
             drop(mark);
         };
-        *fh.platform.then.lock().unwrap() = Some((at, Box::new(arrive)));
+        *host.then.lock().unwrap() = Some((at, Box::new(arrive)));
         let result = fh.on(CpuId::new(0)).alloc(request);
-        (result, fh.platform.turns.load(Ordering::Relaxed))
+        (result, host.turns.load(Ordering::Relaxed))
     }
 
     /// One of each way in which a request may fail.
@@ -222,16 +226,16 @@ mod tests {
     /// had, and the claim is given up.
     #[test]
     fn who_failed_beside_a_claim_that_came_to_nothing_is_told() {
-        let fh = &*Box::leak(Box::new(machine_on(Turns::default(), 1, 512)));
+        let (fh, host) = machine(512);
         fh.set_watermarks(0, 0, 0, 0).unwrap();
         let all = crate::FrameRange::new(Pfn::new(0), 512).unwrap();
         let request = Request::new(Order::ZERO, Migratetype::Movable);
         let fails = move || assert!(fh.on(CpuId::new(0)).alloc(request).is_err());
-        *fh.platform.then.lock().unwrap() = Some((1, Box::new(fails)));
+        *host.then.lock().unwrap() = Some((1, Box::new(fails)));
         fh.map.blocks.leave_marked(0, true);
         fh.remove_memory(all).unwrap_err();
         fh.map.blocks.leave_marked(0, false);
-        assert!(fh.platform.then.lock().unwrap().is_none(), "nobody has failed");
+        assert!(host.then.lock().unwrap().is_none(), "nobody has failed");
         fh.on(CpuId::new(0)).alloc(request).unwrap();
     }
 
@@ -247,7 +251,7 @@ mod tests {
     }
 
     /// Frees frames of the first block, all of one word, outside every CPU's state.
-    fn free_outside(fh: &Freehold<'_, Turns>, frames: &core::ops::Range<u64>) {
+    fn free_outside(fh: &Machine, frames: &core::ops::Range<u64>) {
         if !frames.is_empty() {
             let len = (frames.end - frames.start) as u32;
             let bits = bits::mask((frames.start % 64) as u32, len);
@@ -258,7 +262,7 @@ mod tests {
     /// A request in mid-free: what it comes to, and how many turns it waited. `None` where the free has
     /// fewer than `n` steps.
     fn in_mid_free(case: &Case, n: u64) -> Option<(Result<Pfn, AllocError>, u32)> {
-        let fh = &*Box::leak(Box::new(machine_on(Turns::default(), 1, 512)));
+        let (fh, host) = machine(512);
         fh.set_watermarks(0, 0, 0, 0).unwrap();
         let request = |order| Request::new(Order::new(order).unwrap(), Migratetype::Movable);
         let cpu = fh.on(CpuId::new(0));
@@ -273,7 +277,7 @@ mod tests {
         let others = move || {
             free_outside(fh, &meanwhile);
             let result = fh.on(CpuId::new(0)).alloc(request(0));
-            note.set(Some((result, fh.platform.turns.load(Ordering::Relaxed))));
+            note.set(Some((result, host.turns.load(Ordering::Relaxed))));
         };
         interrupted(n, others, || free_outside(fh, &case.stopped));
         found.take()

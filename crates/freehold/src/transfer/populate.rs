@@ -220,6 +220,7 @@ mod tests {
     extern crate std;
 
     use super::*;
+    use crate::testing::{Host, Machine};
     use crate::{Config, Order, Request, SingleCpu, ZoneConfig};
     use std::io::Write;
     use std::vec::Vec;
@@ -237,7 +238,7 @@ mod tests {
             let config = Config::new(2, &zones);
             // The metadata of 64 TiB is more than 32 bits can address; and a machine may have no
             // addresses for it.
-            let size = Freehold::<SingleCpu>::metadata_size(&config);
+            let size = Machine::metadata_size(&config);
             assert!(size.is_ok() || size_of::<usize>() == 4);
             let mut region: Vec<u8> = Vec::new();
             let Some(size) = size.ok().filter(|&size| region.try_reserve_exact(size).is_ok())
@@ -248,8 +249,9 @@ mod tests {
                 );
                 continue;
             };
-            let fh = Freehold::new(&config, &mut region.spare_capacity_mut()[..size], SingleCpu)
-                .unwrap();
+            let host: Host = &SingleCpu;
+            let fh =
+                Freehold::new(&config, &mut region.spare_capacity_mut()[..size], host).unwrap();
             assert_eq!((fh.map.all().count(), fh.zones[0].managed.get()), (0, frames));
             let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
             assert_eq!(

@@ -111,7 +111,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::testing::machine_with;
+    use crate::testing::{Machine, machine_with};
     use crate::{CpuId, Migratetype, Order, Request, SingleCpu, Watermarks};
 
     fn range(start: u64, end: u64) -> FrameRange {
@@ -123,8 +123,8 @@ mod tests {
     }
 
     /// A machine whose first block has every third frame in use, and what is in use of it.
-    fn with_holes() -> (Freehold<'static, SingleCpu>, Vec<Pfn>) {
-        let fh = machine_with(SingleCpu, 2, 4096, Watermarks::None);
+    fn with_holes() -> (Machine, Vec<Pfn>) {
+        let fh = machine_with(&SingleCpu, 2, 4096, Watermarks::None);
         let cpu = fh.on(CpuId::new(0));
         let single = Request::new(Order::ZERO, Migratetype::Movable);
         let mut used: Vec<Pfn> = (0..512).map(|_| cpu.alloc(single).unwrap()).collect();
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn whole_blocks_and_what_is_in_hand_stay() {
-        let fh = machine_with(SingleCpu, 1, 4096, Watermarks::None);
+        let fh = machine_with(&SingleCpu, 1, 4096, Watermarks::None);
         let cpu = fh.on(CpuId::new(0));
         // No metadata yet: nobody has been there.
         assert_eq!(count(fh.take_free(range(2048, 2560))), 0);

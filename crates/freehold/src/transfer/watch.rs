@@ -243,10 +243,8 @@ mod tests {
     use std::vec::Vec;
 
     use crate::primitive::Plain;
-    use crate::testing::machine;
-    use crate::{CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu};
-
-    type Machine = Freehold<'static, SingleCpu>;
+    use crate::testing::{Machine, machine};
+    use crate::{CpuId, FrameRange, Migratetype, Order, Pfn, Request};
 
     fn request(order: u8) -> Request {
         Request::new(Order::new(order).unwrap(), Migratetype::Movable)

@@ -176,7 +176,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    extern crate std;
+
     use core::sync::atomic::{AtomicU32, Ordering};
+    use std::boxed::Box;
 
     use crate::testing::{machine, machine_on};
     use crate::{AllocFlags, CpuId, Migratetype, Order, Platform, Request};
@@ -194,7 +197,8 @@ mod tests {
     /// takes nothing.
     #[test]
     fn who_may_not_wait_does_not_wait_for_a_section() {
-        let fh = machine_on(Waits(AtomicU32::new(0)), 1, 1 << 15);
+        let host: &Waits = Box::leak(Box::new(Waits(AtomicU32::new(0))));
+        let fh = machine_on(host, 1, 1 << 15);
         let cpu = fh.on(CpuId::new(0));
         fh.map.blocks.leave_marked(0, true);
         for order in [0, 3, 7, 9, 11] {
@@ -202,7 +206,7 @@ mod tests {
                 .flags(AllocFlags::NO_LOCK);
             cpu.alloc(request).unwrap_err();
         }
-        assert_eq!(fh.platform.0.load(Ordering::Relaxed), 0);
+        assert_eq!(host.0.load(Ordering::Relaxed), 0);
         fh.map.blocks.leave_marked(0, false);
         fh.validate().unwrap();
         let pfn = cpu

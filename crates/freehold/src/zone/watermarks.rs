@@ -392,8 +392,8 @@ mod tests {
 
     use crate::cpu::by::OUTSIDE;
     use crate::primitive::Plain;
-    use crate::testing::{machine, place, two_zones};
-    use crate::{AllocError, CpuId, Freehold, Migratetype, Order, Pfn, Request, SingleCpu};
+    use crate::testing::{Machine, machine, place, two_zones};
+    use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Request};
 
     const MIN: u64 = 800;
 
@@ -402,7 +402,7 @@ mod tests {
     }
 
     /// All that CPU 0 gets of that order, and how many frames a zone has left.
-    fn exhaust(fh: &Freehold<'_, SingleCpu>, order: u8) -> Vec<Pfn> {
+    fn exhaust(fh: &Machine, order: u8) -> Vec<Pfn> {
         core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(movable(order)).ok()).collect()
     }
 

@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use freehold::{
-    AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Freehold, Migratetype, Order,
-    Pfn, Request, SingleCpu, Watermarks, ZoneConfig,
+    AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn,
+    Request, SingleCpu, Watermarks, ZoneConfig,
 };
 use std::collections::HashSet;
 
@@ -300,7 +300,7 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     let odd = ConfigError::Span { range: range(5, 512) };
     assert!(odd.to_string().contains("start and end at a pageblock"), "{odd}");
     let small = [std::mem::MaybeUninit::uninit(); 100];
-    let result = Freehold::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), &SingleCpu);
+    let result = Alloc::new(&Config::new(1, &[zone]), Box::leak(Box::new(small)), &SingleCpu);
     assert!(matches!(result.err(), Some(ConfigError::TooSmall { .. })));
     // A word's number has 32 bits, spare sections included.
     let zone = ZoneConfig { spare_sections: 1 << 23, ..ZoneConfig::new(&memory) };

@@ -40,6 +40,7 @@ fn heat(page: &mut Browser, title: &str) -> Vec<Vec<(String, f64, String)>> {
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 #[expect(clippy::too_many_lines, reason = "one walk over a page, step after step")]
 fn the_picture_of_the_grid_is_what_the_cells_said() {
     let Some(mut page) = open("the_picture_of_the_grid_is_what_the_cells_said") else { return };
@@ -161,6 +162,7 @@ const HEAT_CONTRAST: &str = r"(() => {
 })()";
 
 #[test]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 fn the_grid_can_be_read_in_light_and_dark_and_by_keys() {
     let Some(mut page) = open("the_grid_can_be_read_in_light_and_dark_and_by_keys") else { return };
     let report = Report::of(&[fragmentation().clone()]);

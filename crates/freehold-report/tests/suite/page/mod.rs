@@ -88,7 +88,7 @@ fn every_number_is_in_the_page() {
 
 #[test]
 fn the_page_is_valid_html_before_and_after_it_has_drawn_itself() {
-    let report = Report::all();
+    let report = Report::each();
     let text = fs::read_to_string(report.file()).unwrap();
     assert_eq!(valid::problems(&text), [] as [String; 0]);
 
@@ -162,6 +162,7 @@ fn assert_cell_told(said: &str, cell: usize, moment: usize) {
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 #[expect(clippy::too_many_lines, reason = "one walk over a page, step after step")]
 fn keys_reach_and_move_everything() {
     let Some(mut page) = open("keys_reach_and_move_everything") else { return };
@@ -344,7 +345,7 @@ fn no_page_scrolls_sideways_on_a_phone() {
     long["trace"]["name"] = json!("a-recording-of-a-very-long-name/".repeat(6));
     long["engines"][1]["engine"] =
         json!("pcp-buddy-fixed,-merge,+lock-free-drain,-contig-free,-right-buddy-prefetch");
-    let mut grid = fragmentation().clone();
+    let mut grid = one_machine().clone();
     for cell in
         grid["cells"].as_array_mut().unwrap().iter_mut().filter(|cell| cell["engine"] == "vanilla")
     {

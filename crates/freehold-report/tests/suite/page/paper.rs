@@ -27,6 +27,7 @@ fn first_page(pdf: &[u8]) -> Option<String> {
 }
 
 #[test]
+#[ignore = "long: cargo test -p freehold-report --test suite -- --ignored"]
 fn a_report_prints_all_of_it_in_light() {
     let Some(mut page) = open("a_report_prints_all_of_it_in_light") else { return };
     let report = Report::all();

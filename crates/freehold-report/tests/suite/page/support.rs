@@ -92,17 +92,25 @@ pub(crate) fn bench() -> Value {
     })
 }
 
-/// A small grid, with two seeds.
+/// All workloads on these machines.
+fn grid(machines: &[&str]) -> Value {
+    let rest = ["--allocations", "1000", "--json", "--no-progress", "--jobs", "1"];
+    let printed = freehold(&[&["bench", "fragmentation"], machines, &rest].concat());
+    serde_json::from_slice(&printed).unwrap()
+}
+
+/// A small grid, with two seeds. It takes many seconds: for tests that are left to CI.
 pub(crate) fn fragmentation() -> &'static Value {
     static GRID: OnceLock<Value> = OnceLock::new();
     GRID.get_or_init(|| {
-        let machines = ["--cpus", "2,16", "--memory-per-cpu", "2M,8M,16M", "--seeds", "1,2"];
-        let rest = ["--allocations", "1000", "--json", "--no-progress", "--jobs", "1"];
-        serde_json::from_slice(&freehold(
-            &[&["bench", "fragmentation"], &machines[..], &rest].concat(),
-        ))
-        .unwrap()
+        grid(&["--cpus", "2,16", "--memory-per-cpu", "2M,8M,16M", "--seeds", "1,2"])
     })
+}
+
+/// One machine of that grid.
+pub(crate) fn one_machine() -> &'static Value {
+    static GRID: OnceLock<Value> = OnceLock::new();
+    GRID.get_or_init(|| grid(&["--cpus", "2", "--memory-per-cpu", "2M", "--seeds", "1"]))
 }
 
 /// What `freehold simulate` prints, with more fields than are known.
@@ -159,6 +167,11 @@ impl Report {
             .assert()
             .success();
         report
+    }
+
+    /// A result of each command, the grid of one machine.
+    pub(crate) fn each() -> Self {
+        Self::of(&[replay().clone(), bench(), one_machine().clone(), simulate(), comparison()])
     }
 
     pub(crate) fn all() -> Self {

@@ -5,19 +5,18 @@ use std::vec::Vec;
 
 use crate::block::words::{free_head, free_tail, smallest_gap};
 use crate::steps::steps;
-use crate::testing::machine_with;
+use crate::testing::{Machine, machine_with};
 use crate::{
-    AllocError, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu,
-    Watermarks,
+    AllocError, CpuId, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks,
 };
 
 /// Of which every frame can be had.
-fn machine(cpus: u16, frames: u64) -> Freehold<'static, SingleCpu> {
-    machine_with(SingleCpu, cpus, frames, Watermarks::None)
+fn machine(cpus: u16, frames: u64) -> Machine {
+    machine_with(&SingleCpu, cpus, frames, Watermarks::None)
 }
 
 /// Runs of that length until there is none.
-fn fill(fh: &Freehold<'_, SingleCpu>, len: u64) -> Vec<FrameRange> {
+fn fill(fh: &Machine, len: u64) -> Vec<FrameRange> {
     let cpu = fh.on(CpuId::new(0));
     let mut runs = Vec::new();
     while let Ok(run) = cpu.alloc_run(len) {

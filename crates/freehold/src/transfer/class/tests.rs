@@ -9,8 +9,8 @@ use super::*;
 use crate::block::tag::ISOLATED;
 use crate::cpu::by::OUTSIDE;
 use crate::steps::interrupted;
-use crate::testing::{machine, machine_on, place};
-use crate::{CpuId, Migratetype, Order, Pfn, Request, SingleCpu};
+use crate::testing::{Machine, machine, machine_on, place};
+use crate::{CpuId, Migratetype, Order, Pfn, Request};
 
 /// What comes into a leased word is its leaseholder's to take: to the board it is nothing, until
 /// the lease ends. Else a block could be made whole again and again, and would never be.
@@ -30,7 +30,7 @@ fn a_leased_word_does_not_count() {
 }
 
 /// A split block all of whose frames are in use, and no word of which is leased.
-fn full() -> (Freehold<'static, SingleCpu>, Index) {
+fn full() -> (Machine, Index) {
     let fh = machine(1, 1024);
     let pfn = fh.on(CpuId::new(0)).alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable));
     let (index, _) = place(&fh, pfn.unwrap());
@@ -43,7 +43,7 @@ fn full() -> (Freehold<'static, SingleCpu>, Index) {
 }
 
 /// The classes whose rows show a block.
-fn rows_of(fh: &Freehold<'_, SingleCpu>, index: Index) -> Vec<u8> {
+fn rows_of(fh: &Machine, index: Index) -> Vec<u8> {
     let (rows, head) = (fh.map.rows(index), fh.map.head(index));
     let row = |class: u8| row_of(Migratetype::Movable as usize, class);
     (1..CLASS_WHOLE)
@@ -52,7 +52,7 @@ fn rows_of(fh: &Freehold<'_, SingleCpu>, index: Index) -> Vec<u8> {
 }
 
 /// Frees these frames of a block, each by itself and outside every CPU's state.
-fn free(fh: &Freehold<'_, SingleCpu>, index: Index, frames: core::ops::Range<u64>) {
+fn free(fh: &Machine, index: Index, frames: core::ops::Range<u64>) {
     let key = fh.map.base(index) / 64;
     frames.for_each(|n| fh.free_word(None, key + n / 64, 1 << (n % 64), 1).unwrap());
 }
@@ -98,7 +98,7 @@ fn who_finds_less_than_a_class_says_lowers_it() {
 
 /// A frame is freed that is free already, at each step of a call that takes all of its block away
 /// for a moment and puts it back: it is counted once. Of the block `left` frames are free.
-fn freed_twice_meanwhile(left: u64, call: impl Fn(&Freehold<'static, SingleCpu>, Index)) {
+fn freed_twice_meanwhile(left: u64, call: impl Fn(&Machine, Index)) {
     let (mut n, mut told, mut reached) = (0, 0, true);
     while reached {
         n += 1;
@@ -146,7 +146,7 @@ fn a_host_that_panics_where_it_must_not_ends_the_program() {
     let (_, module) = module_path!().split_once("::").unwrap();
     let name = std::format!("{module}::a_host_that_panics_where_it_must_not_ends_the_program");
     if std::env::var_os("FREEHOLD_CHILD").is_some() {
-        let fh = machine_on(Panics, 1, 1024);
+        let fh = machine_on(&Panics, 1, 1024);
         let pfn = fh.on(CpuId::new(0)).alloc(Request::new(Order::ZERO, Migratetype::Movable));
         let index = fh.map.locate(pfn.unwrap().get()).unwrap();
         let free = fh.map.line(index).word(7) & 1;

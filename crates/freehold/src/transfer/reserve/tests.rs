@@ -7,13 +7,11 @@ use std::vec::Vec;
 
 use super::Reserve;
 use crate::primitive::Plain;
-use crate::testing::{machine_with, place};
+use crate::testing::{Machine, machine_with, place};
 use crate::{
-    AllocError, AllocFlags, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Request,
-    SingleCpu, Watermarks,
+    AllocError, AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu,
+    Watermarks,
 };
-
-type Machine = Freehold<'static, SingleCpu>;
 
 const FRAMES: u64 = 1 << 16;
 
@@ -31,7 +29,7 @@ fn atomic(o: u8) -> Request {
 }
 
 fn machine_by_host() -> Machine {
-    let fh = machine_with(SingleCpu, 2, FRAMES, Watermarks::None);
+    let fh = machine_with(&SingleCpu, 2, FRAMES, Watermarks::None);
     fh.leave_reserve_to_host(0).unwrap();
     fh
 }
@@ -84,7 +82,7 @@ fn what_keeps_no_block() {
     [0, 9, 10].into_iter().for_each(|o| _ = alloc(&fh, atomic(o)).unwrap());
     _ = alloc(&fh, plain(3)).unwrap();
     assert_eq!(fh.reserve(0).unwrap(), Reserve::default());
-    let small = machine_with(SingleCpu, 1, 99 * 512, Watermarks::None);
+    let small = machine_with(&SingleCpu, 1, 99 * 512, Watermarks::None);
     small.leave_reserve_to_host(0).unwrap();
     _ = alloc(&small, atomic(3)).unwrap();
     assert_eq!(small.reserve(0).unwrap(), Reserve::default());

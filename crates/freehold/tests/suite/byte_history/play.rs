@@ -25,7 +25,8 @@ pub fn play(history: &History) {
     with_machine(history.machine, |config, machine| {
         let size = Alloc::metadata_size(config).unwrap();
         let mut metadata = vec![MaybeUninit::uninit(); size];
-        let fh = Freehold::new(config, &mut metadata, Any(&host)).unwrap();
+        let any: Any<'_> = &host;
+        let fh = Freehold::new(config, &mut metadata, any).unwrap();
         let mut player = Player::new(&fh, &host, &machine);
         let every = if player.model.present as usize <= OFTEN { 1 } else { 16 };
         for (at, call) in history.calls.iter().enumerate() {

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 
 use freehold::{
-    AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Pressure,
-    Request, SingleCpu, Watermarks, ZoneConfig,
+    AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request,
+    SingleCpu, Watermarks, ZoneConfig,
 };
 
 pub const MIB: u64 = 256;
@@ -33,37 +33,7 @@ pub fn unmovable(n: u8) -> Request {
 
 /// Any host. The allocator is compiled for this type alone: once for each of a dozen hosts took
 /// longer than all tests take to run.
-#[derive(Clone, Copy)]
-pub struct Any<'h>(pub &'h dyn Platform);
-
-impl Platform for Any<'_> {
-    fn current_cpu(&self) -> CpuId {
-        self.0.current_cpu()
-    }
-    fn has_heavy_barrier(&self) -> bool {
-        self.0.has_heavy_barrier()
-    }
-    fn heavy_barrier(&self) {
-        self.0.heavy_barrier();
-    }
-    fn relax(&self) {
-        self.0.relax();
-    }
-    fn pressure(&self, pressure: Pressure) {
-        self.0.pressure(pressure);
-    }
-    fn late_double_free(&self, pfn: Pfn) {
-        self.0.late_double_free(pfn);
-    }
-    #[cfg(feature = "debug-poison")]
-    fn poison(&self, frames: FrameRange) {
-        self.0.poison(frames);
-    }
-    #[cfg(feature = "debug-poison")]
-    fn check_poison(&self, frames: FrameRange) {
-        self.0.check_poison(frames);
-    }
-}
+pub type Any<'h> = &'h dyn Platform;
 
 /// What all tests have: an allocator with a host that is called through a pointer.
 pub type Alloc<'h> = Freehold<'static, Any<'h>>;
@@ -72,7 +42,7 @@ pub type Alloc<'h> = Freehold<'static, Any<'h>>;
 pub fn build<'h>(config: &Config<'_>, host: &'h dyn Platform) -> Alloc<'h> {
     let size = Alloc::metadata_size(config).unwrap();
     let metadata = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
-    Freehold::new(config, metadata, Any(host)).unwrap()
+    Freehold::new(config, metadata, host).unwrap()
 }
 
 /// One zone of `mib` MiB from frame 512 on, nothing held back.
