@@ -171,7 +171,7 @@ impl Report {
 
     /// A result of each command, the grid of one machine.
     pub(crate) fn each() -> Self {
-        Self::of(&[replay().clone(), bench(), one_machine().clone(), simulate(), comparison()])
+        Self::of(&[replay().clone(), bench(), one_machine().clone(), simulate()])
     }
 
     pub(crate) fn all() -> Self {
