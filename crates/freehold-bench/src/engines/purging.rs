@@ -35,7 +35,7 @@ static MIMALLOC_PURGES: AtomicBool = AtomicBool::new(true);
 static JEMALLOC_PURGES: AtomicBool = AtomicBool::new(true);
 
 /// Has mimalloc purge from now on, or not.
-pub fn mimalloc_purges(purges: bool) {
+pub(crate) fn mimalloc_purges(purges: bool) {
     // Relaxed: turns are one thread's.
     if MIMALLOC_PURGES.swap(purges, Ordering::Relaxed) == purges {
         return;
@@ -50,13 +50,13 @@ pub fn mimalloc_purges(purges: bool) {
 }
 
 /// Has mimalloc give back all it can, whatever is set.
-pub fn mimalloc_collect() {
+pub(crate) fn mimalloc_collect() {
     // SAFETY: mimalloc's, which is linked in; any thread may call it at any time.
     unsafe { mi_collect(true) };
 }
 
 /// Has jemalloc purge from now on, or not.
-pub fn jemalloc_purges(purges: bool) {
+pub(crate) fn jemalloc_purges(purges: bool) {
     // Relaxed: turns are one thread's.
     if JEMALLOC_PURGES.swap(purges, Ordering::Relaxed) == purges {
         return;
@@ -98,7 +98,7 @@ fn jemalloc_arenas() -> u32 {
 }
 
 /// Has jemalloc give back all it can, whatever is set.
-pub fn jemalloc_collect() {
+pub(crate) fn jemalloc_collect() {
     use std::ptr::null_mut;
     // All arenas are number 4096 to it.
     for name in [c"thread.tcache.flush", c"arena.4096.decay", c"arena.4096.purge"] {
