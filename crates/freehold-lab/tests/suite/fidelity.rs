@@ -313,6 +313,19 @@ fn kernels_with_and_without_the_rfc_are_known_under_all_loads() {
     built.one_predicts_the_other();
 }
 
+/// Debian's own kernel 7.3.4, by its model and by no other.
+#[test]
+fn a_distributions_kernel_is_known_by_its_own_model() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../data/recorded/built/debian-7.3-arena.parquet");
+    let compared = &compare_kernels(&[trace], &["7.3", "pcp-buddy"])[0];
+    for lists in ["zoneinfo", "trace"] {
+        let known = of(compared, "7.3", lists);
+        assert!(within(known) && off(known) <= 5.0, "{known}");
+        assert!(!within(of(compared, "pcp-buddy", lists)), "the RFC's counts as the kernel did");
+    }
+}
+
 /// A row that the verdict does not rest on has nothing in the column of bounds: what is said there
 /// is what is judged.
 #[test]
