@@ -1646,12 +1646,7 @@ enum freehold_status freehold_owned_free(const struct freehold_owned_cpu *cpu, u
  *
  * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
  *
- * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
- * written to. */
+ * Thread safety: any thread, at any time. */
 enum freehold_status freehold_leave_reserve_to_host(const struct freehold_allocator *allocator, size_t zone,
     struct freehold_error *error);
 
@@ -1659,11 +1654,7 @@ enum freehold_status freehold_leave_reserve_to_host(const struct freehold_alloca
  * `freehold_migratetype`. False where there is none, no such zone, or no such ordinary type. Takes no
  * lock.
  *
- * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null (false then) or comes from `freehold_new` and is not destroyed. */
+ * Thread safety: any thread, at any time. */
 bool freehold_give_up_reserve(const struct freehold_allocator *allocator, size_t zone, uint8_t migratetype);
 
 /** Writes to `reserve` what a zone keeps: for a watermark that its free frames do not count for. Takes
@@ -1672,12 +1663,7 @@ bool freehold_give_up_reserve(const struct freehold_allocator *allocator, size_t
  *
  * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
  *
- * Thread safety: any thread, at any time.
- *
- * # Safety
- *
- * `allocator` is null or comes from `freehold_new` and is not destroyed; `reserve` and `error` are null
- * or can be written to. */
+ * Thread safety: any thread, at any time. */
 enum freehold_status freehold_read_reserve(const struct freehold_allocator *allocator, size_t zone,
     struct freehold_reserve *reserve, struct freehold_error *error);
 

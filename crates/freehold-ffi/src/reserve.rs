@@ -26,11 +26,6 @@ pub struct Reserve {
 /// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `error` is null or can be
-/// written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_leave_reserve_to_host(
     allocator: *const Allocator,
@@ -48,10 +43,6 @@ pub unsafe extern "C" fn freehold_leave_reserve_to_host(
 /// lock.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null (false then) or comes from `freehold_new` and is not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_give_up_reserve(
     allocator: *const Allocator,
@@ -71,11 +62,6 @@ pub unsafe extern "C" fn freehold_give_up_reserve(
 /// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
 ///
 /// Thread safety: any thread, at any time.
-///
-/// # Safety
-///
-/// `allocator` is null or comes from `freehold_new` and is not destroyed; `reserve` and `error` are null
-/// or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_reserve(
     allocator: *const Allocator,

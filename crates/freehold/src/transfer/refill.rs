@@ -441,17 +441,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// A run straight out of a listed block of that type, past the leases.
-    pub(crate) fn take_listed(
-        &self,
-        by: By<'_>,
-        zone: &'m Zone<'m>,
-        want: Want,
-    ) -> Option<(u64, Index)> {
+    pub(crate) fn take_listed(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
         // Others may be faster, but not for ever.
         for _ in 0..FRAMES {
             let index = self.pick(by, zone, want, false, u32::MAX)?;
             if let Some(offset) = self.claim(by, index, want.order) {
-                return Some((self.map.base(index) + offset as u64, index));
+                return Some(self.map.base(index) + offset as u64);
             }
         }
         None
@@ -462,7 +457,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub(crate) fn take_reserved(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
         let high_atomic = Want { migratetype: HIGH_ATOMIC, ..want };
         if want.flags.contains(AllocFlags::HIGH_ATOMIC) && zone.high_atomic_blocks.get() != 0 {
-            if let Some((pfn, _)) = self.take_listed(by, zone, high_atomic) {
+            if let Some(pfn) = self.take_listed(by, zone, high_atomic) {
                 return Some(pfn);
             }
         }
@@ -471,7 +466,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !self.leaves_mark(by, zone, 1 << want.order, want.flags, cma) {
             return None;
         }
-        if let Some((pfn, _)) = self.take_listed(by, zone, want) {
+        if let Some(pfn) = self.take_listed(by, zone, want) {
             return Some(pfn);
         }
         if want.migratetype >= HIGH_ATOMIC {

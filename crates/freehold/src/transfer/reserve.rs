@@ -124,7 +124,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let reserve = Want { migratetype: HIGH_ATOMIC, ..want };
         if want.flags.may_use_reserve() {
-            return self.take_listed(by, zone, reserve).map(|(pfn, _)| pfn);
+            return self.take_listed(by, zone, reserve);
         }
         if zone.reserve_by_host.get() {
             return None;
