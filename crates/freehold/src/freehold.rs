@@ -105,19 +105,17 @@ fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m
     // The zones' own slices come first, so that each zone can be written with them.
     let mut levels = [[&[][..]; 3]; 64];
     let mut boards = [[&[][..]; 2]; 64];
-    let mut tainted = [&[][..]; 64];
     for (z, zone) in config.zones.iter().enumerate() {
         let blocks = bitmap_blocks(zone.span);
         levels[z] = WholeBitmap::sizes(blocks).map(|n| layout.take(n, |_| AtomicU64::new(0)));
         boards[z] = Board::sizes(zone.span).map(|n| layout.take(n, |_| AtomicU64::new(0)));
-        tainted[z] = layout.take(blocks.div_ceil(512) as usize, |_| AtomicU32::new(0));
     }
     layout.take(config.zones.len(), |z| {
         let zone = &config.zones[z];
         let [words, any, any2] = levels[z];
         let bitmap = WholeBitmap::new(words, Summary::new(any, any2));
         let board = Board::new(zone.span, boards[z][0], boards[z][1]);
-        let parts = ZoneParts { bitmap, board, tainted: tainted[z] };
+        let parts = ZoneParts { bitmap, board };
         Zone::new(z as u8, zone.node, zone.span, parts)
     })
 }

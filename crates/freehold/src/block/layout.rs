@@ -17,7 +17,7 @@ use core::ptr::NonNull;
 
 use super::words::{Head, Line};
 use super::{FRAMES, NONE};
-use crate::primitive::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Plain};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::zone::board::Rows;
 
@@ -101,7 +101,6 @@ impl<'m> LayoutBuilder<'m> {
         let blocks = sections * SECTION_BLOCKS as usize;
         Blocks {
             slots: self.take(span, |_| AtomicU32::new(NO_SLOT)),
-            ready: self.take(sections, |_| AtomicBool::new(false)),
             lines: self.reserve(blocks),
             heads: self.reserve(blocks),
             rows: self.reserve(sections),
@@ -193,8 +192,6 @@ pub(crate) struct Blocks<'m> {
     /// For each section of the span where its blocks are; written here alone, a slot only when all
     /// of it has been written.
     slots: &'m [AtomicU32],
-    /// Which slots have been written.
-    ready: &'m [AtomicBool],
     lines: NonNull<Line>,
     heads: NonNull<Head>,
     rows: NonNull<Rows>,
@@ -221,15 +218,25 @@ impl Index {
         self.0
     }
 
+    /// The first block of its section, which is set up with it.
+    pub(crate) const fn first_of_section(self) -> Self {
+        Self(self.0 & !(SECTION_BLOCKS as u32 - 1))
+    }
+
+    /// The blocks of a section, of which this is the first.
+    pub(crate) fn of_section(self) -> impl Iterator<Item = Self> {
+        (self.0..self.0 + SECTION_BLOCKS as u32).map(Self)
+    }
+
     /// One of which nobody looks at what it stands for.
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(test)]
     pub(crate) const fn unused(raw: u32) -> Self {
         Self(raw)
     }
 }
 
-/// A frame of some block whose metadata is set up, or none: what a hint goes by, without asking once
-/// more whether it is. Under a CPU's door.
+/// A frame of some block whose metadata is set up, or none: what a CPU keeps of a block, without
+/// asking once more whether that is set up. Changed under the CPU's door only.
 pub(crate) struct Place(AtomicU64);
 
 impl Place {
@@ -243,7 +250,18 @@ impl Place {
     #[inline(always)]
     pub(crate) fn set(&self, index: Index, offset: u32) {
         debug_assert!(offset < FRAMES as u32);
-        self.0.set(u64::from(index.0) * FRAMES as u64 + u64::from(offset));
+        // Release: see `seen`.
+        self.0.store(Self::packed(index) + u64::from(offset), Ordering::Release);
+    }
+
+    const fn packed(index: Index) -> u64 {
+        index.0 as u64 * FRAMES as u64
+    }
+
+    fn of(place: u64) -> Option<(Index, u32)> {
+        // Only `set` stores others, each made of an `Index`.
+        let of = || (Index((place / FRAMES as u64) as u32), (place % FRAMES as u64) as u32);
+        (place != Self::NONE).then(of)
     }
 
     #[inline(always)]
@@ -251,14 +269,35 @@ impl Place {
         self.0.set(Self::NONE);
     }
 
-    /// The block and the offset.
+    /// The block and the offset, under the CPU's door: who reads it was let in after who wrote it,
+    /// and so sees set up what that one has seen set up.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<(Index, u32)> {
-        let place = self.0.get();
-        // Only `set` stores others, each made of an `Index`. Who reads it was let in by the door after
-        // who wrote it, and so sees set up what that one has seen set up.
-        let of = || (Index((place / FRAMES as u64) as u32), (place % FRAMES as u64) as u32);
-        (place != Self::NONE).then(of)
+        Self::of(self.0.get())
+    }
+
+    /// The block, under the CPU's door.
+    #[inline(always)]
+    pub(crate) fn block(&self) -> Option<Index> {
+        self.get().map(|(index, _)| index)
+    }
+
+    /// The block and the offset, outside the CPU's door.
+    pub(crate) fn seen(&self) -> Option<(Index, u32)> {
+        // Acquire: whoever named the block has seen it set up.
+        Self::of(self.0.load(Ordering::Acquire))
+    }
+
+    /// Whether it names no block, by a glance.
+    #[inline(always)]
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.get() == Self::NONE
+    }
+
+    /// Whether it is a place in that block, by a glance.
+    #[inline(always)]
+    pub(crate) fn names(&self, index: Index) -> bool {
+        self.0.get() / FRAMES as u64 * FRAMES as u64 == Self::packed(index)
     }
 }
 
@@ -281,22 +320,10 @@ impl<'m> Blocks<'m> {
             .then_some(Index((slot << SECTION_BLOCKS_LOG) | (in_section % SECTION_BLOCKS as u32)))
     }
 
-    /// The block of that number, if it is set up.
-    #[inline(always)]
-    pub(crate) fn index(&self, raw: u32) -> Option<Index> {
-        // Acquire: pairs with `set_up`.
-        let ready = self.ready.get((raw >> SECTION_BLOCKS_LOG) as usize)?.load(Ordering::Acquire);
-        ready.then_some(Index(raw))
-    }
-
-    /// All blocks that are set up, in no order.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Index> + '_ {
-        // Relaxed: whoever claims one later is not waited for.
-        let slots = 0..self.claimed.get().min(self.sections);
-        slots.flat_map(|slot| {
-            let first = slot << SECTION_BLOCKS_LOG;
-            (first..first + SECTION_BLOCKS as u32).filter_map(|raw| self.index(raw))
-        })
+    /// The first block of each section that is set up, from the lowest on. Looks at every section of
+    /// the span.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = Index> + '_ {
+        (0..self.slots.len() as u64).filter_map(|section| self.locate(section, 0))
     }
 
     /// Sets a section up, whose first block has the number `number`. Writes some 7 KiB.
@@ -334,7 +361,7 @@ impl<'m> Blocks<'m> {
         let first = (slot as usize) << SECTION_BLOCKS_LOG;
         for i in 0..SECTION_BLOCKS as usize {
             // SAFETY: `slot` is below `sections`, for whose blocks `take_blocks` reserved room in
-            // both; nobody has a reference to what is in a slot before `ready` says so, and no slot
+            // both; nobody has a reference to what is in a slot before a section has it, and no slot
             // is claimed twice.
             unsafe {
                 self.lines.add(first + i).write(Line::new());
@@ -343,8 +370,7 @@ impl<'m> Blocks<'m> {
         }
         // SAFETY: as above, one for each section.
         unsafe { self.rows.add(slot as usize).write(Rows::new()) };
-        // Release: who sees it, and who sees the slot, sees what was written.
-        self.ready[slot as usize].store(true, Ordering::Release);
+        // Release: who sees the slot sees what was written.
         entry.store(slot, Ordering::Release);
         SetUp::Done
     }

@@ -77,12 +77,6 @@ impl<'m> FrameMap<'m> {
         self.locate(number << 9)
     }
 
-    /// A block by an index that a list or a lease keeps.
-    #[inline(always)]
-    pub(crate) fn index(&self, raw: u32) -> Option<Index> {
-        self.blocks.index(raw)
-    }
-
     #[inline(always)]
     pub(crate) fn line(&self, index: Index) -> &'m Line {
         self.blocks.line(index)
@@ -90,6 +84,10 @@ impl<'m> FrameMap<'m> {
     #[inline(always)]
     pub(crate) fn head(&self, index: Index) -> &'m Head {
         self.blocks.head(index)
+    }
+    /// The first block of a section: what is known of the whole section is kept there.
+    pub(crate) fn first_of_section(&self, index: Index) -> &'m Head {
+        self.blocks.head(index.first_of_section())
     }
     /// The board's rows of a block's section.
     #[inline(always)]
@@ -120,9 +118,9 @@ impl<'m> FrameMap<'m> {
         false
     }
 
-    /// All blocks that are set up, in no order.
+    /// All blocks that are set up, from the lowest on. Looks at every section of the span.
     pub(crate) fn all(&self) -> impl Iterator<Item = Index> + '_ {
-        self.blocks.all()
+        self.blocks.sections().flat_map(Index::of_section)
     }
 
     /// The first block from number `number` on, before `end`, whose section is set up.

@@ -50,6 +50,9 @@ pub(crate) struct Head {
     /// The board says, or is about to say, that it has loose frames: in no run of eight. A
     /// preference, for which single frames are taken first: it may be wrong either way.
     pub(crate) loose: AtomicBool,
+    /// Of a section's first block: how many of the section went to unmovable or reclaimable requests
+    /// and have not come back.
+    pub(crate) tainted: AtomicU16,
 }
 
 impl Head {
@@ -60,6 +63,7 @@ impl Head {
             leases: core::array::from_fn(|_| AtomicU16::new(0)),
             class: AtomicU8::new(CLASS_NONE),
             loose: AtomicBool::new(false),
+            tainted: AtomicU16::new(0),
         }
     }
 

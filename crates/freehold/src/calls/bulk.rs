@@ -95,9 +95,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[inline]
     fn frames_in_hand(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
         let lease = self.cpu.leases.current(Purpose::Frames, migratetype);
-        let (raw, w) = lease.place();
         let mask = lease.mask();
-        let Some(index) = self.fh.map.index(raw).filter(|_| mask != 0) else { return 0 };
+        let Some((index, w)) = lease.place().filter(|_| mask != 0) else { return 0 };
         if mask & self.fh.map.line(index).word(w) != 0 {
             // Freed twice: the long way knows.
             return 0;
@@ -113,7 +112,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn frames_of_block(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
         let zone = self.cpu.home_zone.get() as usize;
         let in_use = self.cursors(zone).get(Purpose::Frames, migratetype);
-        let Some(index) = self.fh.map.index(in_use).filter(|_| out.len() >= 64) else { return 0 };
+        let Some(index) = in_use.filter(|_| out.len() >= 64) else { return 0 };
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         let tag = head.tag.get();
         if tag.zone() != zone || !tag.is_plain_split_of(migratetype) {

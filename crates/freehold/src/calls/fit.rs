@@ -396,8 +396,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if place.whole == 0 {
                 // While runs are cut of it, it stays split, as what other words come from does.
                 fh.holds(self.cpu);
-                let before = self.cursors(usize::from(zone.id)).cut_from(index.get());
-                if let Some(before) = fh.map.index(before) {
+                if let Some(before) = self.cursors(usize::from(zone.id)).cut_from(index) {
                     self.leave_block(before);
                 }
             }

@@ -217,7 +217,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             };
         }
         match kept {
-            Some(kept) => kept.set(index.get()),
+            Some(kept) => kept.set(index, 0),
             None => {
                 if tag.migratetype() != movable {
                     self.note_type(index, tag.migratetype(), movable);

@@ -34,12 +34,13 @@
 //! **A free into the word**: see [`free`](super::free).
 
 use crate::block::layout::Index;
+use crate::block::layout::Place;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
-use crate::block::{BLOCK_ORDER, FRAMES, NONE, WORDS, bits};
+use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::lease::{Lease, Leases, Purpose, SLOTS};
 use crate::cpu::state::CpuState;
-use crate::primitive::{AtomicU32, Count, Plain};
+use crate::primitive::{Count, Plain};
 use crate::zone::mode;
 use crate::{Freehold, Order, Pfn, Platform};
 
@@ -142,9 +143,9 @@ impl CpuState<'_> {
 
     /// A place to keep a whole block of that tag, if it is one of the home zone.
     #[inline(always)]
-    pub(crate) fn room_for_block(&self, tag: Tag) -> Option<&AtomicU32> {
+    pub(crate) fn room_for_block(&self, tag: Tag) -> Option<&Place> {
         let home = tag.zone() == self.home_zone.get() as usize;
-        if home { self.kept.iter().find(|kept| kept.get() == NONE) } else { None }
+        if home { self.kept.iter().find(|kept| kept.is_none()) } else { None }
     }
 }
 
@@ -427,8 +428,7 @@ impl<P: Platform> Freehold<'_, P> {
             }
         }
         let zone = cpu.home_zone.get() as usize;
-        let block = self.cursors_of(cpu, zone).get(Purpose::Runs, migratetype);
-        let index = self.map.index(block)?;
+        let index = self.cursors_of(cpu, zone).get(Purpose::Runs, migratetype)?;
         let tag = self.map.head(index).tag.get();
         let fits = self.words_fit::<LEN>(zone, migratetype, self.map.head(index).class());
         if !fits || tag.zone() != zone || !tag.is_plain_split_of(migratetype) {
@@ -509,9 +509,8 @@ impl<P: Platform> Freehold<'_, P> {
     /// [`block_in_hand`](Self::block_in_hand), not counted as an allocation.
     #[inline(always)]
     pub(crate) fn kept_block(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        let kept = cpu.kept.iter().find(|kept| kept.get() != NONE)?;
-        let index = self.map.index(kept.get())?;
-        kept.set(NONE);
+        let (kept, index) = cpu.kept.iter().find_map(|kept| Some((kept, kept.block()?)))?;
+        kept.clear();
         Some(Pfn::new(self.take_block(index, migratetype)))
     }
 
@@ -532,7 +531,7 @@ impl<P: Platform> Freehold<'_, P> {
         if !head.tag.exchange(tag, tag.with_state(WHOLE).with_flag(IN_HAND, true)) {
             return false;
         }
-        kept.set(index.get());
+        kept.set(index, 0);
         self.count_frees(cpu, 1);
         true
     }

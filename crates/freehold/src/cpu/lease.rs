@@ -26,7 +26,7 @@
 //! All of it is under the CPU's door; others read `key` and `mask` to tell a double free.
 
 use crate::block::bits;
-use crate::block::layout::WordCell;
+use crate::block::layout::{Index, Place, WordCell};
 use crate::block::tag::TYPES;
 use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
 
@@ -67,7 +67,7 @@ pub(crate) struct Lease<'m> {
     /// is spare is a part of it.
     watched: AtomicU64,
     word: WordCell<'m>,
-    at: AtomicU32,
+    at: Place,
     kind: AtomicU8,
     /// How many kinds of request [`Leases::current`] has this slot for; of the slot never used it
     /// says nothing.
@@ -83,7 +83,7 @@ impl<'m> Lease<'m> {
             breakable: AtomicU64::new(0),
             watched: AtomicU64::new(0),
             word: WordCell::new(no_word),
-            at: AtomicU32::new(0),
+            at: Place::none(),
             kind: AtomicU8::new(0),
             named: AtomicU8::new(0),
         }
@@ -184,11 +184,14 @@ impl<'m> Lease<'m> {
         self.mask.store(self.mask() | spare & run, Ordering::Release);
         self.spare.store(spare & !run, Ordering::Release);
     }
-    /// The block's index and the word within it.
+    /// The block and the word within it, under the CPU's door.
     #[inline(always)]
-    pub(crate) fn place(&self) -> (u32, usize) {
-        let at = self.at.get();
-        (at / 8, at as usize % 8)
+    pub(crate) fn place(&self) -> Option<(Index, usize)> {
+        self.at.get().map(|(index, offset)| (index, offset as usize / 64))
+    }
+    /// The block and the word within it, as another CPU sees it.
+    pub(crate) fn seen_place(&self) -> Option<(Index, usize)> {
+        self.at.seen().map(|(index, offset)| (index, offset as usize / 64))
     }
     /// Whether it is for that.
     #[inline(always)]
@@ -336,14 +339,14 @@ impl<'m> Leases<'m> {
         &self,
         slot: usize,
         key: u64,
-        place: (u32, usize, &'m AtomicU64),
+        place: (Index, usize, &'m AtomicU64),
         kind: (Purpose, usize),
         mask: u64,
         breakable: u64,
     ) {
         let lease = &self.slots[slot];
         debug_assert_eq!(lease.key(), NO_KEY);
-        lease.at.set(place.0 * 8 + place.1 as u32);
+        lease.at.set(place.0, place.1 as u32 * 64);
         lease.word.set(place.2);
         lease.kind.set(kind_of(kind.0, kind.1) as u8);
         lease.breakable.set(breakable);
@@ -429,7 +432,7 @@ mod tests {
     fn runs_of_eight_are_kept_together_until_they_may_be_broken_up() {
         let word = AtomicU64::new(0);
         let leases = Leases::new(&word);
-        leases.open(3, 3, (0, 3, &word), (Purpose::Frames, 1), 0xff7f, 0);
+        leases.open(3, 3, (Index::unused(0), 3, &word), (Purpose::Frames, 1), 0xff7f, 0);
         let lease = leases.slot(3);
         assert_eq!((lease.mask(), lease.spare()), (0x7f, 0xff00));
         lease.add(0x80);
@@ -447,7 +450,7 @@ mod tests {
     fn a_slot_that_is_free_is_nobodys_current_one() {
         let word = AtomicU64::new(0);
         let leases = Leases::new(&word);
-        leases.open(3, 3, (0, 3, &word), (Purpose::Frames, 1), 1, !0);
+        leases.open(3, 3, (Index::unused(0), 3, &word), (Purpose::Frames, 1), 1, !0);
         leases.set_current(Purpose::Frames, 1, 3);
         leases.set_current(Purpose::Runs, 1, 3);
         leases.set_current(Purpose::Frames, 2, 3);
@@ -476,7 +479,14 @@ mod loom_tests {
                     std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
                 let (this, other) = (3, 3 + SLOTS as u64);
                 let open = move |key: u64, mask| {
-                    leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask, breakable);
+                    leases.open(
+                        3,
+                        key,
+                        (Index::unused(0), 3, word),
+                        (Purpose::Frames, 1),
+                        mask,
+                        breakable,
+                    );
                 };
                 open(this, mine);
                 let owner = spawn(move || {
@@ -503,7 +513,7 @@ mod loom_tests {
                 std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
             let leases: &'static Leases<'_> =
                 std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
-            leases.open(3, 3, (0, 3, word), (Purpose::Frames, 1), 0x7f, 0);
+            leases.open(3, 3, (Index::unused(0), 3, word), (Purpose::Frames, 1), 0x7f, 0);
             // The looker is the thread that is started, so that it comes last in the first execution:
             // loom remembers one access to each atomic, and who reads and then writes one hides what
             // others have read before. The other way round it ran one schedule.
@@ -525,8 +535,9 @@ mod loom_tests {
             let leases: &'static Leases<'_> =
                 std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
             let (this, other) = (3, 3 + SLOTS as u64);
-            let open =
-                |key: u64, mask| leases.open(3, key, (0, 3, word), (Purpose::Frames, 1), mask, !0);
+            let open = |key: u64, mask| {
+                leases.open(3, key, (Index::unused(0), 3, word), (Purpose::Frames, 1), mask, !0)
+            };
             open(other, 0b10);
             let owner = spawn(move || {
                 for (key, mask) in [(this, 0b01), (other, 0b10), (this, 0b01)] {

@@ -12,9 +12,9 @@ use super::door::Door;
 use super::gaps::Gaps;
 use super::hints::Hints;
 use super::lease::{Leases, Purpose};
-use crate::block::NONE;
+use crate::block::layout::{Index, Place};
 use crate::block::tag::TYPES;
-use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Plain};
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
 use crate::zone::watermarks::Found;
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
@@ -43,8 +43,8 @@ pub(crate) struct CpuState<'m> {
     pub(crate) leases: Leases<'m>,
     pub(crate) counters: CpuCounters,
     pub(crate) hints: Hints,
-    /// Wholly free blocks of the home zone, or NONE.
-    pub(crate) kept: [AtomicU32; KEPT],
+    /// Wholly free blocks of the home zone.
+    pub(crate) kept: [Place; KEPT],
     /// It may have something in hand, or a block in use: the allocator counts it as such.
     pub(crate) holds: AtomicBool,
     /// The generation in which a request came to nothing here, and which one; 0 for none. See
@@ -80,7 +80,7 @@ impl<'m> CpuState<'m> {
             leases: Leases::new(no_word),
             counters: CpuCounters::new(),
             hints: Hints::new(),
-            kept: core::array::from_fn(|_| AtomicU32::new(NONE)),
+            kept: core::array::from_fn(|_| Place::none()),
             holds: AtomicBool::new(false),
             futile: AtomicU64::new(0),
             futile_request: AtomicU64::new(0),
@@ -98,9 +98,9 @@ impl<'m> CpuState<'m> {
 /// Where a CPU leases its next words in one zone: hints, since the block's tag says whether it still
 /// may. And its count of that zone, where that is not its home.
 pub(crate) struct Cursors {
-    blocks: [[AtomicU32; TYPES]; 2],
+    blocks: [[Place; TYPES]; 2],
     /// The block that was split last for a run of any length: it stays split while the CPU cuts runs.
-    cut: AtomicU32,
+    cut: Place,
     /// As [`CpuState::free`].
     pub(crate) free: [AtomicU64; 8],
     /// What a request of this CPU has found of the zone's free frames.
@@ -110,36 +110,36 @@ pub(crate) struct Cursors {
 impl Cursors {
     pub(crate) fn new() -> Self {
         Self {
-            blocks: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU32::new(NONE))),
-            cut: AtomicU32::new(NONE),
+            blocks: core::array::from_fn(|_| core::array::from_fn(|_| Place::none())),
+            cut: Place::none(),
             free: core::array::from_fn(|_| AtomicU64::new(0)),
             found: Found::new(),
         }
     }
 
     #[inline(always)]
-    pub(crate) fn get(&self, purpose: Purpose, migratetype: usize) -> u32 {
-        self.blocks[purpose as usize][migratetype].get()
+    pub(crate) fn get(&self, purpose: Purpose, migratetype: usize) -> Option<Index> {
+        self.blocks[purpose as usize][migratetype].block()
     }
 
-    pub(crate) fn set(&self, purpose: Purpose, migratetype: usize, block: u32) {
-        self.blocks[purpose as usize][migratetype].set(block);
+    pub(crate) fn set(&self, purpose: Purpose, migratetype: usize, block: Index) {
+        self.blocks[purpose as usize][migratetype].set(block, 0);
     }
 
     /// Whether some place names that block.
-    pub(crate) fn names(&self, block: u32) -> bool {
-        self.cut.get() == block || self.blocks.iter().flatten().any(|place| place.get() == block)
+    pub(crate) fn names(&self, block: Index) -> bool {
+        self.places().any(|place| place.names(block))
     }
 
-    /// Every place, to be cleared.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &AtomicU32> {
+    /// Every place.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
         self.blocks.iter().flatten().chain([&self.cut])
     }
 
     /// Has runs of any length come from that block; returns the one before it.
-    pub(crate) fn cut_from(&self, block: u32) -> u32 {
-        let before = self.cut.get();
-        self.cut.set(block);
+    pub(crate) fn cut_from(&self, block: Index) -> Option<Index> {
+        let before = self.cut.block();
+        self.cut.set(block, 0);
         before
     }
 }

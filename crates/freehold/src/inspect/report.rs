@@ -38,7 +38,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let leased: u64 = (0..crate::cpu::lease::SLOTS)
             .map(|slot| u64::from(state.leases.slot(slot).all().count_ones()))
             .sum();
-        let kept = state.kept.iter().filter(|kept| kept.get() != crate::block::NONE).count() as u64;
+        let kept = state.kept.iter().filter(|kept| !kept.is_none()).count() as u64;
         Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
     }
 

@@ -15,8 +15,8 @@
 
 use core::fmt;
 
-use crate::block::NONE;
 use crate::block::layout::Index;
+use crate::block::layout::Place;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_KEY, SLOTS};
@@ -97,9 +97,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         for cpu in 0..self.cpus.len() {
             self.check_leases(cpu)?;
         }
-        let kept =
-            self.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| kept.get() != NONE).count()
-                as u64;
+        let kept = self.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| !kept.is_none()).count()
+            as u64;
         expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
         let holding = self.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
         expect(0, "CPUs that say so hold something", holding, self.holding.0.get())?;
@@ -157,11 +156,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             held |= 1 << slot;
             let pfn = lease.key() * 64;
-            let (raw, w) = lease.place();
-            let place = self.map.index(raw).map_or(0, |index| self.map.base(index) / 64 + w as u64);
-            expect(pfn, "a slot that names another word", place, lease.key())?;
+            let place = lease.seen_place();
+            let key = |(index, w)| self.map.base(index) / 64 + w as u64;
+            expect(pfn, "a slot that names another word", place.map_or(0, key), lease.key())?;
             let ready = cpu.leases.is_ready(slot);
-            if let Some(index) = self.map.index(raw).filter(|_| ready) {
+            if let Some((index, w)) = place.filter(|_| ready) {
                 let named = u64::from(self.map.head(index).lease(w));
                 expect(pfn, "a slot is ready whose word is not leased", named, number as u64 + 1)?;
             }
@@ -174,9 +173,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !cpu.online.get() {
             expect(number as u64, "an offline CPU leases words", held, 0)?;
         }
-        for kept in cpu.kept.iter().filter(|kept| kept.get() != NONE) {
-            let tag = self.map.index(kept.get()).map(|index| self.map.head(index).tag.get());
-            let whole = tag.is_some_and(|tag| tag.state() == WHOLE && tag.has(IN_HAND));
+        for (index, _) in cpu.kept.iter().filter_map(Place::seen) {
+            let tag = self.map.head(index).tag.get();
+            let whole = tag.state() == WHOLE && tag.has(IN_HAND);
             expect(
                 number as u64,
                 "a block that a CPU keeps",
@@ -211,7 +210,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let exact = class_of(&open);
         // One that some CPU takes its next words from stays split.
         let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
-        let in_use = || self.cursors.iter().any(|cursors| cursors.names(index.get()));
+        let in_use = || self.cursors.iter().any(|cursors| cursors.names(index));
         expect(base, "a wholly free block that is not whole", (whole && !in_use()).into(), 0)?;
         let least = if whole { CLASS_WHOLE - 1 } else { exact };
         expect(base, "the class of a block is too low", class.max(least).into(), class.into())?;

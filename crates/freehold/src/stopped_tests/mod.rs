@@ -28,11 +28,9 @@ use std::string::String;
 use std::sync::Mutex;
 use std::vec::Vec;
 
-use crate::block::NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{NO_KEY, SLOTS};
 use crate::cpu::state::CpuState;
-use crate::primitive::Plain;
 use crate::{
     AllocError, AllocFlags, Config, CpuId, FrameRange, Frames, Freehold, Migratetype, Order, Pfn,
     Platform, Request, Watermarks, ZoneConfig,
@@ -381,13 +379,12 @@ impl World {
     fn in_hand_of(&self, cpu: &CpuState<'_>) -> u64 {
         let of_slot = |slot: usize| {
             let lease = cpu.leases.slot(slot);
-            let (raw, w) = lease.place();
-            let named = self.fh.map.index(raw).map(|index| self.fh.map.head(index).lease(w));
+            let named = lease.seen_place().map(|(index, w)| self.fh.map.head(index).lease(w));
             let is_its = lease.key() != NO_KEY && named == Some(cpu.number + 1);
             let word = if is_its { lease.word() } else { 0 };
             u64::from((lease.all() | word).count_ones())
         };
-        let kept = cpu.kept.iter().filter(|kept| kept.get() != NONE).count() as u64;
+        let kept = cpu.kept.iter().filter(|kept| !kept.is_none()).count() as u64;
         (0..SLOTS).map(of_slot).sum::<u64>() + kept * 512
     }
 

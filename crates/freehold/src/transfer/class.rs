@@ -111,7 +111,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if known == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC {
             if let Some(cpu) = by.0 {
                 let cursors = self.cursors_of(cpu, tag.zone());
-                if cursors.get(Purpose::Runs, tag.migratetype()) == index.get() {
+                if cursors.get(Purpose::Runs, tag.migratetype()) == Some(index) {
                     self.watch.came(ANY);
                     return;
                 }
@@ -215,7 +215,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Whether a block is one that the CPU takes its next words from: it stays split, since it would
     /// be split again at once. It becomes whole when the CPU goes on to another one.
     fn is_in_use(&self, by: By<'_>, tag: Tag, index: Index) -> bool {
-        by.0.is_some_and(|cpu| self.cursors_of(cpu, tag.zone()).names(index.get()))
+        by.0.is_some_and(|cpu| self.cursors_of(cpu, tag.zone()).names(index))
     }
 
     /// A search has found less in a block than its class says.
@@ -483,21 +483,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
         changed
     }
 
-    /// A block's type has changed: notes it in what the zone knows of its 1 GiB region.
+    /// A block's type has changed: notes it in what is known of its section.
     pub(crate) fn note_type(&self, index: Index, from: usize, to: usize) {
-        let head = self.map.head(index);
-        let zone = &self.zones[head.tag.get().zone()];
         let confined = |migratetype: usize| {
             migratetype < HIGH_ATOMIC && migratetype != Migratetype::Movable as usize
         };
-        let region = &zone.tainted[(zone.bit(head.number) / 512) as usize];
+        let tainted = &self.map.first_of_section(index).tainted;
         // Relaxed: which region comes first is a preference.
         match (confined(from), confined(to)) {
             (false, true) => {
-                region.fetch_add(1, Ordering::Relaxed);
+                tainted.fetch_add(1, Ordering::Relaxed);
             }
             (true, false) => {
-                region.fetch_sub(1, Ordering::Relaxed);
+                tainted.fetch_sub(1, Ordering::Relaxed);
             }
             _ => {}
         }

@@ -5,7 +5,6 @@
 //! | a CPU's tick | leases not in use; all it has, if it has allocated nothing since the last one |
 //! | a CPU goes offline, is drained or recalled | all it has |
 
-use crate::block::NONE;
 use crate::block::tag::IN_HAND;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
@@ -22,8 +21,8 @@ impl<P: Platform> Inside<'_, '_, P> {
         self.cpu.gaps.clear();
         for z in 0..self.fh.zones.len() {
             for place in self.cursors(z).places() {
-                let Some(index) = self.fh.map.index(place.get()) else { continue };
-                place.set(NONE);
+                let Some(index) = place.block() else { continue };
+                place.clear();
                 self.leave_block(index);
             }
         }
@@ -37,8 +36,8 @@ impl<P: Platform> Inside<'_, '_, P> {
     /// Whole blocks in hand are anybody's.
     fn give_back_kept(&self) {
         for kept in &self.cpu.kept {
-            let Some(index) = self.fh.map.index(kept.get()) else { continue };
-            kept.set(NONE);
+            let Some(index) = kept.block() else { continue };
+            kept.clear();
             self.fh.release_whole(self.by(), index);
         }
     }

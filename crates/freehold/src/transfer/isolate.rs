@@ -10,14 +10,13 @@
 //! 3 recall: the leases that there were end
 //! ```
 
-use crate::block::layout::Index;
+use crate::block::layout::{Index, Place};
 use crate::block::map::LOOKS;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE};
 use crate::block::words::EMPTY;
 use crate::block::{FRAMES, WORDS};
 use crate::cpu::by::OUTSIDE;
 use crate::cpu::lease::SLOTS;
-use crate::primitive::Plain;
 use crate::transfer::watch::ANY;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
@@ -53,9 +52,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 ABSENT => return false,
                 _ if tag.has(ISOLATED) => return false,
                 WHOLE if tag.has(IN_HAND) => {
-                    self.recall_where(None, |cpu| {
-                        cpu.kept.iter().any(|kept| kept.get() == index.get())
-                    });
+                    self.recall_where(None, |cpu| cpu.kept.iter().any(|kept| kept.names(index)));
                 }
                 // Somebody is a few steps away from having it, or from setting its bit.
                 WHOLE => {}
@@ -85,10 +82,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         index
     }
 
-    /// Whether a range touches the block that a place of a CPU's names, if it names one.
-    fn touches(&self, range: FrameRange, raw: u32) -> bool {
+    /// Whether a range touches that block.
+    fn touches(&self, range: FrameRange, index: Index) -> bool {
         let blocks = range.start.pageblock().get()..range.end.get();
-        self.map.index(raw).is_some_and(|index| blocks.contains(&self.map.base(index)))
+        blocks.contains(&self.map.base(index))
     }
 
     /// Has CPUs give back the blocks of a range that they keep as wholes: one heavy barrier for all
@@ -98,7 +95,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let is_kept = |index: Index| self.map.head(index).tag.get().has(IN_HAND);
         if Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)).any(is_kept) {
             self.recall_where(None, |cpu| {
-                cpu.kept.iter().any(|kept| self.touches(range, kept.get()))
+                cpu.kept.iter().filter_map(Place::seen).any(|(index, _)| self.touches(range, index))
             });
         }
     }
@@ -109,7 +106,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.recall_where(None, |cpu| {
             (0..SLOTS).any(|slot| {
                 let lease = cpu.leases.slot(slot);
-                lease.key() != crate::cpu::lease::NO_KEY && self.touches(range, lease.place().0)
+                lease.key() != crate::cpu::lease::NO_KEY
+                    && lease.seen_place().is_some_and(|(index, _)| self.touches(range, index))
             })
         });
         // Whoever has leased a word without having opened a slot yet is inside its door for a few

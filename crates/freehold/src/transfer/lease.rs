@@ -72,7 +72,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         self.count_leased(tag, index, got);
-        let (all, place) = (got | freed, (index.get(), w, line.cell(w)));
+        let (all, place) = (got | freed, (index, w, line.cell(w)));
         let breakable = self.breakable(all, order, tag.zone());
         leases.open(slot, key, place, (purpose, migratetype), all, breakable);
         Some(slot)
@@ -140,8 +140,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn end_lease(&self, slot: usize) {
         let (fh, leases, me) = (self.fh, &self.cpu.leases, self.lease_name());
         let lease = leases.slot(slot);
-        let (raw, w) = lease.place();
-        let Some(index) = fh.map.index(raw) else { return };
+        let Some((index, w)) = lease.place() else { return };
         let (head, line, mask) = (fh.map.head(index), fh.map.line(index), lease.all());
         if mask != 0 {
             fh.put_in_word(self.by(), index, w, mask);
@@ -210,8 +209,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn replenish(&self, slot: usize) -> bool {
         let fh = self.fh;
         let lease = self.cpu.leases.slot(slot);
-        let (raw, w) = lease.place();
-        let Some(index) = fh.map.index(raw) else { return false };
+        let Some((index, w)) = lease.place() else { return false };
         let (head, line) = (fh.map.head(index), fh.map.line(index));
         if line.word(w) != 0 {
             return self.revive(slot, index, w).is_some();
@@ -327,8 +325,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     #[cold]
     fn report_strays_of(&self, slot: usize, strays: u64) {
-        let (raw, w) = self.cpu.leases.slot(slot).place();
-        if let Some(index) = self.fh.map.index(raw) {
+        if let Some((index, w)) = self.cpu.leases.slot(slot).place() {
             self.fh.report_late(index, w, strays);
         }
     }

@@ -143,8 +143,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // A section keeps its metadata when its memory goes.
         let orphans = self
             .map
-            .all()
-            .step_by(SECTION_BLOCKS as usize)
+            .blocks
+            .sections()
             .filter(|&index| !self.has_memory(self.map.base(index) >> SECTION_SHIFT));
         planned + orphans.count() as u64
     }

@@ -10,7 +10,7 @@
 //! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot yet,
 //! is nowhere but in its door.
 
-use crate::block::NONE;
+use crate::block::layout::Place;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
@@ -62,7 +62,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Whether a CPU has something that a request of that order would ask it for, by a glance.
     pub(crate) fn has_for(&self, cpu: &CpuState<'m>, order: Option<Order>) -> bool {
-        cpu.kept.iter().any(|kept| kept.get() != NONE)
+        cpu.kept.iter().any(|kept| !kept.is_none())
             || cpu.leases.held() != 0 && self.has_in_hand(cpu, order)
             || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block(cpu)
     }
@@ -71,7 +71,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// that CPU goes on to another one; by a glance.
     fn uses_a_free_block(&self, cpu: &CpuState<'m>) -> bool {
         let places = (0..self.zones.len()).flat_map(|z| self.cursors_of(cpu, z).places());
-        places.filter_map(|place| self.map.index(place.get())).any(|index| {
+        places.filter_map(Place::seen).any(|(index, _)| {
             let head = self.map.head(index);
             head.class() >= CLASSES && head.tag.get().is_open()
         })

@@ -94,7 +94,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From the block in use of a zone.
     #[inline]
     pub(crate) fn take_of_block_in_use(&self, z: usize, want: Want) -> Option<u64> {
-        let index = self.fh.map.index(self.cursors(z).get(want.purpose(), want.migratetype))?;
+        let index = self.cursors(z).get(want.purpose(), want.migratetype)?;
         if !self.fits(index, z, want) {
             return None;
         }
@@ -153,19 +153,19 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A block is the one in use from now on.
     fn came_by(&self, z: usize, want: Want, index: Index, phase: RefillPhase) {
         self.cpu.counters.by_phase[phase as usize].add(1);
-        self.use_block(z, want.purpose(), want.migratetype, index.get());
+        self.use_block(z, want.purpose(), want.migratetype, index);
     }
 
     /// Has the next frames come from that block; the one before it may become whole now.
-    pub(crate) fn use_block(&self, z: usize, purpose: Purpose, migratetype: usize, block: u32) {
+    pub(crate) fn use_block(&self, z: usize, purpose: Purpose, migratetype: usize, block: Index) {
         let cursors = self.cursors(z);
         let before = cursors.get(purpose, migratetype);
-        if before == block {
+        if before == Some(block) {
             return;
         }
         self.fh.holds(self.cpu);
         cursors.set(purpose, migratetype, block);
-        if let Some(before) = self.fh.map.index(before) {
+        if let Some(before) = before {
             self.leave_block(before);
         }
     }

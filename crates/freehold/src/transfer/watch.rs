@@ -22,7 +22,7 @@
 //! to another free nor on the board yet, and whoever waits for it must go the long way, which waits
 //! for the CPU that is about to tell.
 
-use crate::block::NONE;
+use crate::block::layout::Place;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU64, Count, Ordering, Plain, full_fence};
@@ -168,8 +168,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub(crate) fn is_empty(&self, cpu: &CpuState<'_>) -> bool {
         let mut places = (0..self.zones.len()).flat_map(|z| self.cursors_of(cpu, z).places());
         cpu.leases.held() == 0
-            && cpu.kept.iter().all(|kept| kept.get() == NONE)
-            && places.all(|place| place.get() == NONE)
+            && cpu.kept.iter().all(|kept| kept.is_none())
+            && places.all(Place::is_none)
     }
 
     /// A CPU has nothing in hand any more, and says so.

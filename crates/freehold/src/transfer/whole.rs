@@ -20,6 +20,8 @@ use crate::{AllocFlags, Freehold, Pfn, Platform};
 
 /// Whole blocks looked at for one that has memory behind it.
 const LOOKS_FOR_MEMORY: u32 = 16;
+/// Blocks of 1 GiB.
+const REGION: u64 = 512;
 /// Regions of 1 GiB that a request looks at which cannot be moved away later.
 const REGIONS: usize = 32;
 
@@ -65,6 +67,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.watch.came(CLASS_WHOLE);
     }
 
+    /// Whether blocks of that 1 GiB went to requests that cannot be moved away later.
+    fn is_tainted(&self, zone: &Zone<'m>, region: u64) -> bool {
+        let first = zone.first_block + region * REGION;
+        let mut sections = (first..first + REGION).step_by(SECTION_BLOCKS as usize);
+        sections.any(|number| {
+            let section = self.map.locate_block(number);
+            section.is_some_and(|index| self.map.head(index).tainted.get() != 0)
+        })
+    }
+
     fn find_whole(
         &self,
         by: By<'_>,
@@ -75,11 +87,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let confined = migratetype != crate::Migratetype::Movable as usize;
         if confined && zone.by_region.get() {
             // From the one that had some last, so that few are looked at however many there are.
-            let (last, all) = (zone.last_region.get() as usize, zone.tainted.len());
+            let all = crate::zone::bitmap_blocks(zone.span).div_ceil(REGION);
+            let last = u64::from(zone.last_region.get());
             for region in (last..all).chain(0..last.min(all)).take(REGIONS) {
-                let bit = zone.bitmap.next(region as u64 * 512).0;
-                let here = bit.filter(|bit| bit / 512 == region as u64);
-                if let Some(bit) = here.filter(|_| zone.tainted[region].get() != 0) {
+                let bit = zone.bitmap.next(region * REGION).0;
+                let here = bit.filter(|bit| bit / REGION == region);
+                if let Some(bit) = here.filter(|_| self.is_tainted(zone, region)) {
                     if let Some(index) = self.take_whole_at(by, zone, bit, may_wait) {
                         zone.last_region.set(region as u32);
                         return Some(index);

@@ -45,10 +45,7 @@ pub(crate) struct Zone<'m> {
     pub(crate) first_block: u64,
     pub(crate) bitmap: WholeBitmap<'m>,
     pub(crate) board: Board<'m>,
-    /// For each 1 GiB of the span, blocks that went to unmovable or reclaimable requests and have
-    /// not come back.
-    pub(crate) tainted: &'m [AtomicU32],
-    /// The 1 GiB in which such a block was taken last.
+    /// The 1 GiB in which an unmovable or reclaimable request took a whole block last.
     pub(crate) last_region: AtomicU32,
     /// One of [`mode`]'s. Written only where it changes, since every CPU reads it.
     pub(crate) mode: AtomicU8,
@@ -99,7 +96,6 @@ pub(crate) struct Apart(pub(crate) AtomicU64);
 pub(crate) struct ZoneParts<'m> {
     pub(crate) bitmap: WholeBitmap<'m>,
     pub(crate) board: Board<'m>,
-    pub(crate) tainted: &'m [AtomicU32],
 }
 
 impl<'m> Zone<'m> {
@@ -112,7 +108,6 @@ impl<'m> Zone<'m> {
             first_block: first_block(span),
             bitmap: parts.bitmap,
             board: parts.board,
-            tainted: parts.tainted,
             last_region: AtomicU32::new(0),
             mode: AtomicU8::new(mode::ORDINARY),
             thrifty: AtomicBool::new(false),
