@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
-use crate::block::tag::{ABSENT, HOLES, TYPES};
+use crate::block::tag::{ABSENT, HOLES, TYPES, Tag};
 use crate::cpu::by::{self, By};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
@@ -206,6 +206,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // What it has counted is told as well: it counts another zone from now on.
                 inside.give_back_all();
                 cpu.home_zone.set(u32::from(zone.id));
+                cpu.home_split.set(Tag::plain_split_in(zone.id));
             }
         }
     }
@@ -331,6 +332,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let nodes = self.zonelists.len() / zones;
         let node = node.map_or(self.cpu_nodes[cpu].get() as usize, |n| n.get() as usize % nodes);
         self.zonelists[node * zones..(node + 1) * zones].iter().map(|z| z.get() as usize)
+    }
+
+    /// The zone that a tag names; of a block that is none yet, any.
+    #[inline(always)]
+    pub(crate) fn zone_by(&self, tag: Tag) -> &Zone<'m> {
+        self.zones.get(tag.zone()).unwrap_or(&self.zones[0])
     }
 
     /// What a CPU has of a zone.

@@ -152,7 +152,7 @@ fn a_row_with_something_in_it_is_found() {
                 board.set(rows, row, number);
             },
             move || {
-                board.next(row, 0, |_| Some(rows), &mut 0);
+                board.next(row, 0, |_| Some(((), rows)), &mut 0);
             }
         ]);
         assert!(board.shows(rows, row, number), "no search comes to the block");

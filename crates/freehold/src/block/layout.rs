@@ -218,14 +218,16 @@ impl Index {
         self.0
     }
 
-    /// The first block of its section, which is set up with it.
-    pub(crate) const fn first_of_section(self) -> Self {
-        Self(self.0 & !(SECTION_BLOCKS as u32 - 1))
-    }
-
     /// The blocks of a section, of which this is the first.
     pub(crate) fn of_section(self) -> impl Iterator<Item = Self> {
         (self.0..self.0 + SECTION_BLOCKS as u32).map(Self)
+    }
+
+    /// The block at that place of its section, all of which is set up at once.
+    #[inline(always)]
+    pub(crate) const fn beside(self, in_section: u32) -> Self {
+        let mask = SECTION_BLOCKS as u32 - 1;
+        Self(self.0 & !mask | in_section & mask)
     }
 
     /// One of which nobody looks at what it stands for.

@@ -87,7 +87,7 @@ impl<'m> FrameMap<'m> {
     }
     /// The first block of a section: what is known of the whole section is kept there.
     pub(crate) fn first_of_section(&self, index: Index) -> &'m Head {
-        self.blocks.head(index.first_of_section())
+        self.blocks.head(index.beside(0))
     }
     /// The board's rows of a block's section.
     #[inline(always)]

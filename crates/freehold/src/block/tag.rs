@@ -44,6 +44,7 @@ pub(crate) const ISOLATED: u32 = 1 << 6;
 /// Nothing of it was ever allocated.
 pub(crate) const FRESH: u32 = 1 << 7;
 const ZONE_SHIFT: u32 = 8;
+const ZONE: u32 = 0xff << ZONE_SHIFT;
 /// Wholly free, and kept by a CPU.
 pub(crate) const IN_HAND: u32 = 1 << 16;
 
@@ -76,6 +77,26 @@ impl Tag {
     #[inline(always)]
     pub(crate) const fn is_plain_split_of(self, migratetype: usize) -> bool {
         self.0 & (STATE | TYPE | HOLES | ISOLATED) == SPLIT | (migratetype as u32) << TYPE_SHIFT
+    }
+    /// What a plain split block of type 0 has in a zone, for [`is_plain_split_in`](Self::is_plain_split_in).
+    pub(crate) const fn plain_split_in(zone: u8) -> u32 {
+        Self::new(SPLIT, 0, zone).0
+    }
+    /// A plain split block of the zone that [`plain_split_in`](Self::plain_split_in) was asked for.
+    #[inline(always)]
+    pub(crate) const fn is_plain_split_in(self, plain: u32) -> bool {
+        self.0 & (STATE | HOLES | ISOLATED | ZONE) == plain
+    }
+    /// [`is_plain_split_in`](Self::is_plain_split_in), of that type.
+    #[inline(always)]
+    pub(crate) const fn is_plain_split_of_in(self, migratetype: usize, plain: u32) -> bool {
+        let own = plain | (migratetype as u32) << TYPE_SHIFT;
+        self.0 & (STATE | TYPE | HOLES | ISOLATED | ZONE) == own
+    }
+    /// A split block of that type and zone whose frames may be handed out.
+    #[inline(always)]
+    pub(crate) const fn is_open_of(self, migratetype: usize, zone: u8) -> bool {
+        self.0 & (STATE | TYPE | ISOLATED | ZONE) == Self::new(SPLIT, migratetype, zone).0
     }
     /// A split block whose frames may be handed out.
     #[inline(always)]

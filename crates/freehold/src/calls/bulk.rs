@@ -101,7 +101,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // Freed twice: the long way knows.
             return 0;
         }
-        let (left, done) = write_out(lease.key() * 64, mask, out);
+        let (left, done) = write_out(lease.first(), mask, out);
         lease.set_mask(left);
         self.cpu.counters.allocs[migratetype % 4][0].add(done as u64);
         done

@@ -19,7 +19,6 @@ use super::handle::Handle;
 use super::short::InHand;
 use crate::block::bits;
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::Leases;
 use crate::cpu::state::CpuState;
 use crate::primitive::Plain;
 use crate::{AllocError, FreeError, Freehold, Migratetype, Order, Pfn, Platform, Request};
@@ -124,7 +123,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
             if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
         if in_hand == InHand::Yes {
             if let order @ 1..6 = order.get() {
-                state.leases.set_freed(order.into(), Leases::slot_of(pfn.get() / 64));
+                state.leases.set_freed(order.into(), pfn.get());
             }
             self.door.get_out(self.fh, state);
             return Ok(());

@@ -221,7 +221,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (mut best, mut looks, mut misses) = (None, LOOKS, most);
         let row = row_of(MOVABLE, class);
         let mut see = |index: Index| {
-            if !fh.belongs(self.by(), index, zone, row) {
+            if fh.class_in_row(self.by(), index, zone, row).is_none() {
                 return None;
             }
             let words = fh.open_words(index);

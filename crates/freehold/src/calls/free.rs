@@ -35,7 +35,7 @@ impl<P: Platform> Inside<'_, '_, P> {
     ) -> Option<Result<(), FreeError>> {
         let slot = Leases::slot_of(key);
         let lease = self.cpu.leases.slot(slot);
-        if lease.key() != key {
+        if !lease.is_of(key) {
             return None;
         }
         let there = (lease.all() | self.fh.map.line(index).word(w)) & frames;
@@ -231,7 +231,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // Its own hand, whatever the lease says.
             let key = u64::from(head.number) * WORDS as u64 + w as u64;
             let lease = inside.cpu.leases.slot(Leases::slot_of(key));
-            free |= if lease.key() == key { lease.all() } else { 0 };
+            free |= if lease.is_of(key) { lease.all() } else { 0 };
         }
         if free & frames == 0 { Ok(()) } else { Err(self.is_free(index, w, free & frames)) }
     }

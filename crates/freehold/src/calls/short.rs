@@ -27,7 +27,7 @@
 //!
 //! | step | holds |
 //! |---|---|
-//! | a slot has the word's key, and something in hand or its ready bit | the word's lease names this CPU |
+//! | a slot is the word's, and something in hand or its ready bit | the word's lease names this CPU |
 //! | neither `mask` nor the word has the frames | they are in use, as far as this CPU can see |
 //! | `mask` with them is stored | they are free, once |
 //!
@@ -38,7 +38,7 @@ use crate::block::layout::Place;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::cpu::by::By;
-use crate::cpu::lease::{Lease, Leases, Purpose, SLOTS};
+use crate::cpu::lease::{Lease, Leases, Purpose};
 use crate::cpu::state::CpuState;
 use crate::primitive::{Count, Plain};
 use crate::zone::mode;
@@ -67,7 +67,7 @@ impl CpuState<'_> {
         }
         lease.set_mask(mask & (mask - 1));
         self.counters.allocs[migratetype % 4][0].add(1);
-        Some(Pfn::new(lease.key() * 64 + u64::from(mask.trailing_zeros())))
+        Some(Pfn::new(lease.first() + u64::from(mask.trailing_zeros())))
     }
 
     /// A run of order 1 to 5 of that type from the current lease for runs.
@@ -81,20 +81,17 @@ impl CpuState<'_> {
         let mask = lease.mask();
         let starts = bits::runs(mask & !lease.word(), order);
         let start = bits::best_start(starts, order, lease.breakable())?;
+        let start = self.leases.predicted(start);
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         self.counters.allocs[migratetype % 4][order as usize].add(1);
-        Some(Pfn::new(lease.key() * 64 + u64::from(start)))
+        Some(Pfn::new(lease.first() + u64::from(start)))
     }
 
     /// A run from the word in hand that one of its order was freed into since the last time: it fits
     /// exactly, mostly.
     #[inline(always)]
     fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        let slot = self.leases.freed(order);
-        if slot == SLOTS {
-            return None;
-        }
-        self.leases.set_freed(order, SLOTS);
+        let slot = self.leases.take_freed(order)?;
         let lease = self.leases.slot(slot);
         if !lease.serves(Purpose::Runs, migratetype) {
             return None;
@@ -118,14 +115,13 @@ impl CpuState<'_> {
     /// whole way does that.
     #[inline(always)]
     pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> InHand {
-        let slot = Leases::slot_of(key);
-        let lease = self.leases.slot(slot);
-        if lease.key() != key {
+        let lease = self.leases.slot(Leases::slot_of(key));
+        if !lease.is_of(key) {
             return InHand::Elsewhere;
         }
         let mask = lease.mask();
         if cfg!(feature = "debug-poison")
-            || mask == 0 && !self.may_keep(slot, frames)
+            || mask == 0 && !self.may_keep(lease, frames)
             || !lease.take_back(mask, frames)
         {
             return InHand::No;
@@ -137,8 +133,9 @@ impl CpuState<'_> {
     /// Whether frames of a leased word that has nothing in hand may come into the hand. A whole
     /// word at once is not needed there.
     #[inline(always)]
-    fn may_keep(&self, slot: usize, frames: u64) -> bool {
-        frames != !0 && self.leases.is_ready(slot)
+    fn may_keep(&self, lease: &Lease<'_>, frames: u64) -> bool {
+        // By the lease: a number of the slot that is at hand costs every other free a register.
+        frames != !0 && self.leases.is_ready(Leases::slot_of(lease.first() / 64))
     }
 
     /// A place to keep a whole block of that tag, if it is one of the home zone.
@@ -278,13 +275,13 @@ impl<P: Platform> Freehold<'_, P> {
             let w = offset as usize / 64;
             let head = self.map.head(index);
             let tag = head.tag.get();
-            let fits = tag.is_plain_split_of(migratetype) && !head.is_leased(w);
+            let home = cpu.home_split.get();
+            let fits = tag.is_plain_split_of_in(migratetype, home) && !head.is_leased(w);
             let frames = bits::mask(offset % 64, 1 << ORDER);
             if fits && take(index, w, frames) {
                 // By the rules of `still_open`. A tag that is the same is as good as it was before.
                 let (busy, now) = (head.is_busy(), head.tag.get());
-                let home = tag.zone() == cpu.home_zone.get() as usize;
-                if busy || now != tag || head.is_leased(w) || !home {
+                if busy || now != tag || head.is_leased(w) {
                     return self.hinted_after_all::<ORDER>(cpu, migratetype, index, offset);
                 }
                 cpu.free[tag.migratetype()].sub(1 << ORDER);
@@ -295,8 +292,8 @@ impl<P: Platform> Freehold<'_, P> {
         None
     }
 
-    /// Frames were taken by a hint, and are of another zone by now, or to be put back: where the block
-    /// has just changed the next request looks further.
+    /// Frames were taken by a hint, and may be to be put back: where the block has just changed the
+    /// next request looks further.
     #[cold]
     #[inline(never)]
     fn hinted_after_all<const ORDER: u32>(
@@ -332,11 +329,11 @@ impl<P: Platform> Freehold<'_, P> {
         let tag = head.tag.get();
         // A second free in a row into the word leases it.
         let second = cpu.last_key.get() == key;
-        if !tag.is_plain_split() || head.is_leased(w) || second || cfg!(feature = "debug-poison") {
+        if second || cfg!(feature = "debug-poison") {
             return false;
         }
-        if tag.zone() != cpu.home_zone.get() as usize {
-            return self.to_word_elsewhere(cpu, key, frames);
+        if !tag.is_plain_split_in(cpu.home_split.get()) || head.is_leased(w) {
+            return self.to_word_elsewhere(cpu, tag, key, frames);
         }
         // All of it before the word, so that little has to be kept for after it: a hint to what is
         // refused is as good as any. Frames count before they can be seen: see `watch`.
@@ -365,11 +362,11 @@ impl<P: Platform> Freehold<'_, P> {
         true
     }
 
-    /// [`to_word`](Self::to_word) of a zone that is not this CPU's home.
+    /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if nothing else is the matter.
     #[cold]
     #[inline(never)]
-    fn to_word_elsewhere(&self, cpu: &CpuState<'_>, key: u64, frames: u64) -> bool {
-        let done = self.run_to_word(cpu, key, frames);
+    fn to_word_elsewhere(&self, cpu: &CpuState<'_>, tag: Tag, key: u64, frames: u64) -> bool {
+        let done = tag.zone() != cpu.home_zone.get() as usize && self.run_to_word(cpu, key, frames);
         if done {
             cpu.last_key.set(key);
         }

@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use super::by::By;
 use super::state::{CpuState, Cursors};
-use crate::primitive::Plain;
+use crate::primitive::{Plain, rarely};
 use crate::{CpuId, Freehold, Platform};
 
 /// A CPU's state, entered. Left when dropped; may be left and entered again in between, to reach
@@ -41,6 +41,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         if owner {
             cpu.door.leave_owner();
         } else {
+            rarely();
             cpu.door.leave_intruder();
         }
     }

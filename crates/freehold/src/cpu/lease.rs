@@ -4,10 +4,11 @@
 //! ```text
 //! key = PFN / 64      slot = key % 16     (the eight words of a block never collide)
 //!
-//! slot  key  mask  spare  at  kind  mask:  frames of that word that are free and in this CPU's hand
-//!                                   spare: such frames, too, in runs of eight and more: kept together
-//!                                   at:    the word itself: block * 8 + word
-//!                                   kind:  whether it serves single frames or runs, and of which migratetype
+//! slot  first  mask  spare  at  kind  first: its first frame: key * 64
+//!                                     mask:  frames of that word that are free and in this CPU's hand
+//!                                     spare: such frames, too, in runs of eight and more: kept together
+//!                                     at:    the word itself: block * 8 + word
+//!                                     kind:  whether it serves single frames or runs, and of which migratetype
 //! ```
 //!
 //! **Ask before you break.** A hand serves single frames out of what lies in no run of eight, and
@@ -21,9 +22,9 @@
 //! | `mask` or `spare` not 0, or a ready bit, only while the word's lease names this CPU, without EMPTY | a free into the hand need not look |
 //! | a frame in `mask` or `spare` is not in the word, but for frees that went wrong unseen | an allocation looks at the word once |
 //! | single frames and runs come from different slots | an order-0 request does not break up a run |
-//! | slot 16 is never used: its mask is 0 and its key no word's | "no current lease" needs no branch |
+//! | slot 16 is never used: its mask is 0 and its first frame none | "no current lease" needs no branch |
 //!
-//! All of it is under the CPU's door; others read `key` and `mask` to tell a double free.
+//! All of it is under the CPU's door; others read `first` and `mask` to tell a double free.
 
 use crate::block::bits;
 use crate::block::layout::{Index, Place, WordCell};
@@ -34,8 +35,11 @@ use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
 pub(crate) const SLOTS: usize = 16;
 /// Places in the table: slots, and what "no current lease" names; a power of two.
 const PLACES: usize = 2 * SLOTS;
-/// The key of a slot not in use.
+/// No word's key, nor the first frame of any.
 pub(crate) const NO_KEY: u64 = u64::MAX;
+
+/// In [`Leases::freed`]: runs start at even frames.
+const NONE_FREED: u32 = u32::MAX;
 
 /// What a lease is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +62,8 @@ const _: () = assert!(TYPES <= 8);
 /// One leased word.
 #[repr(C, align(64))]
 pub(crate) struct Lease<'m> {
-    key: AtomicU64,
+    /// [`NO_KEY`] of a slot not in use.
+    first: AtomicU64,
     mask: AtomicU64,
     spare: AtomicU64,
     /// What may be broken up without asking, of a lease for runs.
@@ -77,7 +82,7 @@ pub(crate) struct Lease<'m> {
 impl<'m> Lease<'m> {
     fn new(no_word: &'m AtomicU64) -> Self {
         Self {
-            key: AtomicU64::new(NO_KEY),
+            first: AtomicU64::new(NO_KEY),
             mask: AtomicU64::new(0),
             spare: AtomicU64::new(0),
             breakable: AtomicU64::new(0),
@@ -96,9 +101,18 @@ impl<'m> Lease<'m> {
         self.word.get().load(Ordering::Relaxed)
     }
 
+    /// The first frame of its word.
     #[inline(always)]
-    pub(crate) fn key(&self) -> u64 {
-        self.key.get()
+    pub(crate) fn first(&self) -> u64 {
+        self.first.get()
+    }
+    /// Whether it is that of the word of that key.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, key: u64) -> bool {
+        self.first() == key * 64
+    }
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.first() != NO_KEY
     }
     #[inline(always)]
     pub(crate) fn mask(&self) -> u64 {
@@ -203,7 +217,7 @@ impl<'m> Lease<'m> {
     /// since, as another CPU sees it.
     pub(crate) fn shows_run(&self, order: u32) -> bool {
         // Relaxed: a glance.
-        self.key() != NO_KEY
+        self.is_in_use()
             && bits::has_run(self.all() | self.word.seen().load(Ordering::Relaxed), order)
     }
 
@@ -219,12 +233,12 @@ impl<'m> Lease<'m> {
         // after it is none from before that mask. That last read is relaxed: nothing comes of it
         // but one more look, which begins with the key.
         let look = || {
-            let before = self.key.load(Ordering::Acquire);
+            let before = self.first.load(Ordering::Acquire);
             // What goes from one to the other meanwhile is in one of these three.
             let mut mask = self.mask.load(Ordering::Acquire);
             mask |= self.spare.load(Ordering::Acquire);
             mask |= self.mask.load(Ordering::Acquire);
-            if before == key && self.key() == key { mask } else { 0 }
+            if before == key * 64 && self.is_of(key) { mask } else { 0 }
         };
         let seen = look();
         if seen == 0 { 0 } else { seen & look() }
@@ -239,9 +253,11 @@ pub(crate) struct Leases<'m> {
     /// Bit s: slot s may have frames in hand, by kind; its word is this CPU's, and no other may
     /// take it over.
     ready: [AtomicU32; KINDS],
-    /// By order: the slot that such a run was freed into since one was last looked for; `SLOTS` for
-    /// none.
-    freed: [AtomicU8; 8],
+    /// By order: such a run that was freed into a hand since one was last looked for, its first frame's
+    /// lower half; `NONE_FREED`, where no run of frames starts, for none.
+    freed: [AtomicU32; 8],
+    /// Where in its word the last run that was taken of a hand starts.
+    start: AtomicU32,
     /// Bit s: slot s is in use.
     held: AtomicU32,
     /// How many may be in use.
@@ -255,7 +271,8 @@ impl<'m> Leases<'m> {
             slots: core::array::from_fn(|_| Lease::new(no_word)),
             current: core::array::from_fn(|_| AtomicU32::new(SLOTS as u32)),
             ready: core::array::from_fn(|_| AtomicU32::new(0)),
-            freed: core::array::from_fn(|_| AtomicU8::new(SLOTS as u8)),
+            freed: core::array::from_fn(|_| AtomicU32::new(NONE_FREED)),
+            start: AtomicU32::new(0),
             held: AtomicU32::new(0),
             limit: AtomicU32::new(SLOTS as u32),
         }
@@ -290,16 +307,33 @@ impl<'m> Leases<'m> {
         current.set(slot as u32);
     }
 
-    /// The slot that a run of that order, 1 to 5, was freed into last, unless that was looked at since;
-    /// else `SLOTS`.
+    /// The slot that a run of that order, 1 to 5, was freed into last, unless that was looked at since.
     #[inline(always)]
-    pub(crate) fn freed(&self, order: u32) -> usize {
-        self.freed[order as usize % 8].get().into()
+    pub(crate) fn take_freed(&self, order: u32) -> Option<usize> {
+        let freed = &self.freed[order as usize % 8];
+        let pfn = freed.get();
+        if pfn == NONE_FREED {
+            return None;
+        }
+        freed.set(NONE_FREED);
+        Some(Self::slot_of(u64::from(pfn) / 64))
     }
 
     #[inline(always)]
-    pub(crate) fn set_freed(&self, order: u32, slot: usize) {
-        self.freed[order as usize % 8].set(slot as u8);
+    pub(crate) fn set_freed(&self, order: u32, pfn: u64) {
+        self.freed[order as usize % 8].set(pfn as u32);
+    }
+
+    /// `start`, which was searched for in a hand. Where it is that of the time before, as in pairs of
+    /// calls, a processor goes on with what is kept here, and checks it when the search is done.
+    #[inline(always)]
+    pub(crate) fn predicted(&self, start: u32) -> u32 {
+        if self.start.get() == start {
+            // Once more: the compiler takes what it knows to be equal for the same, and would wait.
+            return self.start.get();
+        }
+        self.start.set(start);
+        start
     }
 
     /// Slots that may have frames in hand.
@@ -345,7 +379,7 @@ impl<'m> Leases<'m> {
         breakable: u64,
     ) {
         let lease = &self.slots[slot];
-        debug_assert_eq!(lease.key(), NO_KEY);
+        debug_assert!(!lease.is_in_use());
         lease.at.set(place.0, place.1 as u32 * 64);
         lease.word.set(place.2);
         lease.kind.set(kind_of(kind.0, kind.1) as u8);
@@ -354,7 +388,7 @@ impl<'m> Leases<'m> {
         lease.watched.set(watched);
         // Release: who finds the key does not find what the word that had the slot before had in
         // hand.
-        lease.key.store(key, Ordering::Release);
+        lease.first.store(key * 64, Ordering::Release);
         // Release: who sees frames in hand sees whose they are.
         let spare = bits::in_kept_runs(mask & watched);
         lease.spare.store(spare, Ordering::Release);
@@ -372,7 +406,7 @@ impl<'m> Leases<'m> {
         // Relaxed: who no longer finds the key goes on to an exchange of the word. Either that
         // comes after the frames were put back, and is refused, or before, and whoever puts them
         // back tells of it.
-        lease.key.set(NO_KEY);
+        lease.first.set(NO_KEY);
         self.held.set(self.held.get() & !(1 << slot));
         if lease.named.get() != 0 {
             self.forget(slot);

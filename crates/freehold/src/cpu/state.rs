@@ -13,7 +13,7 @@ use super::gaps::Gaps;
 use super::hints::Hints;
 use super::lease::{Leases, Purpose};
 use crate::block::layout::{Index, Place};
-use crate::block::tag::TYPES;
+use crate::block::tag::{TYPES, Tag};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
 use crate::zone::watermarks::Found;
 
@@ -32,6 +32,8 @@ pub(crate) struct CpuState<'m> {
     /// The zone that this CPU's requests go to first, of those with memory. Changes with memory,
     /// under the door.
     pub(crate) home_zone: AtomicU32,
+    /// [`Tag::plain_split_in`] of it.
+    pub(crate) home_split: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
     /// So many frees more lease nothing: somebody was short of memory and has asked for what was in
@@ -74,6 +76,7 @@ impl<'m> CpuState<'m> {
             owned: AtomicBool::new(false),
             online: AtomicBool::new(false),
             home_zone: AtomicU32::new(0),
+            home_split: AtomicU32::new(Tag::plain_split_in(0)),
             last_key: AtomicU64::new(super::lease::NO_KEY),
             after_recall: AtomicU32::new(0),
             free: core::array::from_fn(|_| AtomicU64::new(0)),

@@ -136,8 +136,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 expect(
                     pfn,
                     "a lease that its CPU does not know",
-                    slot.map_or(NO_KEY, |slot| slot.key()),
-                    pfn / 64,
+                    slot.map_or(NO_KEY, |slot| slot.first()),
+                    pfn,
                 )?;
             }
         }
@@ -150,15 +150,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut held = 0;
         for slot in 0..SLOTS {
             let lease = cpu.leases.slot(slot);
-            if lease.key() == NO_KEY {
+            if !lease.is_in_use() {
                 expect(number as u64, "a slot not in use has frames", lease.all(), 0)?;
                 continue;
             }
             held |= 1 << slot;
-            let pfn = lease.key() * 64;
+            let pfn = lease.first();
             let place = lease.seen_place();
-            let key = |(index, w)| self.map.base(index) / 64 + w as u64;
-            expect(pfn, "a slot that names another word", place.map_or(0, key), lease.key())?;
+            let first = |(index, w)| self.map.base(index) + w as u64 * 64;
+            expect(pfn, "a slot that names another word", place.map_or(0, first), pfn)?;
             let ready = cpu.leases.is_ready(slot);
             if let Some((index, w)) = place.filter(|_| ready) {
                 let named = u64::from(self.map.head(index).lease(w));

@@ -29,7 +29,7 @@ use std::sync::Mutex;
 use std::vec::Vec;
 
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::{NO_KEY, SLOTS};
+use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
 use crate::{
     AllocError, AllocFlags, Config, CpuId, FrameRange, Frames, Freehold, Migratetype, Order, Pfn,
@@ -380,7 +380,7 @@ impl World {
         let of_slot = |slot: usize| {
             let lease = cpu.leases.slot(slot);
             let named = lease.seen_place().map(|(index, w)| self.fh.map.head(index).lease(w));
-            let is_its = lease.key() != NO_KEY && named == Some(cpu.number + 1);
+            let is_its = lease.is_in_use() && named == Some(cpu.number + 1);
             let word = if is_its { lease.word() } else { 0 };
             u64::from((lease.all() | word).count_ones())
         };

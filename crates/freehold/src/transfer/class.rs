@@ -178,7 +178,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // Who has it so looks at the words when it is done.
                 return;
             }
-            let mut class = class_of(&self.words(index));
+            let mut class = self.class_by_words(index);
             let tag = head.tag.get();
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
                 if tag.is_open() && !self.is_in_use(by, tag, index) {
@@ -208,7 +208,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if by.0.is_some() {
             return None;
         }
-        let zone = &self.zones[self.map.head(index).tag.get().zone() % self.zones.len()];
+        let zone = self.zone_by(self.map.head(index).tag.get());
         zone.moving(by, index.get() as usize)
     }
 
@@ -226,7 +226,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // Who has it BUSY looks at the words when it is done.
         if known != CLASS_BUSY && head.change_class(known, CLASS_NONE) {
             let tag = head.tag.get();
-            let zone = &self.zones[tag.zone() % self.zones.len()];
+            let zone = self.zone_by(tag);
             self.wrote(by, zone, 1);
             self.unlist(by, index, zone, row_of(tag.migratetype(), known));
             self.raise(by, index);
@@ -234,11 +234,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Says a block's class on the board, for which `writes` were made already.
+    #[inline(always)]
     fn list(&self, by: By<'_>, index: Index, class: u8, writes: u32) {
         let head = self.map.head(index);
         // After the class was written: who changes the type reads the class afterwards.
         let tag = head.tag.get();
-        let zone = &self.zones[tag.zone() % self.zones.len()];
+        let zone = self.zone_by(tag);
         let row = row_of(tag.migratetype(), class);
         let listed = zone.board.set(self.map.rows(index), row, head.number);
         self.watch.came(class);
@@ -254,7 +255,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         head.loose.store(true, Ordering::SeqCst);
         let tag = head.tag.get();
         if tag.migratetype() == Migratetype::Movable as usize {
-            let zone = &self.zones[tag.zone() % self.zones.len()];
+            let zone = self.zone_by(tag);
             let writes = zone.board.set(self.map.rows(index), LOOSE, head.number);
             self.wrote(by, zone, writes);
         }
@@ -304,6 +305,29 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub(crate) fn words(&self, index: Index) -> [u64; WORDS] {
         let (head, line) = (self.map.head(index), self.map.line(index));
         core::array::from_fn(|w| if head.is_leased(w) { 0 } else { line.word_after_class(w) })
+    }
+
+    /// The class by [`words`](Self::words).
+    #[inline(always)]
+    fn class_by_words(&self, index: Index) -> u8 {
+        let (head, line) = (self.map.head(index), self.map.line(index));
+        let mut class = CLASS_NONE;
+        for w in 0..WORDS {
+            let word = line.word_after_class(w);
+            // Mostly of no more than the words before have: who leases it does not matter then.
+            if !bits::has_run(word, class.into()) || head.is_leased(w) {
+                continue;
+            }
+            if word == !0 {
+                // How many there are side by side.
+                return class_of(&self.words(index));
+            }
+            // Whoever has a run has half of it.
+            while bits::has_run(word, class.into()) {
+                class += 1;
+            }
+        }
+        class
     }
 
     /// Makes a split block whole that this thread has made BUSY, if no word of it is leased and all

@@ -106,7 +106,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.recall_where(None, |cpu| {
             (0..SLOTS).any(|slot| {
                 let lease = cpu.leases.slot(slot);
-                lease.key() != crate::cpu::lease::NO_KEY
+                lease.is_in_use()
                     && lease.seen_place().is_some_and(|(index, _)| self.touches(range, index))
             })
         });

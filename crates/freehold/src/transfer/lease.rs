@@ -18,7 +18,7 @@ use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::{Leases, NO_KEY, Purpose};
+use crate::cpu::lease::{Leases, Purpose};
 use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
 use crate::zone::board::LOOSE;
@@ -47,7 +47,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (head, line) = (fh.map.head(index), fh.map.line(index));
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
         let (slot, me) = (Leases::slot_of(key), self.lease_name());
-        if leases.slot(slot).key() == key {
+        if leases.slot(slot).is_of(key) {
             debug_assert_eq!(freed, 0);
             return self.revive(slot, index, w);
         }
@@ -124,7 +124,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if leases.limit() == 0 {
             return false;
         }
-        if leases.slot(slot).key() != NO_KEY {
+        if leases.slot(slot).is_in_use() {
             self.end_lease(slot);
         } else if leases.is_full() {
             // The next one behind it, going round.
@@ -270,9 +270,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn best_word(&self, index: Index, want: Want) -> Option<usize> {
         let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
         let (lanes, base) = (bits::LANES[want.order as usize], self.fh.map.base(index));
-        let mut best = None;
+        let (mut best, first) = (None, self.id.index());
         for step in 0..WORDS {
-            let w = (step + self.id.index()) % WORDS;
+            let w = (step + first) % WORDS;
             let word = line.word(w);
             // No word is a worse choice than a full one, as most of a new block's are.
             if word == 0 || word == !0 && best.is_some() {
@@ -320,7 +320,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let breakable = if order == 0 { !0 } else { lease.breakable() };
         let start = bits::best_start(bits::runs(mask, order), order, breakable)?;
         lease.set_mask(mask & !bits::mask(start, 1 << order));
-        Some(lease.key() * 64 + u64::from(start))
+        Some(lease.first() + u64::from(start))
     }
 
     #[cold]

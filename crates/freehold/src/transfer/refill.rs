@@ -101,8 +101,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.take_of(index, want)
     }
 
-    /// Whether a block may be used without a search of the board. Unless nearly all of the zone is
-    /// whole, it has no larger run than is taken, or is the one that the search would find: otherwise
+    /// Whether a block may be used without a search of the board. Its class does not say that it has
+    /// nothing; and unless nearly all of the zone is whole, it has no larger run than is taken, or is the one that the search would find: otherwise
     /// the board may know one that fits better, which is what keeps others whole.
     fn fits(&self, index: Index, z: usize, want: Want) -> bool {
         let zone = &self.fh.zones[z];
@@ -110,7 +110,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let tag = head.tag.get();
         // Once: others change it.
         let class = head.class();
-        tag.zone() == z
+        class >= want.class()
+            && tag.zone() == z
             && tag.migratetype() == want.migratetype
             && !zone.is_tight()
             && (zone.is_roomy()
@@ -231,16 +232,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 if most == 0 {
                     return Some(None);
                 }
-                if !self.belongs(by, index, zone, row) {
-                    most -= 1;
-                    return None;
-                }
-                let known = self.map.head(index).class();
-                if known == CLASS_BUSY || known < want.class() {
-                    // Becoming whole by now; or one of a type whose blocks are all in one row.
+                let head = self.map.head(index);
+                let (tag, known) = (head.tag.get(), head.class());
+                let right = known == class && tag.is_open_of(want.migratetype, zone.id);
+                let known =
+                    if right { Some(known) } else { self.class_in_row(by, index, zone, row) };
+                if known.is_some_and(|known| known < want.class()) {
+                    // One of a type whose blocks are all in one row.
                     return None;
                 }
                 most -= 1;
+                let known = known?;
                 if !self.has_open_run(index, want.order) {
                     self.lower(by, index, known);
                     return None;
@@ -262,12 +264,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
         None
     }
 
-    /// Whether a block that has a bit in a row belongs there; otherwise the bit is cleared.
-    pub(crate) fn belongs(&self, by: By<'_>, index: Index, zone: &Zone<'m>, row: usize) -> bool {
+    /// The class of a block that has a bit in a row, if it belongs there; otherwise the bit is cleared.
+    #[inline(never)]
+    pub(crate) fn class_in_row(
+        &self,
+        by: By<'_>,
+        index: Index,
+        zone: &Zone<'m>,
+        row: usize,
+    ) -> Option<u8> {
         let head = self.map.head(index);
         let (tag, class) = (head.tag.get(), head.class());
         if class == CLASS_BUSY {
-            return false;
+            return None;
         }
         let right = tag.is_open()
             && tag.zone() == usize::from(zone.id)
@@ -276,7 +285,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !right {
             self.unlist(by, index, zone, row);
         }
-        right
+        right.then_some(class)
     }
 
     /// A movable block with loose frames beside a large run, at most half of it free: in the lowest
@@ -286,7 +295,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return None;
         }
         self.each_section_in_row(by, zone, LOOSE, 0, |first, word| {
-            let rows = self.map.rows(self.map.locate_block(first)?);
+            let rows = self.map.rows(first);
             let mut left = word;
             let classes = SMALL_CLASS + 1..=CLASSES;
             let by_class = classes.map(|class| word & rows.row(row_of(migratetype, class)));
@@ -294,8 +303,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 left &= !blocks;
                 bits::each(blocks)
             });
-            let block = |bit: u32| self.map.locate_block(first + u64::from(bit));
-            let found = blocks.by_ref().filter_map(block).find(|&index| {
+            let block = |bit: u32| first.beside(bit);
+            let found = blocks.by_ref().map(block).find(|&index| {
                 let tag = self.map.head(index).tag.get();
                 let words = self.open_words(index);
                 let right = tag.is_open()
@@ -310,9 +319,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             drop(blocks);
             if found.is_none() {
                 // All that those have is loose, and their classes say so.
-                bits::each(left)
-                    .filter_map(block)
-                    .for_each(|index| self.unlist_loose(by, index, zone));
+                bits::each(left).map(block).for_each(|index| self.unlist_loose(by, index, zone));
             }
             found
         })
@@ -359,13 +366,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         mut see: impl FnMut(Index) -> Option<T>,
     ) -> Option<T> {
         self.each_section_in_row(by, zone, row, from, |first, word| {
-            bits::each(word)
-                .filter_map(|bit| self.map.locate_block(first + u64::from(bit)))
-                .find_map(&mut see)
+            bits::each(word).find_map(|bit| see(first.beside(bit)))
         })
     }
 
-    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and the
+    /// Calls `see` with a block of each section, from one on, that has blocks in a row, and the
     /// section's word of that row, lowest first, until it returns something.
     fn each_section_in_row<T>(
         &self,
@@ -373,15 +378,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
         zone: &'m Zone<'m>,
         row: usize,
         mut from: u64,
-        mut see: impl FnMut(u64, u64) -> Option<T>,
+        mut see: impl FnMut(Index, u64) -> Option<T>,
     ) -> Option<T> {
         let mut writes = 0;
-        let rows = |first: u64| self.map.locate_block(first).map(|index| self.map.rows(index));
+        let rows = |first: u64| {
+            let index = self.map.locate_block(first)?;
+            Some((index, self.map.rows(index)))
+        };
         let found = loop {
-            let Some((section, word)) = zone.board.next(row, from, rows, &mut writes) else {
+            let Some((section, first, word)) = zone.board.next(row, from, rows, &mut writes) else {
                 break None;
             };
-            let found = see(zone.board.first_block(section), word);
+            let found = see(first, word);
             if found.is_some() {
                 break found;
             }
@@ -421,7 +429,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     let tag = self.map.head(index).tag.get();
                     let words = self.open_words(index);
                     let half = count_of(&words) >= FRAMES as u32 / 2;
-                    let fits = self.belongs(by, index, zone, row)
+                    let fits = self.class_in_row(by, index, zone, row).is_some()
                         && half
                         && find_run(&words, want.order).is_some();
                     let claimed = fits && self.retype(by, index, tag, want.migratetype);

@@ -94,7 +94,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn keep_block(&self, by: By<'_>, pfn: u64) {
         let Some(index) = self.map.locate(pfn) else { return };
         let tag = self.map.head(index).tag.get();
-        let zone = &self.zones[tag.zone() % self.zones.len()];
+        let zone = self.zone_by(tag);
         let cap = zone.managed.get() / 100;
         let kept = zone.high_atomic_blocks.get();
         if tag.migratetype() >= HIGH_ATOMIC

@@ -104,6 +104,7 @@ impl<'m> Board<'m> {
     }
 
     /// Puts a block of that number into a row; returns the writes that it took.
+    #[inline]
     pub(crate) fn set(&self, rows: &Rows, row: usize, number: u32) -> u32 {
         let section = self.section_of(number);
         set_bit(&rows.0[row], Self::bit(number)) + self.summary(row).note(section)
@@ -125,14 +126,16 @@ impl<'m> Board<'m> {
     }
 
     /// The next section from `from` on, counted from the zone's first, that may have a block in that
-    /// row. `rows` finds a section's rows by the number of its first block.
-    pub(crate) fn next(
+    /// row, and its word of that row. `rows` finds a section's rows by the number of its first block,
+    /// and what the caller knows it by.
+    #[inline]
+    pub(crate) fn next<T: Copy>(
         &self,
         row: usize,
         mut from: u64,
-        rows: impl Fn(u64) -> Option<&'m Rows>,
+        rows: impl Fn(u64) -> Option<(T, &'m Rows)>,
         writes: &mut u32,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<(u64, T, u64)> {
         let summary = self.summary(row);
         let mut steps = 0;
         while let Some(section) = summary.next(from, &mut steps) {
@@ -141,12 +144,16 @@ impl<'m> Board<'m> {
             let low = (self.span.start.get() >> 9).saturating_sub(first);
             let high = ((self.span.end.get() >> 9) - first).min(SECTION_BLOCKS);
             let mine = crate::block::bits::mask(low as u32, (high - low) as u32);
-            let look = || rows(first).map_or(0, |rows| rows.0[row].load(Ordering::SeqCst) & mine);
-            let word = look();
-            if word != 0 {
-                return Some((section, word));
+            let look = || {
+                let (known, rows) = rows(first)?;
+                let word = rows.0[row].load(Ordering::SeqCst) & mine;
+                (word != 0).then_some((section, known, word))
+            };
+            let found = look();
+            if found.is_some() {
+                return found;
             }
-            *writes += summary.forget(section, || look() == 0);
+            *writes += summary.forget(section, || look().is_none());
             from = section + 1;
         }
         None
@@ -207,11 +214,6 @@ impl<'m> Board<'m> {
     pub(crate) const fn section_of(&self, number: u32) -> u64 {
         (number as u64 >> SECTION_BLOCKS_LOG) - self.first_section
     }
-
-    /// The number of the first block of a section that is counted from the zone's first.
-    pub(crate) const fn first_block(&self, section: u64) -> u64 {
-        (section + self.first_section) << SECTION_BLOCKS_LOG
-    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -238,11 +240,11 @@ mod tests {
         let (rows, row, mut writes) = (Rows::new(), row_of(1, 4), 0);
         high.set(&rows, row, half as u32 + 3);
         low.set(&rows, row, 5);
-        let there = |_| Some(&rows);
-        assert_eq!(low.next(row, 0, there, &mut writes), Some((0, 1 << 5)));
+        let there = |_| Some(((), &rows));
+        assert_eq!(low.next(row, 0, there, &mut writes), Some((0, (), 1 << 5)));
         low.clear(&rows, row, 5, || false);
         assert_eq!(low.next(row, 0, there, &mut writes), None);
         assert!(!low.has_any(row), "the zone's summary still leads to a block of another zone");
-        assert_eq!(high.next(row, 0, there, &mut writes), Some((0, 1 << (half + 3))));
+        assert_eq!(high.next(row, 0, there, &mut writes), Some((0, (), 1 << (half + 3))));
     }
 }
