@@ -169,13 +169,22 @@ impl Line {
     /// Those of the frames that were there already; nothing has changed then.
     #[inline(always)]
     pub(crate) fn put(&self, w: usize, bits: u64) -> Result<u64, u64> {
+        if bits & (bits - 1) == 0 { self.put_frame(w, bits) } else { self.put_run(w, bits) }
+    }
+
+    /// [`put`](Self::put) of one frame.
+    #[inline(always)]
+    pub(crate) fn put_frame(&self, w: usize, frame: u64) -> Result<u64, u64> {
+        // SeqCst: the class is read next; see the module's documentation. Release is part of
+        // it: what the freer did to the frames comes before their next owner's use.
+        let old = self.0[w % WORDS].fetch_or(frame, Ordering::SeqCst);
+        if old & frame == 0 { Ok(old | frame) } else { Err(frame) }
+    }
+
+    /// [`put`](Self::put) of several frames.
+    #[inline(always)]
+    pub(crate) fn put_run(&self, w: usize, bits: u64) -> Result<u64, u64> {
         let word = &self.0[w % WORDS];
-        if bits & (bits - 1) == 0 {
-            // SeqCst: the class is read next; see the module's documentation. Release is part of
-            // it: what the freer did to the frames comes before their next owner's use.
-            let old = word.fetch_or(bits, Ordering::SeqCst);
-            return if old & bits == 0 { Ok(old | bits) } else { Err(old & bits) };
-        }
         let mut old = self.word(w);
         loop {
             if old & bits != 0 {
@@ -226,8 +235,13 @@ impl Line {
 
     /// Takes just these frames if all of them are there; for words that nobody leases.
     pub(crate) fn take_bits(&self, w: usize, bits: u64) -> bool {
+        self.take_bits_of(w, self.word(w), bits)
+    }
+
+    /// [`take_bits`](Self::take_bits) of a word that was `old`.
+    #[inline(always)]
+    pub(crate) fn take_bits_of(&self, w: usize, mut old: u64, bits: u64) -> bool {
         let word = &self.0[w % WORDS];
-        let mut old = self.word(w);
         while old & bits == bits {
             // Acquire: pairs with the puts. SeqCst: the tag is read next.
             match word.compare_exchange_weak(old, old & !bits, Ordering::SeqCst, Ordering::Relaxed)

@@ -213,14 +213,15 @@ impl<P: Platform> Freehold<'_, P> {
     /// A run of order 1 to 5 that this CPU has freed lately, and that is no half of a larger one:
     /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
     /// unless most of the zone is whole.
-    #[inline(always)]
+    #[inline(never)]
     fn hinted_run<const ORDER: u32>(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
         let most = self.most_class(cpu, ORDER);
         let found = self.hinted::<ORDER>(cpu, migratetype, |index, w, run| {
             let line = self.map.line(index);
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
-            let fits = line.word(w) & buddy != buddy;
-            fits && self.map.head(index).class() <= most && line.take_bits(w, run)
+            let word = line.word(w);
+            let fits = word & buddy != buddy && self.map.head(index).class() <= most;
+            fits && line.take_bits_of(w, word, run)
         });
         if ORDER > 2 {
             self.fold_home(cpu);
@@ -341,12 +342,14 @@ impl<P: Platform> Freehold<'_, P> {
         cpu.hints.push(tag.migratetype(), ORDER, index, (pfn % FRAMES as u64) as u32);
         self.count_frees(cpu, 1);
         cpu.free[tag.migratetype()].add(1 << ORDER);
-        let Ok(now) = self.map.line(index).put(w, frames) else {
+        let line = self.map.line(index);
+        let put = if ORDER == 0 { line.put_frame(w, frames) } else { line.put_run(w, frames) };
+        let Ok(now) = put else {
             cpu.free[tag.migratetype()].sub(1 << ORDER);
             self.count_frees(cpu, 1u64.wrapping_neg());
             return false;
         };
-        if self.is_news(head, now) || is_to_be_told(cpu, tag.migratetype()) {
+        if self.is_news::<ORDER>(head, now, frames) || is_to_be_told(cpu, tag.migratetype()) {
             return self.tell_of_free(cpu, index, now, tag.migratetype());
         }
         true
@@ -472,9 +475,15 @@ impl<P: Platform> Freehold<'_, P> {
         {
             return false;
         }
-        // Before they can be seen: see `watch`.
+        // Before they can be seen: see `watch`. The hint as in `to_word`.
         let count = 64 * LEN as u64;
-        self.count_free(by, tag, index, count);
+        if tag.is_plain_split_in(cpu.home_split.get()) {
+            cpu.free[tag.migratetype()].add(count);
+            let offset = (pfn % FRAMES as u64) as u32;
+            cpu.hints.push(tag.migratetype(), 6 + LEN.ilog2(), index, offset);
+        } else {
+            self.count_free(by, tag, index, count);
+        }
         if line.put_whole(first).is_err() {
             self.count_free(by, tag, index, count.wrapping_neg());
             return false;
@@ -488,7 +497,6 @@ impl<P: Platform> Freehold<'_, P> {
                 self.report_late(index, w, strays);
             }
         }
-        self.leave_hint(cpu, tag, index, pfn, 6 + LEN.ilog2());
         self.count_frees(cpu, frees);
         self.raise_by_words(by, index, tag, first, LEN);
         self.fold_frees(cpu, tag.migratetype());

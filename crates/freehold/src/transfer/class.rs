@@ -89,10 +89,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.watch.came(ANY);
     }
 
-    /// Whether there is anything to do for [`raise_by`](Self::raise_by).
+    /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order has
+    /// come into a word, which is `now`.
     #[inline(always)]
-    pub(crate) fn is_news(&self, head: &Head, now: u64) -> bool {
-        head.completes(now) || head.tells_loose(now) || self.watch.is_for(ANY)
+    pub(crate) fn is_news<const ORDER: u32>(&self, head: &Head, now: u64, chunk: u64) -> bool {
+        // None of a run of eight is loose: mostly there is nothing beside it.
+        let beside = if ORDER < bits::KEPT_ORDER { now } else { now & !chunk };
+        head.completes(now) || head.tells_loose(beside) || self.watch.is_for(ANY)
     }
 
     /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only where
@@ -120,12 +123,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // SeqCst, both: of two that put the two halves of a run one sees it.
         let full =
             |first: usize, len: usize| (first..first + len).all(|w| line.word_after_class(w) == !0);
+        let mut class = 7 + len.ilog2() as u8;
         while len < WORDS && full(first ^ len, len) {
             first &= !len;
             len *= 2;
+            class += 1;
         }
         self.watch.came(ANY);
-        let class = 7 + len.ilog2() as u8;
         if len == WORDS {
             self.raise(by, index);
         } else if known < class {
