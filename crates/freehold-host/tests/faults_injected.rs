@@ -434,12 +434,17 @@ fn every_system_call_may_fail() {
             return drop(writeln!(std::io::stderr(), "SKIPPED every system call may fail: {why}"));
         }
     };
+    let whole = std::env::var_os("FREEHOLD_SECONDS").is_some_and(|seconds| seconds != "0");
     let mut of_each = [0u32; CALLS.len()];
     let mut calls = 0;
     for (number, part) in PARTS.into_iter().enumerate() {
         for at in 0.. {
             let mut refused_any = false;
-            for error in ERRORS {
+            for (n, error) in ERRORS.into_iter().enumerate() {
+                // Memory that is short, and one of the others by turns; all of them in CI.
+                if !whole && n > 0 && n != 1 + at % (ERRORS.len() - 1) {
+                    continue;
+                }
                 // The call that was refused just now, which is the one that comes next.
                 let last = plan.refused.load(SeqCst);
                 if error == libc::EMFILE && !DESCRIPTORS.contains(&last.into()) {

@@ -215,15 +215,16 @@ fn an_arena_that_nobody_uses_costs_next_to_nothing() {
 #[test]
 fn an_arena_of_several_tib_has_all_of_its_frames() {
     let _alone = alone();
-    // The allocator is told of one TiB at a time.
-    let Ok(arena) = Arena::with_size(3 * TIB + 6 * MIB) else { return };
+    // The allocator is told of one TiB at a time: three in CI, two otherwise.
+    let tibs = if std::env::var_os("FREEHOLD_SECONDS").is_some() { 3 } else { 2 };
+    let Ok(arena) = Arena::with_size(tibs * TIB + 6 * MIB) else { return };
     let gib = TIB / 4096 / 1024;
     assert_eq!(arena.free_frames(), arena.stats().frames);
     let mut all = Vec::new();
     while let Ok(frames) = arena.frames(gib) {
         all.push(frames);
     }
-    assert_eq!(all.len(), 3 * 1024);
+    assert_eq!(all.len() as u64, tibs * 1024);
     assert_eq!(arena.free_frames(), 3 * 512);
     let mut rest = [Default::default(); 3 * 512 + 1];
     let got = arena.alloc_bulk(freehold_host::freehold::Migratetype::Movable, &mut rest).unwrap();
@@ -234,13 +235,14 @@ fn an_arena_of_several_tib_has_all_of_its_frames() {
     assert_eq!(arena.free_frames(), arena.stats().frames);
 
     // Frames at the end are there as soon as they are named.
-    let arena = Arena::with_size(3 * TIB).unwrap();
+    let arena = Arena::with_size(tibs * TIB).unwrap();
     let end = arena.range().end.get();
     let last = FrameRange::new(Pfn::new(end - 512), 512).unwrap();
     assert_eq!(arena.shrink(TIB / 2).unwrap().len(), TIB / 8192);
-    assert_eq!(arena.shrink(2 * TIB).unwrap().len(), TIB / 2048);
+    let more = (tibs - 1) * TIB;
+    assert_eq!(arena.shrink(more).unwrap().len(), more / 4096);
     assert_eq!(arena.free_frames(), TIB / 8192);
-    arena.grow(TIB * 5 / 2).unwrap();
+    arena.grow(more + TIB / 2).unwrap();
     assert_eq!(arena.free_frames(), arena.stats().frames);
     assert!(arena.range().contains(last.start));
     consistent(&arena);

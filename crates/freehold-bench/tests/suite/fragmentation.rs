@@ -12,6 +12,7 @@ use freehold_bench::fragmentation::{Cell, Grid, MEMORY_MOST, Scenario, Workload,
 use freehold_labkit::engine::{Counters, Engine, Memory, Request};
 use freehold_labkit::engines::{EngineSpec, MachineConfig};
 use freehold_labkit::model::Family;
+use freehold_testkit::length::length;
 use freehold_trials::simulated::{Marks, Simulated};
 use predicates::str::contains;
 use serde_json::Value;
@@ -182,7 +183,7 @@ impl Simulated for Toy {
 
 fn toy(workload: Workload, fault: Fault) -> Result<Cell, String> {
     let frames = FRAMES / 2;
-    let scenario = Scenario { allocations: 3_000, frames, ..scenario(workload, "vanilla") };
+    let scenario = Scenario { allocations: length(1_000, 3_000), frames, ..scenario(workload, "vanilla") };
     let config = MachineConfig::new(scenario.frames, scenario.cpus);
     scenario.run_on(&Toy::new(fault, &config), &config)
 }
@@ -311,7 +312,7 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 #[test]
 fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
     let run = |jobs| {
-        let done = command(&SMALL).args(["--json", "--jobs", jobs]).assert().success();
+        let done = allocating("500", &SMALL).args(["--json", "--jobs", jobs]).assert().success();
         done.get_output().stdout.clone()
     };
     let bytes = run("1");

@@ -261,7 +261,7 @@ fn the_gate_fails_where_an_engine_is_below_the_first_and_only_when_asked() {
     // One design under both of its names.
     command(&DRAW).args(["--gate", "-e", "7.2", "-e", "vanilla"]).assert().success();
     let worse = ["-e", "freehold", "-e", "vanilla"];
-    let counts = ["--random", "6", "--seed", "11", "--quick", "-w", "aging"];
+    let counts = ["--random", "2", "--seed", "11", "--quick", "-w", "aging"];
     command(&counts).args(worse).assert().success();
     command(&counts).args(worse).arg("--gate").assert().code(1);
     command(&DRAW).args(["--gate", "-e", "vanilla"]).assert().code(2).stderr(contains("--gate"));

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use freehold_host::freehold::Pfn;
 use freehold_host::{Arena, Backing, Frames, Lock};
 
-use crate::common::all_are;
+use crate::common::{all_are, length};
 
 const MIB: u64 = 1 << 20;
 
@@ -122,6 +122,6 @@ fn random_steps_on_every_kind_of_memory_and_lock() {
     ] {
         let arena =
             Arena::builder(32 * MIB).backing(backing).lock(lock).slots(slots).budget(3).batch(2);
-        run(&arena.build().unwrap(), seed, 6_000);
+        run(&arena.build().unwrap(), seed, length(2_000, 6_000));
     }
 }

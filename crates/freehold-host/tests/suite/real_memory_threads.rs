@@ -31,6 +31,7 @@ const TABLES: u64 = 2;
 const FIRST_PAGE: u64 = 139;
 const PAGES: u64 = 300;
 const WORKERS: u64 = 2;
+/// A quarter of them, and at least until everything has met, where there is no time for all.
 const STEPS: u64 = 60_000;
 /// On a machine that is busy otherwise it may take longer until everything has met.
 const MOST_STEPS: u64 = 20 * STEPS;
@@ -301,6 +302,7 @@ impl<'a> Worker<'a> {
     }
 
     fn run(&mut self) {
+        let steps = length(STEPS / 4, STEPS);
         for step in 0..MOST_STEPS {
             self.step();
             if step % 10_000 == 0 {
@@ -308,7 +310,7 @@ impl<'a> Worker<'a> {
             }
             let stats = self.vm.stats();
             let met = stats.redirtied > 10 && stats.kept_busy > 10 && stats.reclaimed_folios > 100;
-            if step >= STEPS
+            if step >= steps
                 && met
                 && self.seen.get("written again in time").is_some_and(|n| *n > 10)
             {

@@ -9,6 +9,8 @@ use std::thread;
 use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::{Arena, Frames, Lock};
 
+use crate::common::length;
+
 const MIB: u64 = 1 << 20;
 
 fn both_locks(test: impl Fn(Lock)) {
@@ -339,7 +341,7 @@ fn what_a_thread_that_never_allocates_frees_is_used_again() {
     const MESSAGE: u64 = 64;
     const KEPT: usize = 64;
     const ROUNDS: usize = 500;
-    const LOOKS: usize = 10;
+    let looks_wanted = length(4, 10);
     both_locks(|lock| {
         let arena = Arena::builder(1024 * MIB).lock(lock).build().unwrap();
         let all = arena.range();
@@ -353,7 +355,7 @@ fn what_a_thread_that_never_allocates_frees_is_used_again() {
                 let send = send.clone();
                 scope.spawn(move || {
                     let mut kept = std::collections::VecDeque::new();
-                    for round in 1..=ROUNDS * LOOKS {
+                    for round in 1..=ROUNDS * looks_wanted {
                         let count = if round % 2 == 0 { 1 } else { 4 };
                         let mut message: Vec<_> =
                             (0..MESSAGE / count).map(|_| arena.frames(count).unwrap()).collect();
@@ -373,7 +375,7 @@ fn what_a_thread_that_never_allocates_frees_is_used_again() {
             }
             drop(send);
             scope.spawn(move || receive.into_iter().for_each(drop));
-            for _ in 0..LOOKS {
+            for _ in 0..looks_wanted {
                 meet.wait();
                 looks.push(arena.frames_in_memory(all).unwrap());
                 meet.wait();
@@ -388,7 +390,7 @@ fn what_a_thread_that_never_allocates_frees_is_used_again() {
             looks[0] <= most + blocks,
             "frames in memory at each look: {looks:?}, for {most} in use"
         );
-        assert!(looks[LOOKS - 1] <= looks[0] + blocks, "frames in memory at each look: {looks:?}");
+        assert!(looks[looks_wanted - 1] <= looks[0] + blocks, "frames in memory at each look: {looks:?}");
         all_free(&arena);
     });
 }

@@ -176,7 +176,7 @@ fn cells_and_simulations_are_matched_by_machine_and_seed() {
     let simulate = |cpus: &str| {
         let engines =
             ["-e", "vanilla", "-e", "freehold", "--no-progress", "--json", "-w", "pair", "--cpus"];
-        result(&[&["simulate"], &engines[..], &[cpus]].concat())
+        result(&[&["simulate", "--frames", "20000"], &engines[..], &[cpus]].concat())
     };
     let (two, four) = (simulate("2"), simulate("2,4"));
     let (code, found) = compare(&two, &four, &["--worse", "0"]);

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::byte_history::{self, History};
+use crate::common::histories;
 use proptest::prelude::*;
 
 #[test]
@@ -38,7 +39,7 @@ fn one_file() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(histories(96, 256))]
 
     /// Machines that nobody would build: edges anywhere, zones of a block, holes of a frame, groups
     /// of one.

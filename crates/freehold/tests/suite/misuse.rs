@@ -18,7 +18,7 @@ const BASE: u64 = 512;
 fn rounds() -> (u32, Duration) {
     match std::env::var("FREEHOLD_SECONDS").ok().and_then(|seconds| seconds.parse().ok()) {
         Some(asked) => (u32::MAX - 1, Duration::from_secs(asked)),
-        None => (if cfg!(miri) { 20 } else { 5_000 }, Duration::from_secs(1)),
+        None => (if cfg!(miri) { 20 } else { 1_500 }, Duration::from_millis(300)),
     }
 }
 

@@ -581,7 +581,7 @@ fn nothing_back<'a>(memory: &'a [FrameRange]) -> ZoneConfig<'a> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(histories(64, 256))]
 
     /// CPUs whose share of memory is hardly more than a block: they give back all the time, and
     /// memory runs out.

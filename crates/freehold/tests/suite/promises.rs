@@ -242,11 +242,7 @@ enum Punch {
 #[allow(clippy::too_many_lines)]
 fn a_split_block_comes_back_whole_while_others_allocate() {
     const OTHERS: u16 = 3;
-    let rounds = match std::env::var_os("FREEHOLD_SECONDS") {
-        _ if cfg!(miri) => 2,
-        Some(_) => 100,
-        None => 30,
-    };
+    let rounds = if cfg!(miri) { 2 } else { length(10, 100) };
     for (punch, remote) in [
         (Punch::Range, false),
         (Punch::FrameByFrame, false),

@@ -377,7 +377,7 @@ impl Platform for OneThread {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(histories(24, 60))]
 
     /// A zone in which CPUs hold blocks of their own.
     #[test]

@@ -242,7 +242,7 @@ fn a_thread_stopped_by_a_signal_holds_up_nobody() {
     let most = match seconds {
         Some(600u64..) => u64::MAX,
         Some(1..) => 12,
-        _ => 4,
+        _ => 2,
     };
     let host: &Host = Box::leak(Box::new(Host {
         nobody_waits: AtomicBool::new(false),

@@ -394,7 +394,7 @@ fn plug(fh: &Alloc<'_>, cpus: u16, frames: u64, done: &AtomicBool) {
 #[test]
 fn every_call_at_once_loses_nothing() {
     const CPUS: u16 = 5;
-    let (threads, steps) = (8, if cfg!(miri) { 20 } else { 30_000 });
+    let (threads, steps) = (8, if cfg!(miri) { 20 } else { length(10_000, 30_000) });
     for _ in 0..2 {
         let frames = 96 * MIB;
         let memory = [range(BASE, frames)];

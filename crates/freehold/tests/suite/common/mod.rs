@@ -8,6 +8,7 @@ use freehold::{
     AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request,
     SingleCpu, Watermarks, ZoneConfig,
 };
+use proptest::prelude::ProptestConfig;
 
 pub const MIB: u64 = 256;
 
@@ -62,6 +63,22 @@ pub fn assert_all_free(fh: &Alloc<'_>) {
         assert_eq!(stats.free, stats.managed, "zone {z}: frames lost");
         assert_eq!(stats.free_in_zone, stats.managed, "zone {z}: not all came home");
     }
+}
+
+/// How long a long test is: `short`, or `whole` where `FREEHOLD_SECONDS` gives it the time, as in CI.
+pub fn length<T>(short: T, whole: T) -> T {
+    let asked = std::env::var_os("FREEHOLD_SECONDS").is_some_and(|seconds| seconds != "0");
+    if asked { whole } else { short }
+}
+
+/// Of random histories, so many; all that proptest would make where there is time for it
+/// ([`length`]), or as many as `PROPTEST_CASES` asks for.
+pub fn histories(short: u32, whole: u32) -> ProptestConfig {
+    let default = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        return default;
+    }
+    ProptestConfig { cases: length(short, whole), ..default }
 }
 
 pub fn is_no_memory(result: Result<Pfn, AllocError>) -> bool {
