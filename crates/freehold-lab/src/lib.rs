@@ -3,10 +3,9 @@
 //!
 //! ```text
 //!  freehold  replay ── replay_args, machine, passes, fidelity, notes: traces through engines
-//!            look     how fragmented a machine's memory is
 //!            record   a trace of the running kernel
 //!            engines  the names of designs and switches
-//!            tools    bench, simulate, report, ...: programs of their own, started as cargo starts its
+//!            tools    look, bench, simulate, ...: programs of their own, started as cargo starts its
 //! ```
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard
@@ -18,7 +17,6 @@
 
 mod engines;
 mod fidelity;
-mod look;
 mod machine;
 mod notes;
 mod passes;
@@ -55,7 +53,7 @@ A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-bench, calibrate, simulate, report, compare and soak are programs of their own, named in [brackets] above. A release has \
+look, bench, calibrate, simulate, report, compare and soak are programs of their own, named in [brackets] above. A release has \
 them; a first build leaves them out, and the command then says how to install them.
 
 Exit codes: 0 fine; 1 an engine lost frames or failed its checks, compare --worse found something worse, or a soak found an error; 2 wrong \
@@ -77,8 +75,6 @@ struct Cli {
 enum Command {
     /// Replay traces through engines and print a comparison.
     Replay(Box<replay_args::ReplayArgs>),
-    /// Show how fragmented a machine's memory is, without a trace.
-    Look(look::LookArgs),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),
     /// List the engines and switches that can be named.
@@ -100,7 +96,6 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit_code(match cli.command {
         None => replay::run(&replay_args::ReplayArgs::sample()),
         Some(Command::Replay(args)) => replay::run(&args),
-        Some(Command::Look(args)) => look::run(&args),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
         Some(Command::Tool(tool)) => return tool.run(),

@@ -5,6 +5,7 @@
 //!  freehold bench ...        freehold-bench ...              freehold report ...    freehold-report ...
 //!  freehold calibrate ...    freehold-bench calibrate ...    freehold compare ...   freehold-report compare ...
 //!  freehold simulate ...     freehold-simulate ...           freehold soak ...      freehold-soak ...
+//!  freehold look ...         freehold-look ...
 //! ```
 //!
 //! So a first build makes what a replay needs and nothing else. A program that is not there is
@@ -23,6 +24,9 @@ use freehold_labkit::cli::output;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Tool {
+    /// Show how fragmented a machine's memory is, without a trace [freehold-look].
+    #[command(disable_help_flag = true)]
+    Look(Passed),
     /// Measure what allocations and frees cost, engines side by side [freehold-bench].
     #[command(disable_help_flag = true)]
     Bench(Passed),
@@ -59,6 +63,7 @@ impl Tool {
     /// The program, and the subcommand of it that this is.
     fn program(&self) -> (&'static str, Option<&'static str>, &Passed) {
         match self {
+            Self::Look(passed) => ("freehold-look", None, passed),
             Self::Bench(passed) => ("freehold-bench", None, passed),
             Self::Calibrate(passed) => ("freehold-bench", Some("calibrate"), passed),
             Self::Simulate(passed) => ("freehold-simulate", None, passed),

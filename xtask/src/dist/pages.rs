@@ -20,6 +20,7 @@ fn freehold() -> clap::Command {
     };
     let (calibrate, compare) = (part(&bench, "calibrate"), part(&report, "compare"));
     freehold_lab::command()
+        .mut_subcommand("look", |_| freehold_look::command().name("look"))
         .mut_subcommand("bench", |_| bench.name("bench"))
         .mut_subcommand("calibrate", |_| calibrate)
         .mut_subcommand("simulate", |_| freehold_simulate::command().name("simulate"))
@@ -31,6 +32,7 @@ fn freehold() -> clap::Command {
 fn commands() -> Vec<clap::Command> {
     let commands = [
         freehold(),
+        freehold_look::command(),
         freehold_bench::command(),
         freehold_simulate::command(),
         freehold_report::command(),

@@ -41,6 +41,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::build::{self, root};
+use crate::dist::PROGRAMS;
 
 /// Whether README and docs say what the commands print.
 #[derive(Args)]
@@ -327,9 +328,7 @@ impl Runner {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(&cargo);
         build.current_dir(root).args(["build", "--quiet", "--release"]);
-        for package in ["freehold-lab", "freehold-bench", "freehold-simulate", "freehold-report"] {
-            build.args(["-p", package]);
-        }
+        build.args(PROGRAMS.iter().flat_map(|package| ["-p", package]));
         let built = build.status();
         if !built.is_ok_and(|status| status.success()) {
             return Err("the freehold command cannot be built".into());

@@ -4,12 +4,13 @@
 use std::fs;
 use std::path::Path;
 
+use freehold_testkit::machine_files::{
+    CMA_FREE, CMA_SIZE, DEVICE, FLAGS, Files, Folder, NONE, Types, before_4_4, buddyinfo,
+    pagetypeinfo, plain, trace_of, with_cma, zone,
+};
 use serde_json::Value;
 
-use crate::machine_files::{
-    CMA_FREE, CMA_SIZE, DEVICE, FLAGS, Files, Folder, NONE, Types, before_4_4, buddyinfo,
-    pagetypeinfo, plain, refused, replay, replayed, run, trace_of, with_cma, zone,
-};
+use crate::command::{refused, replay, replayed, run};
 
 /// The figures of the machine, in the order of the arrays below.
 fn machine(document: &Value) -> [u64; 6] {

@@ -2,12 +2,10 @@
 
 mod cli_errors;
 mod cli_output;
+mod command;
 mod differential;
 mod differential_support;
 mod fidelity;
-mod look;
-mod look_machines;
-mod machine_files;
 mod machines;
 mod random_machines;
 mod record;

@@ -13,12 +13,14 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use freehold_testkit::machine_files::{Files, Folder, buddyinfo, pagetypeinfo, trace_of};
+use freehold_trace::machine::{self, Look, Machine};
 use freehold_trials::random::Random;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::Value;
 
-use crate::machine_files::{Files, Folder, buddyinfo, pagetypeinfo, replay, run, trace_of};
+use crate::command::replay;
 
 /// What architectures and configurations have: bytes of a page, order of a pageblock, largest order.
 const SHAPES: [(u64, u8, u8); 8] = [
@@ -255,12 +257,11 @@ impl Shape {
     }
 }
 
-/// What `look` shows of a machine's files.
+/// The figures that `look` shows of a machine's files.
 fn looked(shape: &Shape, folder: &Folder) {
-    let from = folder.path().to_str().unwrap();
-    let output = run(&["look", "--json", from]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let files = machine::Files::in_directory(folder.path()).expect("a zoneinfo");
+    let machine = Machine::read(&files, None).unwrap_or_else(|error| panic!("{error}"));
+    let document = serde_json::to_value(Look::new(&machine)).unwrap();
     let told =
         ["page_size", "pageblock_order", "max_order"].map(|key| document[key].as_u64().unwrap());
     assert_eq!(told, shape.told());

@@ -47,6 +47,8 @@ fn a_command_that_is_not_built_is_named_with_the_line_that_runs_it() {
             "cargo run --profile measure -p freehold-bench -- --quick pair",
         ),
         (vec!["calibrate", "--runs", "1"], "-p freehold-bench -- calibrate --runs 1"),
+        (vec!["look", "--json"], "cargo run --release -p freehold-look -- --json"),
+        (vec!["look"], "cargo install --path crates/freehold-look\n"),
         (vec!["simulate", "--help"], "cargo run --release -p freehold-simulate -- --help"),
         (vec!["report", "a b.json"], "cargo run --release -p freehold-report -- 'a b.json'"),
         (vec!["compare", "a", "b"], "cargo run --release -p freehold-report -- compare a b"),
@@ -78,7 +80,7 @@ fn help_lists_every_command() {
     let said = String::from_utf8(said).expect("UTF-8");
     for command in ["replay", "record", "engines", "bench", "calibrate", "simulate", "report"]
         .into_iter()
-        .chain(["compare", "soak"])
+        .chain(["compare", "soak", "look"])
     {
         assert!(said.contains(&format!("\n  {command} ")), "{command} in {said}");
     }

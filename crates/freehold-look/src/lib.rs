@@ -9,15 +9,40 @@
 //! | `html` | that page as HTML, without scripts |
 //! | `prometheus` | Prometheus's text format |
 
+#![deny(unsafe_code)]
+
 mod command;
 mod html;
 mod page;
 mod prometheus;
 
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use freehold_labkit::cli::exit_code;
 use freehold_trace::machine::Look;
 use serde::Serialize;
 
-pub(crate) use command::{LookArgs, run};
+/// Show how fragmented a machine's memory is, without a trace.
+#[derive(Parser, Debug)]
+#[command(name = "freehold-look", bin_name = "freehold look", version, max_term_width = 120)]
+struct Cli {
+    #[command(flatten)]
+    args: command::LookArgs,
+}
+
+/// The definition of the command line: what completions and manual pages are made from.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command with these arguments, the first of which is its name.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    exit_code(command::run(&Cli::parse_from(arguments).args))
+}
 
 /// A machine's figures and what to call it.
 #[derive(Clone, PartialEq, Debug, Serialize)]

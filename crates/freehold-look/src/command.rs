@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use freehold_trace::machine::{Files, Look, Machine};
 
-use super::{Document, Named, html, page, prometheus};
+use crate::{Document, Named, html, page, prometheus};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::given::Printed;
 use freehold_labkit::cli::size::{parse_page_size, whole};

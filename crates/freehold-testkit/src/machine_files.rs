@@ -1,35 +1,31 @@
 //! Machines as their files describe them, written for tests: zoneinfo, buddyinfo and pagetypeinfo of
-//! any shape, a trace, and runs of the command on them.
+//! any shape, and a trace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
-
-use assert_cmd::Command;
-use serde_json::Value;
 
 /// The three files of a machine and a trace of it.
 #[derive(Clone, Default)]
-pub(crate) struct Files {
-    pub(crate) zoneinfo: String,
-    pub(crate) buddyinfo: Option<String>,
-    pub(crate) pagetypeinfo: Option<String>,
-    pub(crate) trace: String,
+pub struct Files {
+    pub zoneinfo: String,
+    pub buddyinfo: Option<String>,
+    pub pagetypeinfo: Option<String>,
+    pub trace: String,
 }
 
-pub(crate) struct Folder(tempfile::TempDir);
+pub struct Folder(tempfile::TempDir);
 
 impl Folder {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary folder"))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// Writes a machine's files; where its trace is.
-    pub(crate) fn write(&self, files: &Files) -> PathBuf {
+    pub fn write(&self, files: &Files) -> PathBuf {
         let write = |kind: &str, text: &Option<String>| {
             let path = self.path().join(format!("m.{kind}.before.txt"));
             match text {
@@ -46,33 +42,8 @@ impl Folder {
     }
 }
 
-pub(crate) fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output().unwrap()
-}
-
-pub(crate) fn replay(trace: &Path, more: &[&str]) -> Output {
-    let trace = trace.to_str().unwrap();
-    run(&[&["replay", "--json", "--no-progress", "-e", "vanilla", trace], more].concat())
-}
-
-pub(crate) fn replayed(files: &Files, more: &[&str]) -> Value {
-    let folder = Folder::new();
-    let output = replay(&folder.write(files), more);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{errors}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-pub(crate) fn refused(files: &Files, more: &[&str]) -> String {
-    let folder = Folder::new();
-    let output = replay(&folder.write(files), more);
-    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
-    assert!(output.stdout.is_empty());
-    String::from_utf8(output.stderr).unwrap()
-}
-
 /// One zone as zoneinfo prints it.
-pub(crate) fn zone(node: u32, name: &str, free: u64, pages: u64, start: u64, more: &str) -> String {
+pub fn zone(node: u32, name: &str, free: u64, pages: u64, start: u64, more: &str) -> String {
     format!(
         "Node {node}, zone {name:>8}\n  pages free     {free}\n        min      20\n        low      25\n        \
          high     30\n        spanned  {pages}\n        present  {pages}\n        managed  {pages}\n{more}        \
@@ -81,11 +52,11 @@ pub(crate) fn zone(node: u32, name: &str, free: u64, pages: u64, start: u64, mor
     )
 }
 
-pub(crate) fn words(numbers: &[u64]) -> String {
+pub fn words(numbers: &[u64]) -> String {
     numbers.iter().map(|n| format!("{n:>6} ")).collect()
 }
 
-pub(crate) fn buddyinfo(zones: &[(u32, &str, &[u64])]) -> Option<String> {
+pub fn buddyinfo(zones: &[(u32, &str, &[u64])]) -> Option<String> {
     let line = |(node, name, chunks): &(u32, &str, &[u64])| {
         format!("Node {node}, zone {name:>8} {}\n", words(chunks))
     };
@@ -93,9 +64,9 @@ pub(crate) fn buddyinfo(zones: &[(u32, &str, &[u64])]) -> Option<String> {
 }
 
 /// A zone's types: name, blocks, free chunks.
-pub(crate) type Types<'a> = &'a [(&'a str, u64, &'a [u64])];
+pub type Types<'a> = &'a [(&'a str, u64, &'a [u64])];
 
-pub(crate) fn pagetypeinfo(order: u8, zones: &[(u32, &str, Types<'_>)]) -> Option<String> {
+pub fn pagetypeinfo(order: u8, zones: &[(u32, &str, Types<'_>)]) -> Option<String> {
     let mut text = format!("Page block order: {order}\nPages per block:  {}\n\n", 1u64 << order);
     text += "Free pages count per migrate type at order\n";
     for (node, name, types) in zones {
@@ -114,7 +85,7 @@ pub(crate) fn pagetypeinfo(order: u8, zones: &[(u32, &str, Types<'_>)]) -> Optio
 
 /// A pagetypeinfo with what `page_owner` adds: the blocks of each zone's types in which something of
 /// another type is allocated.
-pub(crate) fn with_mixed(text: Option<&str>, zones: &[(u32, &str, &[u64])]) -> Option<String> {
+pub fn with_mixed(text: Option<&str>, zones: &[(u32, &str, &[u64])]) -> Option<String> {
     let mut text = text?.to_owned();
     let names =
         text.lines().find_map(|line| line.strip_prefix("Number of blocks type"))?.to_owned();
@@ -126,7 +97,7 @@ pub(crate) fn with_mixed(text: Option<&str>, zones: &[(u32, &str, &[u64])]) -> O
 }
 
 /// Allocations and frees of one order in a zone that starts there.
-pub(crate) fn trace_of(start: u64, order: u8, migratetype: u8, flags: &str) -> String {
+pub fn trace_of(start: u64, order: u8, migratetype: u8, flags: &str) -> String {
     let mut text = "# tracer: nop\n#\n".to_owned();
     let pfn = |n: u64| start + (n << order);
     for n in 0..6 {
@@ -145,11 +116,11 @@ pub(crate) fn trace_of(start: u64, order: u8, migratetype: u8, flags: &str) -> S
     text
 }
 
-pub(crate) const FLAGS: &str = "GFP_HIGHUSER_MOVABLE";
-pub(crate) const NONE: [u64; 11] = [0; 11];
+pub const FLAGS: &str = "GFP_HIGHUSER_MOVABLE";
+pub const NONE: [u64; 11] = [0; 11];
 
 /// 64 MiB of pages of 4 KiB: 256 + 3 * 1024 + 2 free.
-pub(crate) fn plain() -> Files {
+pub fn plain() -> Files {
     let movable = [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 3];
     let all = [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 3];
     let unmovable = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -170,7 +141,7 @@ pub(crate) fn plain() -> Files {
 
 /// 64 MiB with 4 CMA blocks, of which 1 + 512 frames are free; `line` is what zoneinfo says of CMA.
 /// Android's kernels have HighAtomic behind CMA.
-pub(crate) fn with_cma(line: &str, android: bool) -> Files {
+pub fn with_cma(line: &str, android: bool) -> Files {
     let (movable, cma) = ([3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
     let all = [4, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2];
     let mut types: [(&str, u64, &[u64]); 5] = [
@@ -192,12 +163,12 @@ pub(crate) fn with_cma(line: &str, android: bool) -> Files {
 }
 
 /// What zoneinfo says of CMA since 5.12.
-pub(crate) const CMA_SIZE: &str = "        cma      2048\n";
+pub const CMA_SIZE: &str = "        cma      2048\n";
 /// And before.
-pub(crate) const CMA_FREE: &str = "      nr_free_cma  513\n";
+pub const CMA_FREE: &str = "      nr_free_cma  513\n";
 
 /// 64 MiB of a kernel before 4.4: types in another order, and Reserve with 8 free frames.
-pub(crate) fn before_4_4() -> Files {
+pub fn before_4_4() -> Files {
     let (movable, reserve) = ([3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     let types: Types<'_> = &[
         ("Unmovable", 6, &NONE),
@@ -215,5 +186,5 @@ pub(crate) fn before_4_4() -> Files {
 }
 
 /// A zone of a device, without managed memory, as zoneinfo prints it.
-pub(crate) const DEVICE: &str = "Node 1, zone   Device\n  pages free     0\n        min      0\n        low      0\n        high     0\n        \
+pub const DEVICE: &str = "Node 1, zone   Device\n  pages free     0\n        min      0\n        low      0\n        high     0\n        \
                   spanned  0\n        present  0\n        managed  0\n        protection: (0, 0)\n";

@@ -35,7 +35,7 @@ impl Folder {
 
 fn look(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output =
-        Command::new(env!("CARGO_BIN_EXE_freehold")).arg("look").args(arguments).output().unwrap();
+        Command::new(env!("CARGO_BIN_EXE_freehold-look")).args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
@@ -124,8 +124,8 @@ fn a_page_of_html_and_a_file_for_prometheus() {
 #[test]
 fn again_and_again_until_it_is_stopped() {
     let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args(["look", "--json", "--watch", "1", shown(folder.path())])
+    let mut child = Command::new(env!("CARGO_BIN_EXE_freehold-look"))
+        .args(["--json", "--watch", "1", shown(folder.path())])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

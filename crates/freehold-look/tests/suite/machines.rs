@@ -2,14 +2,14 @@
 //! is read from, and every way of showing it has it.
 
 use std::fs;
+use std::process::Command;
 
 use freehold_labkit::report::number::counted;
-use serde_json::Value;
-
-use crate::machine_files::{
-    CMA_FREE, CMA_SIZE, DEVICE, Files, Folder, Types, before_4_4, buddyinfo, pagetypeinfo, run,
+use freehold_testkit::machine_files::{
+    CMA_FREE, CMA_SIZE, DEVICE, Files, Folder, Types, before_4_4, buddyinfo, pagetypeinfo,
     with_cma, with_mixed, zone,
 };
+use serde_json::Value;
 
 /// A machine and the right figures of its last zone, in pages.
 struct Kind {
@@ -297,7 +297,8 @@ impl Kind {
 
 /// The output of a run that must succeed.
 fn printed(arguments: &[&str]) -> String {
-    let output = run(&[&["look"], arguments].concat());
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_freehold-look")).args(arguments).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {errors}");
     String::from_utf8(output.stdout).unwrap()

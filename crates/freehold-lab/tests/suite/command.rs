@@ -1,0 +1,33 @@
+//! Runs of `freehold` on the machines of [`freehold_testkit::machine_files`].
+
+use std::path::Path;
+use std::process::Output;
+
+use assert_cmd::Command;
+use freehold_testkit::machine_files::{Files, Folder};
+use serde_json::Value;
+
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output().unwrap()
+}
+
+pub(crate) fn replay(trace: &Path, more: &[&str]) -> Output {
+    let trace = trace.to_str().unwrap();
+    run(&[&["replay", "--json", "--no-progress", "-e", "vanilla", trace], more].concat())
+}
+
+pub(crate) fn replayed(files: &Files, more: &[&str]) -> Value {
+    let folder = Folder::new();
+    let output = replay(&folder.write(files), more);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+pub(crate) fn refused(files: &Files, more: &[&str]) -> String {
+    let folder = Folder::new();
+    let output = replay(&folder.write(files), more);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}

@@ -1,0 +1,4 @@
+//! Tests of `freehold look`.
+
+mod files;
+mod machines;
