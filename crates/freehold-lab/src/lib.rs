@@ -2,10 +2,10 @@
 //! engines.
 //!
 //! ```text
-//!  freehold  replay ── replay_args, machine, passes, fidelity, notes: traces through engines
+//!  freehold  replay ── replay_args, machine, passes, notes: traces through engines
 //!            record   a trace of the running kernel
 //!            engines  the names of designs and switches
-//!            tools    look, bench, simulate, ...: programs of their own, started as cargo starts its
+//!            tools    look, replay threads, bench, ...: programs of their own, started as cargo starts its
 //! ```
 //!
 //! Results go to standard output and everything else (progress, warnings, errors) to standard
@@ -14,15 +14,21 @@
 //! user.
 
 #![deny(unsafe_code)]
+// A program: what is public is for its tests and for other programs of the laboratory.
+#![allow(missing_docs, clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod engines;
-mod fidelity;
-mod machine;
+// What `freehold-modes` replays with as well.
+#[doc(hidden)]
+pub mod machine;
 mod notes;
-mod passes;
+#[doc(hidden)]
+pub mod passes;
 mod record;
-mod replay;
-mod replay_args;
+#[doc(hidden)]
+pub mod replay;
+#[doc(hidden)]
+pub mod replay_args;
 mod sample;
 mod tools;
 
@@ -53,7 +59,7 @@ A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-look, bench, calibrate, simulate, report, compare and soak are programs of their own, named in [brackets] above. A release has \
+look, replay threads, replay fidelity, bench, calibrate, simulate, report, compare and soak are programs of their own, named in [brackets] above. A release has \
 them; a first build leaves them out, and the command then says how to install them.
 
 Exit codes: 0 fine; 1 an engine lost frames or failed its checks, compare --worse found something worse, or a soak found an error; 2 wrong \
@@ -95,7 +101,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = Cli::parse_from(tools::with_replay(arguments.into_iter().collect()));
     exit_code(match cli.command {
         None => replay::run(&replay_args::ReplayArgs::sample()),
-        Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Replay(args)) => match &args.mode {
+            Some(mode) => return mode.run(),
+            None => replay::run(&args),
+        },
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Engines(args)) => engines::run(&args),
         Some(Command::Tool(tool)) => return tool.run(),

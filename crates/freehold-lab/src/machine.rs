@@ -5,7 +5,7 @@ use freehold_trace::buddyinfo::{BlockType, parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::kernel::Kernel;
 use freehold_trace::machine::{Machine as Described, ZoneState};
 use freehold_trace::ticks::{self, Tick};
-use freehold_trace::zoneinfo;
+use freehold_trace::{EventKind, zoneinfo};
 
 use super::passes;
 use super::replay_args::{Common, Machine, MachineArgs};
@@ -15,9 +15,8 @@ use freehold_labkit::cli::output;
 use freehold_labkit::cli::size::Memory;
 use freehold_labkit::engines::{MachineConfig, RecordedZone};
 use freehold_labkit::replay::account::Account;
-use freehold_labkit::replay::against_kernel;
 use freehold_labkit::replay::fill::{Contents, Layout};
-use freehold_labkit::replay::{Beginning, Origin, Survey, sizing};
+use freehold_labkit::replay::{Beginning, Origin, SourceError, Survey, Trace, sizing};
 
 /// When the periodic work ran, if that was recorded. A recorder of before wrote a file without times
 /// also where the kernel could not say.
@@ -34,19 +33,19 @@ fn recorded_ticks(trace: &TraceFile) -> Result<Option<Vec<Tick>>, CliError> {
 }
 
 /// The zones of the machine that a trace was recorded on, and what was in them.
-pub(super) struct Recorded {
-    pub(super) zones: Vec<RecordedZone>,
+pub struct Recorded {
+    pub zones: Vec<RecordedZone>,
     contents: Vec<Contents>,
     accounts: Vec<Account>,
     /// When the periodic work ran, if that was recorded.
-    pub(super) ticks: Option<Vec<Tick>>,
+    pub ticks: Option<Vec<Tick>>,
     /// What the zones were read from.
-    pub(super) shown: String,
+    pub shown: String,
 }
 
 impl Recorded {
     /// Reads the descriptions beside a trace; `None` without a zoneinfo.
-    pub(super) fn beside(args: &Common, trace: &TraceFile) -> Result<Option<Self>, CliError> {
+    pub fn beside(args: &Common, trace: &TraceFile) -> Result<Option<Self>, CliError> {
         let found = match &args.zoneinfo {
             Some(path) => Some((path.display().to_string(), zoneinfo::read(path)?)),
             None => trace.state("zoneinfo", zoneinfo::parse)?,
@@ -86,12 +85,12 @@ impl Recorded {
     }
 
     /// What the files say of a zone.
-    pub(super) fn account(&self, zone: usize) -> &Account {
+    pub fn account(&self, zone: usize) -> &Account {
         &self.accounts[zone]
     }
 
     /// Refuses a machine that is not the recorded one.
-    pub(super) fn compare(
+    pub fn compare(
         &self,
         zone: usize,
         trace: &TraceFile,
@@ -135,9 +134,9 @@ impl Recorded {
     }
 
     /// The state of one zone's memory.
-    pub(super) fn layout(&self, zone: usize) -> Layout {
+    pub fn layout(&self, zone: usize) -> Layout {
         // The last region, which the zone may only have a part of, is built whole.
-        let frames = against_kernel::machine(&self.zones[zone], 1).memory_frames;
+        let frames = MachineConfig::of_zone(&self.zones[zone], 1).memory_frames;
         Layout::new(&self.contents[zone], frames)
     }
 
@@ -151,11 +150,11 @@ impl Recorded {
 
 /// Where the CMA of a zone is in a replay.
 fn cma_of(zone: &RecordedZone) -> Option<FrameRange> {
-    against_kernel::machine(zone, 1).cma().pop()
+    MachineConfig::of_zone(zone, 1).cma().pop()
 }
 
 /// What a replay is on, before the trace has been read.
-pub(super) enum Choice {
+pub enum Choice {
     /// A zone of the recorded machine; whether with what was in it.
     Recorded(Recorded, Origin),
     /// A machine without a history.
@@ -163,7 +162,7 @@ pub(super) enum Choice {
 }
 
 /// Decides by the arguments and what lies beside the trace.
-pub(super) fn choose(
+pub fn choose(
     common: &Common,
     machine: &MachineArgs,
     trace: &TraceFile,
@@ -181,7 +180,7 @@ pub(super) fn choose(
     }
 }
 
-pub(super) fn no_zoneinfo(trace: &TraceFile) -> CliError {
+pub fn no_zoneinfo(trace: &TraceFile) -> CliError {
     CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown()))
         .hint("copy /proc/zoneinfo to NAME.zoneinfo.before.txt when recording, or name one with --zoneinfo FILE")
 }
@@ -189,12 +188,12 @@ pub(super) fn no_zoneinfo(trace: &TraceFile) -> CliError {
 impl Choice {
     /// Whether frames that the trace frees without having allocated them are there from the
     /// beginning.
-    pub(super) fn is_filled(&self) -> bool {
+    pub fn is_filled(&self) -> bool {
         matches!(self, Self::Recorded(_, Origin::Recorded))
     }
 
     /// The machine, and the state it begins in.
-    pub(super) fn machine(
+    pub fn machine(
         self,
         common: &Common,
         wanted: &MachineArgs,
@@ -204,12 +203,12 @@ impl Choice {
         let cpus = passes::cpus(common, survey)?;
         match self {
             Self::Recorded(mut recorded, origin) => {
-                let zone = against_kernel::busiest_zone(trace, &recorded.zones)?.ok_or_else(|| {
+                let zone = busiest_zone(trace, &recorded.zones)?.ok_or_else(|| {
                     CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
                         .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
                 })?;
                 wanted.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
-                let machine = against_kernel::machine(&recorded.zones[zone], cpus);
+                let machine = MachineConfig::of_zone(&recorded.zones[zone], cpus);
                 let cma = machine.cma();
                 let beginning = recorded.beginning(zone, origin);
                 if let Some(layout) = &beginning.layout {
@@ -231,6 +230,27 @@ impl Choice {
             }
         }
     }
+}
+
+/// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none
+/// does.
+fn busiest_zone(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Option<usize>, SourceError> {
+    let mut frames = vec![0u64; zones.len()];
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while frames.iter().all(|&frames| frames == 0) && reader.next_batch(&mut events)? {
+        for event in &events {
+            let (EventKind::Alloc { pfn: Some(pfn), order, .. } | EventKind::Free { pfn, order }) =
+                event.kind
+            else {
+                continue;
+            };
+            if let Some(zone) = zones.iter().position(|zone| zone.contains(pfn)) {
+                frames[zone] += order.frames();
+            }
+        }
+    }
+    Ok((0..zones.len()).max_by_key(|&zone| frames[zone]).filter(|&zone| frames[zone] > 0))
 }
 
 /// What the files say of a zone.

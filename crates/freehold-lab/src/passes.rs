@@ -1,22 +1,22 @@
-//! The two passes over a trace: what is in it, and the replay.
+//! The two passes over a trace: what is in it and on which machine it is replayed, and the replay.
 
-use super::notes;
-use super::replay_args::Common;
+use super::replay::Chosen;
+use super::replay_args::{Common, MachineArgs};
+use super::{machine, notes};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::progress::Progress;
 use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
 use freehold_labkit::replay::{
-    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts,
-    sizing, threads,
+    self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts, sizing,
 };
 
 /// A trace, or a part of its rows.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub struct Rows<'a> {
     /// What the user called it.
-    pub(super) shown: &'a str,
-    pub(super) trace: &'a dyn Trace,
+    pub shown: &'a str,
+    pub trace: &'a dyn Trace,
 }
 
 impl<'a> From<&'a TraceFile> for Rows<'a> {
@@ -25,18 +25,42 @@ impl<'a> From<&'a TraceFile> for Rows<'a> {
     }
 }
 
-/// How the engines are called.
+/// How many engines are at work at a time, and at how many moments a map is made of every pageblock.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum How {
-    /// In the order of the trace, `jobs` engines at a time, with maps of every pageblock at so many
-    /// moments.
-    Serial { jobs: usize, memory_maps: u32 },
-    /// By a thread for each CPU, this share of single frees inside another call.
-    Threads { interrupts: f64 },
+pub struct Serial {
+    pub jobs: usize,
+    pub memory_maps: u32,
+}
+
+/// What is known before the second pass.
+pub struct Ready {
+    pub survey: Survey,
+    /// Whether frames are there from the beginning that the trace frees without having allocated
+    /// them.
+    pub warm: bool,
+    pub machine: MachineConfig,
+    pub beginning: Beginning,
+}
+
+/// The first pass, and the machine that the arguments and what lies beside the trace say.
+pub fn ready(
+    common: &Common,
+    wanted: &MachineArgs,
+    chosen: &Chosen,
+    trace: &TraceFile,
+) -> Result<Ready, CliError> {
+    let choice = machine::choose(common, wanted, trace)?;
+    // Where memory begins with what was in use, what the recording kernel was asked to free of it
+    // is freed.
+    let warm = wanted.warm || choice.is_filled();
+    let survey = survey(common, warm, trace)?;
+    chosen.say();
+    let (machine, beginning) = choice.machine(common, wanted, trace, &survey)?;
+    Ok(Ready { survey, warm, machine, beginning })
 }
 
 /// The first pass.
-pub(super) fn survey<'a>(
+pub fn survey<'a>(
     common: &Common,
     warm: bool,
     rows: impl Into<Rows<'a>>,
@@ -66,7 +90,7 @@ pub(super) fn survey<'a>(
 }
 
 /// CPUs of the machine, as the user wants or as the trace has them.
-pub(super) fn cpus(common: &Common, survey: &Survey) -> Result<u16, CliError> {
+pub fn cpus(common: &Common, survey: &Survey) -> Result<u16, CliError> {
     let shown = sizing::default_cpus(survey);
     if common.cpus.is_none() && shown > sizing::CPUS_MAX {
         let most = sizing::CPUS_MAX;
@@ -78,45 +102,36 @@ pub(super) fn cpus(common: &Common, survey: &Survey) -> Result<u16, CliError> {
     Ok(common.cpus.unwrap_or(shown))
 }
 
-/// The second pass.
-pub(super) fn drive(
+/// The engines by their names, for one thread that plays all CPUs or for a thread each.
+pub fn engines(
+    specs: &[EngineSpec],
+    shown: &str,
+    machine: &MachineConfig,
+    for_threads: bool,
+) -> Result<Vec<NamedEngine>, CliError> {
+    let build = |spec: &EngineSpec| {
+        let engine = engines::build_for(spec, machine, for_threads)?;
+        Ok(NamedEngine { name: spec.name().to_owned(), engine })
+    };
+    let engines: Result<Vec<NamedEngine>, engines::EngineError> = specs.iter().map(build).collect();
+    engines.map_err(|error| CliError::new(format!("{shown}: {error}")))
+}
+
+/// The second pass: every engine in the order of the trace.
+pub fn serially(
     common: &Common,
     specs: &[EngineSpec],
     Rows { shown, trace }: Rows<'_>,
-    survey: &Survey,
-    warm: bool,
-    (machine, beginning): (MachineConfig, Beginning),
-    how: How,
+    ready: Ready,
+    how: Serial,
 ) -> Result<Replay, CliError> {
-    let on_threads = matches!(how, How::Threads { .. });
-    if on_threads && machine.cpus > threads::CPUS_MAX {
-        let (cpus, most) = (machine.cpus, threads::CPUS_MAX);
-        return Err(CliError::new(format!(
-            "{cpus} CPUs are too many for threads: {most} is the most"
-        ))
-        .hint(format!("fold them onto fewer: --cpus {most}")));
-    }
-    let build = |spec: &EngineSpec| {
-        Ok(NamedEngine {
-            name: spec.name().to_owned(),
-            engine: engines::build_for(spec, &machine, on_threads)?,
-        })
-    };
-    let engines: Result<Vec<NamedEngine>, engines::EngineError> = specs.iter().map(build).collect();
-    let engines = engines.map_err(|error| CliError::new(format!("{shown}: {error}")))?;
-    let (jobs, memory_maps) = match how {
-        How::Serial { jobs, memory_maps } => (jobs, memory_maps),
-        How::Threads { .. } => (1, 0),
-    };
+    let Ready { survey, warm, machine, beginning } = ready;
+    let engines = engines(specs, shown, &machine, false)?;
+    let Serial { jobs, memory_maps } = how;
     let options = ReplayOptions { cpus: machine.cpus, warm, jobs, samples: SAMPLES, memory_maps };
     let frames = machine.memory_frames;
-    if let How::Threads { interrupts } = how {
-        return Ok(threads::replay_on_threads(
-            beginning, trace, survey, &engines, frames, options, interrupts,
-        )?);
-    }
     let what = format!("replaying {shown}");
     let progress = Progress::new(&what, Some(survey.facts.events), common.shown.no_progress);
     let mut told = |events, reader| progress.update(events, reader);
-    Ok(replay::replay(beginning, trace, survey, &engines, frames, options, &mut told)?)
+    Ok(replay::replay(beginning, trace, &survey, &engines, frames, options, &mut told)?)
 }

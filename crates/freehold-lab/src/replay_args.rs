@@ -1,14 +1,13 @@
-//! Arguments of `freehold replay`: one mode a subcommand, each with what it heeds and nothing else.
+//! Arguments of `freehold replay`, and those that its other modes have as well.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use freehold_trace::kernel::Kernel;
 
+use super::tools::Passed;
 use freehold_labkit::cli::given::Shown;
-use freehold_labkit::cli::size::{
-    Memory, parse_memory, parse_page_size, parse_percent, parse_share, whole,
-};
+use freehold_labkit::cli::size::{Memory, parse_memory, parse_page_size, parse_percent, whole};
 use freehold_labkit::engines::EngineSpec;
 use freehold_labkit::replay::SAMPLES;
 use freehold_labkit::replay::sizing::CPUS_MAX;
@@ -32,25 +31,6 @@ Examples:
 --json prints {\"trace\": what the file holds, \"machine\": {\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
 [{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}], \"answer\": {\"warnings\", \"sentences\", \"zone_lock\"}}, and \
 {\"traces\": [...]} of such documents for several traces.";
-
-const THREADS: &str = "\
-A CPU's calls stay in their order; a free waits for its allocation; nothing else is ordered, except that no thread gets more than \
-4,096 operations ahead of another.
-
-Prints waits for locks, PCP trylock failures, calls that went past the PCP to the zone, and waits for another CPU's PCP lock \
-(the inversion of order that reviewers of pcp-buddy feared): they differ from run to run, and with the machine. Threads run \
-at full speed, without the work between calls, so locks are contended more often than in the recording; on two cores a \
-thread that is preempted while it holds a lock makes the other wait as no kernel would; and nothing here tells what many \
-CPUs would do (`freehold simulate` does).";
-
-const FIDELITY: &str = "\
-The machine is the recorded one, and each engine is compared twice: zoneinfo does not say on which of a CPU's lists its frames \
-lay when the recording began. `zoneinfo` puts all of them on the list of movable single frames, which is a prediction; `trace` \
-reads what it can from the rows of the recording.
-
---json adds \"against_kernel\" to what replay prints: {\"zone\", \"kernel\": its counts by zone, \"engines\": [{\"engine\", \
-\"starting_lists\", \"within\": the verdict, \"refilled_frames\", \"drained_frames\": {\"kernel\", \"engine\", \
-\"difference_percent\", \"within\": only where the verdict rests on it}, \"lists\", ...}]}.";
 
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
@@ -80,113 +60,86 @@ pub(super) struct ReplayArgs {
     pub(super) model: Option<PathBuf>,
 }
 
-/// The other ways to replay.
+/// The other ways to replay, which a program of its own has.
 #[derive(Subcommand, Clone, PartialEq, Debug)]
 pub(super) enum Mode {
-    /// Replay each CPU's calls on a thread of its own, all against the engine's real locks.
-    Threads(ThreadsArgs),
+    /// Replay each CPU's calls on a thread of its own, all against the engine's real locks
+    /// [freehold-modes].
+    #[command(disable_help_flag = true)]
+    Threads(Passed),
     /// Compare refills and drains of the recording kernel's engine (or those given) with what that
-    /// kernel itself counted in the trace.
-    Fidelity(FidelityArgs),
-}
-
-/// Arguments of `freehold replay threads`.
-#[derive(Args, Clone, PartialEq, Debug, Default)]
-#[command(after_help = THREADS)]
-pub(super) struct ThreadsArgs {
-    #[command(flatten)]
-    pub(super) common: Common,
-
-    #[command(flatten)]
-    pub(super) machine: MachineArgs,
-
-    /// The share of single frees, 0 to 1, that arrive inside another call of their CPU, as an
-    /// interrupt's do: they cannot use the CPU's own lists. Which frees these are is the same in
-    /// every run and for every engine. (Linux before 6.2 kept interrupts off there: for 5.17 and
-    /// 5.18 this is a what-if.)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_share)]
-    pub(super) interrupts: f64,
-}
-
-/// Arguments of `freehold replay fidelity`.
-#[derive(Args, Clone, PartialEq, Debug, Default)]
-#[command(after_help = FIDELITY)]
-pub(super) struct FidelityArgs {
-    #[command(flatten)]
-    pub(super) common: Common,
-
-    /// Engines to run at the same time. Default: as many as there are cores.
-    #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
-    pub(super) jobs: Option<u16>,
+    /// kernel itself counted in the trace [freehold-modes].
+    #[command(disable_help_flag = true)]
+    Fidelity(Passed),
 }
 
 /// What every mode heeds.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
-pub(super) struct Common {
+pub struct Common {
     /// Traces to replay; '-' is standard input. Without any, the built-in sample.
     #[arg(value_name = "TRACE")]
-    pub(super) traces: Vec<PathBuf>,
+    pub traces: Vec<PathBuf>,
 
     /// An engine to compare: a preset, and after commas changes to switch on (+) or off (-). May be
     /// given several times; the first is the baseline. Default: the kernel that recorded the trace
     /// (where it is not known, vanilla), vanilla, pcp-buddy, pcp-buddy-fixed and freehold; for
     /// fidelity the recording kernel alone.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
-    pub(super) engines: Vec<EngineSpec>,
+    pub engines: Vec<EngineSpec>,
 
     /// CPUs of the machine, 1 to 4,096 (on threads 1 to 256); the trace's CPUs above that number are
     /// folded onto these. Default: as many as the trace has.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=CPUS_MAX))]
-    pub(super) cpus: Option<u16>,
+    pub cpus: Option<u16>,
 
     /// Leave malformed lines and rows out, and count them, instead of stopping.
     #[arg(long)]
-    pub(super) skip_bad: bool,
+    pub skip_bad: bool,
 
     /// The zoneinfo to use. Default: the one beside the trace.
     #[arg(long, value_name = "FILE")]
-    pub(super) zoneinfo: Option<PathBuf>,
+    pub zoneinfo: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(super) shown: Shown,
+    pub shown: Shown,
 
     /// The kernel that recorded the trace, as `uname -r` prints it: what the trace's numbers mean
     /// (flags, migratetypes), and the baseline. Default: what the trace's own header says.
     #[arg(long, value_name = "VERSION")]
-    pub(super) kernel: Option<Kernel>,
+    pub kernel: Option<Kernel>,
 
     /// The page size of the recorded machine, where the number of orders does not tell it.
     #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
-    pub(super) page_size: Option<u64>,
+    pub page_size: Option<u64>,
 }
 
 /// The machine, where it need not be the recorded one.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
-pub(super) struct MachineArgs {
+pub struct MachineArgs {
     /// The machine: `recorded` (zone, marks, CPU settings and what was free and in use, from the
     /// copies of /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), `pristine` (the
     /// same, all memory free), or an amount of memory (K, M, G or T, rounded up to whole 4 MiB, all
     /// free). Default: recorded; without a zoneinfo beside the trace a machine sized by the trace's
     /// peak, all memory free.
     #[arg(short, long, visible_alias = "memory", value_name = "recorded|pristine|SIZE", value_parser = parse_machine)]
-    pub(super) machine: Option<Machine>,
+    pub machine: Option<Machine>,
 
     /// Make this share of the machine's memory CMA, which serves movable requests only, for every
     /// engine alike: above 0 % up to 90 %, on a recorded machine up to its movable share. There it is
     /// as full as the rest of the movable memory. What it serves is counted: `cma` in the JSON, a
     /// group of the table. Default: what the recorded zone had.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
-    pub(super) cma: Option<f64>,
+    pub cma: Option<f64>,
 
     /// Begin with those frames in use that the trace frees without having allocated them. On the
     /// recorded machine they always are.
     #[arg(long)]
-    pub(super) warm: bool,
+    pub warm: bool,
 }
 
 /// What `--machine` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Machine {
+pub enum Machine {
     /// As recorded.
     Recorded,
     /// As recorded, all memory free.
@@ -196,7 +149,7 @@ pub(super) enum Machine {
 }
 
 /// Parses `recorded`, `pristine` or an amount of memory.
-pub(super) fn parse_machine(text: &str) -> Result<Machine, String> {
+pub fn parse_machine(text: &str) -> Result<Machine, String> {
     match text {
         "recorded" => Ok(Machine::Recorded),
         "pristine" => Ok(Machine::Pristine),

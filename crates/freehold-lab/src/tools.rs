@@ -6,6 +6,8 @@
 //!  freehold calibrate ...    freehold-bench calibrate ...    freehold compare ...   freehold-report compare ...
 //!  freehold simulate ...     freehold-simulate ...           freehold soak ...      freehold-soak ...
 //!  freehold look ...         freehold-look ...
+//!  freehold replay threads ...                                 freehold-modes threads ...
+//!  freehold replay fidelity ...                                freehold-modes fidelity ...
 //! ```
 //!
 //! So a first build makes what a replay needs and nothing else. A program that is not there is
@@ -21,6 +23,8 @@ use std::process::{Command, ExitCode};
 use clap::{Args, CommandFactory, Subcommand};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::output;
+
+use super::replay_args::Mode;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Tool {
@@ -48,7 +52,7 @@ pub(crate) enum Tool {
 }
 
 /// What the program gets, as it is.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, PartialEq, Debug)]
 pub(crate) struct Passed {
     #[arg(
         value_name = "ARGUMENT",
@@ -60,26 +64,36 @@ pub(crate) struct Passed {
 }
 
 impl Tool {
-    /// The program, and the subcommand of it that this is.
-    fn program(&self) -> (&'static str, Option<&'static str>, &Passed) {
+    pub(crate) fn run(&self) -> ExitCode {
         match self {
-            Self::Look(passed) => ("freehold-look", None, passed),
-            Self::Bench(passed) => ("freehold-bench", None, passed),
-            Self::Calibrate(passed) => ("freehold-bench", Some("calibrate"), passed),
-            Self::Simulate(passed) => ("freehold-simulate", None, passed),
-            Self::Report(passed) => ("freehold-report", None, passed),
-            Self::Compare(passed) => ("freehold-report", Some("compare"), passed),
-            Self::Soak(passed) => ("freehold-soak", None, passed),
+            Self::Look(passed) => passed.to("freehold-look", None),
+            Self::Bench(passed) => passed.to("freehold-bench", None),
+            Self::Calibrate(passed) => passed.to("freehold-bench", Some("calibrate")),
+            Self::Simulate(passed) => passed.to("freehold-simulate", None),
+            Self::Report(passed) => passed.to("freehold-report", None),
+            Self::Compare(passed) => passed.to("freehold-report", Some("compare")),
+            Self::Soak(passed) => passed.to("freehold-soak", None),
         }
     }
+}
 
-    /// Runs the program in the place of this one; its exit code is this one's.
+impl Mode {
     pub(crate) fn run(&self) -> ExitCode {
-        let (program, subcommand, passed) = self.program();
+        match self {
+            Self::Threads(passed) => passed.to("freehold-modes", Some("threads")),
+            Self::Fidelity(passed) => passed.to("freehold-modes", Some("fidelity")),
+        }
+    }
+}
+
+impl Passed {
+    /// Runs the program, or this subcommand of it, in the place of this one; its exit code is this
+    /// one's.
+    fn to(&self, program: &str, subcommand: Option<&str>) -> ExitCode {
         let arguments: Vec<&OsStr> = subcommand
             .map(OsStr::new)
             .into_iter()
-            .chain(passed.arguments.iter().map(OsString::as_os_str))
+            .chain(self.arguments.iter().map(OsString::as_os_str))
             .collect();
         let beside = env::current_exe()
             .ok()

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  freehold (replay, record, engines)   freehold-bench   freehold-simulate   freehold-report   freehold-soak
-//!                  \   freehold-look          |                  |                 |              /
-//!                   \        |             freehold-trials (what those four share beside this)
-//!                    \       |                |
+//!                  \   -modes  -look          |                  |                 |              /
+//!                   \    |      |          freehold-trials (what those four share beside this)
+//!                    \   |      |             |
 //!  freehold-labkit         cli  report  replay  engines  engine  model  zone_lock
 //!                                              |
 //!  freehold-trace      freehold-classic      freehold

@@ -5,4 +5,5 @@
 
 pub mod length;
 pub mod machine_files;
+pub mod replays;
 pub mod tables;

@@ -30,8 +30,14 @@ use clap::Args;
 use crate::build::{root, target};
 
 /// The packages whose programs are distributed.
-pub(crate) const PROGRAMS: [&str; 5] =
-    ["freehold-lab", "freehold-look", "freehold-bench", "freehold-simulate", "freehold-report"];
+pub(crate) const PROGRAMS: [&str; 6] = [
+    "freehold-lab",
+    "freehold-look",
+    "freehold-modes",
+    "freehold-bench",
+    "freehold-simulate",
+    "freehold-report",
+];
 
 /// Where static programs are built for.
 const TARGETS: [&str; 2] = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"];

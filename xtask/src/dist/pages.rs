@@ -15,11 +15,17 @@ fn without_help(command: clap::Command) -> clap::Command {
 fn freehold() -> clap::Command {
     let bench = freehold_bench::command();
     let report = freehold_report::command();
+    let modes = freehold_modes::command();
     let part = |whole: &clap::Command, name: &'static str| {
         whole.find_subcommand(name).cloned().unwrap_or_else(|| clap::Command::new(name))
     };
     let (calibrate, compare) = (part(&bench, "calibrate"), part(&report, "compare"));
+    let (threads, fidelity) = (part(&modes, "threads"), part(&modes, "fidelity"));
     freehold_lab::command()
+        .mut_subcommand("replay", |replay| {
+            let replay = replay.mut_subcommand("threads", |_| threads);
+            replay.mut_subcommand("fidelity", |_| fidelity)
+        })
         .mut_subcommand("look", |_| freehold_look::command().name("look"))
         .mut_subcommand("bench", |_| bench.name("bench"))
         .mut_subcommand("calibrate", |_| calibrate)
@@ -33,6 +39,7 @@ fn commands() -> Vec<clap::Command> {
     let commands = [
         freehold(),
         freehold_look::command(),
+        freehold_modes::command(),
         freehold_bench::command(),
         freehold_simulate::command(),
         freehold_report::command(),
@@ -81,11 +88,13 @@ pub(super) fn write(share: &Path) -> Result<(), String> {
                 .map_err(|error| format!("{}: {error}", folder.display()))?;
         }
     }
-    // The programs' own pages are among those of `freehold`, by the same names.
+    // But for the modes', the programs' own pages are among those of `freehold`, by the same names.
     let folder = share.join("man/man1");
     made(&folder)?;
-    clap_mangen::generate_to(without_help(freehold()), &folder)
-        .map_err(|error| format!("{}: {error}", folder.display()))?;
+    for command in [freehold(), freehold_modes::command()] {
+        clap_mangen::generate_to(without_help(command), &folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
         let path = entry.path();
         fs::read_to_string(&path)
@@ -127,6 +136,8 @@ mod tests {
                 assert!(!is_stub, "{} says nothing", page.display());
             }
         }
+        let threads = fs::read_to_string(share.join("man/man1/freehold-replay-threads.1")).unwrap();
+        assert!(threads.contains("interrupts"), "the mode's own options: {threads}");
         let page = fs::read_to_string(share.join("man/man1/freehold.1")).unwrap();
         assert!(page.contains("\n.nf\n  freehold   "), "examples in columns: {page}");
         let shell = share.join("bash-completion/completions/freehold");

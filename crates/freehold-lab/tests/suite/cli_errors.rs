@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::support::freehold;
+use crate::command::freehold;
 
 fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/page-cache-churn.parquet")
@@ -86,11 +86,7 @@ fn wrong_usage_says_what_is_wrong() {
         (&["replay", "--machine", "recordd"], &["'recorded' and 'pristine' are machines, too"]),
         (&["replay", "--zoneinfo", "no-such-file"], &["no-such-file"]),
         (&["replay", "--cma", "10"], &["for example 25%"]),
-        (&["replay", "fidelity", "--memory", "8G"], &["unexpected argument '--memory'"]),
-        (&["replay", "fidelity", "--cma", "10%"], &["unexpected argument '--cma'"]),
         (&["replay", "--interrupts", "0.1"], &["unexpected argument '--interrupts'"]),
-        (&["replay", "threads", "--interrupts", "2"], &["--interrupts"]),
-        (&["replay", "threads", "--cpus", "300"], &["300 CPUs are too many for threads"]),
         (&["relpay"], &["relpay", "replay"]),
         (&["trace"], &["Usage: freehold [TRACE]..."]),
     ];
@@ -189,32 +185,6 @@ fn one_bad_trace_does_not_keep_the_others_from_being_replayed() {
 }
 
 #[test]
-fn against_the_kernel_without_a_zoneinfo() {
-    let folder = Folder::new();
-    let path = folder.file("good.txt", TEXT);
-    freehold()
-        .args(["replay", "fidelity"])
-        .arg(&path)
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(contains("no zoneinfo").and(contains("--zoneinfo")));
-    freehold()
-        .args(["replay", "fidelity", "--zoneinfo", "no-such-zoneinfo"])
-        .arg(&path)
-        .assert()
-        .code(2)
-        .stderr(contains("no-such-zoneinfo"));
-    let broken = folder.file("zoneinfo", "these are not the zones you are looking for\n");
-    freehold()
-        .args(["replay", "fidelity", "--zoneinfo"])
-        .args([&broken, &path])
-        .assert()
-        .code(2)
-        .stderr(contains("line 1"));
-}
-
-#[test]
 fn memory_too_small_for_the_trace_is_no_error_but_failures() {
     let done =
         freehold().args(["replay", "-e", "vanilla", "--memory", "4M", "--json"]).assert().code(0);
@@ -227,20 +197,18 @@ fn memory_too_small_for_the_trace_is_no_error_but_failures() {
 
 #[test]
 fn memory_too_small_for_what_is_in_use_already_is_said() {
-    for mode in [&["replay"][..], &["replay", "threads"]] {
-        let small = ["--warm", "--memory", "16M", "-e", "vanilla", "-e", "freehold", "--json"];
-        let done = freehold().args(mode).args(small).assert().code(0);
-        let document: serde_json::Value =
-            serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
-        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-        let injected = document["injected"].as_u64().expect("a count");
-        for engine in document["engines"].as_array().expect("an array") {
-            let failed = engine["set_up_failed"].as_u64().expect("a count");
-            // 16 MiB are 4,096 frames.
-            assert!(failed >= injected - 4096 && failed < injected, "{failed} of {injected}");
-        }
-        assert_eq!(said.matches("allocations made before the recording").count(), 2, "{said}");
+    let small = ["--warm", "--memory", "16M", "-e", "vanilla", "-e", "freehold", "--json"];
+    let done = freehold().arg("replay").args(small).assert().code(0);
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+    let injected = document["injected"].as_u64().expect("a count");
+    for engine in document["engines"].as_array().expect("an array") {
+        let failed = engine["set_up_failed"].as_u64().expect("a count");
+        // 16 MiB are 4,096 frames.
+        assert!(failed >= injected - 4096 && failed < injected, "{failed} of {injected}");
     }
+    assert_eq!(said.matches("allocations made before the recording").count(), 2, "{said}");
     let done = freehold()
         .args(["replay", "--warm", "-e", "freehold", "--json"])
         .assert()

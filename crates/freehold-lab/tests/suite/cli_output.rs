@@ -8,7 +8,7 @@ use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::support::freehold;
+use crate::command::freehold;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
@@ -161,23 +161,6 @@ fn a_switch_changes_what_it_says_and_is_named_in_the_result() {
     assert_eq!(engines[1]["engine"], "pcp-buddy-fixed,-merge");
     assert!(engines[0]["merges_pcp"].as_u64() > Some(0));
     assert_eq!(engines[1]["merges_pcp"], 0);
-}
-
-#[test]
-fn against_the_kernel_prints_both_sides() {
-    let short = data("recorded/built/vanilla-shells.parquet");
-    freehold().args(["replay", "fidelity"]).arg(short).assert().code(0).stdout(
-        contains("frames refilled under the zone lock")
-            .and(contains("frames drained"))
-            .and(contains("7.1")),
-    );
-    let trace = data("page-cache-churn.parquet");
-    let document = json(freehold().args(["replay", "fidelity", "--json"]).arg(&trace));
-    let against = &document["against_kernel"];
-    assert_eq!(against["zone"], "Normal");
-    assert_eq!(against["engines"][0]["engine"], "6.18");
-    assert!(against["engines"][0]["refilled_frames"]["kernel"].as_u64() > Some(0));
-    assert!(against["engines"][0]["drained_frames"]["within"].is_boolean());
 }
 
 #[test]

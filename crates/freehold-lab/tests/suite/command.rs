@@ -1,4 +1,4 @@
-//! Runs of `freehold` on the machines of [`freehold_testkit::machine_files`].
+//! Runs of `freehold`, also on the machines of [`freehold_testkit::machine_files`].
 
 use std::path::Path;
 use std::process::Output;
@@ -6,6 +6,13 @@ use std::process::Output;
 use assert_cmd::Command;
 use freehold_testkit::machine_files::{Files, Folder};
 use serde_json::Value;
+
+/// The command, whatever the terminal that tests run in.
+pub(crate) fn freehold() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.env_remove("COLUMNS").env_remove("NO_COLOR");
+    command
+}
 
 pub(crate) fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output().unwrap()

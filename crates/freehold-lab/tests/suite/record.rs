@@ -8,7 +8,7 @@ use std::path::Path;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::support::freehold;
+use crate::command::freehold;
 
 /// Whether this process may make an instance of the kernel's tracing; says so where it may not.
 fn can_record(test: &str) -> bool {
@@ -88,6 +88,8 @@ fn what_a_command_does_is_recorded_and_can_be_replayed() {
     // 64 MiB written are 16,384 pages, in chunks of any size.
     let allocations = said["event_counts"][0].as_u64().unwrap();
     assert!(allocations > 30, "{said}");
+    // What the kernel took from the zone is recorded too, which an engine is held against.
+    assert!(said["event_counts"][5].as_u64() > Some(0), "{said}");
     for kind in ["zoneinfo", "buddyinfo"] {
         for when in ["before", "after"] {
             assert!(
@@ -102,12 +104,6 @@ fn what_a_command_does_is_recorded_and_can_be_replayed() {
     let replay =
         freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
     assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
-    freehold()
-        .args(["replay", "fidelity"])
-        .arg(&trace)
-        .assert()
-        .success()
-        .stdout(contains("frames drained"));
     // Nothing stays behind in the kernel: every instance of ours is that of a recorder still
     // running.
     for instance in fs::read_dir("/sys/kernel/tracing/instances").unwrap().flatten() {

@@ -15,7 +15,7 @@ use freehold_trace::{Event, EventKind};
 use predicates::prelude::PredicateBooleanExt;
 use serde_json::Value;
 
-use crate::support::freehold;
+use crate::command::freehold;
 
 fn replay(arguments: &[&str]) -> Value {
     let output = freehold()

@@ -1,7 +1,9 @@
 //! Each rule of reading a trace, with its own small example, seen from the engine's side.
 
-use crate::support::{Call, Setup, alloc, allocated, batched, drained, failed, free, freed, run};
 use freehold::Migratetype;
+use freehold_testkit::replays::{
+    Call, Setup, alloc, allocated, batched, drained, failed, free, freed, run,
+};
 
 fn calls(events: &[freehold_trace::Event]) -> Vec<Call> {
     run(events, Setup::default()).0

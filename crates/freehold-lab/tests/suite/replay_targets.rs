@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use assert_cmd::Command;
 use serde_json::Value;
 
-use crate::support::recordings;
+use freehold_testkit::replays::recordings;
 
 /// Each trace with what each engine counted: Freehold, vanilla, pcp-buddy-fixed.
 fn replayed(traces: &[PathBuf]) -> Vec<(Value, [Value; 3])> {

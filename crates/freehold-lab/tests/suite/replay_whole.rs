@@ -1,9 +1,11 @@
 //! Whole replays of made-up traces: nothing may be lost, whatever the trace, and what is lost must
 //! be noticed.
 
-use crate::support::{Setup, Toy, alloc, batched, drained, failed, free, run, zone_locked};
 use freehold_labkit::engine::Engine;
 use freehold_labkit::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, replay, survey};
+use freehold_testkit::replays::{
+    Setup, Toy, alloc, batched, drained, failed, free, run, zone_locked,
+};
 use freehold_trace::Event;
 use proptest::prelude::*;
 

@@ -3,21 +3,18 @@
 
 use assert_cmd::Command;
 use freehold_labkit::engines::{self, MachineConfig};
-use freehold_labkit::replay::threads::replay_on_threads;
 use freehold_labkit::replay::{
     Beginning, NamedEngine, Recorded, Replay, ReplayOptions, replay, survey,
 };
-use freehold_labkit::report::table::{Columns, Style};
-use freehold_labkit::report::{table, threads};
+use freehold_labkit::report::table::{self, Columns, Style};
+use freehold_testkit::replays::{alloc, free};
 use freehold_testkit::tables::{WIDTHS, assert_whole};
-
-use crate::support::{alloc, free};
 
 const ENGINES: [&str; 6] =
     ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "pcp-buddy-fixed,-merge", "freehold,owned"];
 
 /// A small replay through engines with long names.
-fn replayed(on_threads: bool) -> Replay {
+fn replayed() -> Replay {
     let mut events = Vec::new();
     for n in 0..600 {
         events.push(alloc(n, (n % 2) as u16, 0x1000 + n * 16, (n % 4) as u8));
@@ -30,18 +27,14 @@ fn replayed(on_threads: bool) -> Replay {
     let machine = MachineConfig::new(1 << 16, 2);
     let named = |name: &str| NamedEngine {
         name: name.to_owned(),
-        engine: engines::build_for(&name.parse().expect("a name"), &machine, on_threads)
+        engine: engines::build_for(&name.parse().expect("a name"), &machine, false)
             .expect("it suits the machine"),
     };
     let engines = ENGINES.map(named);
     let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10, memory_maps: 0 };
     let (beginning, frames) = (Beginning::default(), machine.memory_frames);
-    if on_threads {
-        replay_on_threads(beginning, &trace, &survey, &engines, frames, options, 0.1)
-    } else {
-        replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {})
-    }
-    .expect("memory can be read")
+    replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {})
+        .expect("memory can be read")
 }
 
 fn assert_table(render: impl Fn(Style<'_>) -> String) {
@@ -55,10 +48,8 @@ fn assert_table(render: impl Fn(Style<'_>) -> String) {
 
 #[test]
 fn a_replay() {
-    let serial = replayed(false);
+    let serial = replayed();
     assert_table(|style| table::render(&serial, style));
-    let on_threads = replayed(true);
-    assert_table(|style| threads::render(&on_threads, style));
 }
 
 /// What a command prints, at most so wide.
@@ -88,12 +79,6 @@ fn engines_are_listed() {
     assert_printed(&["engines"]);
     let named = printed(&["engines", "--columns", "nonsense"], None);
     assert!(named.contains("There is no column 'nonsense'"), "{named}");
-}
-
-#[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite -- --ignored"]
-fn an_engine_beside_the_kernel() {
-    assert_printed(&["replay", "fidelity", "--no-progress", "-e", "6.18,-free-high-half", TRACE]);
 }
 
 /// Engines are columns by their names, without their marks; the first stands beside each.

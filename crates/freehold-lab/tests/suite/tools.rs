@@ -49,6 +49,14 @@ fn a_command_that_is_not_built_is_named_with_the_line_that_runs_it() {
         (vec!["calibrate", "--runs", "1"], "-p freehold-bench -- calibrate --runs 1"),
         (vec!["look", "--json"], "cargo run --release -p freehold-look -- --json"),
         (vec!["look"], "cargo install --path crates/freehold-look\n"),
+        (
+            vec!["replay", "threads", "--help"],
+            "cargo run --release -p freehold-modes -- threads --help",
+        ),
+        (
+            vec!["replay", "fidelity", "-e", "6.18", "a.parquet"],
+            "cargo run --release -p freehold-modes -- fidelity -e 6.18 a.parquet",
+        ),
         (vec!["simulate", "--help"], "cargo run --release -p freehold-simulate -- --help"),
         (vec!["report", "a b.json"], "cargo run --release -p freehold-report -- 'a b.json'"),
         (vec!["compare", "a", "b"], "cargo run --release -p freehold-report -- compare a b"),
@@ -71,6 +79,9 @@ fn it_is_started_from_beside_freehold_and_then_from_the_search_path() {
     put(installed.0.path(), "freehold-bench", "beside");
     run(&["bench"]).stdout("beside:");
     run(&["calibrate", "--json"]).stdout("beside:calibrate:--json:");
+    put(installed.0.path(), "freehold-modes", "modes");
+    run(&["replay", "threads", "--json", "a"]).stdout("modes:threads:--json:a:");
+    run(&["replay", "fidelity", "--help"]).stdout("modes:fidelity:--help:");
 }
 
 #[test]

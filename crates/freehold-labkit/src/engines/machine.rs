@@ -90,6 +90,19 @@ impl MachineConfig {
         }
     }
 
+    /// The machine that a model of the recording kernel is to be built for: the zone as it was.
+    #[must_use]
+    pub fn of_zone(zone: &RecordedZone, cpus: u16) -> Self {
+        // A zone with holes spans more than it manages; the model's zone has none. Its start keeps
+        // its alignment to the largest chunk, which is all that placement depends on.
+        Self {
+            start_pfn: zone.start().align_down(Order::LINUX_MAX),
+            cma_frames: zone.info.cma.next_multiple_of(Order::LINUX_MAX.frames()),
+            zone: Some(zone.clone()),
+            ..Self::new(zone.info.managed, cpus)
+        }
+    }
+
     /// The zones, by rising address: one for each node, in whole chunks of the largest order.
     #[must_use]
     pub fn zones(&self) -> Vec<ZonePlace> {

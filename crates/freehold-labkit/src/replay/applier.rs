@@ -9,38 +9,39 @@ use crate::engine::{CmaBook, Count, Engine, Request, count};
 
 /// What was carried out, to compare with what was asked for and with what the engine says.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Made {
-    pub(super) allocs: u64,
-    pub(super) allocs_by_order: by_order::Table,
-    pub(super) frees: u64,
-    pub(super) failed: u64,
+pub struct Made {
+    pub allocs: u64,
+    pub allocs_by_order: by_order::Table,
+    pub frees: u64,
+    pub failed: u64,
     /// Frees of what could not be allocated.
-    pub(super) skipped: u64,
+    pub skipped: u64,
 }
 
 count! { Made: allocs allocs_by_order frees failed skipped }
 
-pub(super) struct Applier<'a> {
-    pub(super) engine: &'a dyn Engine,
-    pub(super) made: Made,
+pub struct Applier<'a> {
+    pub engine: &'a dyn Engine,
+    pub made: Made,
     /// What CMA serves, where the machine has any.
-    pub(super) cma: Option<CmaBook>,
-    pub(super) errors: Errors,
+    pub cma: Option<CmaBook>,
+    pub errors: Errors,
 }
 
 impl<'a> Applier<'a> {
     /// Nothing made yet.
-    pub(super) fn new(engine: &'a dyn Engine, cma: Option<CmaBook>) -> Self {
+    pub fn new(engine: &'a dyn Engine, cma: Option<CmaBook>) -> Self {
         Self { engine, made: Made::default(), cma, errors: Errors::default() }
     }
 
     /// That of another thread, beside this one's account of CMA.
-    pub(super) fn beside(&self) -> Self {
+    #[must_use]
+    pub fn beside(&self) -> Self {
         Self::new(self.engine, self.cma.as_ref().map(CmaBook::beside))
     }
 
     /// Adds what another thread made.
-    pub(super) fn join(&mut self, other: Self) {
+    pub fn join(&mut self, other: Self) {
         self.made.add(&other.made);
         if let (Some(cma), Some(more)) = (&mut self.cma, &other.cma) {
             cma.add(more);
@@ -49,7 +50,7 @@ impl<'a> Applier<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn alloc(&mut self, cpu: CpuId, request: Request) -> Option<Pfn> {
+    pub fn alloc(&mut self, cpu: CpuId, request: Request) -> Option<Pfn> {
         let order = request.order;
         match self.engine.alloc(cpu, request) {
             Ok(pfn) => {
@@ -75,7 +76,7 @@ impl<'a> Applier<'a> {
 
     /// Frees a chunk, `interrupt`: inside another call of the CPU; skips it where its allocation
     /// failed.
-    pub(super) fn free(&mut self, cpu: CpuId, chunk: Option<Pfn>, order: Order, interrupt: bool) {
+    pub fn free(&mut self, cpu: CpuId, chunk: Option<Pfn>, order: Order, interrupt: bool) {
         let Some(pfn) = chunk else {
             self.made.skipped += 1;
             return;
@@ -94,7 +95,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    pub(super) fn free_batch(&mut self, cpu: CpuId, chunks: &[(Pfn, Order)]) {
+    pub fn free_batch(&mut self, cpu: CpuId, chunks: &[(Pfn, Order)]) {
         if chunks.is_empty() {
             return;
         }
@@ -111,7 +112,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    pub(super) fn split(&mut self, chunk: Option<Pfn>, from: Order, to: Order) {
+    pub fn split(&mut self, chunk: Option<Pfn>, from: Order, to: Order) {
         if let Some(pfn) = chunk
             && let Err(error) = self.engine.split(pfn, from, to)
         {
@@ -120,7 +121,7 @@ impl<'a> Applier<'a> {
     }
 
     /// What was wrong, in words: calls that must not fail, and what contradicts the account of CMA.
-    pub(super) fn findings(&self) -> Vec<String> {
+    pub fn findings(&self) -> Vec<String> {
         let cma = self.cma.iter().flat_map(|book| book.findings(&self.engine.blocks()));
         self.errors.finding().into_iter().chain(cma).collect()
     }

@@ -66,8 +66,8 @@ pub(super) fn broadcast(
             .zip(results)
             .map(|(engine, result)| match result {
                 Ok(Ok(driver)) => catch_unwind(AssertUnwindSafe(|| driver.finish(&engine.name)))
-                    .unwrap_or_else(|panic| crashed(&engine.name, &*panic)),
-                Ok(Err(panic)) | Err(panic) => crashed(&engine.name, &*panic),
+                    .unwrap_or_else(|panic| EngineOutcome::crashed(&engine.name, &*panic)),
+                Ok(Err(panic)) | Err(panic) => EngineOutcome::crashed(&engine.name, &*panic),
             })
             .collect();
         Ok(Broadcast { facts, replayed, outcomes })
@@ -98,20 +98,6 @@ fn run_engine<'a>(
         catch_unwind(AssertUnwindSafe(|| driver.apply(&batch)))?;
     }
     Ok(driver)
-}
-
-/// What is known of an engine that panicked.
-pub(super) fn crashed(name: &str, panic: &(dyn std::any::Any + Send)) -> EngineOutcome {
-    let message = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("no message");
-    EngineOutcome {
-        engine: name.to_owned(),
-        errors: vec![format!("the engine panicked: {message}")],
-        ..EngineOutcome::default()
-    }
 }
 
 fn decode(

@@ -5,14 +5,14 @@ const KEPT: usize = 5;
 
 /// Keeps the first errors.
 #[derive(Debug, Default)]
-pub(super) struct Errors {
+pub struct Errors {
     count: u64,
     first: Vec<String>,
 }
 
 impl Errors {
     #[cold]
-    pub(super) fn add(&mut self, error: String) {
+    pub fn add(&mut self, error: String) {
         self.count += 1;
         if self.first.len() < KEPT {
             self.first.push(error);
@@ -20,22 +20,22 @@ impl Errors {
     }
 
     /// Those of another thread too, with as many of its own kept.
-    pub(super) fn join(&mut self, other: Self) {
+    pub fn join(&mut self, other: Self) {
         self.count += other.count;
         self.first.extend(other.first);
     }
 
-    pub(super) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.count
     }
 
     /// Those that were kept.
-    pub(super) fn into_first(self) -> Vec<String> {
+    pub fn into_first(self) -> Vec<String> {
         self.first
     }
 
     /// All of them in a sentence, if there are any.
-    pub(super) fn finding(&self) -> Option<String> {
+    pub fn finding(&self) -> Option<String> {
         let first = self.first.join("; ");
         (self.count > 0).then(|| {
             format!("{} operations that must succeed failed, the first: {first}", self.count)

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use freehold::{Order, Pfn};
 
 #[derive(Default)]
-pub(super) struct FrameSet {
+pub struct FrameSet {
     groups: HashMap<u64, Box<[u64; 8]>>,
 }
 
 impl FrameSet {
     /// Adds the chunk; true if none of its frames was in the set.
-    pub(super) fn insert(&mut self, pfn: Pfn, order: Order) -> bool {
+    pub fn insert(&mut self, pfn: Pfn, order: Order) -> bool {
         let mut untouched = true;
         let (mut at, end) = (pfn.get(), pfn.get() + order.frames());
         while at < end {
@@ -26,7 +26,7 @@ impl FrameSet {
         untouched
     }
 
-    pub(super) fn contains(&self, pfn: Pfn) -> bool {
+    pub fn contains(&self, pfn: Pfn) -> bool {
         let (group, bit) = (pfn.get() / 512, pfn.get() % 512);
         self.groups.get(&group).is_some_and(|bits| bits[(bit / 64) as usize] >> (bit % 64) & 1 == 1)
     }

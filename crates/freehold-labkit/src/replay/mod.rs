@@ -9,28 +9,23 @@
 //! Memory is in proportion to what is live at once in the trace, not to its length.
 
 pub mod account;
-pub mod against_kernel;
-mod applier;
+pub mod applier;
 mod broadcast;
 mod by_order;
 mod driver;
 mod errors;
 mod facts;
 pub mod fill;
-mod frame_set;
+pub mod frame_set;
 mod frames;
-mod mapper;
+pub mod mapper;
 pub mod memory_map;
-mod of_zone;
-mod op;
+pub mod op;
 pub mod outcome;
-mod reclaim;
 pub mod sizing;
 mod source;
-pub mod starting_lists;
 mod survey;
-pub mod threads;
-mod whole;
+pub mod whole;
 
 pub use by_order::ByOrder;
 pub use driver::Driver;
@@ -38,10 +33,8 @@ pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};
 pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
 pub use memory_map::MemoryMap;
-pub use of_zone::OfZone;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
 pub use outcome::{EngineOutcome, Sample};
-pub use reclaim::{ReclaimChange, reclaim_changes};
 pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace, each_event};
 pub use survey::{Survey, survey};
 
@@ -89,11 +82,26 @@ pub struct Replay {
     pub injected: u64,
     /// How it was shared out, where each CPU had a thread.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub threads: Option<threads::ThreadsReport>,
+    pub threads: Option<ThreadsReport>,
     #[serde(skip)]
     pub beginning: Beginning,
     /// What came of each engine, in the order given.
     pub engines: Vec<EngineOutcome>,
+}
+
+/// How a replay on threads was made: the same for every engine.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct ThreadsReport {
+    /// Threads: one for each CPU of the machine.
+    pub threads: u16,
+    /// Processors of the machine that ran them.
+    pub processors: u64,
+    /// The share of single frees asked to arrive inside another call.
+    pub interrupts: f64,
+    /// Frees that did.
+    pub interrupt_frees: u64,
+    /// Operations that one thread may be ahead of another.
+    pub lead: u32,
 }
 
 /// What a replay was on.
@@ -119,7 +127,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    fn new(beginning: &Beginning, memory_frames: u64, cpus: u16) -> Self {
+    pub fn new(beginning: &Beginning, memory_frames: u64, cpus: u16) -> Self {
         let account = beginning.account.as_ref();
         Self {
             memory_frames,
@@ -158,6 +166,15 @@ pub enum Origin {
     Assumed,
     /// Of the size asked for, all memory free.
     Given,
+}
+
+/// From then on memory is being reclaimed, or no longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReclaimChange {
+    /// When, on the trace's clock.
+    pub ts_ns: u64,
+    /// Whether it is.
+    pub active: bool,
 }
 
 /// The state that every engine begins in.
@@ -230,7 +247,7 @@ pub fn middle_ns(survey: &Survey) -> u64 {
 }
 
 /// How a surveyed trace becomes operations, with so many samples over its time.
-fn mapper_options(
+pub fn mapper_options(
     beginning: &Beginning,
     survey: &Survey,
     options: ReplayOptions,

@@ -1,6 +1,8 @@
 //! What a replay found out about one engine. The names of the fields are those of `--json` and
 //! stay.
 
+use std::any::Any;
+
 use freehold::Order;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -147,8 +149,22 @@ pub struct EngineOutcome {
 }
 
 impl EngineOutcome {
+    /// What is known of an engine that panicked.
+    pub fn crashed(name: &str, panic: &(dyn Any + Send)) -> Self {
+        let message = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        Self {
+            engine: name.to_owned(),
+            errors: vec![format!("the engine panicked: {message}")],
+            ..Self::default()
+        }
+    }
+
     /// As the engine is at the end of the trace, before anything is given back.
-    pub(super) fn at_end(applier: &Applier<'_>) -> Self {
+    pub fn at_end(applier: &Applier<'_>) -> Self {
         let Applier { engine, made, cma, .. } = applier;
         let (counters, end, flow) = (engine.counters(), engine.memory(), engine.list_flow());
         let share =
@@ -194,12 +210,8 @@ impl EngineOutcome {
 
     /// With what is found once everything has been given back, and what was not as it must be until
     /// then.
-    pub(super) fn given_back(
-        self,
-        name: &str,
-        applier: &Applier<'_>,
-        mut findings: Vec<String>,
-    ) -> Self {
+    #[must_use]
+    pub fn given_back(self, name: &str, applier: &Applier<'_>, mut findings: Vec<String>) -> Self {
         let engine = applier.engine;
         engine.drain_all();
         let memory = engine.memory();

@@ -10,7 +10,7 @@ const LARGEST: usize = 10;
 const BLOCK: usize = 9;
 
 /// What is wrong with an engine that has everything back, in words; empty if it is whole.
-pub(super) fn check(engine: &dyn Engine, memory: &Memory) -> Vec<String> {
+pub fn check(engine: &dyn Engine, memory: &Memory) -> Vec<String> {
     let mut findings = Vec::new();
     if let Err(broken) = engine.validate() {
         findings.push(format!("a broken invariant: {broken}"));
@@ -34,7 +34,7 @@ pub(super) fn check(engine: &dyn Engine, memory: &Memory) -> Vec<String> {
 }
 
 /// Where an engine counted other allocations and frees than were made.
-pub(super) fn miscounted(counted: (u64, u64), made: (u64, u64)) -> Option<String> {
+pub fn miscounted(counted: (u64, u64), made: (u64, u64)) -> Option<String> {
     let ((allocs, frees), (made_allocs, made_frees)) = (counted, made);
     (counted != made).then(|| {
         format!(

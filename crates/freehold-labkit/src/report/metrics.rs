@@ -151,7 +151,7 @@ pub(super) const CMA: (&str, &[Metric]) = (
     ],
 );
 
-pub(super) fn cma(engine: &EngineOutcome) -> CmaCounts {
+pub fn cma(engine: &EngineOutcome) -> CmaCounts {
     engine.cma.unwrap_or_default()
 }
 
@@ -159,6 +159,6 @@ pub(super) fn cma(engine: &EngineOutcome) -> CmaCounts {
 pub(super) const NS_PER_EVENT: &str = "ns per event (noisy)";
 
 /// A total for each 1,000 events.
-pub(super) fn rate(engine: &EngineOutcome, total: u64) -> f64 {
+pub fn rate(engine: &EngineOutcome, total: u64) -> f64 {
     engine.counters.per_1000_events(total)
 }

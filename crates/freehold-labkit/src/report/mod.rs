@@ -1,13 +1,11 @@
 //! Presenting what a replay found out: tables for people, JSON for programs.
 
-pub mod against_kernel;
 pub mod answer;
 mod grid;
-mod metrics;
+pub mod metrics;
 pub mod number;
 pub mod series;
 pub mod table;
-pub mod threads;
 
 pub use number::{decimal, percent, thousands};
 

@@ -87,7 +87,7 @@ fn metrics_table<'a>(replay: &Replay, percent: Percent, style: Style<'a>) -> (Ta
 }
 
 /// The header: a column for each engine, with its mark, behind that of the rows' names.
-pub(super) fn engine_names(replay: &Replay) -> Vec<Cell> {
+pub fn engine_names(replay: &Replay) -> Vec<Cell> {
     let names: Vec<&str> = replay.engines.iter().map(|engine| engine.engine.as_str()).collect();
     let cells = names.iter().zip(series::places(&names)).map(|(name, place)| marked(name, place));
     std::iter::once(Cell::new("")).chain(cells).collect()
@@ -113,7 +113,7 @@ pub fn rendered<H: Into<Cell>, C: Into<Cell>>(
 /// A table with engines as columns behind so many that name a row, and rows in groups, each below
 /// its name. The first engine is the one that the others are compared with: it stands in every table
 /// where there are several.
-pub(super) fn grouped(
+pub fn grouped(
     header: Vec<Cell>,
     naming: usize,
     groups: impl IntoIterator<Item = (String, Vec<Vec<Cell>>)>,

@@ -3,7 +3,7 @@
 use freehold_trace::ticks::Tick;
 
 use super::Injection;
-use crate::replay::reclaim::ReclaimChange;
+use crate::replay::ReclaimChange;
 
 /// When to look at memory and when the periodic work is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

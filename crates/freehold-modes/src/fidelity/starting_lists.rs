@@ -22,13 +22,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use freehold::{CpuId, Migratetype, Order, Pfn};
+use freehold_labkit::engines::{ListFill, RecordedZone};
+use freehold_labkit::replay::frame_set::FrameSet;
+use freehold_labkit::replay::{SourceError, Trace, each_event};
 use freehold_trace::zoneinfo::Pageset;
 use freehold_trace::{Event, EventKind};
 
-use super::against_kernel::taken;
-use super::frame_set::FrameSet;
-use super::source::{SourceError, Trace, each_event};
-use crate::engines::{ListFill, RecordedZone};
+use super::counts::taken;
 
 /// A list: order and index of the type.
 type List = (u8, u8);
@@ -51,7 +51,7 @@ const SELDOM_USED: [List; 13] = [
 ];
 
 /// Fills in [`RecordedZone::lists`] of every CPU of `zone` from the rows of `trace`.
-pub fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
+pub(super) fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
     let mut rows = Rows::default();
     each_event(trace, |event| {
         if frame_of(event).is_some_and(|(pfn, _)| zone.contains(pfn)) {
@@ -83,7 +83,7 @@ fn fill((order, kind): List, chunks: u64) -> ListFill {
 
 /// When within a second the kernel's periodic work gave frames back, by the drains that follow no
 /// free of the same task: the middle one. `None` if there are none.
-pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
+pub(super) fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
     const SECOND: u64 = 1_000_000_000;
     let mut last: HashMap<u16, Event> = HashMap::new();
     let mut phases = Vec::new();
@@ -103,7 +103,7 @@ pub fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> {
 
 /// Fills in [`RecordedZone::lists`] from zoneinfo alone: everything on the list of movable single
 /// frames.
-pub fn assume_single_frames(zone: &mut RecordedZone) {
+pub(super) fn assume_single_frames(zone: &mut RecordedZone) {
     zone.lists = zone.info.pagesets.iter().map(|set| vec![fill((0, 1), set.count)]).collect();
 }
 
@@ -285,8 +285,9 @@ impl CpuRows {
 
 #[cfg(test)]
 mod tests {
+    use freehold_labkit::replay::Recorded;
+
     use super::*;
-    use crate::replay::Recorded;
 
     fn event(cpu: u16, kind: EventKind) -> Event {
         Event { ts_ns: 0, cpu: CpuId::new(cpu), pid: 1, kind }

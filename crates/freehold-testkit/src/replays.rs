@@ -1,8 +1,6 @@
 //! What the tests of replays share: an engine so simple that it is plainly right, and short ways to
 //! write events.
 
-#![allow(dead_code, unreachable_pub)] // each test file uses its own part
-
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -13,13 +11,6 @@ use freehold_labkit::replay::{
     Beginning, NamedEngine, Recorded, Replay, ReplayOptions, Survey, replay, sizing, survey,
 };
 use freehold_trace::{Event, EventKind};
-
-/// The command, whatever the terminal that tests run in.
-pub fn freehold() -> assert_cmd::Command {
-    let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.env_remove("COLUMNS").env_remove("NO_COLOR");
-    command
-}
 
 /// A call that an engine got; frames are counted from the start of its memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -328,7 +319,7 @@ pub fn freed(cpu: u16, at: u64, order: u8) -> Call {
 }
 
 /// The recordings, or `None` (said loudly) where they are not beside the checkout.
-pub(crate) fn recordings() -> Option<Vec<std::path::PathBuf>> {
+pub fn recordings() -> Option<Vec<std::path::PathBuf>> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     let Ok(entries) = folder.read_dir() else {
         // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be

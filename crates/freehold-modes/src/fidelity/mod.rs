@@ -1,19 +1,61 @@
 //! `freehold replay fidelity`: the machine that zoneinfo describes, a replay of what the recording
 //! kernel was asked for, and its own counts beside the model's.
+//!
+//! | room | what |
+//! |---|---|
+//! | `counts` | what the kernel counted, by its rows |
+//! | `of_zone` | the rows that are about the zone compared |
+//! | `starting_lists` | what lay on each CPU's lists when the recording began |
+//! | `reclaim` | when memory was being reclaimed |
+//! | `compare` | both sides, and the verdict |
+//! | `table` | the table |
 
-use super::machine::{Recorded, no_zoneinfo};
-use super::passes::{self, How, Rows};
-use super::replay::{Chosen, Done};
-use super::replay_args::FidelityArgs;
+mod compare;
+mod counts;
+mod of_zone;
+mod reclaim;
+mod starting_lists;
+mod table;
+
+use clap::Args;
+use freehold_lab::machine::{Recorded, no_zoneinfo};
+use freehold_lab::passes::{self, Ready, Rows, Serial};
+use freehold_lab::replay::{Chosen, Done, each_trace, engines_of};
+use freehold_lab::replay_args::Common;
 use freehold_labkit::cli::error::CliError;
-use freehold_labkit::cli::given;
 use freehold_labkit::cli::input::TraceFile;
-use freehold_labkit::engines::EngineSpec;
-use freehold_labkit::replay::against_kernel::{self, AgainstKernel, KernelCounts};
+use freehold_labkit::cli::size::whole;
+use freehold_labkit::cli::{Outcome, given};
+use freehold_labkit::engines::{EngineSpec, MachineConfig};
 use freehold_labkit::replay::{
-    Beginning, OfZone, Origin, ReclaimChange, Replay, Survey, TICK_PHASE_NS, middle_ns,
-    reclaim_changes, starting_lists,
+    Beginning, Origin, ReclaimChange, Replay, Survey, TICK_PHASE_NS, middle_ns,
 };
+use serde::Serialize;
+
+use compare::AgainstKernel;
+use counts::{KernelCounts, count_kernel, main_zone};
+use of_zone::OfZone;
+
+const HELP: &str = "\
+The machine is the recorded one, and each engine is compared twice: zoneinfo does not say on which of a CPU's lists its frames \
+lay when the recording began. `zoneinfo` puts all of them on the list of movable single frames, which is a prediction; `trace` \
+reads what it can from the rows of the recording.
+
+--json adds \"against_kernel\" to what replay prints: {\"zone\", \"kernel\": its counts by zone, \"engines\": [{\"engine\", \
+\"starting_lists\", \"within\": the verdict, \"refilled_frames\", \"drained_frames\": {\"kernel\", \"engine\", \
+\"difference_percent\", \"within\": only where the verdict rests on it}, \"lists\", ...}]}.";
+
+/// Arguments of `freehold replay fidelity`.
+#[derive(Args, Clone, PartialEq, Debug, Default)]
+#[command(after_help = HELP)]
+pub(crate) struct FidelityArgs {
+    #[command(flatten)]
+    common: Common,
+
+    /// Engines to run at the same time. Default: as many as there are cores.
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
+    jobs: Option<u16>,
+}
 
 /// Where the contents of the CPUs' lists at the start of a recording come from.
 #[derive(Clone, Copy)]
@@ -37,18 +79,34 @@ impl StartingLists {
 /// Engines built at a time: each has some ten bytes for each frame of the machine.
 const AT_ONCE: usize = 4;
 
-pub(super) fn run(
+/// What this mode prints beside the replay.
+#[derive(Serialize)]
+struct Against {
+    against_kernel: AgainstKernel,
+}
+
+pub(crate) fn run(args: &FidelityArgs) -> Result<Outcome, CliError> {
+    let replayed = |trace: &TraceFile| {
+        let chosen = engines_of(&args.common, trace, &[])?;
+        replayed(args, &chosen, trace)
+    };
+    each_trace(&args.common, replayed, |done, style| {
+        table::render(&done.replay, &done.more.against_kernel, style)
+    })
+}
+
+fn replayed(
     args: &FidelityArgs,
     chosen: &Chosen,
     trace: &TraceFile,
-) -> Result<Done, CliError> {
+) -> Result<Done<Against>, CliError> {
     let compared = Compared::new(args, trace)?;
     chosen.say();
     let mut done: Option<(Replay, AgainstKernel)> = None;
     for lists in [StartingLists::Zoneinfo, StartingLists::Trace] {
         for specs in chosen.specs.chunks(AT_ONCE) {
             let replay = compared.replay(args, specs, trace, lists)?;
-            let comparison = against_kernel::compare(
+            let comparison = compare::compare(
                 &replay,
                 compared.counts.clone(),
                 compared.zone,
@@ -62,8 +120,8 @@ pub(super) fn run(
             }
         }
     }
-    let (replay, comparison) = done.ok_or_else(|| CliError::new("no engine to compare"))?;
-    Ok(Done { replay, comparison: Some(comparison), answer: None })
+    let (replay, against_kernel) = done.ok_or_else(|| CliError::new("no engine to compare"))?;
+    Ok(Done { replay, more: Against { against_kernel } })
 }
 
 /// What is the same for every engine and every assumption about the lists.
@@ -79,8 +137,8 @@ struct Compared {
 impl Compared {
     fn new(args: &FidelityArgs, trace: &TraceFile) -> Result<Self, CliError> {
         let recorded = Recorded::beside(&args.common, trace)?.ok_or_else(|| no_zoneinfo(trace))?;
-        let all = against_kernel::count_kernel(trace, &recorded.zones, u64::MAX)?;
-        let Some(zone) = against_kernel::main_zone(&all, &recorded.zones) else {
+        let all = count_kernel(trace, &recorded.zones, u64::MAX)?;
+        let Some(zone) = main_zone(&all, &recorded.zones) else {
             // Where nothing at all can be read from it, that is worth more to know.
             passes::survey(&args.common, true, trace)?;
             let (trace, zones) = (trace.shown(), &recorded.shown);
@@ -91,7 +149,7 @@ impl Compared {
         let rows = OfZone::new(trace, &recorded.zones[zone]);
         let survey =
             passes::survey(&args.common, true, Rows { shown: trace.shown(), trace: &rows })?;
-        let counts = against_kernel::count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
+        let counts = count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
         let account = recorded.account(zone);
         if !account.is_of_engines() {
             let (order, largest) = (account.pageblock_order, account.max_order);
@@ -103,7 +161,7 @@ impl Compared {
             .hint("'freehold replay' without a comparison runs such a trace page by page"));
         }
         let batch = recorded.zones[zone].info.pagesets.iter().map(|set| set.batch).max();
-        let reclaim = reclaim_changes(trace, batch.unwrap_or_default())?;
+        let reclaim = reclaim::changes(trace, batch.unwrap_or_default())?;
         Ok(Self { recorded, survey, counts, zone, reclaim })
     }
 
@@ -123,7 +181,7 @@ impl Compared {
                 tick_phase_ns = starting_lists::tick_phase(trace)?.unwrap_or(TICK_PHASE_NS);
             }
         }
-        let machine = against_kernel::machine(&zone, passes::cpus(&args.common, &self.survey)?);
+        let machine = MachineConfig::of_zone(&zone, passes::cpus(&args.common, &self.survey)?);
         let layout = self.recorded.layout(self.zone);
         self.recorded.compare(self.zone, trace, &layout, &machine)?;
         let layout = Some(layout);
@@ -137,10 +195,10 @@ impl Compared {
             ticks,
             reclaim: self.reclaim.clone(),
         };
-        let how = How::Serial { jobs: given::jobs(args.jobs), memory_maps: 0 };
-        let machine = (machine, beginning);
+        let how = Serial { jobs: given::jobs(args.jobs), memory_maps: 0 };
+        let ready = Ready { survey: self.survey.clone(), warm: true, machine, beginning };
         let rows = OfZone::new(trace, &self.recorded.zones[self.zone]);
         let rows = Rows { shown: trace.shown(), trace: &rows };
-        passes::drive(&args.common, specs, rows, &self.survey, true, machine, how)
+        passes::serially(&args.common, specs, rows, ready, how)
     }
 }

@@ -1,10 +1,12 @@
 //! The table of a replay on threads: first what is the same in every run, then what is not.
 
-use super::metrics::{cma, rate};
-use super::number::{counted, decimal, thousands};
-use super::table::{Cell, Style, engine_names, grouped, header_lines, right, wrap_lines};
-use crate::replay::outcome::Met;
-use crate::replay::{EngineOutcome, Replay};
+use freehold_labkit::replay::outcome::Met;
+use freehold_labkit::replay::{EngineOutcome, Replay};
+use freehold_labkit::report::metrics::{cma, rate};
+use freehold_labkit::report::number::{counted, decimal, thousands};
+use freehold_labkit::report::table::{
+    Cell, Style, engine_names, grouped, header_lines, right, wrap_lines,
+};
 
 type Row = (&'static str, fn(&Replay, &EngineOutcome, &Met) -> String);
 

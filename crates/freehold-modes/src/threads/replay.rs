@@ -29,40 +29,23 @@
 //! (its locks switch preemption off); and two CPUs cannot show what a thousand do
 //! (`freehold simulate` is for that). A wait's time is of the machine and what else runs on it.
 
-mod carry_out;
-mod plan;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use serde::Serialize;
-
-use self::plan::Plan;
-use super::source::{SourceError, Trace};
-use super::{
-    Beginning, EngineOutcome, Machine, NamedEngine, Replay, ReplayOptions, Survey, broadcast,
+use freehold_labkit::replay::{
+    Beginning, EngineOutcome, Machine, NamedEngine, Replay, ReplayOptions, SourceError, Survey,
+    ThreadsReport, Trace, mapper_options,
 };
 
+use super::carry_out;
+use super::plan::Plan;
+
 /// Operations of the trace that one thread may be ahead of another.
-pub const LEAD: u32 = 4096;
+pub(super) const LEAD: u32 = 4096;
 /// The most CPUs that are given threads.
 pub const CPUS_MAX: u16 = 256;
 
-/// How a replay on threads was made: the same for every engine.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct ThreadsReport {
-    /// Threads: one for each CPU of the machine.
-    pub threads: u16,
-    /// Processors of the machine that ran them.
-    pub processors: u64,
-    /// The share of single frees asked to arrive inside another call.
-    pub interrupts: f64,
-    /// Frees that did.
-    pub interrupt_frees: u64,
-    /// Operations that one thread may be ahead of another.
-    pub lead: u32,
-}
-
-/// Replays a surveyed trace on threads, one engine after another. As [`super::replay`] otherwise.
+/// Replays a surveyed trace on threads, one engine after another. As
+/// [`freehold_labkit::replay::replay`] otherwise.
 pub fn replay_on_threads(
     beginning: Beginning,
     trace: &dyn Trace,
@@ -72,7 +55,7 @@ pub fn replay_on_threads(
     options: ReplayOptions,
     interrupts: f64,
 ) -> Result<Replay, SourceError> {
-    let mapper = super::mapper_options(&beginning, survey, options, 1);
+    let mapper = mapper_options(&beginning, survey, options, 1);
     let plan = Plan::of(trace, mapper, options.cpus, interrupts)?;
     let outcomes = engines.iter().map(|engine| outcome(engine, &plan, &beginning, options.cpus));
     let outcomes = outcomes.collect();
@@ -96,5 +79,5 @@ pub fn replay_on_threads(
 fn outcome(engine: &NamedEngine, plan: &Plan, beginning: &Beginning, cpus: u16) -> EngineOutcome {
     let run = || carry_out::carry_out(&*engine.engine, &engine.name, plan, beginning, cpus);
     catch_unwind(AssertUnwindSafe(run))
-        .unwrap_or_else(|panic| broadcast::crashed(&engine.name, &*panic))
+        .unwrap_or_else(|panic| EngineOutcome::crashed(&engine.name, &*panic))
 }

@@ -1,35 +1,48 @@
 //! A replay on threads: what must hold whatever the interleaving, and that it would be noticed if
 //! it did not.
 
-use crate::support::{Toy, alloc, batched, free, freehold};
+use std::path::Path;
+
+use clap::Parser;
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
+use freehold_lab::passes::{self, Serial};
+use freehold_lab::replay::engines_of;
+use freehold_lab::replay_args::{Common, MachineArgs};
+use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::engine::{Block, Counters, Engine, Memory, Request};
 use freehold_labkit::engines::{self, MachineConfig};
-use freehold_labkit::replay::threads::replay_on_threads;
 use freehold_labkit::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, survey};
+use freehold_modes::threads::replay_on_threads;
+use freehold_testkit::replays::{Toy, alloc, batched, free};
 use freehold_trace::Event;
 use serde_json::Value;
 
+use crate::modes;
+
+/// What `freehold replay` takes, for the sample.
+#[derive(Parser)]
+struct Serially {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
 fn serially(arguments: &[&str]) -> Value {
-    replayed(&[], arguments)
+    let Serially { common, machine } = Serially::parse_from([&["replay"], arguments].concat());
+    let sample = "../freehold-lab/data/page-cache-churn.parquet";
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join(sample);
+    let trace = TraceFile::named(&sample, false, None).unwrap();
+    let chosen = engines_of(&common, &trace, &[]).unwrap();
+    let ready = passes::ready(&common, &machine, &chosen, &trace).unwrap();
+    let how = Serial { jobs: 2, memory_maps: 0 };
+    let replay = passes::serially(&common, &chosen.specs, (&trace).into(), ready, how).unwrap();
+    serde_json::to_value(replay).unwrap()
 }
 
 fn on_threads(arguments: &[&str]) -> Value {
-    replayed(&["threads"], arguments)
-}
-
-fn replayed(mode: &[&str], arguments: &[&str]) -> Value {
-    let output = freehold()
-        .arg("replay")
-        .args(mode)
-        .arg("--json")
-        .args(arguments)
-        .assert()
-        .code(0)
-        .get_output()
-        .stdout
-        .clone();
-    serde_json::from_slice(&output).unwrap()
+    let done = modes().args(["threads", "--json"]).args(arguments).assert().code(0);
+    serde_json::from_slice(&done.get_output().stdout).unwrap()
 }
 
 fn through(engines: &[NamedEngine], events: &[Event], interrupts: f64) -> Replay {
@@ -150,15 +163,9 @@ fn what_cma_serves_is_counted_on_threads_too() {
             two["cma"]
         );
     }
-    let table = freehold()
-        .args(["replay", "threads"])
-        .args(arguments)
-        .assert()
-        .code(0)
-        .get_output()
-        .stdout
-        .clone();
-    assert!(String::from_utf8_lossy(&table).contains("CMA (different in every run)"));
+    let done = modes().arg("threads").args(arguments).assert().code(0);
+    let table = String::from_utf8_lossy(&done.get_output().stdout);
+    assert!(table.contains("CMA (different in every run)"), "{table}");
 }
 
 #[test]
@@ -278,18 +285,15 @@ fn a_thread_that_dies_leaves_nobody_waiting() {
 
 #[test]
 fn the_table_separates_what_differs_and_the_help_says_what_it_cannot_show() {
-    let done = freehold()
-        .args(["replay", "threads", "-e", "vanilla", "--cpus", "3"])
-        .assert()
-        .code(0)
-        .stderr("");
+    let done =
+        modes().args(["threads", "-e", "vanilla", "--cpus", "3"]).assert().code(0).stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
     for part in
         ["THE SAME IN EVERY RUN", "order inversions", "3 threads on", "went to the zone instead"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let help = freehold().args(["replay", "threads", "--help"]).assert().code(0);
+    let help = modes().args(["threads", "--help"]).assert().code(0);
     let help = String::from_utf8(help.get_output().stdout.clone()).unwrap();
     assert!(help.contains("order inversions") || help.contains("inversion of order"), "{help}");
     assert!(help.contains("full speed"), "{help}");

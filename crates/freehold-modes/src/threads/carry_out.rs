@@ -9,15 +9,16 @@ use std::thread;
 
 use freehold::{CpuId, Order, Pfn};
 
-use super::LEAD;
+use freehold_labkit::engine::{CmaBook, Engine, Request};
+use freehold_labkit::replay::applier::Applier;
+use freehold_labkit::replay::fill::{InUse, Layout};
+use freehold_labkit::replay::op::{FREE_BATCH_MAX, Op};
+use freehold_labkit::replay::outcome::Met;
+use freehold_labkit::replay::whole;
+use freehold_labkit::replay::{Beginning, EngineOutcome};
+
 use super::plan::{Plan, Stream};
-use crate::engine::{CmaBook, Engine, Request};
-use crate::replay::applier::Applier;
-use crate::replay::fill::{InUse, Layout};
-use crate::replay::op::{FREE_BATCH_MAX, Op};
-use crate::replay::outcome::Met;
-use crate::replay::whole;
-use crate::replay::{Beginning, EngineOutcome};
+use super::replay::LEAD;
 
 const NOT_YET: u64 = u64::MAX;
 const FAILED: u64 = u64::MAX - 1;

@@ -5,50 +5,33 @@
 //!
 //! The zone that most chunks were taken from is the one compared: its size, watermarks and tuning
 //! come from the zoneinfo recorded beside the trace. What the kernel served from other zones is left
-//! out ([`OfZone`](super::OfZone)); how much it took from each is reported.
+//! out ([`OfZone`](super::of_zone::OfZone)); how much it took from each is reported.
 
-mod counts;
-
-use freehold::Order;
+use freehold_labkit::engine::{Counters, FallbackTable, ListFlow};
+use freehold_labkit::replay::{EngineOutcome, Replay, Survey, middle_ns};
 use serde::Serialize;
 
-pub use counts::{KernelCounts, Taken, busiest_zone, count_kernel, main_zone, taken};
-
-use super::{EngineOutcome, Replay, Survey, middle_ns};
-use crate::engine::{Counters, FallbackTable, ListFlow};
-use crate::engines::{MachineConfig, RecordedZone};
+use super::counts::KernelCounts;
 
 /// How far a faithful model may be off in all: 15 %.
-pub const TOLERANCE: f64 = 0.15;
+pub(super) const TOLERANCE: f64 = 0.15;
 /// How far in one order that carries more than [`CARRIES`] of the frames: 25 %.
-pub const ORDER_TOLERANCE: f64 = 0.25;
+pub(super) const ORDER_TOLERANCE: f64 = 0.25;
 /// The share of the kernel's frames from which on an order is held to [`ORDER_TOLERANCE`]: 5 %.
-pub const CARRIES: f64 = 0.05;
-
-/// The machine that a model of the recording kernel is to be built for: the zone as it was.
-pub fn machine(zone: &RecordedZone, cpus: u16) -> MachineConfig {
-    // A zone with holes spans more than it manages; the model's zone has none. Its start keeps its
-    // alignment to the largest chunk, which is all that placement depends on.
-    MachineConfig {
-        start_pfn: zone.start().align_down(Order::LINUX_MAX),
-        cma_frames: zone.info.cma.next_multiple_of(Order::LINUX_MAX.frames()),
-        zone: Some(zone.clone()),
-        ..MachineConfig::new(zone.info.managed, cpus)
-    }
-}
+pub(super) const CARRIES: f64 = 0.05;
 
 /// One number, the kernel's and an engine's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Comparison {
-    pub kernel: u64,
-    pub engine: u64,
+pub(super) struct Comparison {
+    pub(super) kernel: u64,
+    pub(super) engine: u64,
     /// How much more the engine counted, in per cent of the kernel's; null where the kernel counted
     /// nothing and the engine something.
-    pub difference_percent: Option<f64>,
+    pub(super) difference_percent: Option<f64>,
     /// Whether that is within what a faithful model may be off: 15 % in all, 25 % in one order. Not
     /// there for what is held to nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub within: Option<bool>,
+    pub(super) within: Option<bool>,
 }
 
 impl Comparison {
@@ -79,43 +62,43 @@ impl Comparison {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct EngineComparison {
-    pub engine: String,
+pub(super) struct EngineComparison {
+    pub(super) engine: String,
     /// What was assumed of the CPUs' lists at the start: "zoneinfo" or "trace".
-    pub starting_lists: &'static str,
+    pub(super) starting_lists: &'static str,
     /// Whether totals and every order that carries over 5 % of the frames are within their bounds.
-    pub within: bool,
+    pub(super) within: bool,
     /// Frames refilled under the zone lock.
-    pub refilled_frames: Comparison,
-    pub drained_frames: Comparison,
+    pub(super) refilled_frames: Comparison,
+    pub(super) drained_frames: Comparison,
     /// Of the frames refilled, those in the second half of the trace's time: what is left of the
     /// state at the start. Held to nothing, as the next.
-    pub late_refilled_frames: Comparison,
+    pub(super) late_refilled_frames: Comparison,
     /// Of those drained.
-    pub late_drained_frames: Comparison,
+    pub(super) late_drained_frames: Comparison,
     /// Allocations that took memory of another type: the kernel's `extfrag` rows. Too few to be
     /// held to anything.
-    pub fallbacks: Comparison,
+    pub(super) fallbacks: Comparison,
     /// Of the kernel's, those that the engine made as well, order and types being the same.
-    pub fallbacks_alike: u64,
+    pub(super) fallbacks_alike: u64,
     /// Fallbacks by order and types; what neither counted is left out. Those of the compared zone.
-    pub fallback_types: Vec<FallbackComparison>,
+    pub(super) fallback_types: Vec<FallbackComparison>,
     /// By order, and by order and type; what neither counted is left out. Empty for an engine
     /// without lists.
-    pub lists: Vec<ListComparison>,
+    pub(super) lists: Vec<ListComparison>,
 }
 
 /// Fallbacks of one order, from one type to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct FallbackComparison {
+pub(super) struct FallbackComparison {
     /// The order asked for.
-    pub order: u8,
+    pub(super) order: u8,
     /// The type asked for.
-    pub migratetype: u8,
+    pub(super) migratetype: u8,
     /// The type of what was taken.
-    pub from: u8,
-    pub kernel: u64,
-    pub engine: u64,
+    pub(super) from: u8,
+    pub(super) kernel: u64,
+    pub(super) engine: u64,
 }
 
 fn compare_fallbacks(kernel: &FallbackTable, engine: &FallbackTable) -> Vec<FallbackComparison> {
@@ -133,15 +116,15 @@ fn compare_fallbacks(kernel: &FallbackTable, engine: &FallbackTable) -> Vec<Fall
 
 /// One order, or one order and type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ListComparison {
-    pub order: u8,
+pub(super) struct ListComparison {
+    pub(super) order: u8,
     /// The type; null for all of them together.
-    pub migratetype: Option<u8>,
+    pub(super) migratetype: Option<u8>,
     /// Frames refilled. A whole order is held to its bound where that is over 5 % of what the
     /// kernel refilled, counted by it or by the engine.
-    pub refilled: Comparison,
+    pub(super) refilled: Comparison,
     /// Frames drained, likewise.
-    pub drained: Comparison,
+    pub(super) drained: Comparison,
 }
 
 impl EngineComparison {
@@ -227,17 +210,17 @@ fn compare_lists(flow: &ListFlow, kernel: &KernelCounts) -> Vec<ListComparison> 
 
 /// A trace's comparison with the kernel that recorded it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AgainstKernel {
+pub(super) struct AgainstKernel {
     /// The zone compared.
-    pub zone: String,
+    pub(super) zone: String,
     /// What the kernel counted, by zone.
-    pub kernel: Vec<KernelCounts>,
-    pub engines: Vec<EngineComparison>,
+    pub(super) kernel: Vec<KernelCounts>,
+    pub(super) engines: Vec<EngineComparison>,
 }
 
-/// Compares a replay on [`machine`] with the kernel's counts; `zone` is the position of the zone
+/// Compares a replay on the zone's machine with the kernel's counts; `zone` is the position of the zone
 /// compared, `lists` what was assumed of the CPUs' lists.
-pub fn compare(
+pub(super) fn compare(
     replay: &Replay,
     counts: Vec<KernelCounts>,
     zone: usize,
@@ -251,12 +234,14 @@ pub fn compare(
 
 #[cfg(test)]
 mod tests {
-    use freehold::{CpuId, Pfn};
+    use freehold::{CpuId, Order, Pfn};
+    use freehold_labkit::engine::Memory;
+    use freehold_labkit::engines::RecordedZone;
+    use freehold_labkit::replay::{Recorded, Sample, SamplePoint, TraceFacts};
     use freehold_trace::{Event, EventKind};
 
     use super::*;
-    use crate::engine::Memory;
-    use crate::replay::{Recorded, Sample, SamplePoint, TraceFacts};
+    use crate::fidelity::counts::{count_kernel, main_zone};
 
     fn zone(name: &str, start: u64, spanned: u64) -> RecordedZone {
         let mut zone = RecordedZone::default();

@@ -7,9 +7,7 @@
 
 use freehold::Order;
 
-use crate::replay::mapper::{Mapper, MapperOptions};
-use crate::replay::op::Op;
-use crate::replay::source::{SourceError, Trace, each_event};
+use freehold_labkit::replay::{Mapper, MapperOptions, Op, SourceError, Trace, each_event};
 
 /// What one CPU has to do, and beside each operation its place in the trace.
 #[derive(Clone, Debug, Default)]

@@ -4,20 +4,19 @@
 //! decide it. The recording says how the kernel did: by the frame. So a replay that is held against
 //! the kernel's counts of one zone gets that zone's requests and frees, and no others.
 
+use freehold_labkit::engines::RecordedZone;
+use freehold_labkit::replay::{Description, Events, Oddities, SourceError, Trace};
 use freehold_trace::{Event, EventKind};
 
-use super::source::{Description, Events, Oddities, SourceError, Trace};
-use crate::engines::RecordedZone;
-
 /// A trace without what is about other zones. Requests that failed, which have no frame, stay.
-pub struct OfZone<'a> {
+pub(super) struct OfZone<'a> {
     trace: &'a dyn Trace,
     zone: &'a RecordedZone,
 }
 
 impl<'a> OfZone<'a> {
     /// Those rows of `trace` that name frames of `zone`.
-    pub fn new(trace: &'a dyn Trace, zone: &'a RecordedZone) -> Self {
+    pub(super) fn new(trace: &'a dyn Trace, zone: &'a RecordedZone) -> Self {
         Self { trace, zone }
     }
 }
@@ -72,9 +71,9 @@ impl Events for Rows<'_> {
 #[cfg(test)]
 mod tests {
     use freehold::{CpuId, Order, Pfn};
+    use freehold_labkit::replay::{Recorded, each_event};
 
     use super::*;
-    use crate::replay::{Recorded, each_event};
 
     #[test]
     fn rows_of_other_zones_are_left_out_and_what_failed_stays() {

@@ -20,9 +20,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use freehold::Order;
+use freehold_labkit::replay::{ReclaimChange, SourceError, Trace, each_event};
 use freehold_trace::{Event, EventKind};
-
-use super::source::{SourceError, Trace, each_event};
 
 /// Drains that a task must have made to be judged by them.
 const DRAINS: u32 = 8;
@@ -30,15 +29,6 @@ const DRAINS: u32 = 8;
 const SILENCE_NS: u64 = 10_000_000;
 /// Batches that a CPU keeps at most while memory is being reclaimed.
 const KEPT: u64 = 4;
-
-/// From then on memory is being reclaimed, or no longer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReclaimChange {
-    /// When, on the trace's clock.
-    pub ts_ns: u64,
-    /// Whether it is.
-    pub active: bool,
-}
 
 #[derive(Default)]
 struct Task {
@@ -56,11 +46,7 @@ struct Drain {
 }
 
 /// Looks for the stretches of time in which a kswapd freed; `batch`: the CPUs' batch in the zone.
-///
-/// # Errors
-///
-/// What reading the trace says.
-pub fn reclaim_changes(trace: &dyn Trace, batch: u64) -> Result<Vec<ReclaimChange>, SourceError> {
+pub(super) fn changes(trace: &dyn Trace, batch: u64) -> Result<Vec<ReclaimChange>, SourceError> {
     let mut tasks: BTreeMap<u32, Task> = BTreeMap::new();
     let mut drains: BTreeMap<u16, Drain> = BTreeMap::new();
     each_event(trace, |event| note(&mut tasks, &mut drains, batch, event))?;
@@ -112,9 +98,9 @@ fn note(
 #[cfg(test)]
 mod tests {
     use freehold::{CpuId, Pfn};
+    use freehold_labkit::replay::Recorded;
 
     use super::*;
-    use crate::replay::Recorded;
 
     const MS: u64 = 1_000_000;
 
@@ -130,7 +116,7 @@ mod tests {
     }
 
     fn changes(events: Vec<Event>) -> Vec<(u64, bool)> {
-        let found = reclaim_changes(&Recorded { name: "t".into(), events }, 63).unwrap();
+        let found = super::changes(&Recorded { name: "t".into(), events }, 63).unwrap();
         found.iter().map(|change| (change.ts_ns, change.active)).collect()
     }
 

@@ -1,54 +1,53 @@
 //! What the kernel counted in its own trace, by zone.
 
 use freehold::{Order, Pfn};
+use freehold_labkit::engine::FallbackTable;
+use freehold_labkit::engines::RecordedZone;
+use freehold_labkit::one_line::one_line;
+use freehold_labkit::replay::{SourceError, Trace, each_event};
 use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
-use crate::engine::FallbackTable;
-use crate::engines::RecordedZone;
-use crate::one_line::one_line;
-use crate::replay::source::{SourceError, Trace, each_event};
-
 /// What the kernel counted in one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct KernelCounts {
+pub(super) struct KernelCounts {
     /// The zone; "elsewhere" for frames of no zone.
-    pub zone: String,
+    pub(super) zone: String,
     /// Chunks taken under the zone lock whose order CPUs keep lists for, fallbacks among them:
     /// refills.
-    pub refilled_chunks: u64,
-    pub refilled_frames: u64,
+    pub(super) refilled_chunks: u64,
+    pub(super) refilled_frames: u64,
     /// Chunks taken under the zone lock of other orders: straight to the caller.
-    pub direct_chunks: u64,
-    pub direct_frames: u64,
+    pub(super) direct_chunks: u64,
+    pub(super) direct_frames: u64,
     /// Chunks that CPUs gave back.
-    pub drained_chunks: u64,
-    pub drained_frames: u64,
+    pub(super) drained_chunks: u64,
+    pub(super) drained_frames: u64,
     /// Of the frames refilled, those in the second half of the trace's time.
-    pub late_refilled_frames: u64,
+    pub(super) late_refilled_frames: u64,
     /// Of those drained.
-    pub late_drained_frames: u64,
+    pub(super) late_drained_frames: u64,
     /// Refilled frames by order and type of the list.
     #[serde(serialize_with = "one_line")]
-    pub refilled_by_list: [[u64; 3]; 11],
+    pub(super) refilled_by_list: [[u64; 3]; 11],
     /// Drained frames by order and type of the pageblock.
     #[serde(serialize_with = "one_line")]
-    pub drained_by_list: [[u64; 3]; 11],
+    pub(super) drained_by_list: [[u64; 3]; 11],
     /// Allocations that took memory of another type, by order and type of the request and by the
     /// type taken from.
     #[serde(serialize_with = "one_line")]
-    pub fallbacks: FallbackTable,
+    pub(super) fallbacks: FallbackTable,
 }
 
 /// A chunk that was taken from a zone under its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
-    pub pfn: Pfn,
-    pub order: Order,
+pub(super) struct Taken {
+    pub(super) pfn: Pfn,
+    pub(super) order: Order,
     /// The type asked for.
-    pub migratetype: u8,
+    pub(super) migratetype: u8,
     /// CPUs keep lists for such chunks.
-    pub refill: bool,
+    pub(super) refill: bool,
 }
 
 /// What a row says was taken.
@@ -56,7 +55,7 @@ pub struct Taken {
 /// A fallback that claims a whole pageblock or steals a chunk tells `extfrag` alone; one that claims
 /// what is left of a block takes the chunk from the lists then, which tells `zone_locked` as
 /// always. Source: `try_to_claim_block`, `__rmqueue_steal` of Linux 7.1.
-pub fn taken(event: &Event) -> Option<Taken> {
+pub(super) fn taken(event: &Event) -> Option<Taken> {
     match event.kind {
         EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill } => {
             Some(Taken { pfn, order, migratetype, refill: percpu_refill })
@@ -72,8 +71,8 @@ pub fn taken(event: &Event) -> Option<Taken> {
 }
 
 /// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of
-/// `zones`. `middle_ns`: where the second half begins ([`super::middle_ns`]).
-pub fn count_kernel(
+/// `zones`. `middle_ns`: where the second half begins ([`freehold_labkit::replay::middle_ns`]).
+pub(super) fn count_kernel(
     trace: &dyn Trace,
     zones: &[RecordedZone],
     middle_ns: u64,
@@ -129,32 +128,8 @@ fn add(lists: &mut [[u64; 3]; 11], order: Order, migratetype: u8) {
 }
 
 /// The zone that most frames were taken from, as a position in `zones`; `None` if none were.
-pub fn main_zone(counts: &[KernelCounts], zones: &[RecordedZone]) -> Option<usize> {
+pub(super) fn main_zone(counts: &[KernelCounts], zones: &[RecordedZone]) -> Option<usize> {
     (0..zones.len())
         .max_by_key(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames)
         .filter(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames > 0)
-}
-
-/// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none
-/// does.
-pub fn busiest_zone(
-    trace: &dyn Trace,
-    zones: &[RecordedZone],
-) -> Result<Option<usize>, SourceError> {
-    let mut frames = vec![0u64; zones.len()];
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while frames.iter().all(|&frames| frames == 0) && reader.next_batch(&mut events)? {
-        for event in &events {
-            let (EventKind::Alloc { pfn: Some(pfn), order, .. } | EventKind::Free { pfn, order }) =
-                event.kind
-            else {
-                continue;
-            };
-            if let Some(zone) = zones.iter().position(|zone| zone.contains(pfn)) {
-                frames[zone] += order.frames();
-            }
-        }
-    }
-    Ok((0..zones.len()).max_by_key(|&zone| frames[zone]).filter(|&zone| frames[zone] > 0))
 }

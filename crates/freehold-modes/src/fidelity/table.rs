@@ -4,13 +4,16 @@ use std::fmt::Write as _;
 
 use freehold::Migratetype;
 
-use super::number::thousands;
-use super::table::{Cell, Room, Style, Table, header_lines, right, wrap, wrap_lines};
-use crate::replay::Replay;
-use crate::replay::against_kernel::{AgainstKernel, Comparison};
+use freehold_labkit::replay::Replay;
+use freehold_labkit::report::table::{
+    Cell, Room, Style, Table, header_lines, right, wrap, wrap_lines,
+};
+use freehold_labkit::report::thousands;
+
+use super::compare::{AgainstKernel, Comparison};
 
 /// The header and the comparison of one trace.
-pub fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String {
+pub(super) fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String {
     let mut text = header_lines(replay);
     let _ = write!(text, "\n  compared: zone {}", against.zone);
     for counts in against.kernel.iter().filter(|counts| counts.zone != against.zone) {
