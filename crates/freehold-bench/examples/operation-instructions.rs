@@ -1,8 +1,8 @@
 //! Runs a number of operations of one kind and nothing else, for tools that count instructions.
 //!
 //! ```text
-//! operation-instructions ROW N      N operations of that row
-//! operation-instructions --list     every row, with the two numbers to count it with
+//! operation-instructions ROW N [ENGINE]     N operations of that row, of Freehold or of another engine
+//! operation-instructions --list             every row, with the two numbers to count it with
 //! ```
 //!
 //! Whatever a run costs before its operations is the same for every N, so the difference of two
@@ -15,10 +15,11 @@ use std::process::ExitCode;
 
 use freehold::{CpuId, FrameRange, Order, Pfn, SingleCpu};
 use freehold_bench::calls::{Calls, Machine, Refused};
-use freehold_bench::engines::{FreeholdMachine, InitialThread};
+use freehold_bench::engines::{
+    BenchEngine, BuddySystem, ClassicMachine, FREEHOLD, FreeholdMachine, InitialThread, Peer,
+};
 use freehold_bench::loops::{BULK, alloc_all, free_all, pairs, shuffle};
 use freehold_bench::steady::{Churn, Depth, Freed, Mixed};
-use freehold_labkit::engines::Waits;
 
 /// Frames of a GiB.
 const GIB: u64 = 1 << 18;
@@ -148,7 +149,43 @@ impl Row {
         }
     }
 
-    fn run_on<P: Waits>(self, machine: &FreeholdMachine<P>, n: u64) -> Result<(), String> {
+    /// On any engine, of the machine's size that Freehold has in that row.
+    fn run_beside(self, engine: &BenchEngine, n: u64) -> Result<(), String> {
+        if engine.name() == FREEHOLD {
+            return self.run(n);
+        }
+        let (cpus, frames) = match self {
+            Self::PairOn | Self::PairNoBarrier | Self::Fail(..) => {
+                return Err("that row is of Freehold's own calls".to_owned());
+            }
+            Self::Churn(_) | Self::Mixed(_) => (1, GIB),
+            _ => (2, LARGE),
+        };
+        match engine {
+            BenchEngine::Design(spec) => {
+                self.run_on(&ClassicMachine::new(spec.name(), cpus, frames)?, n)
+            }
+            BenchEngine::Peer(Peer::BuddySystem) => self.run_on(&BuddySystem::new(frames), n),
+            #[cfg(feature = "llfree")]
+            BenchEngine::Peer(Peer::Llfree) => {
+                self.run_on(&freehold_bench::engines::LlfreeMachine::new(cpus, frames)?, n)
+            }
+            #[cfg(feature = "dpdk")]
+            BenchEngine::Peer(Peer::Dpdk) => {
+                let orders = match self {
+                    Self::Pair(order) | Self::Held(order) if order > 0 => vec![0, order.into()],
+                    _ => vec![0],
+                };
+                let machine = freehold_bench::engines::DpdkMachine::with(&orders, GIB, cpus)?;
+                self.run_on(&machine, n)
+            }
+            BenchEngine::Peer(peer) => {
+                Err(peer.needs().unwrap_or_else(|| format!("{} is not counted", peer.name())))
+            }
+        }
+    }
+
+    fn run_on<M: Machine>(self, machine: &M, n: u64) -> Result<(), String> {
         let mut cpu = machine.cpu(CpuId::new(0)).map_err(|refused| refused.to_string())?;
         let other = || machine.cpu(CpuId::new(1));
         let done = match self {
@@ -292,16 +329,19 @@ fn main() -> ExitCode {
     }
     let named = |name: &str| rows.iter().find(|(known, _)| known == name).map(|&(_, row)| row);
     let wanted = match &arguments[..] {
-        [row, n] => named(row).zip(n.parse::<u64>().ok()).filter(|(row, n)| *n <= row.numbers().1),
+        [row, n, engine @ ..] if engine.len() < 2 => named(row)
+            .zip(n.parse::<u64>().ok())
+            .filter(|(row, n)| *n <= row.numbers().1)
+            .zip(engine.first().map_or(FREEHOLD, String::as_str).parse().ok()),
         _ => None,
     };
-    let Some((row, n)) = wanted else {
+    let Some(((row, n), engine)) = wanted else {
         eprintln!(
-            "usage: operation-instructions ROW N, or --list; no more operations than it says"
+            "usage: operation-instructions ROW N [ENGINE], or --list; no more operations than it says"
         );
         return ExitCode::from(2);
     };
-    match row.run(n) {
+    match row.run_beside(&engine, n) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("operation-instructions: {error}");

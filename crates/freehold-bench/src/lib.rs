@@ -36,7 +36,7 @@
 //!   ([`yardstick`]), as units for comparing machines.
 
 // Allowed in a few files only, which say why: mappings, memory behind frame numbers and of an arena, the probe,
-// peers that hand out addresses (three times).
+// peers that hand out addresses or are C (five times).
 #![deny(unsafe_code)]
 // A program: what is public is for its tests and for other programs of the laboratory.
 #![allow(missing_docs, clippy::missing_errors_doc, clippy::missing_panics_doc)]

@@ -65,7 +65,9 @@ pub fn engines(style: Style) -> String {
             .to_owned(),
     );
     let peers = Peer::ALL.map(|peer| {
-        let missing = peer.needs().map_or("", |_| " (needs a build with --features peers)");
+        let missing = peer
+            .missing()
+            .map_or_else(String::new, |name| format!(" (needs a build with --features {name})"));
         (peer.name(), format!("{}{missing}", peer.about().summary))
     });
     let designs = (

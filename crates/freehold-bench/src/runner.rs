@@ -211,7 +211,16 @@ fn build<'a>(
         BenchEngine::Peer(Peer::Snmalloc) => {
             ready.with(HeapMachine::new(snmalloc_rs::SnMalloc, || ()))
         }
-        #[cfg(not(feature = "peers"))]
+        #[cfg(feature = "llfree")]
+        BenchEngine::Peer(Peer::Llfree) => {
+            ready.with(super::engines::LlfreeMachine::new(cpus, frames).map_err(unbuildable)?)
+        }
+        #[cfg(feature = "dpdk")]
+        BenchEngine::Peer(Peer::Dpdk) => {
+            let machine = super::engines::DpdkMachine::new(ready.kind, cpus, frames);
+            ready.with(machine.map_err(unbuildable)?)
+        }
+        #[cfg(not(all(feature = "peers", feature = "llfree", feature = "dpdk")))]
         BenchEngine::Peer(peer) => Err(peer.needs().unwrap_or_default()),
         BenchEngine::Design(spec) => match FreeholdOptions::of(spec.name()) {
             Some(_) => ready.with(FreeholdMachine::new(cpus, frames, host).map_err(unbuildable)?),
@@ -236,13 +245,13 @@ impl<'a> Ready<'a, '_> {
     /// `None` where the benchmark does not suit it.
     fn with<M: Machine + 'a>(self, machine: M) -> Result<Option<Side<'a>>, String> {
         let Self { name, kind, run, found, report } = self;
-        let unsuited = match kind {
+        let unsuited = machine.unsuited(kind).or(match kind {
             Kind::Doors if !M::DOORS => Some("all of its calls go the same way in"),
             Kind::StartUp if !M::STARTS => {
                 Some("nobody builds it: it is there when the process begins")
             }
-            _ => machine.unsuited(kind),
-        };
+            _ => None,
+        });
         if let Some(reason) = unsuited {
             report.unsuited.push(Unsuited {
                 benchmark: kind.name(),

@@ -116,6 +116,13 @@ pub(super) const STEPS: &[Step] = &[
         ..WORLD
     },
     Step {
+        name: "peers-in-c",
+        title: "LLFree and DPDK's mempool as engines of freehold bench, where they are there",
+        beside: true,
+        run: peers_in_c,
+        ..WORLD
+    },
+    Step {
         name: "package",
         title: "the packages that the registry would be sent",
         beside: true,
@@ -397,6 +404,36 @@ fn peers(run: &Run) -> Result<(), String> {
         return Ok(());
     }
     run.cargo("check --quiet --features peers -p freehold-bench").must()
+}
+
+/// Peers that no registry has. A tiny bench of each warms it up with its frames stamped.
+fn peers_in_c(run: &Run) -> Result<(), String> {
+    let mut there = Vec::new();
+    if std::env::var_os("LLFREE_C").is_some_and(|clone| !clone.is_empty()) {
+        there.push("llfree");
+    } else {
+        run.skip(
+            "LLFree beside Freehold: LLFREE_C names no clone of https://github.com/luhsra/llfree-c",
+        );
+    }
+    if run.program("pkg-config", "--atleast-version=22.11 libdpdk").works() {
+        there.push("dpdk");
+    } else {
+        run.skip("DPDK's mempool beside Freehold: DPDK 22.11 or later is not installed (apt-get install dpdk-dev libdpdk-dev)");
+    }
+    if there.is_empty() {
+        return Ok(());
+    }
+    let features = there.join(",");
+    let cargo = |words: &str| run.cargo(words).words("-p freehold-bench --features").arg(&features);
+    cargo("test --quiet --lib").words("engines::").must()?;
+    for engine in there {
+        cargo("run --quiet")
+            .words("-- --quick --runs 1 --no-progress pair churn -e freehold -e")
+            .arg(engine)
+            .must()?;
+    }
+    Ok(())
 }
 
 fn package(run: &Run) -> Result<(), String> {

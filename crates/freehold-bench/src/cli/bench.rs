@@ -6,7 +6,6 @@ use std::time::Instant;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use crate::engines::Peer;
 use crate::metric::THREADS;
 use crate::{BenchEngine, Budget, Kind, Plan, Report, Row, Scale, listing, table};
 use freehold_labkit::cli::error::CliError;
@@ -38,7 +37,8 @@ Examples:
                                                 what one patch is worth
   freehold bench -e 5.17 -e 5.17+4 -e 5.18 trunc netperf-like
                                                 the bulk-free series of 2022
-  freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers
+  freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers,
+                                                llfree and dpdk one with features of these names
   freehold bench -e jemalloc -e jemalloc-keeps orders arena
                                                 what it costs to give memory back to the system
   freehold bench -e help                        the engines that can be named
@@ -73,8 +73,8 @@ pub(super) struct BenchArgs {
 
     /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), mmap, a peer
     /// (bitmap-allocator, mimalloc, mimalloc-keeps, jemalloc, jemalloc-keeps, snmalloc: they need a
-    /// build with --features peers), or a kernel's design with changes to switch on (+) or off (-);
-    /// `-e help` lists all. May be given several times; the others are compared with the first.
+    /// build with --features peers; llfree and dpdk need features of these names), or a kernel's
+    /// design with changes to switch on (+) or off (-); `-e help` lists all. May be given several times; the others are compared with the first.
     /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<Wanted>,
@@ -223,7 +223,8 @@ fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
     let engines = given::engines(&named.collect::<Vec<_>>(), &DEFAULT)?;
     for engine in &engines {
         if let BenchEngine::Peer(peer) = engine {
-            peer.needs().map_or(Ok(()), |missing| Err(CliError::new(missing).hint(Peer::BUILD)))?;
+            let needs = peer.needs().map(|needs| CliError::new(needs).hint(peer.build()));
+            needs.map_or(Ok(()), Err)?;
         }
     }
     Ok(engines)

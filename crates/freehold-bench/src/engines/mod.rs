@@ -4,11 +4,19 @@
 mod bitmap;
 mod buddy_system;
 mod classic;
+// A mempool and its caches, which are C.
+#[cfg(feature = "dpdk")]
+#[allow(unsafe_code)]
+mod dpdk;
 mod freehold;
 // `dealloc` and `munmap` are unsafe to call.
 #[cfg(any(test, feature = "peers"))]
 #[allow(unsafe_code)]
 mod heap;
+// LLFree, which is C.
+#[cfg(feature = "llfree")]
+#[allow(unsafe_code)]
+mod llfree;
 #[allow(unsafe_code)]
 mod mmap;
 mod peer;
@@ -24,9 +32,13 @@ pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, OnCpu};
 pub use bitmap::{BitmapCpu, BitmapMachine};
 pub use buddy_system::{BuddySystem, BuddySystemCpu};
 pub use classic::{ClassicCpu, ClassicMachine};
+#[cfg(feature = "dpdk")]
+pub use dpdk::{DpdkCpu, DpdkMachine};
 pub use freehold_labkit::engines::{HostThreads, InitialThread};
 #[cfg(any(test, feature = "peers"))]
 pub use heap::{HeapCpu, HeapMachine};
+#[cfg(feature = "llfree")]
+pub use llfree::{LlfreeCpu, LlfreeMachine};
 pub use mmap::{MmapCpu, MmapMachine};
 pub use peer::Peer;
 pub use ring_alone::{RingAlone, RingAloneCpu};

@@ -1,5 +1,6 @@
-//! What users pick instead. Most are behind the feature `peers`; they are known by name in every
-//! build, so that a build without them can say what is missing.
+//! What users pick instead. Most are behind the feature `peers`, which builds from the registry alone,
+//! two behind features of their own; they are known by name in every build, so that a build without
+//! them can say what is missing.
 
 use freehold_trials::kinds::kinds;
 
@@ -35,15 +36,56 @@ kinds! {
         summary: "jemalloc told to give no memory back to the system",
     },
     Snmalloc: About { name: "snmalloc", summary: "snmalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
+    Llfree: About {
+        name: "llfree",
+        summary: "LLFree's implementation in C, its classes and policy for movable frames, a slot for each CPU",
+    },
+    Dpdk: About {
+        name: "dpdk",
+        summary: "DPDK's mempool, a ring and a cache of 512 for each CPU; a pool for each order",
+    },
 }
 
 impl Peer {
-    /// How to make a build that has them.
-    pub const BUILD: &str = "cargo run --release -p freehold-lab --features peers -- bench ...";
+    /// The feature of a build that has it; `None` where every build has it.
+    pub const fn feature(self) -> Option<&'static str> {
+        match self {
+            Self::BuddySystem | Self::Mmap => None,
+            Self::Llfree => Some("llfree"),
+            Self::Dpdk => Some("dpdk"),
+            _ => Some("peers"),
+        }
+    }
+
+    /// The feature that this build would need to measure it; `None` where it can.
+    pub const fn missing(self) -> Option<&'static str> {
+        let is_there = match self {
+            Self::BuddySystem | Self::Mmap => true,
+            Self::Llfree => cfg!(feature = "llfree"),
+            Self::Dpdk => cfg!(feature = "dpdk"),
+            _ => cfg!(feature = "peers"),
+        };
+        if is_there { None } else { self.feature() }
+    }
 
     /// What has to be done before it can be measured; `None` where it can.
     pub fn needs(self) -> Option<String> {
-        let is_there = cfg!(feature = "peers") || matches!(self, Self::BuddySystem | Self::Mmap);
-        (!is_there).then(|| format!("engine {} needs a build with --features peers", self.name()))
+        let feature = self.missing()?;
+        Some(format!("engine {} needs a build with --features {feature}", self.name()))
+    }
+
+    /// How to make a build that has it.
+    pub fn build(self) -> String {
+        let before = match self {
+            Self::Llfree => {
+                "git clone https://github.com/luhsra/llfree-c; export LLFREE_C=$PWD/llfree-c; "
+            }
+            Self::Dpdk => "apt-get install libdpdk-dev dpdk-dev pkg-config; ",
+            _ => "",
+        };
+        let (name, feature) = (self.name(), self.feature().unwrap_or("peers"));
+        format!(
+            "{before}cargo run --profile measure -p freehold-bench --features {feature} -- -e {name} ..."
+        )
     }
 }

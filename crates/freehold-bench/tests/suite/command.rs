@@ -440,8 +440,28 @@ fn peers_are_known_by_name() {
         );
     } else {
         let wanted = contains("engine bitmap-allocator needs a build with --features peers");
-        command.assert().code(2).stdout("").stderr(wanted.and(contains("cargo run --release")));
+        command.assert().code(2).stdout("").stderr(wanted.and(contains("--features peers -- -e")));
         assert!(text.contains("needs a build with --features peers"), "{text}");
+    }
+}
+
+/// The two that the registry does not have: each is measured, or says what it needs.
+#[test]
+fn peers_in_c_are_known_by_name() {
+    for (engine, is_there, unsuited, before) in [
+        ("llfree", cfg!(feature = "llfree"), "doors", "git clone"),
+        ("dpdk", cfg!(feature = "dpdk"), "mixed", "apt-get install"),
+    ] {
+        let mut command = bench();
+        command.args(["--quick", "--runs", "1", "-e", engine, "pair", "churn", unsuited]);
+        if is_there {
+            let left_out = contains(format!("- {unsuited}, {engine}: "));
+            let measured = contains("ns_per_pair_order9").and(contains("ns_per_step_90"));
+            command.assert().code(0).stdout(measured.and(left_out));
+        } else {
+            let needs = format!("engine {engine} needs a build with --features {engine}");
+            command.assert().code(2).stdout("").stderr(contains(needs).and(contains(before)));
+        }
     }
 }
 
