@@ -315,11 +315,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(always)]
     fn class_by_words(&self, index: Index) -> u8 {
         let (head, line) = (self.map.head(index), self.map.line(index));
-        let mut class = CLASS_NONE;
+        let (mut class, mut larger) = (CLASS_NONE, bits::LANES[0]);
         for w in 0..WORDS {
             let word = line.word_after_class(w);
             // Mostly of no more than the words before have: who leases it does not matter then.
-            if !bits::has_run(word, class.into()) || head.is_leased(w) {
+            if !larger.has_full(word) || head.is_leased(w) {
                 continue;
             }
             if word == !0 {
@@ -327,8 +327,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return class_of(&self.words(index));
             }
             // Whoever has a run has half of it.
-            while bits::has_run(word, class.into()) {
+            while larger.has_full(word) {
                 class += 1;
+                larger = bits::LANES[usize::from(class)];
             }
         }
         class
