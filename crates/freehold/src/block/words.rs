@@ -321,22 +321,29 @@ const CLASS_OF_FULL: [u8; 256] = {
     classes
 };
 
-/// The class of a block with these free frames.
-pub(crate) fn class_of(words: &[u64; WORDS]) -> u8 {
-    let (mut class, mut larger) = (CLASS_NONE, bits::LANES[0]);
-    for &word in words {
+/// The class of a block whose word `w` has the free frames `word(w)`, unless they do not count.
+#[inline(always)]
+pub(crate) fn class_of(word: impl Fn(usize) -> u64, counts: impl Fn(usize) -> bool) -> u8 {
+    let (mut class, mut larger, mut full) = (CLASS_NONE, bits::LANES[0], 0);
+    for w in 0..WORDS {
+        let word = word(w);
+        // Mostly it has no more than the words before: whether it counts does not matter then.
+        if !larger.has_full(word) || !counts(w) {
+            continue;
+        }
+        if word == !0 {
+            full |= 1 << w;
+            larger = bits::LANES[6];
+            continue;
+        }
         // Whoever has a run has half of it.
         while larger.has_full(word) {
             class += 1;
-            if class > 6 {
-                // A whole word: how many there are side by side.
-                let full = |(w, &word): (usize, &u64)| usize::from(word == !0) << w;
-                return CLASS_OF_FULL[words.iter().enumerate().map(full).sum::<usize>()];
-            }
             larger = bits::LANES[usize::from(class)];
         }
     }
-    class
+    // Of full words how many there are side by side.
+    class.max(CLASS_OF_FULL[full])
 }
 
 /// The smallest of the gaps of `len` free frames or more (1 to 512 of them), wherever they start, and of

@@ -236,7 +236,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 None => {
                     // Or it would be looked at again each time.
                     let known = fh.map.head(index).class();
-                    if class_of(&words) < known {
+                    if class_of(|w| words[w], |_| true) < known {
                         fh.lower(self.by(), index, known);
                     }
                     misses = misses.saturating_sub(1);

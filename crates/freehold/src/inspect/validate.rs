@@ -206,8 +206,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !tag.is_open() {
             return Ok(());
         }
-        let open = core::array::from_fn(|w| if head.is_leased(w) { 0 } else { line.word(w) });
-        let exact = class_of(&open);
+        let exact = class_of(|w| line.word(w), |w| !head.is_leased(w));
         // One that some CPU takes its next words from stays split.
         let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
         let in_use = || self.cursors.iter().any(|cursors| cursors.names(index));

@@ -409,7 +409,7 @@ impl World {
                 head.tag.get().has(crate::block::tag::IN_HAND),
                 head.class(),
                 zone.wholes(),
-                fh.words(index)
+                fh.open_words(index)
             )
         });
         let doors = fh.cpus.iter().map(|cpu| std::format!(" {}", cpu.door.is_occupied()));

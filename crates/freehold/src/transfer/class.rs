@@ -304,35 +304,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.wrote(by, zone, writes);
     }
 
-    /// The words of a block as who has lowered its class reads them: what is leased does not count,
+    /// The class by a block's words, as who has lowered it reads them: what is leased does not count,
     /// since nobody else may take it.
-    pub(crate) fn words(&self, index: Index) -> [u64; WORDS] {
-        let (head, line) = (self.map.head(index), self.map.line(index));
-        core::array::from_fn(|w| if head.is_leased(w) { 0 } else { line.word_after_class(w) })
-    }
-
-    /// The class by [`words`](Self::words).
     #[inline(always)]
     fn class_by_words(&self, index: Index) -> u8 {
         let (head, line) = (self.map.head(index), self.map.line(index));
-        let (mut class, mut larger) = (CLASS_NONE, bits::LANES[0]);
-        for w in 0..WORDS {
-            let word = line.word_after_class(w);
-            // Mostly of no more than the words before have: who leases it does not matter then.
-            if !larger.has_full(word) || head.is_leased(w) {
-                continue;
-            }
-            if word == !0 {
-                // How many there are side by side.
-                return class_of(&self.words(index));
-            }
-            // Whoever has a run has half of it.
-            while larger.has_full(word) {
-                class += 1;
-                larger = bits::LANES[usize::from(class)];
-            }
-        }
-        class
+        class_of(|w| line.word_after_class(w), |w| !head.is_leased(w))
     }
 
     /// Makes a split block whole that this thread has made BUSY, if no word of it is leased and all

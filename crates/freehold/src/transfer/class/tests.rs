@@ -19,13 +19,13 @@ fn a_leased_word_does_not_count() {
     let fh = machine(1, 1024);
     let cpu = fh.on(CpuId::new(0));
     let movable = Request::new(Order::ZERO, Migratetype::Movable);
-    let frames: [Pfn; 64] = core::array::from_fn(|_| cpu.alloc(movable).unwrap());
-    let (index, w) = place(&fh, frames[0]);
+    let frames: [Pfn; FRAMES] = core::array::from_fn(|_| cpu.alloc(movable).unwrap());
+    let (index, w) = place(&fh, frames[FRAMES - 1]);
     assert!(fh.map.head(index).is_leased(w));
-    fh.free_word(None, frames[0].get() / 64, 1, 1).unwrap();
-    assert_eq!((fh.words(index)[w], fh.map.line(index).word(w)), (0, 1));
+    fh.free_word(None, frames[FRAMES - 1].get() / 64, 1, 1).unwrap();
+    assert_eq!((fh.class_by_words(index), fh.map.line(index).word(w)), (CLASS_NONE, 1));
     cpu.flush().unwrap();
-    assert_eq!(fh.words(index)[w], 1);
+    assert_eq!(fh.class_by_words(index), 1);
     fh.validate().unwrap();
 }
 
@@ -74,7 +74,7 @@ fn a_block_is_in_the_row_of_the_run_that_is_completed_wherever_in_its_word() {
 fn words_that_lie_side_by_side_are_one_run() {
     let (fh, index) = full();
     for (words, class) in [(1, 7), (2, 8), (4, 9)] {
-        let there = fh.words(index).iter().filter(|&&word| word == !0).count() as u64;
+        let there = fh.open_words(index).iter().filter(|&&word| word == !0).count() as u64;
         free(&fh, index, there * 64..words * 64);
         assert_eq!(fh.map.head(index).class(), class, "{words} words");
         assert!(rows_of(&fh, index).contains(&class), "{words} words");
@@ -110,7 +110,7 @@ fn freed_twice_meanwhile(left: u64, call: impl Fn(&Machine, Index)) {
         };
         reached = interrupted(n, wrong, || call(fh, index)).1;
         told += fh.totals().late_double_frees;
-        let free: u32 = fh.words(index).map(u64::count_ones).iter().sum();
+        let free: u32 = fh.open_words(index).map(u64::count_ones).iter().sum();
         assert_eq!((u64::from(free), fh.free_in(&fh.zones[0]).all), (left, 512 + left), "{n}");
     }
     assert!(told > 0, "no free came while the frames were away");
