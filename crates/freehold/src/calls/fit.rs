@@ -221,9 +221,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (mut best, mut looks, mut misses) = (None, LOOKS, most);
         let row = row_of(MOVABLE, class);
         let mut see = |index: Index| {
-            if fh.class_in_row(self.by(), index, zone, row).is_none() {
-                return None;
-            }
+            let known = fh.class_in_row(self.by(), index, zone, row)?;
             let words = fh.open_words(index);
             match smallest_gap(&words, len) {
                 Some((size, start)) => {
@@ -235,7 +233,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 }
                 None => {
                     // Or it would be looked at again each time.
-                    let known = fh.map.head(index).class();
                     if class_of(|w| words[w], |_| true) < known {
                         fh.lower(self.by(), index, known);
                     }
