@@ -7,7 +7,7 @@
 //! handed out twice.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
+use std::ptr::{NonNull, with_exposed_provenance_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -244,7 +244,7 @@ impl Calls for DpdkCpu<'_> {
         let (pool, cache) = self.of(order)?;
         // SAFETY: both live as long as the machine; this is the one that uses the cache.
         let object = unsafe { freehold_dpdk_get(pool, cache) };
-        if object == null_mut() {
+        if object.is_null() {
             return Err(Refused::NoMemory);
         }
         Ok(Pfn::new(object.expose_provenance() as u64))

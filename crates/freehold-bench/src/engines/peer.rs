@@ -47,25 +47,20 @@ kinds! {
 }
 
 impl Peer {
-    /// The feature of a build that has it; `None` where every build has it.
-    pub const fn feature(self) -> Option<&'static str> {
+    /// The feature of a build that has it, and whether this build has that feature; `None` where
+    /// every build has it.
+    const fn feature(self) -> Option<(&'static str, bool)> {
         match self {
             Self::BuddySystem | Self::Mmap => None,
-            Self::Llfree => Some("llfree"),
-            Self::Dpdk => Some("dpdk"),
-            _ => Some("peers"),
+            Self::Llfree => Some(("llfree", cfg!(feature = "llfree"))),
+            Self::Dpdk => Some(("dpdk", cfg!(feature = "dpdk"))),
+            _ => Some(("peers", cfg!(feature = "peers"))),
         }
     }
 
     /// The feature that this build would need to measure it; `None` where it can.
-    pub const fn missing(self) -> Option<&'static str> {
-        let is_there = match self {
-            Self::BuddySystem | Self::Mmap => true,
-            Self::Llfree => cfg!(feature = "llfree"),
-            Self::Dpdk => cfg!(feature = "dpdk"),
-            _ => cfg!(feature = "peers"),
-        };
-        if is_there { None } else { self.feature() }
+    pub fn missing(self) -> Option<&'static str> {
+        self.feature().and_then(|(name, is_there)| (!is_there).then_some(name))
     }
 
     /// What has to be done before it can be measured; `None` where it can.
@@ -83,7 +78,7 @@ impl Peer {
             Self::Dpdk => "apt-get install libdpdk-dev dpdk-dev pkg-config; ",
             _ => "",
         };
-        let (name, feature) = (self.name(), self.feature().unwrap_or("peers"));
+        let (name, feature) = (self.name(), self.feature().map_or("peers", |known| known.0));
         format!(
             "{before}cargo run --profile measure -p freehold-bench --features {feature} -- -e {name} ..."
         )
