@@ -1,5 +1,7 @@
 //! Looking at all of memory: what is where, and whether every structure agrees with every other.
 
+use core::hint::black_box;
+
 use freehold::Migratetype;
 
 use crate::Classic;
@@ -275,6 +277,9 @@ impl Classic {
     }
 }
 
+/// How many frames the walk over chunks looks ahead: eight of the largest chunks.
+const AHEAD: u32 = 8 << 10;
+
 impl Zone {
     fn add_to_map(&self, map: &mut MemoryMap) {
         map.managed += self.managed;
@@ -289,6 +294,9 @@ impl Zone {
         };
         let mut at = 0;
         while at < self.frames.len() {
+            // Each record says where the next one is, and is not in the cache: of the largest chunks,
+            // that of some further ones is asked for meanwhile.
+            black_box(self.frames.state((at + AHEAD).min(self.frames.len() - 1)));
             let state = self.frames.state(at);
             let size = 1u32 << state.order();
             let this = self.block_of(at);

@@ -151,6 +151,7 @@ fn tests(run: &Run) -> Result<(), String> {
     // Without the longest: `cargo xtask docs --check --all` makes the table that it holds anew.
     run.cargo("test --quiet --workspace --tests --no-fail-fast -- --ignored")
         .words("--skip each_wrong_kernel_is_told_apart")
+        .env("FREEHOLD_SECONDS", "1")
         .must()
 }
 

@@ -183,7 +183,8 @@ impl Simulated for Toy {
 
 fn toy(workload: Workload, fault: Fault) -> Result<Cell, String> {
     let frames = FRAMES / 2;
-    let scenario = Scenario { allocations: length(1_000, 3_000), frames, ..scenario(workload, "vanilla") };
+    let scenario =
+        Scenario { allocations: length(1_000, 3_000), frames, ..scenario(workload, "vanilla") };
     let config = MachineConfig::new(scenario.frames, scenario.cpus);
     scenario.run_on(&Toy::new(fault, &config), &config)
 }

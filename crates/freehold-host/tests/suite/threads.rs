@@ -390,7 +390,10 @@ fn what_a_thread_that_never_allocates_frees_is_used_again() {
             looks[0] <= most + blocks,
             "frames in memory at each look: {looks:?}, for {most} in use"
         );
-        assert!(looks[looks_wanted - 1] <= looks[0] + blocks, "frames in memory at each look: {looks:?}");
+        assert!(
+            looks[looks_wanted - 1] <= looks[0] + blocks,
+            "frames in memory at each look: {looks:?}"
+        );
         all_free(&arena);
     });
 }

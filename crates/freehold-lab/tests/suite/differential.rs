@@ -26,6 +26,7 @@ use crate::differential_support::both::{Both, Checked};
 use crate::differential_support::calls::{Call, call};
 use crate::differential_support::shape::{SHAPES, Shape};
 use freehold_classic::presets;
+use freehold_testkit::length::length;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as RunConfig, TestRunner};
 
@@ -57,7 +58,7 @@ fn both_serve_the_same_histories() {
     for preset in presets() {
         let strategy =
             (prop::sample::select(SHAPES.as_slice()), prop::collection::vec(call(), 1..200));
-        let result = runner(8).run(&strategy, |(shape, calls)| {
+        let result = runner(length(4, 8)).run(&strategy, |(shape, calls)| {
             play(preset.name, &shape, &calls).map_err(TestCaseError::fail)
         });
         result.unwrap_or_else(|error| panic!("{error}"));

@@ -11,6 +11,7 @@ use freehold_labkit::replay::fill::{Contents, Layout};
 use freehold_labkit::replay::{
     Beginning, NamedEngine, Recorded, ReplayOptions, replay as replay_trace, survey,
 };
+use freehold_testkit::length::length;
 use freehold_trace::{Event, EventKind};
 use predicates::prelude::PredicateBooleanExt;
 use serde_json::Value;
@@ -285,7 +286,7 @@ fn a_trace_alone_says_that_its_machine_is_assumed() {
 }
 
 /// The kernel drained nothing under jemalloc-purge; on an invented machine of the trace's size the
-/// model drains 160,000 frames.
+/// model drains 160,000 frames, which CI looks at.
 #[test]
 fn what_the_kernel_did_not_drain_the_model_does_not() {
     let trace =
@@ -298,9 +299,8 @@ fn what_the_kernel_did_not_drain_the_model_does_not() {
     }
     let trace = trace.to_str().unwrap();
     assert_eq!(replay(&["-e", "vanilla", trace])["engines"][0]["drained_frames"], 0);
-    assert!(
-        replay(&["-e", "vanilla", "--machine", "2G", trace])["engines"][0]["drained_frames"]
-            .as_u64()
-            > Some(0)
-    );
+    if length(false, true) {
+        let invented = replay(&["-e", "vanilla", "--machine", "2G", trace]);
+        assert!(invented["engines"][0]["drained_frames"].as_u64() > Some(0));
+    }
 }
