@@ -19,8 +19,8 @@ fn fail(text: &str) -> ! {
 /// LLFree, out of a clone of its own repository, with our few calls in one unit.
 ///
 /// As its Makefile builds a release (clang, `-march=native`), but for more than it asks: level 3, no
-/// assertions, and one unit, so that its compiler may inline from file to file. Each of them makes
-/// it faster; all of them together take a third off a pair.
+/// assertions, and one unit, in which its compiler inlines from file to file. A pair takes half as
+/// long as in what the Makefile builds.
 #[cfg(feature = "llfree")]
 mod llfree {
     use std::path::PathBuf;
