@@ -133,8 +133,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         match inside {
             None => self.count_frees_outside(index, tag, frees),
             Some(inside) => {
-                if frames & (frames - 1) == 0 {
-                    self.leave_hint(inside.cpu, tag, index, first.get(), 0);
+                if frames & (frames - 1) == 0 && inside.is_home(tag.zone()) {
+                    let offset = (first.get() % FRAMES as u64) as u32;
+                    inside.cpu.hints.push(tag.migratetype(), 0, index, offset);
                 }
                 self.count_frees(inside.cpu, frees);
                 self.fold_home(inside.cpu);

@@ -158,21 +158,6 @@ fn is_to_be_told(cpu: &CpuState<'_>, migratetype: usize) -> bool {
 }
 
 impl<P: Platform> Freehold<'_, P> {
-    /// Leaves a hint to a chunk of the home zone that was just freed into its words.
-    #[inline(always)]
-    pub(crate) fn leave_hint(
-        &self,
-        cpu: &CpuState<'_>,
-        tag: Tag,
-        index: Index,
-        pfn: u64,
-        order: u32,
-    ) {
-        if tag.zone() == cpu.home_zone.get() as usize {
-            cpu.hints.push(tag.migratetype(), order, index, (pfn % FRAMES as u64) as u32);
-        }
-    }
-
     /// A run of order 1 to 5 that this CPU has freed lately: into a word in hand, or by a hint.
     #[inline(never)]
     pub(crate) fn run_freed_lately<const ORDER: u32>(

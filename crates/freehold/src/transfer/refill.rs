@@ -228,7 +228,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let class = listed?;
             next = class + 1;
             let row = row_of(want.migratetype, class);
-            let found = self.each_in_row(by, zone, row, |index| {
+            let found = self.each_in_row_from(by, zone, row, 0, |index| {
                 if most == 0 {
                     return Some(None);
                 }
@@ -345,18 +345,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
     }
 
-    /// Calls `see` with each block that has a bit in a row, lowest first, until it returns something.
-    fn each_in_row<T>(
-        &self,
-        by: By<'_>,
-        zone: &'m Zone<'m>,
-        row: usize,
-        see: impl FnMut(Index) -> Option<T>,
-    ) -> Option<T> {
-        self.each_in_row_from(by, zone, row, 0, see)
-    }
-
-    /// [`each_in_row`](Self::each_in_row) from a section of the zone on.
+    /// Calls `see` with each block that has a bit in a row, from a section of the zone on, lowest first,
+    /// until it returns something.
     pub(crate) fn each_in_row_from<T>(
         &self,
         by: By<'_>,
@@ -421,7 +411,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // From the largest run on: what has that is likeliest to be half free.
             for class in (smallest as u8 + 1..=CLASSES).rev() {
                 let row = row_of(fallback as usize, class);
-                let found = self.each_in_row(by, zone, row, |index| {
+                let found = self.each_in_row_from(by, zone, row, 0, |index| {
                     if looks == 0 {
                         return Some(None);
                     }
