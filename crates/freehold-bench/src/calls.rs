@@ -13,7 +13,7 @@ use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, P
 use super::kind::Kind;
 use super::sampler::Sampled;
 use freehold_labkit::engines::free_chunks;
-use freehold_trials::simulated::Simulated;
+use freehold_trials::simulated::{Simulated, accounted};
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
 pub const START: Pfn = Pfn::new(1 << 20);
@@ -47,7 +47,7 @@ pub trait Machine: Sync {
     fn check(&self, live: u64) -> Result<(), String> {
         let Some(engine) = self.engine() else { return Ok(()) };
         engine.validate()?;
-        engine.memory().accounted(live)
+        accounted(engine, live)
     }
 
     /// Pageblocks without a frame in use; `None` where the engine knows no blocks.

@@ -16,7 +16,7 @@ use crate::engines::{ClassicMachine, FreeholdMachine, HostThreads, RingAlone};
 use crate::ring::Ring;
 use crate::yardstick::Line;
 use freehold_labkit::engine::Request;
-use freehold_labkit::engines::{EngineSpec, FreeholdOptions};
+use freehold_labkit::engines::{EngineSpec, freehold_owned};
 use freehold_simulate::workloads::{DEPTH, Io, MESSAGE, Message, Program, Step};
 use freehold_trials::simulated::Marks;
 
@@ -81,7 +81,7 @@ pub(crate) fn with_real<R>(
     frames: u64,
     run: impl FnOnce(&dyn RealMachine) -> R,
 ) -> Result<R, String> {
-    Ok(match FreeholdOptions::of(spec.name()) {
+    Ok(match freehold_owned(spec.name()) {
         Some(_) => run(&FreeholdMachine::new(cpus, frames, HostThreads::new())?),
         None => run(&ClassicMachine::new(spec.name(), cpus, frames)?),
     })

@@ -28,7 +28,7 @@ use super::scale::Scale;
 use super::side::Side;
 use super::workloads::{self, Run};
 use super::{memory, threads, yardstick};
-use freehold_labkit::engines::FreeholdOptions;
+use freehold_labkit::engines::freehold_owned;
 #[cfg(feature = "peers")]
 use tikv_jemallocator::Jemalloc;
 
@@ -222,7 +222,7 @@ fn build<'a>(
         }
         #[cfg(not(all(feature = "peers", feature = "llfree", feature = "dpdk")))]
         BenchEngine::Peer(peer) => Err(peer.needs().unwrap_or_default()),
-        BenchEngine::Design(spec) => match FreeholdOptions::of(spec.name()) {
+        BenchEngine::Design(spec) => match freehold_owned(spec.name()) {
             Some(_) => ready.with(FreeholdMachine::new(cpus, frames, host).map_err(unbuildable)?),
             None => {
                 ready.with(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?)

@@ -1,5 +1,4 @@
-//! The command line of `freehold`: replays of traces, recordings, fragmentation, and the list of
-//! engines.
+//! The command line of `freehold`: replays of traces, recordings, and the list of engines.
 //!
 //! ```text
 //!  freehold  replay ── replay_args, machine, passes, notes: traces through engines
@@ -100,7 +99,7 @@ pub fn command() -> clap::Command {
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = Cli::parse_from(tools::with_replay(arguments.into_iter().collect()));
     exit_code(match cli.command {
-        None => replay::run(&replay_args::ReplayArgs::sample()),
+        None => replay::run(&replay_args::ReplayArgs::default()),
         Some(Command::Replay(args)) => match &args.mode {
             Some(mode) => return mode.run(),
             None => replay::run(&args),
@@ -124,6 +123,6 @@ mod tests {
     fn no_subcommand_and_an_empty_replay_are_the_same() {
         let cli = Cli::parse_from(["freehold", "replay"]);
         let Some(Command::Replay(args)) = cli.command else { panic!("replay is a subcommand") };
-        assert_eq!(*args, replay_args::ReplayArgs::sample());
+        assert_eq!(*args, replay_args::ReplayArgs::default());
     }
 }

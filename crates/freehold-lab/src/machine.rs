@@ -36,7 +36,8 @@ fn recorded_ticks(trace: &TraceFile) -> Result<Option<Vec<Tick>>, CliError> {
 pub struct Recorded {
     pub zones: Vec<RecordedZone>,
     contents: Vec<Contents>,
-    accounts: Vec<Account>,
+    /// What the files say of each.
+    pub accounts: Vec<Account>,
     /// When the periodic work ran, if that was recorded.
     pub ticks: Option<Vec<Tick>>,
     /// What the zones were read from.
@@ -61,8 +62,8 @@ impl Recorded {
                          that was recorded; --machine SIZE replays without them",
                 )
             })?;
-        let found = described.zones.iter().map(|zone| {
-            let account = account(&described, zone);
+        let (mut zones, mut all, mut accounts) = (Vec::new(), Vec::new(), Vec::new());
+        for zone in &described.zones {
             let mut contents = contents(&described, zone);
             let of = RecordedZone { info: zone.info.clone(), lists: Vec::new() };
             let range = cma_of(&of);
@@ -72,21 +73,12 @@ impl Recorded {
                 contents.set_cma(range, of.info.managed);
             }
             contents.cma = range;
-            (of, contents, account)
-        });
-        let (mut zones, mut all, mut accounts) = (Vec::new(), Vec::new(), Vec::new());
-        for (zone, contents, account) in found {
-            zones.push(zone);
+            zones.push(of);
             all.push(contents);
-            accounts.push(account);
+            accounts.push(account(&described, zone));
         }
         let ticks = recorded_ticks(trace)?;
         Ok(Some(Self { zones, contents: all, accounts, ticks, shown }))
-    }
-
-    /// What the files say of a zone.
-    pub fn account(&self, zone: usize) -> &Account {
-        &self.accounts[zone]
     }
 
     /// Refuses a machine that is not the recorded one.

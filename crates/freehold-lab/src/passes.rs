@@ -6,24 +6,14 @@ use super::{machine, notes};
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::progress::Progress;
-use freehold_labkit::engines::{self, EngineSpec, MachineConfig};
+use freehold_labkit::engine::Engine;
+use freehold_labkit::engines::{self, EngineError, EngineSpec, MachineConfig};
 use freehold_labkit::replay::{
     self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts, sizing,
 };
 
-/// A trace, or a part of its rows.
-#[derive(Clone, Copy)]
-pub struct Rows<'a> {
-    /// What the user called it.
-    pub shown: &'a str,
-    pub trace: &'a dyn Trace,
-}
-
-impl<'a> From<&'a TraceFile> for Rows<'a> {
-    fn from(file: &'a TraceFile) -> Self {
-        Self { shown: file.shown(), trace: file }
-    }
-}
+/// What the user called a trace, and the trace or a part of its rows.
+pub type Rows<'a> = (&'a str, &'a dyn Trace);
 
 /// How many engines are at work at a time, and at how many moments a map is made of every pageblock.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -53,23 +43,16 @@ pub fn ready(
     // Where memory begins with what was in use, what the recording kernel was asked to free of it
     // is freed.
     let warm = wanted.warm || choice.is_filled();
-    let survey = survey(common, warm, trace)?;
+    let survey = survey(common, warm, (trace.shown(), trace))?;
     chosen.say();
     let (machine, beginning) = choice.machine(common, wanted, trace, &survey)?;
     Ok(Ready { survey, warm, machine, beginning })
 }
 
 /// The first pass.
-pub fn survey<'a>(
-    common: &Common,
-    warm: bool,
-    rows: impl Into<Rows<'a>>,
-) -> Result<Survey, CliError> {
-    let Rows { shown, trace } = rows.into();
+pub fn survey(common: &Common, warm: bool, (shown, trace): Rows<'_>) -> Result<Survey, CliError> {
     let progress = Progress::new(&format!("reading {shown}"), None, common.shown.no_progress);
-    let survey = replay::survey(trace, warm, |events, reader| {
-        progress.update(events, reader);
-    })?;
+    let survey = replay::survey(trace, warm, |events, reader| progress.update(events, reader))?;
     drop(progress);
     let TraceFacts { events, .. } = survey.facts;
     if events == 0 {
@@ -102,18 +85,15 @@ pub fn cpus(common: &Common, survey: &Survey) -> Result<u16, CliError> {
     Ok(common.cpus.unwrap_or(shown))
 }
 
-/// The engines by their names, for one thread that plays all CPUs or for a thread each.
+/// The engines by their names.
 pub fn engines(
     specs: &[EngineSpec],
     shown: &str,
-    machine: &MachineConfig,
-    for_threads: bool,
+    build: impl Fn(&EngineSpec) -> Result<Box<dyn Engine>, EngineError>,
 ) -> Result<Vec<NamedEngine>, CliError> {
-    let build = |spec: &EngineSpec| {
-        let engine = engines::build_for(spec, machine, for_threads)?;
-        Ok(NamedEngine { name: spec.name().to_owned(), engine })
-    };
-    let engines: Result<Vec<NamedEngine>, engines::EngineError> = specs.iter().map(build).collect();
+    let named =
+        |spec: &EngineSpec| Ok(NamedEngine { name: spec.name().to_owned(), engine: build(spec)? });
+    let engines: Result<_, EngineError> = specs.iter().map(named).collect();
     engines.map_err(|error| CliError::new(format!("{shown}: {error}")))
 }
 
@@ -121,17 +101,17 @@ pub fn engines(
 pub fn serially(
     common: &Common,
     specs: &[EngineSpec],
-    Rows { shown, trace }: Rows<'_>,
+    (shown, trace): Rows<'_>,
     ready: Ready,
     how: Serial,
 ) -> Result<Replay, CliError> {
     let Ready { survey, warm, machine, beginning } = ready;
-    let engines = engines(specs, shown, &machine, false)?;
+    let engines = engines(specs, shown, |spec| engines::build(spec, &machine))?;
     let Serial { jobs, memory_maps } = how;
     let options = ReplayOptions { cpus: machine.cpus, warm, jobs, samples: SAMPLES, memory_maps };
     let frames = machine.memory_frames;
-    let what = format!("replaying {shown}");
-    let progress = Progress::new(&what, Some(survey.facts.events), common.shown.no_progress);
-    let mut told = |events, reader| progress.update(events, reader);
-    Ok(replay::replay(beginning, trace, &survey, &engines, frames, options, &mut told)?)
+    let (what, events) = (format!("replaying {shown}"), Some(survey.facts.events));
+    let progress = Progress::new(&what, events, common.shown.no_progress);
+    let told = |events, reader| progress.update(events, reader);
+    Ok(replay::replay(beginning, trace, &survey, &engines, frames, options, told)?)
 }

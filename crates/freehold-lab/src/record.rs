@@ -100,7 +100,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
             CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it")
         );
     }
-    Target::TRACE.check(Some(&args.output), &[])?;
+    Target::TRACE.check(Some(&args.output))?;
     let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(cli_error)?;
     for instance in tracefs.left_behind() {
         let path = instance.display();

@@ -1,6 +1,7 @@
 //! `freehold replay`, and what its other modes share with it: each trace in turn, the engines for
 //! it, tables or JSON.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use freehold_labkit::cli::error::CliError;
@@ -11,6 +12,7 @@ use freehold_labkit::replay::Replay;
 use freehold_labkit::report::answer::{self, Answer};
 use freehold_labkit::report::table::{self, Style};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::passes::{Serial, ready, serially};
 use super::replay_args::{Common, ReplayArgs};
@@ -23,13 +25,6 @@ pub struct Done<M> {
     pub replay: Replay,
     #[serde(flatten)]
     pub more: M,
-}
-
-impl ReplayArgs {
-    /// What `freehold` alone does.
-    pub(super) fn sample() -> Self {
-        Self::default()
-    }
 }
 
 /// Which engine is best at what.
@@ -45,7 +40,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let replayed = |trace: &TraceFile| {
         let chosen = engines_of(common, trace, &engines::COMPARED)?;
         let ready = ready(common, machine, &chosen, trace)?;
-        let replay = serially(common, &chosen.specs, trace.into(), ready, how)?;
+        let replay = serially(common, &chosen.specs, (trace.shown(), trace), ready, how)?;
         Ok(Done { more: Answered { answer: answer::of(&replay, &model) }, replay })
     };
     each_trace(common, replayed, |done, style| {
@@ -110,10 +105,18 @@ fn opened(common: &Common, argument: Option<&PathBuf>) -> Result<TraceFile, (Str
 fn print_json<M: Serialize>(
     results: &[Result<Done<M>, (String, CliError)>],
 ) -> Result<(), CliError> {
-    let documents: Vec<Document<'_, M>> = results.iter().map(Document::from).collect();
+    let documents: Vec<Document<'_, M>> = results
+        .iter()
+        .map(|result| match result {
+            Ok(done) => Document::Replayed(done),
+            Err((name, error)) => {
+                Document::Unreadable(json!({"trace": {"name": name}, "error": error.message()}))
+            }
+        })
+        .collect();
     match &documents[..] {
         [document] => output::print_json(document),
-        traces => output::print_json(&Documents { traces }),
+        traces => output::print_json(&BTreeMap::from([("traces", traces)])),
     }
 }
 
@@ -122,29 +125,7 @@ fn print_json<M: Serialize>(
 #[serde(untagged)]
 enum Document<'a, M> {
     Replayed(&'a Done<M>),
-    Unreadable { trace: Named<'a>, error: &'a str },
-}
-
-#[derive(Serialize)]
-struct Named<'a> {
-    name: &'a str,
-}
-
-/// What `--json` prints of several traces.
-#[derive(Serialize)]
-struct Documents<'a, M> {
-    traces: &'a [Document<'a, M>],
-}
-
-impl<'a, M> From<&'a Result<Done<M>, (String, CliError)>> for Document<'a, M> {
-    fn from(result: &'a Result<Done<M>, (String, CliError)>) -> Self {
-        match result {
-            Ok(done) => Self::Replayed(done),
-            Err((name, error)) => {
-                Self::Unreadable { trace: Named { name }, error: error.message() }
-            }
-        }
-    }
+    Unreadable(Value),
 }
 
 /// The engines of a replay, and what there is to say of the choice once the trace has been read: a
@@ -170,21 +151,18 @@ pub fn engines_of(
     if !common.engines.is_empty() {
         return Ok(Chosen { specs: given::engines(&common.engines, &[])?, note: None });
     }
-    let own = match trace.kernel() {
+    let own: Result<EngineSpec, String> = match trace.kernel() {
         None => Err(format!("{}: the trace does not say which kernel recorded it", trace.shown())),
-        Some(kernel) => engines::of_kernel(kernel.major, kernel.minor).map_err(|error| {
+        Some(kernel) => format!("{}.{}", kernel.major, kernel.minor).parse().map_err(|error| {
             format!("{}: the kernel that recorded it is not an engine: {error}", trace.shown())
         }),
     };
     let newest = engines::NEWEST;
-    let (own, note) = match own {
-        Ok(spec) => (spec.name().to_owned(), None),
-        Err(why) => {
-            let note =
-                format!("{why}; {newest} is the baseline (--kernel VERSION names the kernel)");
-            (newest.to_owned(), Some(note))
-        }
-    };
+    let note = own
+        .as_ref()
+        .err()
+        .map(|why| format!("{why}; {newest} is the baseline (--kernel VERSION names the kernel)"));
+    let own = own.map_or(newest.to_owned(), |spec| spec.name().to_owned());
     let all: Vec<&str> = std::iter::once(own.as_str()).chain(compared.iter().copied()).collect();
     Ok(Chosen { specs: given::engines(&[], &all)?, note })
 }

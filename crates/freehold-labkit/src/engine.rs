@@ -102,8 +102,8 @@ pub trait Engine: Send + Sync {
 /// another call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Contention {
-    /// Waits for a lock that all CPUs share: the zone's; of Freehold for the door of a CPU that
-    /// somebody else asked, which is all that it ever waits for.
+    /// Waits for a lock that all CPUs share: the zone's; of Freehold, whose platform knows them, for
+    /// the door of a CPU that somebody else asked, which is all that it ever waits for.
     pub shared_lock_waits: u64,
     /// Nanoseconds of them. Noisy.
     pub shared_lock_wait_ns: u64,
@@ -257,17 +257,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Whether the frames that are free and `live` ones in use are all there are; an error says how
-    /// many there are of each.
-    pub fn accounted(&self, live: u64) -> Result<(), String> {
-        let (free, all) = (self.free_frames, self.managed_frames);
-        if free + live == all {
-            Ok(())
-        } else {
-            Err(format!("{free} frames are free and {live} in use, of {all}"))
-        }
-    }
-
     /// The share of free memory that cannot serve a request of `order`: the unusable-free-space
     /// index (Gorman and Whitcroft, 2006), 0 when all of it can, 1 when none can, 0 when nothing is
     /// free. By frames that are free next to each other, whoever holds them: what a CPU keeps on

@@ -9,9 +9,7 @@
 //!  freehold-labkit         cli  report  replay  engines  engine  model  zone_lock
 //!                                              |
 //!  freehold-trace      freehold-classic      freehold
-//! ```
 //!
-//! ```text
 //!  trace file ──> TraceReader ──> replay ──> Engine (one a design) ──> Counters ──> report (table, JSON)
 //!                 (any format)    maps frames, orders events
 //! ```

@@ -197,19 +197,6 @@ impl Model {
         });
         own.chain(sockets).chain(engines).collect()
     }
-
-    /// How far off this workload was with this engine, in per cent, on the most CPUs that it was
-    /// compared on.
-    pub fn validated(&self, workload: &str, engine: &str) -> Option<f64> {
-        let same =
-            self.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
-        same.max_by_key(|row| row.cpus).map(|row| row.difference_percent)
-    }
-
-    /// Whether two CPUs are on different sockets.
-    pub fn across(&self, a: u16, b: u16) -> bool {
-        a / self.cores_per_socket != b / self.cores_per_socket
-    }
 }
 
 #[cfg(test)]
@@ -217,11 +204,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_standard_model_is_read_and_sockets_are_told_apart() {
+    fn the_standard_model_is_read() {
         let model = Model::standard();
         assert_eq!(model.engines.len(), 4);
-        let per = model.cores_per_socket;
-        assert!(!model.across(0, per - 1) && model.across(per - 1, per));
     }
 
     #[test]

@@ -71,8 +71,8 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
         return Err(CliError::new("--prometheus writes one machine's figures, and two are named")
             .hint("name one of them"));
     }
-    Target::HTML.check(args.html.as_ref(), &[])?;
-    Target::METRICS.check(args.prometheus.as_ref(), &[])?;
+    Target::HTML.check(args.html.as_ref())?;
+    Target::METRICS.check(args.prometheus.as_ref())?;
     let Some(seconds) = args.watch else {
         show(args, &machines)?;
         return Ok(Outcome::Fine);

@@ -156,7 +156,7 @@ fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         return Err(CliError::new("--picture draws machines of one number of nodes")
             .hint("one --nodes N for each picture"));
     }
-    Target::PICTURE.check(args.picture.as_ref(), &[])?;
+    Target::PICTURE.check(args.picture.as_ref())?;
     let scenarios = scenarios(args, &engines)?;
     let done = simulated(args, &scenarios, &model)?;
     let rows = &done.rows;

@@ -486,7 +486,8 @@ impl<'a> Machine<'a> {
     }
 
     fn far(&self, cpu: u16, other: u16, cost: Time) -> Time {
-        if self.model.across(cpu, other) {
+        let socket = |cpu: u16| cpu / self.model.cores_per_socket;
+        if socket(cpu) != socket(other) {
             Time::from_ns(cost.ns() * self.model.socket_factor)
         } else {
             cost

@@ -26,7 +26,7 @@ use freehold_labkit::engine::{CmaBook, Counters, Request};
 use freehold_labkit::engines::{EngineError, EngineSpec, MachineConfig};
 use freehold_labkit::replay::sizing;
 use freehold_trials::defaults::TICK_MS;
-use freehold_trials::simulated::{Simulated, with_simulated};
+use freehold_trials::simulated::{Simulated, accounted, with_simulated};
 
 /// The most nodes: as many zones as freehold has.
 pub const NODES_MAX: u16 = 64;
@@ -247,7 +247,7 @@ fn row(
         line_wait_share: share(tally.line_wait, all),
         think_share: share(tally.between, all),
         bound: Bound::default(),
-        validation_difference_percent: model.validated(workload.name(), scenario.engine.name()),
+        validation_difference_percent: validated(model, workload.name(), scenario.engine.name()),
         zone_lock_busy_share: busiest(&tally.zones_held),
         zone_lock_acquisitions: tally.zone_holds,
         longest_hold_ns: tally.longest_hold.whole_ns(),
@@ -490,11 +490,19 @@ impl<'a> Run<'a> {
     /// CMA that is.
     fn finding(&self, engine: &dyn Simulated) -> Option<String> {
         let cma = || self.machine.cma.as_ref()?.findings(&engine.blocks()).pop();
-        engine.memory().accounted(self.live()).err().or_else(cma)
+        accounted(engine, self.live()).err().or_else(cma)
     }
 
     /// Frames that programs have, or that are in messages.
     fn live(&self) -> u64 {
         self.posted + self.programs.iter().map(|program| program.live()).sum::<u64>()
     }
+}
+
+/// How far off the model was with this workload and engine, in per cent, on the most CPUs that it was
+/// compared on.
+fn validated(model: &Model, workload: &str, engine: &str) -> Option<f64> {
+    let same =
+        model.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
+    same.max_by_key(|row| row.cpus).map(|row| row.difference_percent)
 }

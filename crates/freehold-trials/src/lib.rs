@@ -4,7 +4,7 @@
 //! ```text
 //!  freehold-bench   freehold-simulate   freehold-report   freehold-soak
 //!         \                 |                 |                /
-//!  freehold-trials   simulated  kinds  random  pool  progress  amounts
+//!  freehold-trials   simulated  threads  kinds  random  pool  progress  amounts
 //!                    significance  verdict  defaults
 //!                                      |
 //!  freehold-labkit   engines by name, command lines, tables
@@ -13,6 +13,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`simulated`] | engines as the simulator needs them |
+//! | [`threads`] | threads as CPUs |
 //! | [`kinds`] | workloads and peers by name, listed and described |
 //! | [`random`] | the numbers that workloads draw |
 //! | [`pool`] | many pieces of work on several threads |
@@ -34,4 +35,5 @@ pub mod progress;
 pub mod random;
 pub mod significance;
 pub mod simulated;
+pub mod threads;
 pub mod verdict;

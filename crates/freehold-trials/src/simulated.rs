@@ -4,13 +4,13 @@
 //! The engines count under their own locks. One thread plays all CPUs, so what a call did is the
 //! difference of a few counters before and after it; nothing is added to the engines' paths for it.
 
-use freehold::{AllocError, CpuId, Pfn};
+use freehold::{AllocError, CpuId, Freehold, Pfn};
 use freehold_classic::Switch;
 use freehold_labkit::count;
 use freehold_labkit::engine::{Engine, Request};
 use freehold_labkit::engines::{
-    ClassicEngine, EngineError, EngineSpec, FreeholdEngine, FreeholdOptions, MachineConfig, Waits,
-    lend_freehold,
+    Barriers, ClassicEngine, Counting, EngineError, EngineSpec, FreeholdEngine, MachineConfig,
+    freehold_owned, own_all, with_freehold_config,
 };
 use freehold_labkit::model::Family;
 
@@ -91,7 +91,7 @@ impl Simulated for ClassicEngine {
     }
 }
 
-impl<P: Waits> Simulated for FreeholdEngine<'_, '_, P> {
+impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
     fn family(&self) -> Family {
         Family::Freehold
     }
@@ -119,6 +119,21 @@ impl<P: Waits> Simulated for FreeholdEngine<'_, '_, P> {
     }
 }
 
+/// Whether the frames that are free and `live` ones in use are all there are; an error says how many
+/// there are of each.
+///
+/// # Errors
+///
+/// In words.
+pub fn accounted(engine: &dyn Engine, live: u64) -> Result<(), String> {
+    let memory = engine.memory();
+    let (free, all) = (memory.free_frames, memory.managed_frames);
+    let is_all = free + live == all;
+    is_all
+        .then_some(())
+        .ok_or_else(|| format!("{free} frames are free and {live} in use, of {all}"))
+}
+
 /// Builds an engine, lends it to `run`, and gives its memory back.
 ///
 /// # Errors
@@ -130,9 +145,26 @@ pub fn with_simulated<R>(
     machine: &MachineConfig,
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, EngineError> {
-    let ran = match FreeholdOptions::of(spec.name()) {
-        Some(_) => lend_freehold(machine, |engine| run(engine)),
+    let ran = match freehold_owned(spec.name()) {
+        Some(_) => lend(machine, |engine| run(engine)),
         None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
     };
     ran.map_err(|reason| spec.unbuildable(reason))
+}
+
+/// Builds Freehold with every CPU owned, lends it to `run` and gives its memory back: many simulations
+/// make many machines.
+fn lend<R>(
+    machine: &MachineConfig,
+    run: impl FnOnce(&FreeholdEngine<'_, '_, Counting>) -> R,
+) -> Result<R, String> {
+    with_freehold_config(machine, |config| {
+        let bytes =
+            Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
+        let mut metadata = Box::new_uninit_slice(bytes);
+        let allocator = Freehold::new(config, &mut metadata, Counting::one_thread())
+            .map_err(|error| error.to_string())?;
+        let owned = own_all(&allocator, machine.cpus)?;
+        Ok(run(&FreeholdEngine::new(&allocator, owned)))
+    })
 }

@@ -86,7 +86,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
         return compare(args);
     }
     // Fail before the work, not after it.
-    Target::MODEL.check(args.output.as_ref(), &[])?;
+    Target::MODEL.check(args.output.as_ref())?;
     let cpus = Cpus::allowed();
     let machine = args.machine.clone().unwrap_or_else(describe);
     if cpus.count() < 2 {

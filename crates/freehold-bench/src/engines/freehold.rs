@@ -15,19 +15,19 @@ use crate::clock::timed;
 use crate::loops;
 use crate::sampler::Sampled;
 use freehold_labkit::engine::Engine;
-use freehold_labkit::engines::{FreeholdEngine, MachineConfig, Waits, leaked_freehold};
+use freehold_labkit::engines::{Barriers, FreeholdEngine, MachineConfig, leaked_freehold};
 use freehold_trials::simulated::Simulated;
 
 /// The CPU of the measurements of this file.
 const CPU: CpuId = CpuId::new(0);
 
-pub struct FreeholdMachine<P: Waits> {
+pub struct FreeholdMachine<P: Barriers> {
     engine: FreeholdEngine<'static, 'static, P>,
     /// This machine on a platform without a heavy barrier, made when it is first measured.
     without_barrier: OnceLock<Result<Box<FreeholdMachine<SingleCpu>>, String>>,
 }
 
-impl<P: Waits> FreeholdMachine<P> {
+impl<P: Barriers> FreeholdMachine<P> {
     /// A machine with so many CPUs and frames, and the kernel's watermarks.
     pub fn new(cpus: u16, frames: u64, platform: P) -> Result<Self, String> {
         let allocator = leaked_freehold(&MachineConfig::new(frames, cpus), platform)?;
@@ -47,7 +47,7 @@ impl<P: Waits> FreeholdMachine<P> {
     }
 }
 
-impl<P: Waits> Machine for FreeholdMachine<P> {
+impl<P: Barriers> Machine for FreeholdMachine<P> {
     type Cpu<'a> = FreeholdCpu<'a, P>;
 
     fn cpu(&self, cpu: CpuId) -> Result<FreeholdCpu<'_, P>, Refused> {

@@ -34,7 +34,7 @@ pub use buddy_system::{BuddySystem, BuddySystemCpu};
 pub use classic::{ClassicCpu, ClassicMachine};
 #[cfg(feature = "dpdk")]
 pub use dpdk::{DpdkCpu, DpdkMachine};
-pub use freehold_labkit::engines::{HostThreads, InitialThread};
+pub use freehold_trials::threads::{HostThreads, InitialThread};
 #[cfg(any(test, feature = "peers"))]
 pub use heap::{HeapCpu, HeapMachine};
 #[cfg(feature = "llfree")]

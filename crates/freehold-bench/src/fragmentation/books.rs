@@ -7,7 +7,7 @@ use super::figure::{ByOrder, Figures};
 use freehold_labkit::engine::{Counters, Memory, Request};
 use freehold_labkit::engines::MachineConfig;
 use freehold_trials::random::Random;
-use freehold_trials::simulated::Simulated;
+use freehold_trials::simulated::{Simulated, accounted};
 
 pub(super) type Chunk = (Pfn, Order);
 
@@ -229,7 +229,7 @@ impl<'e> Books<'e> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }
-        self.engine.memory().accounted(self.live)?;
+        accounted(self.engine, self.live)?;
         if validate { self.engine.validate() } else { Ok(()) }
     }
 }

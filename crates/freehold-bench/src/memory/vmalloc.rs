@@ -16,7 +16,7 @@ use crate::gathered::Gathered;
 use crate::plan::Plan;
 use crate::scale::Scale;
 use crate::side::Side;
-use freehold_labkit::engines::FreeholdOptions;
+use freehold_labkit::engines::freehold_owned;
 
 /// CPUs of every engine's machine: one allocates, another frees where a test has one that does.
 const CPUS: u16 = 2;
@@ -48,7 +48,7 @@ pub(super) fn sides<'a>(
         // The others free by the chunk only, and have no ranges.
         let BenchEngine::Design(spec) = engine else { continue };
         let name = spec.name();
-        sides.push(match FreeholdOptions::of(name) {
+        sides.push(match freehold_owned(name) {
             Some(_) => {
                 let machine = FreeholdMachine::new(CPUS, FRAMES, host)?;
                 side(name, in_software(machine), plan, cpus)

@@ -27,7 +27,7 @@ fn replayed() -> Replay {
     let machine = MachineConfig::new(1 << 16, 2);
     let named = |name: &str| NamedEngine {
         name: name.to_owned(),
-        engine: engines::build_for(&name.parse().expect("a name"), &machine, false)
+        engine: engines::build(&name.parse().expect("a name"), &machine)
             .expect("it suits the machine"),
     };
     let engines = ENGINES.map(named);

@@ -87,12 +87,6 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("'{text}' is not a share: above 0% up to 90%, for example 25%"))
 }
 
-/// `0.05`: a share.
-pub fn parse_share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| format!("'{text}' is not a share: a number from 0 to 1, for example 0.05"))
-}
-
 /// Parses a page size: 4K, 16K or 64K, or in bytes; a power of two of 4 KiB to 1 MiB.
 pub fn parse_page_size(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.strip_suffix(['K', 'k']) {

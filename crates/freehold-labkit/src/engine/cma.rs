@@ -61,30 +61,23 @@ impl CmaBook {
     /// Of a machine with that CMA, `used` frames of it in use; `None` where there is none.
     #[must_use]
     pub fn new(ranges: &[FrameRange], used: u64) -> Option<Self> {
+        let book = Self::with(ranges.to_vec(), Arc::new(AtomicU64::new(used)));
+        (book.counts.frames > 0).then_some(book)
+    }
+
+    fn with(ranges: Vec<FrameRange>, used: Arc<AtomicU64>) -> Self {
         let frames = ranges.iter().map(FrameRange::len).sum();
         let counts = CmaCounts { frames, ..CmaCounts::default() };
-        let mut book = Self {
-            ranges: ranges.to_vec(),
-            used: Arc::new(AtomicU64::new(used)),
-            counts,
-            strays: 0,
-        };
+        let mut book = Self { ranges, used, counts, strays: 0 };
         book.begin();
-        (frames > 0).then_some(book)
+        book
     }
 
     /// The account of another thread: what is in use is common to both, what each serves is its
     /// own.
     #[must_use]
     pub fn beside(&self) -> Self {
-        let mut book = Self {
-            ranges: self.ranges.clone(),
-            used: Arc::clone(&self.used),
-            counts: self.counts,
-            strays: 0,
-        };
-        book.begin();
-        book
+        Self::with(self.ranges.clone(), Arc::clone(&self.used))
     }
 
     /// Adds what another thread's account counted.

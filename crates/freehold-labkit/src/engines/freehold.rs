@@ -13,61 +13,42 @@ use freehold::{
 };
 
 use super::sums::{added, free_chunks};
-use super::threads::{Counting, Waits};
-use super::{Catalogue, Entry, MachineConfig};
+use super::{Barriers, Counting, Entry, MachineConfig};
 use crate::engine::{Block, Contention, Count, Counters, Engine, Memory, Paths, Request, count};
 
 /// The engine's name.
 pub(super) const NAME: &str = "freehold";
 
 /// What of `freehold` can be named: one design without switches.
-pub(super) fn catalogue() -> Catalogue {
-    let entry = Entry {
+pub(super) fn entry() -> Entry {
+    Entry {
         name: NAME.into(),
         summary: "CPUs lease words of 64 frames, free frames are bits, a scoreboard says which block has which run; no call takes a lock.".into(),
         source: "this project".into(),
-    };
-    Catalogue { presets: vec![entry], ..Catalogue::default() }
-}
-
-/// What can be written behind the name.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Options {
-    /// `owned`: a replay owns every CPU, as a kernel does. Simulations and threads own them anyway.
-    pub owned: bool,
-}
-
-impl Options {
-    /// Of an engine that has been named `freehold` or `freehold,owned`; `None` for any other.
-    pub fn of(name: &str) -> Option<Self> {
-        match name.strip_prefix(NAME)? {
-            "" => Some(Self { owned: false }),
-            ",owned" => Some(Self { owned: true }),
-            _ => None,
-        }
     }
 }
 
-/// Builds it for `machine`; for threads, each of which owns a CPU, or for one that makes all calls.
+/// Whether a replay owns every CPU, as a kernel does, by an engine's name: `freehold` or
+/// `freehold,owned`. `None` for any other. Simulations and threads own them anyway.
+pub fn is_owned(name: &str) -> Option<bool> {
+    match name.strip_prefix(NAME)? {
+        "" => Some(false),
+        ",owned" => Some(true),
+        _ => None,
+    }
+}
+
+/// Builds it for `machine`: for threads on their platform, each of which owns a CPU, or for one that
+/// makes all calls.
 pub(super) fn build(
-    options: Options,
+    owned: bool,
     machine: &MachineConfig,
-    for_threads: bool,
+    threads: Option<Counting>,
 ) -> Result<Box<dyn Engine>, String> {
-    match (for_threads, options.owned) {
-        (true, _) => build_owned(machine, Counting::threads()),
-        (false, true) => build_owned(machine, Counting::default()),
-        (false, false) => {
-            let allocator = leaked(machine, Counting::callers())?;
-            Ok(Box::new(FreeholdEngine::new(allocator, Vec::new())))
-        }
-    }
-}
-
-/// With every CPU owned.
-fn build_owned(machine: &MachineConfig, platform: Counting) -> Result<Box<dyn Engine>, String> {
-    let allocator = leaked(machine, platform)?;
-    Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, machine.cpus)?)))
+    let owned = threads.or_else(|| owned.then(Counting::one_thread));
+    let cpus = if owned.is_some() { machine.cpus } else { 0 };
+    let allocator = leaked(machine, owned.unwrap_or_else(Counting::callers))?;
+    Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, cpus)?)))
 }
 
 /// An allocator that is lent for good: 50 KiB for each GiB of the machine, a few machines a
@@ -82,8 +63,8 @@ pub fn leaked<P: Platform + 'static>(
     })
 }
 
-/// Every CPU's handle.
-fn own_all<'a, 'm, P: Platform>(
+/// The handles of so many CPUs.
+pub fn own_all<'a, 'm, P: Platform>(
     allocator: &'a Freehold<'m, P>,
     cpus: u16,
 ) -> Result<Vec<Mutex<Owned<'a, 'm, P>>>, String> {
@@ -91,24 +72,8 @@ fn own_all<'a, 'm, P: Platform>(
     owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// Builds it with every CPU owned, lends it to `run` and gives its memory back: many simulations
-/// make many machines.
-pub fn lend<R>(
-    machine: &MachineConfig,
-    run: impl FnOnce(&FreeholdEngine<'_, '_, Counting>) -> R,
-) -> Result<R, String> {
-    with_config(machine, |config| {
-        let bytes =
-            Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
-        let mut metadata = Box::new_uninit_slice(bytes);
-        let allocator = Freehold::new(config, &mut metadata, Counting::default())
-            .map_err(|error| error.to_string())?;
-        let owned = own_all(&allocator, machine.cpus)?;
-        Ok(run(&FreeholdEngine::new(&allocator, owned)))
-    })
-}
-
-fn with_config<R>(
+/// Calls `make` with the machine as the allocator is told of it.
+pub fn with_config<R>(
     machine: &MachineConfig,
     make: impl FnOnce(&Config<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
@@ -148,16 +113,12 @@ pub struct FreeholdEngine<'a, 'm, P: Platform> {
 #[derive(Clone, Default)]
 struct Counted {
     counters: Counters,
-    /// Frees that found their CPU's state in use.
-    unseen: u64,
-    /// Waits, and nanoseconds of them.
-    waited: [u64; 2],
     paths: Paths,
 }
 
-count! { Counted: counters unseen waited paths }
+count! { Counted: counters paths }
 
-impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
+impl<'a, 'm, P: Barriers> FreeholdEngine<'a, 'm, P> {
     /// An allocator and the handles of those of its CPUs that are owned.
     pub fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
         Self { allocator, owned, before: Mutex::new(Counted::default()) }
@@ -203,7 +164,6 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
             // at.
             ..Counters::default()
         };
-        let (unseen, waited) = (totals.unattributed_frees, self.allocator.platform().waited());
         let paths = Paths {
             // Of the difference between two states: a request that fails is slow and no allocation.
             alloc_in_hand: 0,
@@ -215,11 +175,11 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
             recalls: cpus.recalls,
             free_in_hand: cpus.local_frees,
             free_elsewhere: cpus.remote_frees,
-            free_state_in_use: unseen,
+            free_state_in_use: totals.unattributed_frees,
             shared_writes: totals.shared_writes,
             heavy_barriers: self.allocator.platform().barriers(),
         };
-        Counted { counters, unseen, waited, paths }
+        Counted { counters, paths }
     }
 
     fn counted_since_start(&self) -> Counted {
@@ -231,7 +191,7 @@ impl<'a, 'm, P: Waits> FreeholdEngine<'a, 'm, P> {
     }
 }
 
-impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
+impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
     fn start(&self) {
         self.allocator.drain_all();
         *self.before.lock().unwrap_or_else(PoisonError::into_inner) = self.counted();
@@ -240,12 +200,10 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
         let Request { order, migratetype, flags } = request;
         let request = freehold::Request::new(order, migratetype).flags(flags);
-        let allocated = match self.owned(cpu) {
+        match self.owned(cpu) {
             Some(owned) => owned.alloc(request),
             None => self.allocator.on(cpu).alloc(request),
-        };
-        self.allocator.platform().call_ended();
-        allocated
+        }
     }
 
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
@@ -289,7 +247,6 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
             Some(owned) => owned.tick(),
             None => self.allocator.on(cpu).tick(),
         };
-        self.allocator.platform().call_ended();
     }
 
     fn drain_all(&self) {
@@ -339,25 +296,14 @@ impl<P: Waits> Engine for FreeholdEngine<'_, '_, P> {
             .collect()
     }
 
-    fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
-        // There is no lock.
-        Vec::new()
-    }
-
     fn paths(&self) -> Option<Paths> {
         Some(self.counted_since_start().paths)
     }
 
     fn contention(&self) -> Contention {
-        let Counted { waited: [shared_lock_waits, shared_lock_wait_ns], unseen, .. } =
-            self.counted_since_start();
-        Contention {
-            shared_lock_waits,
-            shared_lock_wait_ns,
-            // Into the block's word, not to the zone: nothing is gone past.
-            trylock_failures: unseen,
-            ..Contention::default()
-        }
+        // Into the block's word, not to the zone: nothing is gone past.
+        let trylock_failures = self.counted_since_start().paths.free_state_in_use;
+        Contention { trylock_failures, ..Contention::default() }
     }
 
     fn validate(&self) -> Result<(), String> {

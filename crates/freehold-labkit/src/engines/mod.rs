@@ -6,14 +6,16 @@
 mod classic;
 mod freehold;
 mod machine;
+mod platform;
 mod sums;
-mod threads;
 
 pub use self::classic::{ClassicEngine, config as classic_config};
-pub use self::freehold::lend as lend_freehold;
-pub use self::freehold::{FreeholdEngine, Options as FreeholdOptions, leaked as leaked_freehold};
+pub use self::freehold::{
+    FreeholdEngine, is_owned as freehold_owned, leaked as leaked_freehold, own_all,
+    with_config as with_freehold_config,
+};
+pub use self::platform::{Barriers, Counting};
 pub use self::sums::free_chunks;
-pub use self::threads::{Counting, HostThreads, InitialThread, Waits};
 pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
 
 use std::fmt;
@@ -30,15 +32,6 @@ pub const NEWEST: &str = "vanilla";
 
 /// The engines that a replay compares with the kernel that recorded the trace, unless told otherwise.
 pub const COMPARED: [&str; 4] = [NEWEST, "pcp-buddy", "pcp-buddy-fixed", "freehold"];
-
-/// The engine of a kernel by its numbers: 6.18.
-///
-/// # Errors
-///
-/// In words, where it is older or newer than every engine.
-pub fn of_kernel(major: u16, minor: u16) -> Result<EngineSpec, EngineError> {
-    format!("{major}.{minor}").parse()
-}
 
 /// A design that can be named, or a change that can be switched on or off in one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -66,7 +59,7 @@ pub struct Catalogue {
 #[must_use]
 pub fn catalogue() -> Catalogue {
     let mut catalogue = classic::catalogue();
-    catalogue.presets.extend(freehold::catalogue().presets);
+    catalogue.presets.push(freehold::entry());
     catalogue
 }
 
@@ -151,7 +144,7 @@ impl FromStr for EngineSpec {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let named = || Self { text: text.to_owned() };
-        if freehold::Options::of(text).is_some() {
+        if freehold::is_owned(text).is_some() {
             return Ok(named());
         }
         if let Some((freehold::NAME, option)) = text.split_once(',') {
@@ -178,18 +171,18 @@ impl FromStr for EngineSpec {
 ///
 /// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
 pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
-    build_for(spec, machine, false)
+    build_for(spec, machine, None)
 }
 
-/// Builds an engine that one thread calls, or real threads, each the only one of its CPU, where
-/// `for_threads` says so.
+/// Builds an engine that one thread calls, or real threads on their platform, each the only one of
+/// its CPU.
 pub fn build_for(
     spec: &EngineSpec,
     machine: &MachineConfig,
-    for_threads: bool,
+    threads: Option<Counting>,
 ) -> Result<Box<dyn Engine>, EngineError> {
-    let built = match freehold::Options::of(spec.name()) {
-        Some(options) => freehold::build(options, machine, for_threads),
+    let built = match freehold::is_owned(spec.name()) {
+        Some(owned) => freehold::build(owned, machine, threads),
         None => ClassicEngine::new(spec.name(), machine)
             .map(|engine| Box::new(engine) as Box<dyn Engine>),
     };

@@ -150,11 +150,9 @@ impl Permits {
 
     fn take(&self) -> Permit<'_> {
         // A count is valid whatever its holder was doing when it panicked.
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        while *left == 0 {
-            left = self.returned.wait(left).unwrap_or_else(PoisonError::into_inner);
-        }
-        *left -= 1;
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.returned.wait_while(left, |left| *left == 0);
+        *left.unwrap_or_else(PoisonError::into_inner) -= 1;
         Permit(self)
     }
 }

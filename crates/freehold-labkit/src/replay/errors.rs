@@ -29,11 +29,6 @@ impl Errors {
         self.count
     }
 
-    /// Those that were kept.
-    pub fn into_first(self) -> Vec<String> {
-        self.first
-    }
-
     /// All of them in a sentence, if there are any.
     pub fn finding(&self) -> Option<String> {
         let first = self.first.join("; ");

@@ -80,28 +80,10 @@ pub struct Replay {
     pub replayed: u64,
     /// Allocations put in that the trace does not show.
     pub injected: u64,
-    /// How it was shared out, where each CPU had a thread.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threads: Option<ThreadsReport>,
     #[serde(skip)]
     pub beginning: Beginning,
     /// What came of each engine, in the order given.
     pub engines: Vec<EngineOutcome>,
-}
-
-/// How a replay on threads was made: the same for every engine.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct ThreadsReport {
-    /// Threads: one for each CPU of the machine.
-    pub threads: u16,
-    /// Processors of the machine that ran them.
-    pub processors: u64,
-    /// The share of single frees asked to arrive inside another call.
-    pub interrupts: f64,
-    /// Frees that did.
-    pub interrupt_frees: u64,
-    /// Operations that one thread may be ahead of another.
-    pub lead: u32,
 }
 
 /// What a replay was on.
@@ -178,7 +160,7 @@ pub struct ReclaimChange {
 }
 
 /// The state that every engine begins in.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Beginning {
     pub origin: Origin,
     /// The zone's contents; `None`: all of it is free.
@@ -187,26 +169,13 @@ pub struct Beginning {
     pub account: Option<account::Account>,
     /// Which of the memory is CMA.
     pub cma: Vec<FrameRange>,
-    /// When within a second the periodic work runs, where `ticks` does not say when it ran.
-    pub tick_phase_ns: u64,
+    /// When within a second the periodic work runs, where `ticks` does not say when it ran; `None`:
+    /// at [`TICK_PHASE_NS`].
+    pub tick_phase_ns: Option<u64>,
     /// When it ran.
     pub ticks: Option<Vec<Tick>>,
     /// When memory was being reclaimed.
     pub reclaim: Vec<ReclaimChange>,
-}
-
-impl Default for Beginning {
-    fn default() -> Self {
-        Self {
-            origin: Origin::default(),
-            layout: None,
-            account: None,
-            cma: Vec::new(),
-            tick_phase_ns: TICK_PHASE_NS,
-            ticks: None,
-            reclaim: Vec::new(),
-        }
-    }
 }
 
 /// Replays a surveyed trace through `engines`, all of which were built for the same machine and
@@ -230,20 +199,14 @@ pub fn replay(
         replayed: done.replayed,
         injected: done.facts.injected,
         machine: Machine::new(&beginning, memory_frames, options.cpus),
-        threads: None,
         beginning,
         engines: done.outcomes,
     })
 }
 
 /// Between two of so many samples over the time of a trace.
-fn sample_every_ns(survey: &Survey, samples: u32) -> u64 {
+pub fn sample_every_ns(survey: &Survey, samples: u32) -> u64 {
     survey.facts.span_ns().div_ceil(u64::from(samples)).max(1)
-}
-
-/// The moment of the sample in the middle of a trace that [`SAMPLES`] are taken of.
-pub fn middle_ns(survey: &Survey) -> u64 {
-    survey.facts.first_ts_ns + u64::from(SAMPLES / 2) * sample_every_ns(survey, SAMPLES)
 }
 
 /// How a surveyed trace becomes operations, with so many samples over its time.
@@ -259,7 +222,7 @@ pub fn mapper_options(
             first_ts_ns: survey.facts.first_ts_ns,
             sample_every_ns: sample_every_ns(survey, samples),
             samples,
-            tick_phase_ns: beginning.tick_phase_ns,
+            tick_phase_ns: beginning.tick_phase_ns.unwrap_or(TICK_PHASE_NS),
         }),
         warm: if options.warm { survey.warm.clone() } else { Vec::new() },
         ticks: beginning.ticks.clone(),

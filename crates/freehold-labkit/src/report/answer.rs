@@ -135,7 +135,7 @@ struct Row {
 
 impl Row {
     fn new(replay: &Replay, metric: &Metric) -> Option<Self> {
-        let of = |engine| (metric.value)(replay, engine);
+        let of = |engine| metric.value(replay, engine);
         let values = replay.engines.iter().map(of);
         let values = values.map(|value| Some((value.number()?, value))).collect::<Option<_>>()?;
         (metric.better != Better::Neither).then_some(Self { metric: *metric, values })
@@ -421,7 +421,6 @@ mod tests {
             },
             replayed: 2000,
             injected: 0,
-            threads: None,
             beginning: Beginning::default(),
             engines,
         }

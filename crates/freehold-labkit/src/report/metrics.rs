@@ -3,9 +3,11 @@
 
 use super::number::decimal;
 use super::number::thousands;
-use crate::better::Better;
+use crate::better::Better::{self, Less, More, Neither};
 use crate::engine::CmaCounts;
 use crate::replay::{EngineOutcome, Replay};
+
+use Of::{Count, Order, Real, Share, Trace};
 
 /// A figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -37,20 +39,39 @@ impl Value {
     }
 }
 
+/// How a row's figure is found.
+#[derive(Clone, Copy)]
+pub(super) enum Of {
+    Count(fn(&EngineOutcome) -> u64),
+    Real(fn(&EngineOutcome) -> f64),
+    Share(fn(&EngineOutcome) -> f64),
+    Order(fn(&EngineOutcome) -> Option<u8>),
+    /// A count of the trace, the same for all engines.
+    Trace(fn(&Replay) -> u64),
+}
+
 /// A row.
 #[derive(Clone, Copy)]
 pub(super) struct Metric {
     pub(super) name: &'static str,
     pub(super) better: Better,
-    pub(super) value: fn(&Replay, &EngineOutcome) -> Value,
+    of: Of,
 }
 
-const fn metric(
-    name: &'static str,
-    better: Better,
-    value: fn(&Replay, &EngineOutcome) -> Value,
-) -> Metric {
-    Metric { name, better, value }
+impl Metric {
+    pub(super) fn value(&self, replay: &Replay, engine: &EngineOutcome) -> Value {
+        match self.of {
+            Count(of) => Value::Count(of(engine)),
+            Real(of) => Value::Real(of(engine)),
+            Share(of) => Value::Share(of(engine)),
+            Order(of) => Value::Order(of(engine)),
+            Trace(of) => Value::Count(of(replay)),
+        }
+    }
+}
+
+const fn row(name: &'static str, better: Better, of: Of) -> Metric {
+    Metric { name, better, of }
 }
 
 /// The rows, in groups.
@@ -58,96 +79,68 @@ pub(super) const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "replayed",
         &[
-            metric("allocations", Better::Neither, |_, e| Value::Count(e.counters.allocs)),
-            metric("frees", Better::Neither, |_, e| Value::Count(e.counters.frees)),
-            metric("failures", Better::Less, |_, e| Value::Count(e.counters.failed)),
-            metric("freed on another CPU, in the trace", Better::Neither, |r, _| {
-                Value::Count(r.survey.facts.remote_frees)
-            }),
+            row("allocations", Neither, Count(|e| e.counters.allocs)),
+            row("frees", Neither, Count(|e| e.counters.frees)),
+            row("failures", Less, Count(|e| e.counters.failed)),
+            row(
+                "freed on another CPU, in the trace",
+                Neither,
+                Trace(|r| r.survey.facts.remote_frees),
+            ),
         ],
     ),
     (
         "zone lock",
         &[
-            metric("zone locks / 1,000 events", Better::Less, |_, e| {
-                Value::Real(e.zone_locks_per_1000)
-            }),
-            metric("shared writes / 1,000 events", Better::Less, |_, e| {
-                Value::Real(e.shared_writes_per_1000)
-            }),
-            metric("zone steps / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.zone_lock_work))
-            }),
-            metric("steps per hold, mean", Better::Less, |_, e| Value::Real(e.zone_lock_work_mean)),
-            metric("steps per hold, p99", Better::Less, |_, e| {
-                Value::Count(e.counters.zone_lock_work_p99)
-            }),
-            metric("steps per hold, max", Better::Less, |_, e| {
-                Value::Count(e.counters.zone_lock_work_max)
-            }),
-            metric("merges under the zone lock", Better::Less, |_, e| {
-                Value::Count(e.counters.merges_zone)
-            }),
-            metric("merges under a PCP lock", Better::Neither, |_, e| {
-                Value::Count(e.counters.merges_pcp)
-            }),
+            row("zone locks / 1,000 events", Less, Real(|e| e.zone_locks_per_1000)),
+            row("shared writes / 1,000 events", Less, Real(|e| e.shared_writes_per_1000)),
+            row("zone steps / 1,000 events", Less, Real(|e| rate(e, e.counters.zone_lock_work))),
+            row("steps per hold, mean", Less, Real(|e| e.zone_lock_work_mean)),
+            row("steps per hold, p99", Less, Count(|e| e.counters.zone_lock_work_p99)),
+            row("steps per hold, max", Less, Count(|e| e.counters.zone_lock_work_max)),
+            row("merges under the zone lock", Less, Count(|e| e.counters.merges_zone)),
+            row("merges under a PCP lock", Neither, Count(|e| e.counters.merges_pcp)),
         ],
     ),
     (
         "per-CPU lists",
         &[
-            metric("PCP locks / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.pcp_lock_acquisitions))
-            }),
-            metric("PCP steps / 1,000 events", Better::Less, |_, e| {
-                Value::Real(rate(e, e.counters.pcp_lock_work))
-            }),
-            metric("PCP hit rate", Better::More, |_, e| Value::Share(e.pcp_hit_rate)),
-            metric("refills", Better::Less, |_, e| Value::Count(e.counters.refills)),
-            metric("drains", Better::Less, |_, e| Value::Count(e.counters.drains)),
-            metric("frees outside the CPU's own lists", Better::Neither, |_, e| {
-                Value::Count(e.counters.remote_frees)
-            }),
+            row(
+                "PCP locks / 1,000 events",
+                Less,
+                Real(|e| rate(e, e.counters.pcp_lock_acquisitions)),
+            ),
+            row("PCP steps / 1,000 events", Less, Real(|e| rate(e, e.counters.pcp_lock_work))),
+            row("PCP hit rate", More, Share(|e| e.pcp_hit_rate)),
+            row("refills", Less, Count(|e| e.counters.refills)),
+            row("drains", Less, Count(|e| e.counters.drains)),
+            row("frees outside the CPU's own lists", Neither, Count(|e| e.counters.remote_frees)),
         ],
     ),
     (
         "fragmentation",
         &[
-            metric("fallbacks", Better::Less, |_, e| Value::Count(e.counters.fallbacks)),
-            metric("mixed blocks at the end", Better::Less, |_, e| Value::Count(e.mixed_blocks)),
-            metric("wholly free blocks at the end", Better::More, |_, e| {
-                Value::Count(e.free_blocks_end)
-            }),
-            metric("largest free order at the end", Better::Neither, |_, e| {
-                Value::Order(e.largest_free_order_end)
-            }),
-            metric("unusable index, order 9, min", Better::Less, |_, e| {
-                Value::Real(e.unusable_index_min)
-            }),
-            metric("unusable index, order 9, mean", Better::Less, |_, e| {
-                Value::Real(e.unusable_index_mean)
-            }),
-            metric("lost frames", Better::Less, |_, e| Value::Count(e.lost_frames)),
+            row("fallbacks", Less, Count(|e| e.counters.fallbacks)),
+            row("mixed blocks at the end", Less, Count(|e| e.mixed_blocks)),
+            row("wholly free blocks at the end", More, Count(|e| e.free_blocks_end)),
+            row("largest free order at the end", Neither, Order(|e| e.largest_free_order_end)),
+            row("unusable index, order 9, min", Less, Real(|e| e.unusable_index_min)),
+            row("unusable index, order 9, mean", Less, Real(|e| e.unusable_index_mean)),
+            row("lost frames", Less, Count(|e| e.lost_frames)),
         ],
     ),
-    ("cost", &[metric(NS_PER_EVENT, Better::Less, |_, e| Value::Real(e.ns_per_event))]),
+    ("cost", &[row(NS_PER_EVENT, Less, Real(|e| e.ns_per_event))]),
 ];
 
 /// The group of machines with CMA. Free frames are frames, whoever holds them.
 pub(super) const CMA: (&str, &[Metric]) = (
     "CMA",
     &[
-        metric("movable requests served by it", Better::Neither, |_, e| {
-            Value::Share(cma(e).share())
-        }),
-        metric("free frames, lowest", Better::Neither, |_, e| Value::Count(cma(e).free_lowest)),
-        metric("free frames at the end", Better::Neither, |_, e| Value::Count(cma(e).free_end)),
-        metric("failures while it was free", Better::Less, |_, e| {
-            Value::Count(cma(e).failed_while_free)
-        }),
-        metric("of these, movable requests", Better::Less, |_, e| {
-            Value::Count(cma(e).failed_movable)
-        }),
+        row("movable requests served by it", Neither, Share(|e| cma(e).share())),
+        row("free frames, lowest", Neither, Count(|e| cma(e).free_lowest)),
+        row("free frames at the end", Neither, Count(|e| cma(e).free_end)),
+        row("failures while it was free", Less, Count(|e| cma(e).failed_while_free)),
+        row("of these, movable requests", Less, Count(|e| cma(e).failed_movable)),
     ],
 );
 

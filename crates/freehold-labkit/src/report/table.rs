@@ -68,7 +68,7 @@ fn metrics_table<'a>(replay: &Replay, percent: Percent, style: Style<'a>) -> (Ta
         let mut own = Vec::new();
         for metric in metrics {
             let values: Vec<Value> =
-                replay.engines.iter().map(|engine| (metric.value)(replay, engine)).collect();
+                replay.engines.iter().map(|engine| metric.value(replay, engine)).collect();
             if values.len() > 1 && values.iter().all(|value| *value == values[0]) {
                 equal.push(format!("{} {}", metric.name, values[0].text()));
                 continue;

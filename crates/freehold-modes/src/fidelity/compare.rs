@@ -8,10 +8,10 @@
 //! out ([`OfZone`](super::of_zone::OfZone)); how much it took from each is reported.
 
 use freehold_labkit::engine::{Counters, FallbackTable, ListFlow};
-use freehold_labkit::replay::{EngineOutcome, Replay, Survey, middle_ns};
+use freehold_labkit::replay::{EngineOutcome, Replay, Survey};
 use serde::Serialize;
 
-use super::counts::KernelCounts;
+use super::counts::{KernelCounts, middle_ns};
 
 /// How far a faithful model may be off in all: 15 %.
 pub(super) const TOLERANCE: f64 = 0.15;

@@ -4,7 +4,7 @@ use freehold::{Order, Pfn};
 use freehold_labkit::engine::FallbackTable;
 use freehold_labkit::engines::RecordedZone;
 use freehold_labkit::one_line::one_line;
-use freehold_labkit::replay::{SourceError, Trace, each_event};
+use freehold_labkit::replay::{SAMPLES, SourceError, Survey, Trace, each_event, sample_every_ns};
 use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
@@ -71,7 +71,7 @@ pub(super) fn taken(event: &Event) -> Option<Taken> {
 }
 
 /// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of
-/// `zones`. `middle_ns`: where the second half begins ([`freehold_labkit::replay::middle_ns`]).
+/// `zones`. `middle_ns`: where the second half begins ([`middle_ns`]).
 pub(super) fn count_kernel(
     trace: &dyn Trace,
     zones: &[RecordedZone],
@@ -132,4 +132,9 @@ pub(super) fn main_zone(counts: &[KernelCounts], zones: &[RecordedZone]) -> Opti
     (0..zones.len())
         .max_by_key(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames)
         .filter(|&zone| counts[zone].refilled_frames + counts[zone].direct_frames > 0)
+}
+
+/// The moment of the sample in the middle of a trace that [`SAMPLES`] are taken of.
+pub(super) fn middle_ns(survey: &Survey) -> u64 {
+    survey.facts.first_ts_ns + u64::from(SAMPLES / 2) * sample_every_ns(survey, SAMPLES)
 }

@@ -19,7 +19,7 @@ mod table;
 
 use clap::Args;
 use freehold_lab::machine::{Recorded, no_zoneinfo};
-use freehold_lab::passes::{self, Ready, Rows, Serial};
+use freehold_lab::passes::{self, Ready, Serial};
 use freehold_lab::replay::{Chosen, Done, each_trace, engines_of};
 use freehold_lab::replay_args::Common;
 use freehold_labkit::cli::error::CliError;
@@ -27,13 +27,11 @@ use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::cli::size::whole;
 use freehold_labkit::cli::{Outcome, given};
 use freehold_labkit::engines::{EngineSpec, MachineConfig};
-use freehold_labkit::replay::{
-    Beginning, Origin, ReclaimChange, Replay, Survey, TICK_PHASE_NS, middle_ns,
-};
+use freehold_labkit::replay::{Beginning, Origin, ReclaimChange, Replay, Survey};
 use serde::Serialize;
 
 use compare::AgainstKernel;
-use counts::{KernelCounts, count_kernel, main_zone};
+use counts::{KernelCounts, count_kernel, main_zone, middle_ns};
 use of_zone::OfZone;
 
 const HELP: &str = "\
@@ -140,17 +138,16 @@ impl Compared {
         let all = count_kernel(trace, &recorded.zones, u64::MAX)?;
         let Some(zone) = main_zone(&all, &recorded.zones) else {
             // Where nothing at all can be read from it, that is worth more to know.
-            passes::survey(&args.common, true, trace)?;
+            passes::survey(&args.common, true, (trace.shown(), trace))?;
             let (trace, zones) = (trace.shown(), &recorded.shown);
             return Err(CliError::new(format!("{trace}: the kernel took nothing from any zone of {zones}")).hint(
                 "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and the zoneinfo with them",
             ));
         };
         let rows = OfZone::new(trace, &recorded.zones[zone]);
-        let survey =
-            passes::survey(&args.common, true, Rows { shown: trace.shown(), trace: &rows })?;
+        let survey = passes::survey(&args.common, true, (trace.shown(), &rows))?;
         let counts = count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
-        let account = recorded.account(zone);
+        let account = &recorded.accounts[zone];
         if !account.is_of_engines() {
             let (order, largest) = (account.pageblock_order, account.max_order);
             return Err(CliError::new(format!(
@@ -173,12 +170,12 @@ impl Compared {
         lists: StartingLists,
     ) -> Result<Replay, CliError> {
         let mut zone = self.recorded.zones[self.zone].clone();
-        let mut tick_phase_ns = TICK_PHASE_NS;
+        let mut tick_phase_ns = None;
         match lists {
             StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zone),
             StartingLists::Trace => {
                 starting_lists::reconstruct(trace, &mut zone)?;
-                tick_phase_ns = starting_lists::tick_phase(trace)?.unwrap_or(TICK_PHASE_NS);
+                tick_phase_ns = starting_lists::tick_phase(trace)?;
             }
         }
         let machine = MachineConfig::of_zone(&zone, passes::cpus(&args.common, &self.survey)?);
@@ -189,7 +186,7 @@ impl Compared {
         let beginning = Beginning {
             origin: Origin::Recorded,
             layout,
-            account: Some(self.recorded.account(self.zone).clone()),
+            account: Some(self.recorded.accounts[self.zone].clone()),
             cma: machine.cma(),
             tick_phase_ns,
             ticks,
@@ -198,7 +195,6 @@ impl Compared {
         let how = Serial { jobs: given::jobs(args.jobs), memory_maps: 0 };
         let ready = Ready { survey: self.survey.clone(), warm: true, machine, beginning };
         let rows = OfZone::new(trace, &self.recorded.zones[self.zone]);
-        let rows = Rows { shown: trace.shown(), trace: &rows };
-        passes::serially(&args.common, specs, rows, ready, how)
+        passes::serially(&args.common, specs, (trace.shown(), &rows), ready, how)
     }
 }

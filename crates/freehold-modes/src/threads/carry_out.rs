@@ -19,6 +19,7 @@ use freehold_labkit::replay::{Beginning, EngineOutcome};
 
 use super::plan::{Plan, Stream};
 use super::replay::LEAD;
+use super::waits;
 
 const NOT_YET: u64 = u64::MAX;
 const FAILED: u64 = u64::MAX - 1;
@@ -107,6 +108,8 @@ struct Worker<'f, 'a> {
     applied: u64,
     order_waits: u64,
     lead_waits: u64,
+    /// Waits in calls of Freehold, and nanoseconds of them.
+    waits: [u64; 2],
 }
 
 /// Lets the others go on, whatever becomes of this thread.
@@ -130,6 +133,7 @@ impl<'f, 'a> Worker<'f, 'a> {
             applied: 0,
             order_waits: 0,
             lead_waits: 0,
+            waits: [0, 0],
         }
     }
 
@@ -139,6 +143,7 @@ impl<'f, 'a> Worker<'f, 'a> {
         self.applied += other.applied;
         self.order_waits += other.order_waits;
         self.lead_waits += other.lead_waits;
+        self.waits = [0, 1].map(|n| self.waits[n] + other.waits[n]);
     }
 
     fn run(mut self, stream: &Stream) -> Self {
@@ -201,7 +206,10 @@ impl<'f, 'a> Worker<'f, 'a> {
                 );
                 return 1;
             }
-            Op::Tick { .. } => self.field.engine.tick(self.cpu),
+            Op::Tick { .. } => {
+                self.field.engine.tick(self.cpu);
+                self.call_ended();
+            }
             // No batch announced it, or it is of no stream: that cannot come from the planner.
             Op::Member { .. } | Op::Start | Op::Reclaim { .. } | Op::Sample { .. } | Op::End => {
                 self.applier.errors.add(format!("{:?} has no place in a stream", ops[0]));
@@ -225,7 +233,9 @@ impl<'f, 'a> Worker<'f, 'a> {
     }
 
     fn alloc(&mut self, request: Request) -> u64 {
-        let Some(pfn) = self.applier.alloc(self.cpu, request) else { return FAILED };
+        let allocated = self.applier.alloc(self.cpu, request);
+        self.call_ended();
+        let Some(pfn) = allocated else { return FAILED };
         let order = request.order;
         if !self.field.stamp(pfn.get(), order, 1) {
             self.applier
@@ -233,6 +243,13 @@ impl<'f, 'a> Worker<'f, 'a> {
                 .add(format!("{order} at {pfn} was handed out while some of it was in use"));
         }
         pfn.get()
+    }
+
+    /// Counts what the call waited.
+    fn call_ended(&mut self) {
+        if let Some(ns) = waits::ended() {
+            self.waits = [self.waits[0] + 1, self.waits[1].saturating_add(ns)];
+        }
     }
 
     /// Takes the stamps off, before the engine can hand the frames to somebody else.
@@ -309,11 +326,14 @@ pub(super) fn carry_out(
         }
     });
 
+    let mut contention = engine.contention();
+    contention.shared_lock_waits += done.waits[0];
+    contention.shared_lock_wait_ns += done.waits[1];
     let met = Met {
         applied: done.applied,
         order_waits: done.order_waits,
         lead_waits: done.lead_waits,
-        contention: engine.contention(),
+        contention,
     };
     let end = EngineOutcome::at_end(&done.applier);
     findings.extend(compare(plan, &done, (end.counters.allocs, end.counters.frees)));
@@ -352,7 +372,7 @@ fn set_up(
         };
         field.publish(slot, pfn);
     }
-    findings.extend(worker.applier.errors.into_first());
+    findings.extend(worker.applier.errors.finding());
     worker.applier.made.failed
 }
 

@@ -5,12 +5,14 @@
 //! | `replay` | what such a replay is, and what it can show |
 //! | `plan` | what each CPU has to do, and on what each step depends |
 //! | `carry_out` | a plan carried out on one engine, a thread for each CPU |
+//! | `waits` | engines for threads, and how long calls of Freehold wait |
 //! | `table` | the table |
 
 mod carry_out;
 mod plan;
 mod replay;
 mod table;
+mod waits;
 
 use clap::Args;
 use freehold_lab::passes::{self, Ready};
@@ -19,13 +21,13 @@ use freehold_lab::replay_args::{Common, MachineArgs};
 use freehold_labkit::cli::Outcome;
 use freehold_labkit::cli::error::CliError;
 use freehold_labkit::cli::input::TraceFile;
-use freehold_labkit::cli::size::parse_share;
 use freehold_labkit::engines;
 use freehold_labkit::replay::{ReplayOptions, SAMPLES};
 use serde::Serialize;
 
-pub use replay::{CPUS_MAX, replay_on_threads};
+pub use replay::{CPUS_MAX, ThreadsReport, replay_on_threads};
 pub use table::render;
+pub use waits::build;
 
 const HELP: &str = "\
 A CPU's calls stay in their order; a free waits for its allocation; nothing else is ordered, except that no thread gets more than \
@@ -57,17 +59,19 @@ pub(crate) struct ThreadsArgs {
 
 /// What this mode prints beside the replay.
 #[derive(Serialize)]
-struct Nothing {}
+struct OnThreads {
+    threads: ThreadsReport,
+}
 
 pub(crate) fn run(args: &ThreadsArgs) -> Result<Outcome, CliError> {
     each_trace(
         &args.common,
         |trace| replayed(args, trace),
-        |done, style| render(&done.replay, style),
+        |done, style| render(&done.replay, &done.more.threads, style),
     )
 }
 
-fn replayed(args: &ThreadsArgs, trace: &TraceFile) -> Result<Done<Nothing>, CliError> {
+fn replayed(args: &ThreadsArgs, trace: &TraceFile) -> Result<Done<OnThreads>, CliError> {
     let chosen = engines_of(&args.common, trace, &engines::COMPARED)?;
     let ready = passes::ready(&args.common, &args.machine, &chosen, trace)?;
     let Ready { survey, warm, machine, beginning } = ready;
@@ -77,9 +81,16 @@ fn replayed(args: &ThreadsArgs, trace: &TraceFile) -> Result<Done<Nothing>, CliE
         let hint = format!("fold them onto fewer: --cpus {CPUS_MAX}");
         return Err(CliError::new(problem).hint(hint));
     }
-    let engines = passes::engines(&chosen.specs, trace.shown(), &machine, true)?;
+    let engines = passes::engines(&chosen.specs, trace.shown(), |spec| build(spec, &machine))?;
     let options = ReplayOptions { cpus, warm, jobs: 1, samples: SAMPLES, memory_maps: 0 };
     let (frames, share) = (machine.memory_frames, args.interrupts);
-    let replay = replay_on_threads(beginning, trace, &survey, &engines, frames, options, share)?;
-    Ok(Done { replay, more: Nothing {} })
+    let (replay, threads) =
+        replay_on_threads(beginning, trace, &survey, &engines, frames, options, share)?;
+    Ok(Done { replay, more: OnThreads { threads } })
+}
+
+/// `0.05`: a share.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("'{text}' is not a share: a number from 0 to 1, for example 0.05"))
 }

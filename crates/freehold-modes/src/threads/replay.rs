@@ -33,8 +33,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use freehold_labkit::replay::{
     Beginning, EngineOutcome, Machine, NamedEngine, Replay, ReplayOptions, SourceError, Survey,
-    ThreadsReport, Trace, mapper_options,
+    Trace, mapper_options,
 };
+use serde::Serialize;
 
 use super::carry_out;
 use super::plan::Plan;
@@ -43,6 +44,21 @@ use super::plan::Plan;
 pub(super) const LEAD: u32 = 4096;
 /// The most CPUs that are given threads.
 pub const CPUS_MAX: u16 = 256;
+
+/// How a replay on threads was made: the same for every engine.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct ThreadsReport {
+    /// Threads: one for each CPU of the machine.
+    pub threads: u16,
+    /// Processors of the machine that ran them.
+    pub processors: u64,
+    /// The share of single frees asked to arrive inside another call.
+    pub interrupts: f64,
+    /// Frees that did.
+    pub interrupt_frees: u64,
+    /// Operations that one thread may be ahead of another.
+    pub lead: u32,
+}
 
 /// Replays a surveyed trace on threads, one engine after another. As
 /// [`freehold_labkit::replay::replay`] otherwise.
@@ -54,26 +70,27 @@ pub fn replay_on_threads(
     memory_frames: u64,
     options: ReplayOptions,
     interrupts: f64,
-) -> Result<Replay, SourceError> {
+) -> Result<(Replay, ThreadsReport), SourceError> {
     let mapper = mapper_options(&beginning, survey, options, 1);
     let plan = Plan::of(trace, mapper, options.cpus, interrupts)?;
     let outcomes = engines.iter().map(|engine| outcome(engine, &plan, &beginning, options.cpus));
     let outcomes = outcomes.collect();
-    Ok(Replay {
+    let report = ThreadsReport {
+        threads: options.cpus,
+        processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
+        interrupts,
+        interrupt_frees: plan.interrupt_frees,
+        lead: LEAD,
+    };
+    let replay = Replay {
         survey: survey.clone(),
         replayed: plan.replayed,
         injected: plan.injected,
         machine: Machine::new(&beginning, memory_frames, options.cpus),
-        threads: Some(ThreadsReport {
-            threads: options.cpus,
-            processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
-            interrupts,
-            interrupt_frees: plan.interrupt_frees,
-            lead: LEAD,
-        }),
         beginning,
         engines: outcomes,
-    })
+    };
+    Ok((replay, report))
 }
 
 fn outcome(engine: &NamedEngine, plan: &Plan, beginning: &Beginning, cpus: u16) -> EngineOutcome {

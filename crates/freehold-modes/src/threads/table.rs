@@ -8,6 +8,8 @@ use freehold_labkit::report::table::{
     Cell, Style, engine_names, grouped, header_lines, right, wrap_lines,
 };
 
+use super::replay::ThreadsReport;
+
 type Row = (&'static str, fn(&Replay, &EngineOutcome, &Met) -> String);
 
 const GROUPS: [(&str, &[Row]); 3] = [
@@ -75,7 +77,7 @@ const CMA: (&str, &[Row]) = (
 );
 
 /// The header and the table of one trace.
-pub fn render(replay: &Replay, style: Style) -> String {
+pub fn render(replay: &Replay, threads: &ThreadsReport, style: Style) -> String {
     let row = |(name, value): &Row| {
         let mut row = vec![Cell::new(format!("  {name}"))];
         // Of an engine that panicked nothing is known.
@@ -89,13 +91,12 @@ pub fn render(replay: &Replay, style: Style) -> String {
     let groups = GROUPS.into_iter().chain(has_cma.then_some(CMA));
     let groups = groups.map(|(name, rows)| (name.to_owned(), rows.iter().map(row).collect()));
     let table = grouped(engine_names(replay), 1, groups).render(style);
-    let header = format!("{}{}", header_lines(replay), threads_line(replay));
+    let header = format!("{}{}", header_lines(replay), threads_line(threads));
     format!("{}\n{table}\n", wrap_lines(&header, style))
 }
 
 /// How the trace was shared out.
-fn threads_line(replay: &Replay) -> String {
-    let Some(threads) = replay.threads else { return String::new() };
+fn threads_line(threads: &ThreadsReport) -> String {
     format!(
         "\n  {} on {} at full speed, at most {} operations apart; {} inside another call ({:.1}%)",
         counted(u64::from(threads.threads), "thread"),

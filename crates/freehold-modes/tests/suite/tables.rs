@@ -20,10 +20,10 @@ const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/recorded/ti
 
 #[test]
 fn a_replay_on_threads() {
-    use freehold_labkit::engines::{self, MachineConfig};
+    use freehold_labkit::engines::MachineConfig;
     use freehold_labkit::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, survey};
     use freehold_labkit::report::table::{Columns, Style};
-    use freehold_modes::threads::{render, replay_on_threads};
+    use freehold_modes::threads::{build, render, replay_on_threads};
     use freehold_testkit::replays::{alloc, free};
 
     let of = |n: u64| ((n % 2) as u16, 0x1000 + n * 16, (n % 4) as u8);
@@ -45,16 +45,16 @@ fn a_replay_on_threads() {
     ];
     let engines = names.map(|name| NamedEngine {
         name: name.to_owned(),
-        engine: engines::build_for(&name.parse().expect("a name"), &machine, true)
-            .expect("it suits"),
+        engine: build(&name.parse().expect("a name"), &machine).expect("it suits"),
     });
     let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10, memory_maps: 0 };
     let (beginning, frames) = (Beginning::default(), machine.memory_frames);
-    let replay = replay_on_threads(beginning, &trace, &survey, &engines, frames, options, 0.1)
-        .expect("memory can be read");
-    let wide = render(&replay, Style { columns: Columns::All, ..Style::plain(80) });
+    let (replay, threads) =
+        replay_on_threads(beginning, &trace, &survey, &engines, frames, options, 0.1)
+            .expect("memory can be read");
+    let wide = render(&replay, &threads, Style { columns: Columns::All, ..Style::plain(80) });
     for width in WIDTHS {
-        let text = render(&replay, Style::plain(width));
+        let text = render(&replay, &threads, Style::plain(width));
         assert_whole(&text, &wide, width);
         assert!(!text.contains("Not shown"), "engines are shown in several tables: {text}");
     }

@@ -12,7 +12,7 @@ use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::engine::{Block, Counters, Engine, Memory, Request};
 use freehold_labkit::engines::{self, MachineConfig};
 use freehold_labkit::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, survey};
-use freehold_modes::threads::replay_on_threads;
+use freehold_modes::threads::{self, replay_on_threads};
 use freehold_testkit::replays::{Toy, alloc, batched, free};
 use freehold_trace::Event;
 use serde_json::Value;
@@ -36,7 +36,8 @@ fn serially(arguments: &[&str]) -> Value {
     let chosen = engines_of(&common, &trace, &[]).unwrap();
     let ready = passes::ready(&common, &machine, &chosen, &trace).unwrap();
     let how = Serial { jobs: 2, memory_maps: 0 };
-    let replay = passes::serially(&common, &chosen.specs, (&trace).into(), ready, how).unwrap();
+    let replay =
+        passes::serially(&common, &chosen.specs, (trace.shown(), &trace), ready, how).unwrap();
     serde_json::to_value(replay).unwrap()
 }
 
@@ -51,6 +52,7 @@ fn through(engines: &[NamedEngine], events: &[Event], interrupts: f64) -> Replay
     let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 1, memory_maps: 0 };
     replay_on_threads(Beginning::default(), &trace, &survey, engines, 16384, options, interrupts)
         .unwrap()
+        .0
 }
 
 fn named(name: &str, engine: impl Engine + 'static) -> NamedEngine {
@@ -192,7 +194,7 @@ fn engines_of_the_library_carry_out_crossing_frees_batches_and_splits() {
     let machine = MachineConfig::new(16384, 2);
     let build = |name: &str| NamedEngine {
         name: name.into(),
-        engine: engines::build_for(&name.parse().unwrap(), &machine, true).unwrap(),
+        engine: threads::build(&name.parse().unwrap(), &machine).unwrap(),
     };
     // Nearly every call waits for one of the other thread: on a busy machine each wait takes a time
     // slice.

@@ -1,15 +1,15 @@
 //! `freehold report`: what the other commands found, as one HTML file.
 
+use std::fs;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::results::read;
 use crate::html::{self, HtmlError};
 use freehold_labkit::cli::error::CliError;
-use freehold_labkit::cli::target::Target;
-use freehold_labkit::cli::target::is_dash;
+use freehold_labkit::cli::target::{Target, folder, is_dash};
 use freehold_labkit::cli::{Outcome, output};
 
 const EXAMPLES: &str = "\
@@ -64,9 +64,14 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
             "standard input can be read only once, but '-' was given several times",
         ));
     }
-    let read_from = inputs.iter().map(|path| ("its input", path.as_path()));
     let page = Some(&args.output).filter(|path| !is_dash(path));
-    Target::PAGE.check(page, &read_from.collect::<Vec<_>>())?;
+    if let Some(page) = page
+        && inputs.iter().any(|input| !is_dash(input) && resolved(input) == resolved(page))
+    {
+        let problem = format!("the report would overwrite its input: {}", page.display());
+        return Err(CliError::new(problem).hint("give -o another file"));
+    }
+    Target::PAGE.check(page)?;
     let mut sources = Vec::new();
     for input in &inputs {
         sources.extend(read(input)?);
@@ -83,6 +88,12 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         page.len().div_ceil(1024)
     ));
     Ok(Outcome::Fine)
+}
+
+/// What a file is called whatever the way to it, there already or not.
+fn resolved(path: &Path) -> PathBuf {
+    let beside = |_| Ok(fs::canonicalize(folder(path))?.join(path.file_name().unwrap_or_default()));
+    fs::canonicalize(path).or_else(beside).unwrap_or_else(|_: io::Error| path.to_owned())
 }
 
 /// An error of the library as the user sees it.

@@ -11,8 +11,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::document::{Document, Kind};
+use super::planes::decode;
 use super::{HtmlError, embed};
-use freehold_labkit::replay::memory_map::{CELLS_MAX, decode, encode};
+use freehold_labkit::replay::memory_map::{CELLS_MAX, encode};
 
 /// Bytes of data in a report at most: what a phone still opens in a few seconds.
 pub const DATA_MAX: usize = 24 << 20;

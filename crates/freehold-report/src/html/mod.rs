@@ -18,6 +18,7 @@ mod document;
 mod embed;
 mod limit;
 mod page;
+pub mod planes;
 
 use serde_json::Value;
 

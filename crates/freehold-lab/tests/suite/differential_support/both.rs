@@ -2,7 +2,7 @@
 
 use freehold::{AllocFlags, CpuId, Freehold, Migratetype, Order, Pfn};
 use freehold_classic::Classic;
-use freehold_labkit::engines::InitialThread;
+use freehold_trials::threads::InitialThread;
 
 use super::CPUS;
 use super::calls::Call;

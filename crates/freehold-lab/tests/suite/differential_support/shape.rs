@@ -2,7 +2,7 @@
 
 use freehold::{Config, FrameRange, Freehold, Pfn, Watermarks, ZoneConfig};
 use freehold_classic::{Classic, Design};
-use freehold_labkit::engines::InitialThread;
+use freehold_trials::threads::InitialThread;
 
 use super::{BASE, CPUS};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use assert_cmd::Command;
-use freehold_labkit::replay::memory_map::decode;
+use freehold_report::html::planes::decode;
 use serde_json::{Value, json};
 
 use crate::browser::{self, Browser};
