@@ -43,11 +43,16 @@ pub mod plot;
 pub mod queue;
 pub mod row;
 pub mod run;
+#[allow(dead_code)] // Bars are for the pictures of documents.
+mod svg;
 pub mod tally;
 mod ticks;
 pub mod time;
 pub mod validation;
 pub mod workloads;
+
+// What `svg` has beside it here and in the repository's own tools.
+use freehold_labkit::report::series;
 
 pub use cli::{command, main};
 pub use freehold_labkit::cli::model_file;

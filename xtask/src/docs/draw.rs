@@ -1,15 +1,12 @@
 //! Drawing a table: rows under each other, panels beside each other, a mark for each column of a
 //! panel.
 //!
-//! Each engine has its colour and its mark (`series`, the laboratory's own table), so that neither
-//! alone has to be told apart. Text and lines take the reader's light or dark colours, on a ground of its own, so that
-//! the picture is legible wherever it is shown.
-
-use std::fmt::Write;
+//! Colours, marks and text are those of every picture (`svg`, the laboratory's own).
 
 use super::picture::Scale;
 use super::render::thousands;
 use super::series;
+use super::svg::Svg;
 
 /// What is drawn.
 pub(super) struct Chart<'c> {
@@ -39,55 +36,23 @@ const ROW: f64 = 30.0;
 /// Below the last row: the axis.
 const FOOT: f64 = 34.0;
 
-/// Text is 11 pixels high at least where the picture is 830 wide, as on a page of a repository.
-const TEXT: f64 = 13.0;
-
-/// Colours of the ground and the text; the series' are those of [`series::LOOKS`].
-fn style() -> String {
-    let of = |colour: fn(&series::Look) -> &'static str| -> String {
-        let looks = series::LOOKS.iter().enumerate();
-        looks.map(|(place, look)| format!(".s{place}{{fill:{}}}", colour(look))).collect()
-    };
-    format!(
-        "<style>
-.ground{{fill:#ffffff}}.text{{fill:#1f2328}}.soft{{fill:#59636e}}.line{{stroke:#d8dee4}}
-{}
-@media (prefers-color-scheme:dark){{.ground{{fill:#0d1117}}.text{{fill:#f0f6fc}}.soft{{fill:#9198a1}}.line{{stroke:#3d444d}}{}}}
-text{{font-family:sans-serif;font-size:{TEXT}px}}
-</style>
-",
-        of(|look| look.light),
-        of(|look| look.dark)
-    )
-}
-
 /// The picture.
 pub(super) fn svg(chart: &Chart) -> String {
     let bottom = HEAD + ROW * chart.rows.len() as f64;
     let height = bottom + FOOT;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n\
-         <title>{0}</title>\n{1}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\"/>\n",
-        escaped(chart.title),
-        style()
-    );
-    text(&mut svg, MARGIN, 26.0, "text\" font-weight=\"bold", chart.title);
-    let mut x = MARGIN;
-    for (name, place) in chart.names.iter().zip(places(chart.names)) {
-        mark(&mut svg, place, x + 6.0, 48.0, name);
-        text(&mut svg, x + 18.0, 52.0, "text", name);
-        // Wide letters have some 8 pixels.
-        x += 44.0 + 8.0 * name.chars().count() as f64;
-    }
+    let mut svg = Svg::new(chart.title, (WIDTH, height));
+    svg.text((MARGIN, 26.0), "text\" font-weight=\"bold", chart.title);
+    let names: Vec<&str> = chart.names.iter().map(String::as_str).collect();
+    svg.legend(&names, (MARGIN, 48.0));
     // Where a panel has one column, a row is an engine.
     let engines = chart.names.is_empty().then(|| places(&chart.rows));
     for (row, name) in chart.rows.iter().enumerate() {
         let mut left = MARGIN;
         if let Some(places) = &engines {
-            mark(&mut svg, places[row], MARGIN + 6.0, middle(row), name);
+            svg.mark(places[row], (MARGIN + 6.0, middle(row)), name);
             left += 20.0;
         }
-        text(&mut svg, left, middle(row) + 4.0, "text", name);
+        svg.text((left, middle(row) + 4.0), "text", name);
     }
     let all = WIDTH - 2.0 * MARGIN - LABELS;
     let wide = (all - GAP * (chart.panels.len() as f64 - 1.0)) / chart.panels.len() as f64;
@@ -95,8 +60,7 @@ pub(super) fn svg(chart: &Chart) -> String {
         let left = MARGIN + LABELS + at as f64 * (wide + GAP);
         panel(&mut svg, chart, drawn, Axis::new(drawn, left, wide), bottom);
     }
-    svg.push_str("</svg>\n");
-    svg
+    svg.finished()
 }
 
 fn places(names: &[String]) -> Vec<usize> {
@@ -107,51 +71,42 @@ fn middle(row: usize) -> f64 {
     HEAD + ROW * (row as f64 + 0.5)
 }
 
-fn panel(svg: &mut String, chart: &Chart, panel: &Panel, axis: Axis, bottom: f64) {
+fn panel(svg: &mut Svg, chart: &Chart, panel: &Panel, axis: Axis, bottom: f64) {
     let logarithmic = if panel.scale == Scale::Log { ", powers of ten" } else { "" };
-    text(svg, axis.left, HEAD - 14.0, "text", &format!("{}{logarithmic}", panel.title));
+    svg.text((axis.left, HEAD - 14.0), "text", &format!("{}{logarithmic}", panel.title));
     let rows = chart.names.is_empty().then(|| places(&chart.rows));
     for (value, label) in axis.ticks() {
         let x = axis.x(value);
-        line(svg, (x, HEAD - 6.0), (x, bottom));
-        text(svg, x, bottom + 18.0, "soft\" text-anchor=\"middle", &label);
+        svg.line((x, HEAD - 6.0), (x, bottom));
+        svg.text((x, bottom + 18.0), "soft\" text-anchor=\"middle", &label);
     }
     for (row, values) in panel.values.iter().enumerate() {
         let y = middle(row);
         if let [value] = values[..] {
             let x = axis.x(value);
-            let (left, top, wide) = (axis.left, y - 8.0, x - axis.left);
             let place = rows.as_ref().map_or(0, |places| places[row]);
-            let _ = writeln!(
-                svg,
-                "<rect class=\"s{place}\" x=\"{left:.1}\" y=\"{top}\" width=\"{wide:.1}\" height=\"16\"/>"
-            );
+            svg.bar(place, (axis.left, y - 8.0), (x - axis.left, 16.0));
             // A long bar has its number inside, in the colour of the ground.
             let inside = x > axis.left + 0.6 * axis.wide;
             let (at, how) = if inside {
-                (x - 6.0, "end\" class=\"ground")
+                (x - 6.0, "ground\" text-anchor=\"end")
             } else {
-                (x + 6.0, "start\" class=\"text")
+                (x + 6.0, "text\" text-anchor=\"start")
             };
-            let _ = writeln!(
-                svg,
-                "<text text-anchor=\"{how}\" x=\"{at:.1}\" y=\"{}\">{}</text>",
-                y + 4.0,
-                exact(value)
-            );
+            svg.text((at, y + 4.0), how, &exact(value));
             continue;
         }
         let ends = |to: fn(f64, f64) -> f64, from: f64| {
             values.iter().map(|&value| axis.x(value)).fold(from, to)
         };
-        line(svg, (ends(f64::min, f64::INFINITY), y), (ends(f64::max, 0.0), y));
+        svg.line((ends(f64::min, f64::INFINITY), y), (ends(f64::max, 0.0), y));
         let places = places(chart.names);
         for (series, &value) in values.iter().enumerate() {
             let told =
                 format!("{}: {}", chart.names.get(series).map_or("", String::as_str), exact(value));
             // One under the other a little, so that equal ones are all seen.
             let shift = (series as f64 - (values.len() as f64 - 1.0) / 2.0) * 4.5;
-            mark(svg, places[series], axis.x(value), y + shift, &told);
+            svg.mark(places[series], (axis.x(value), y + shift), &told);
         }
     }
 }
@@ -232,37 +187,10 @@ fn exact(value: f64) -> String {
     if fraction.is_empty() { whole } else { format!("{whole}.{fraction}") }
 }
 
-/// The mark of a place among the series; `told` is shown to who points at it.
-fn mark(svg: &mut String, place: usize, x: f64, y: f64, told: &str) {
-    let path = series::LOOKS[place].path;
-    let _ = writeln!(
-        svg,
-        "<path class=\"s{place}\" transform=\"translate({x:.1} {y:.1})\" d=\"{path}\"><title>{}</title></path>",
-        escaped(told)
-    );
-}
-
-fn line(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
-    let ((x1, y1), (x2, y2)) = (from, to);
-    let _ = writeln!(
-        svg,
-        "<line class=\"line\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
-    );
-}
-
-/// `class` may be followed by more attributes.
-fn text(svg: &mut String, x: f64, y: f64, class: &str, said: &str) {
-    let _ =
-        writeln!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escaped(said));
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::docs::svg::TEXT;
 
     #[test]
     fn text_is_large_enough_and_engines_have_their_own_marks() {

@@ -30,6 +30,9 @@ mod render;
 #[path = "../../../crates/freehold-labkit/src/report/series.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod series;
+#[path = "../../../crates/freehold-simulate/src/svg.rs"]
+#[allow(dead_code)]
+mod svg;
 
 use std::collections::BTreeMap;
 use std::fs;
