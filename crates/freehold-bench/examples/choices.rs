@@ -2,7 +2,7 @@
 //! same lines have handed out the same frames, whatever instructions that took them.
 //!
 //! ```sh
-//! cargo run --release -p freehold --example choices
+//! cargo run --release -p freehold-bench --example choices
 //! ```
 //!
 //! One thread plays all CPUs. Each line: seed, CPUs, frames, the most percent in use; a hash of every frame

@@ -1,8 +1,8 @@
 //! Cuts a window of rows out of a trace, of any format that is read, into a small Parquet file.
 //!
 //! ```text
-//! cargo run --release -p freehold-trace --example cut-trace -- IN OUT --rows A..B [--name NAME]
-//! cargo run --release -p freehold-trace --example cut-trace -- IN --time
+//! cargo run --release -p freehold-lab --example cut-trace -- IN OUT --rows A..B [--name NAME]
+//! cargo run --release -p freehold-lab --example cut-trace -- IN --time
 //! ```
 //!
 //! `--time` only reads a trace and says how fast. The sample in `data/` was made with this.
