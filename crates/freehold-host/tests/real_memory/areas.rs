@@ -19,6 +19,7 @@ use freehold_host::freehold_vm::{
 };
 use freehold_host::{Arena, Backing, HostAreas};
 
+const STEPS: u64 = 25_000;
 /// 8,192 frames: memory is short now and then, and so are addresses, in pages.
 const BYTES: u64 = 32 << 20;
 const ADDRESSES: u64 = 12 << 10;
@@ -407,7 +408,7 @@ fn random_areas_hold_what_was_written_and_nothing_else_can_be_used() {
         next: 0,
         seen: BTreeMap::new(),
     };
-    for step in 0..length(10_000, 25_000) {
+    for step in 0..STEPS {
         // Up to where there is no more, and down to little.
         model.step(step / 1_000 % 2 == 0);
         if step % 4_000 == 0 {

@@ -232,8 +232,6 @@ fn tables_fit_the_terminal() {
         "4G",
         "--cma",
         "25%",
-        "--frames",
-        "5000",
         "-e",
         "vanilla",
         "-e",
