@@ -1,7 +1,7 @@
 //! Waits for a lock: how many there were, and how long they took.
 //!
-//! Written only by who has found the lock held, so that a lock which nobody contends costs nothing
-//! more.
+//! Written only by whoever has found the lock held, so that a lock which nobody contends costs
+//! nothing more.
 
 use std::time::Instant;
 

@@ -23,8 +23,8 @@ pub struct OwnedCpu {
     cpu: CpuId,
 }
 
-// SAFETY: `owned` is only touched by who owns the CPU: one party at a time, which the engine sees
-// to, and which the functions here demand of their callers as the handle is used by one thread at a
+// SAFETY: `owned` is only touched by whoever owns the CPU: one party at a time, which the engine
+// sees to, and which the functions here demand of their callers as the handle is used by one thread at a
 // time.
 unsafe impl Sync for OwnedCpu {}
 

@@ -17,9 +17,9 @@
 //! notes cost nothing until then. An allocation loads its block's note, and where frames of the
 //! block are still to come the word that has its bit.
 //!
-//! Notes are lost only by who has been given a frame of the block, and come back by who has every
-//! frame that they are about. So the two meet in one place only: a thread finds that every frame
-//! has been used, and before it can say so a pass gives some of them back. The generation tells:
+//! Notes are lost only by whoever has been given a frame of the block, and come back by whoever
+//! has every frame that they are about. So the two meet in one place only: a thread finds that every
+//! frame has been used, and before it can say so a pass gives some of them back. The generation tells:
 //! what was found out in an older one is not noted.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -248,7 +248,7 @@ impl Notes {
             let len = (64 - bit).min(end - at);
             let mask = (!0u64 >> (64 - len)) << bit;
             let word = &used[((at - base) / 64) as usize];
-            // Relaxed: a frame's bit is set by who has the frame, so these bits came with the
+            // Relaxed: a frame's bit is set by whoever has the frame, so these bits came with the
             // frames.
             let mut left = mask;
             if word.load(Ordering::Relaxed) & mask != mask {

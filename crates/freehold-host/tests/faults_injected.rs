@@ -89,7 +89,7 @@ struct Answer {
 const RECEIVE: libc::c_ulong = 0xc050_2100;
 const SEND: libc::c_ulong = 0xc018_2101;
 
-/// Has the calling thread's calls, and those of threads that it starts, decided by who has the
+/// Has the calling thread's calls, and those of threads that it starts, decided by whoever has the
 /// descriptor.
 fn watch() -> Result<OwnedFd, std::io::Error> {
     let one = |code: u32, k: u32, yes: u8, no: u8| libc::sock_filter {

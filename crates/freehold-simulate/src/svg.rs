@@ -56,7 +56,7 @@ impl Svg {
         );
     }
 
-    /// The mark of a place; `told` is shown to who points at it.
+    /// The mark of a place; `told` is shown to whoever points at it.
     pub(crate) fn mark(&mut self, place: usize, (x, y): At, told: &str) {
         let (path, told) = (series::LOOKS[place].path, escaped(told));
         let _ = writeln!(

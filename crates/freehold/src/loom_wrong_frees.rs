@@ -171,7 +171,7 @@ fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
 
 /// A free frame is freed while its block is made whole: between its word being taken and the tag
 /// that says so nothing shows the frame, so that this is accepted. It is told late, and the frame is
-/// there once; who wants to allocate it at that moment does not get it.
+/// there once; whoever wants to allocate it at that moment does not get it.
 #[test]
 fn a_free_frame_is_freed_while_its_block_becomes_whole() {
     // Over all executions: an outcome that none has would mean that the moment has gone, and

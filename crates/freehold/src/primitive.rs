@@ -237,7 +237,7 @@ pub(crate) mod under_loom {
                 pub(crate) fn store(&self, value: $value, ordering: Ordering) {
                     if ordering == Ordering::SeqCst {
                         // An exchange, as on x86: loom does not know where among others' exchanges
-                        // a store comes, and shows their values to who reads last.
+                        // a store comes, and shows their values to whoever reads last.
                         self.0.swap(value, Ordering::AcqRel);
                     } else {
                         self.0.store(value, ordering);

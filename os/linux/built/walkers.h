@@ -35,7 +35,7 @@ void fh_flush_cpu(void);
 
 /* page_isolation.c: false where somebody else is isolating the block. May wait for other CPUs. */
 bool fh_isolate_block(struct page *page);
-/* From any context. Only by who has isolated it. */
+/* From any context. Only by whoever has isolated it. */
 void fh_restore_block(struct page *page);
 
 /* memory_hotplug.c: of isolated blocks of which no page is in use. 0, or -EBUSY where one is; nothing is taken then. */

@@ -79,7 +79,7 @@ impl Access<'_> {
         Ok(false)
     }
 
-    /// The lease of a CPU ends, by who is inside its state.
+    /// The lease of a CPU ends, by whoever is inside its state.
     pub(crate) fn end_lease(&mut self, c: usize) -> Run<()> {
         let key = self.own(Cell::Key(c), |_| 0)?;
         let hand = self.own(Cell::Hand(c), |_| 0)?;

@@ -65,7 +65,7 @@ impl Platform for Host {
     fn heavy_barrier(&self) {
         BARRIERS.set(BARRIERS.get() + 1);
         let post = POST.get();
-        // Relaxed, as below: only looked at by who wonders what this thread is doing.
+        // Relaxed, as below: only looked at by whoever wonders what this thread is doing.
         let show = |on| post.inspect(|post| post.in_barrier.store(on, Ordering::Relaxed));
         show(true);
         self.threads.heavy_barrier();

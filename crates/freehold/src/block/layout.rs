@@ -151,8 +151,8 @@ impl<'m> WordCell<'m> {
         self.0.store(core::ptr::from_ref(word).cast_mut(), Ordering::Release);
     }
 
-    /// The word, to who is not inside the CPU's door: it may never have seen the metadata that the word
-    /// is in set up.
+    /// The word, to whoever is not inside the CPU's door: it may never have seen the metadata that
+    /// the word is in set up.
     pub(crate) fn seen(&self) -> &'m AtomicU64 {
         // SAFETY: as in `get`. Acquire: whoever named the word has seen it set up.
         unsafe { &*self.0.load(Ordering::Acquire) }
@@ -186,8 +186,8 @@ pub(crate) enum SetUp {
 
 /// The metadata of all blocks, by sections of [`SECTION_BLOCKS`], and which section has which of it.
 ///
-/// Who sets a section up marks it first, so there is one to each section; several sections may be
-/// set up at the same time.
+/// Whoever sets a section up marks it first, so there is one to each section; several sections may
+/// be set up at the same time.
 pub(crate) struct Blocks<'m> {
     /// For each section of the span where its blocks are; written here alone, a slot only when all
     /// of it has been written.
@@ -271,8 +271,8 @@ impl Place {
         self.0.set(Self::NONE);
     }
 
-    /// The block and the offset, under the CPU's door: who reads it was let in after who wrote it,
-    /// and so sees set up what that one has seen set up.
+    /// The block and the offset, under the CPU's door: whoever reads it was let in after who wrote
+    /// it, and so sees set up what that one has seen set up.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<(Index, u32)> {
         Self::of(self.0.get())
@@ -372,7 +372,7 @@ impl<'m> Blocks<'m> {
         }
         // SAFETY: as above, one for each section.
         unsafe { self.rows.add(slot as usize).write(Rows::new()) };
-        // Release: who sees the slot sees what was written.
+        // Release: whoever sees the slot sees what was written.
         entry.store(slot, Ordering::Release);
         SetUp::Done
     }

@@ -21,9 +21,9 @@ use crate::zone::board::Rows;
 
 /// A piece of memory, at frame granularity; spent entries are there to be used.
 ///
-/// Who changes one may be stopped between its two ends, and must not claim memory meanwhile that is
-/// not there: a spent entry starts and ends at 0, its end goes first, and a new one's start comes
-/// first.
+/// Whoever changes one may be stopped between its two ends, and must not claim memory meanwhile
+/// that is not there: a spent entry starts and ends at 0, its end goes first, and a new one's start
+/// comes first.
 pub(crate) struct MemoryRange {
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
@@ -59,7 +59,7 @@ pub(crate) struct FrameMap<'m> {
     pub(crate) first_section: u64,
     pub(crate) blocks: Blocks<'m>,
     pub(crate) ranges: &'m [MemoryRange],
-    /// Odd while the ranges change. Who has not found a frame in them looks again if it has
+    /// Odd while the ranges change. Whoever has not found a frame in them looks again if it has
     /// changed.
     pub(crate) ranges_version: AtomicU32,
 }
@@ -103,7 +103,7 @@ impl<'m> FrameMap<'m> {
 
     /// Sets up the section of that frame if it is not; `false` where there is no room for another
     /// one, outside the span, or where somebody else is at it and `wait`, which is called some
-    /// thousand times at most, says not to wait: who may have interrupted that one must not.
+    /// thousand times at most, says not to wait: whoever may have interrupted that one must not.
     pub(crate) fn set_up(&self, pfn: u64, wait: impl Fn() -> bool) -> bool {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
         let number = (pfn >> SECTION_SHIFT) << SECTION_BLOCKS_LOG;
@@ -147,8 +147,8 @@ impl<'m> FrameMap<'m> {
     }
 
     /// Looks at the ranges, again if they have changed meanwhile: a piece that moves from one entry
-    /// to another may be missed once. Who changes them does so for a few stores, so this ends; it
-    /// gives up after some thousand looks, if that one was stopped in the middle.
+    /// to another may be missed once. Whoever changes them does so for a few stores, so this ends;
+    /// it gives up after some thousand looks, if that one was stopped in the middle.
     pub(crate) fn looked_at<T>(&self, look: impl Fn() -> T) -> T {
         for _ in 0..LOOKS {
             // Acquire: the look comes after it.
@@ -166,11 +166,11 @@ impl<'m> FrameMap<'m> {
 
     /// Runs `change` on the ranges. Under the hotplug lock.
     pub(crate) fn change_ranges<T>(&self, change: impl FnOnce() -> T) -> T {
-        // Relaxed, and a fence: who sees anything that `change` writes sees this.
+        // Relaxed, and a fence: whoever sees anything that `change` writes sees this.
         self.ranges_version.fetch_add(1, Ordering::Relaxed);
         release_fence();
         let result = change();
-        // Release: who sees this sees all of it.
+        // Release: whoever sees this sees all of it.
         self.ranges_version.fetch_add(1, Ordering::Release);
         result
     }

@@ -15,7 +15,7 @@
 //!
 //! | state | the block's words | who may change the tag |
 //! |---|---|---|
-//! | `ABSENT` | 0 | hotplug, and who has cleared the block's bit in the zone's bitmap |
+//! | `ABSENT` | 0 | hotplug, and whoever has cleared the block's bit in the zone's bitmap |
 //! | `WHOLE` | 0: all of it is free | who has cleared its bit, has it in hand, or has just made it whole |
 //! | `SPLIT` | tell which frames are free | anybody, by a compare-exchange |
 //! | `TAKEN` | 0: all of it is in use | anybody who frees it, by a compare-exchange |
@@ -143,9 +143,9 @@ impl TagCell {
 
     /// For who has the block alone; see the table above.
     pub(crate) fn set(&self, tag: Tag) {
-        // SeqCst: the class is read next by who makes a block a split one, while who clears a stale
-        // bit of the board reads this after it; see `transfer::class`. Release is part of it: who
-        // sees the new state sees the words that go with it.
+        // SeqCst: the class is read next by whoever makes a block a split one, while whoever clears
+        // a stale bit of the board reads this after it; see `transfer::class`. Release is part of
+        // it: whoever sees the new state sees the words that go with it.
         self.0.store(tag.0, Ordering::SeqCst);
     }
 

@@ -5,7 +5,7 @@
 //!            put: fetch_or, by anybody at any time
 //!   hand  ------------------------------------------>  word
 //!         <------------------------------------------
-//!            take: swap(0) by who has leased the word; compare-exchange by anybody, where nobody has
+//!            take: swap(0) by whoever has leased the word; compare-exchange by anybody, where nobody has
 //! ```
 //!
 //! A frame is in exactly one place: allocated, in its word, in the mask of the one CPU that leases
@@ -29,7 +29,7 @@ use crate::types::ids::MAX_CPUS;
 pub(crate) const CLASS_NONE: u8 = 0;
 /// Every frame is free.
 pub(crate) const CLASS_WHOLE: u8 = BLOCK_ORDER as u8 + 1;
-/// Somebody takes all of its words, to make it whole; who does looks at the words afterwards.
+/// Somebody takes all of its words, to make it whole; whoever does looks at the words afterwards.
 pub(crate) const CLASS_BUSY: u8 = u8::MAX;
 
 /// In a lease: the CPU has nothing of the word in hand.
@@ -71,7 +71,8 @@ impl Head {
     /// in hand.
     #[inline(always)]
     pub(crate) fn lease(&self, w: usize) -> u16 {
-        // SeqCst: who has lowered the class reads it next. Acquire is part of it: what the leaseholder's hand shows was written before.
+        // SeqCst: whoever has lowered the class reads it next. Acquire is part of it: what the
+        // leaseholder's hand shows was written before.
         self.leases[w % WORDS].load(Ordering::SeqCst)
     }
 
@@ -107,8 +108,8 @@ impl Head {
 
     /// Changes the class if it still is `from`.
     pub(crate) fn change_class(&self, from: u8, to: u8) -> bool {
-        // SeqCst: the words are read next by who lowers it, the row of the board is written next by
-        // who raises it. Relaxed on failure: the caller looks again.
+        // SeqCst: the words are read next by whoever lowers it, the row of the board is written
+        // next by whoever raises it. Relaxed on failure: the caller looks again.
         self.class.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
@@ -125,7 +126,7 @@ impl Head {
     }
 
     /// Whether a word that is `now` has a larger run than the class says. From order 6 on runs are whole
-    /// words: who raises the class looks at the others, and whether the block is BUSY.
+    /// words: whoever raises the class looks at the others, and whether the block is BUSY.
     #[inline(always)]
     pub(crate) fn completes(&self, now: u64) -> bool {
         // CLASS_BUSY as well, of which this leaves 15.
@@ -144,7 +145,7 @@ impl Line {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// A word itself, for who leases it.
+    /// A word itself, for whoever leases it.
     pub(crate) fn cell(&self, w: usize) -> &AtomicU64 {
         &self.0[w % WORDS]
     }
@@ -218,7 +219,7 @@ impl Line {
         (old | bits, old & bits)
     }
 
-    /// Takes all of a word: for who has just leased it, or has it leased.
+    /// Takes all of a word: for whoever has just leased it, or has it leased.
     #[inline(always)]
     pub(crate) fn take_word(&self, w: usize) -> u64 {
         // Acquire: pairs with the puts. SeqCst, since the tag is read next: see
@@ -267,10 +268,10 @@ impl Line {
         self.0[w % WORDS].fetch_and(!bits, Ordering::Relaxed) & bits
     }
 
-    /// Makes all frames of a word free, for who is about to split the block. Returns what was
+    /// Makes all frames of a word free, for whoever is about to split the block. Returns what was
     /// there: frees that went wrong unseen.
     pub(crate) fn fill_word(&self, w: usize) -> u64 {
-        // Release: who takes frames of it sees that the block was whole. An exchange, since
+        // Release: whoever takes frames of it sees that the block was whole. An exchange, since
         // somebody who looked at the block when it was another one may put frames there at this
         // moment.
         self.0[w % WORDS].swap(!0, Ordering::SeqCst)

@@ -80,7 +80,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// A request that any frames of ordinary blocks of its type will do for, after the current
-    /// lease has been tried in vain. Leaves the CPU. The request is put together here, so that
+    /// lease has had none. Leaves the CPU. The request is put together here, so that
     /// callers need not keep it in memory.
     #[inline(never)]
     pub(crate) fn alloc_plain(
@@ -164,8 +164,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         result
     }
 
-    /// Leaves the CPU after a request, and tells the host about changed pressure. Who may not wait may
-    /// not run what the host does about it: the next one tells.
+    /// Leaves the CPU after a request, and tells the host about changed pressure. Whoever may not
+    /// wait may not run what the host does about it: the next one tells.
     pub(crate) fn leave_and_tell(self, request: &Request, failed: bool) {
         let (fh, tell) = (self.fh, !request.flags.contains(AllocFlags::NO_LOCK));
         if tell {
@@ -310,7 +310,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let ask = self.fh.would_ask(self.id, None);
             if ask {
                 self.outside(|| self.fh.recall(Some(self.id), None));
-                // Who came in here meanwhile may have left something.
+                // Whoever came in here meanwhile may have left something.
                 self.give_back_all();
             }
             let found = self.fh.look_beside_movers(&look);

@@ -133,8 +133,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }
-        // Zones that touch are one stretch of memory to who frees: a run may have been put together
-        // across their edge.
+        // Zones that touch are one stretch of memory to whoever frees: a run may have been put
+        // together across their edge.
         let mut at = range.start;
         while at < range.end {
             at = match self.zones.iter().find(|z| z.span.contains(at)) {

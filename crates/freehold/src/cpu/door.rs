@@ -92,9 +92,9 @@ impl Door {
         taken.is_ok().then_some(free & OWNERLESS == 0)
     }
 
-    /// Whether somebody is inside, as far as can be seen without a barrier. What such a one has
-    /// done to others' memory before an acquire fence of the caller's is not missed: whoever did it
-    /// was inside, or has left and shows what it has.
+    /// Whether somebody is inside, as far as can be seen without a barrier. What they have
+    /// done to others' memory before an acquire fence of the caller's is not missed: they
+    /// were inside then, or have left and show what they have.
     pub(crate) fn is_occupied(&self) -> bool {
         // Acquire: pairs with `leave_owner` and `leave_intruder`.
         self.busy.load(Ordering::Acquire) != 0
@@ -125,8 +125,8 @@ impl Door {
         }
     }
 
-    /// The entry of who may not wait: only where nobody owns the CPU and nobody is inside. An owned
-    /// CPU is not even asked, which would take a heavy barrier.
+    /// The entry of whoever may not wait: only where nobody owns the CPU and nobody is inside. An
+    /// owned CPU is not even asked, which would take a heavy barrier.
     #[inline]
     pub(crate) fn try_enter_unowned(&self) -> bool {
         // Acquire: pairs with the last intruder's release. Relaxed on failure: nothing was learnt.

@@ -182,8 +182,8 @@ impl<'m> Lease<'m> {
     #[inline(never)]
     fn keep_runs(&self) {
         let runs = bits::in_kept_runs(self.mask() & self.watched.get());
-        // First where it is to be, then not where it was: who looks for a double free looks at both,
-        // and finds it in one. Release: see `shown`.
+        // First where it is to be, then not where it was: whoever looks for a double free looks at
+        // both, and finds it in one. Release: see `shown`.
         self.spare.store(self.spare() | runs, Ordering::Release);
         self.mask.store(self.mask() & !runs, Ordering::Release);
     }
@@ -386,10 +386,10 @@ impl<'m> Leases<'m> {
         lease.breakable.set(breakable);
         let watched = if kind.0 == Purpose::Frames { !breakable } else { 0 };
         lease.watched.set(watched);
-        // Release: who finds the key does not find what the word that had the slot before had in
-        // hand.
+        // Release: whoever finds the key does not find what the word that had the slot before had
+        // in hand.
         lease.first.store(key * 64, Ordering::Release);
-        // Release: who sees frames in hand sees whose they are.
+        // Release: whoever sees frames in hand sees whose they are.
         let spare = bits::in_kept_runs(mask & watched);
         lease.spare.store(spare, Ordering::Release);
         lease.mask.store(mask & !spare, Ordering::Release);
@@ -403,7 +403,7 @@ impl<'m> Leases<'m> {
         let lease = &self.slots[slot];
         lease.mask.set(0);
         lease.spare.set(0);
-        // Relaxed: who no longer finds the key goes on to an exchange of the word. Either that
+        // Relaxed: whoever no longer finds the key goes on to an exchange of the word. Either that
         // comes after the frames were put back, and is refused, or before, and whoever puts them
         // back tells of it.
         lease.first.set(NO_KEY);
@@ -479,7 +479,7 @@ mod tests {
     }
 
     /// A word that has something again may be looked for by a request of another purpose, or of the
-    /// type that its block has by now: such a one names the slot, too.
+    /// type that its block has by now: its kind names the slot, too.
     #[test]
     fn a_slot_that_is_free_is_nobodys_current_one() {
         let word = AtomicU64::new(0);
@@ -549,8 +549,8 @@ mod loom_tests {
                 std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
             leases.open(3, 3, (Index::unused(0), 3, word), (Purpose::Frames, 1), 0x7f, 0);
             // The looker is the thread that is started, so that it comes last in the first execution:
-            // loom remembers one access to each atomic, and who reads and then writes one hides what
-            // others have read before. The other way round it ran one schedule.
+            // loom remembers one access to each atomic, and whoever reads and then writes one hides
+            // what others have read before. The other way round it ran one schedule.
             let looker = spawn(move || leases.slot(3).shows(3, 1));
             leases.slot(3).add(0x80);
             leases.slot(3).break_up(0xff);

@@ -9,10 +9,10 @@
 //!
 //! The tests of the suite that stop threads by signals have a machine with a system below it.
 //!
-//! The two exceptions: who is inside a CPU's state keeps others out of that, and calls that ask all CPUs
-//! for what they have in hand wait for it. So the others do not wait here: their requests are
-//! `NO_LOCK` ones, and where memory is left and no CPU is being asked, ordinary ones too. A turn of a
-//! wait fails the test.
+//! The two exceptions: whoever is inside a CPU's state keeps others out of that, and calls that ask
+//! all CPUs for what they have in hand wait for it. So the others do not wait here: their requests
+//! are `NO_LOCK` ones, and where memory is left and no CPU is being asked, ordinary ones too. A
+//! turn of a wait fails the test.
 
 extern crate std;
 
@@ -189,7 +189,8 @@ impl World {
     /// Has both have some memory, so that blocks are partly free and words leased.
     fn prepare(&self) {
         let own = self.fh.on(STOPPED);
-        // Every section's metadata is set up: who is stopped at that keeps the section, see bounds.md.
+        // Every section's metadata is set up: whoever is stopped at that keeps the section, see
+        // bounds.md.
         let blocks = core::iter::from_fn(|| own.alloc(movable(9)).ok()).collect::<Vec<_>>();
         blocks.into_iter().for_each(|pfn| own.free(pfn, Order::PAGEBLOCK).unwrap());
         self.fh.drain_all();
@@ -351,7 +352,8 @@ impl World {
         let there = [AllocFlags::NO_LOCK, AllocFlags::empty()];
         let asked = self.plan.call.asks() || self.plan.short;
         for n in [0, 3, 7, 9, 10] {
-            // A run of blocks may be in the stopped thread's way, and who misses one asks all CPUs.
+            // A run of blocks may be in the stopped thread's way, and whoever misses one asks all
+            // CPUs.
             let ordinary = if asked || n > 9 { 1 } else { 2 };
             for &flags in &there[..ordinary] {
                 // Through the stopped thread's CPU only who does not wait.

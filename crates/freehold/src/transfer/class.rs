@@ -6,20 +6,20 @@
 //! | who | does | why nothing is lost |
 //! |---|---|---|
 //! | a free | the word, then reads the class; raises it if the word has a larger run | see below |
-//! | who raises | class up, then the bit of its row; the bit of the lower class is left for who meets it | |
-//! | a search in vain | class to none, then **one** look at the words, which raises it | see below |
-//! | who meets a bit that is not right | clears it, then reads tag and class, sets it again if it is right after all | the same pair of writes and reads |
+//! | a call that raises | class up, then the bit of its row; the bit of the lower class is left for whoever meets it | |
+//! | a search that finds no such run | class to none, then **one** look at the words, which raises it | see below |
+//! | a call that meets a bit that is not right | clears it, then reads tag and class, sets it again if it is right after all | the same pair of writes and reads |
 //! | a free that completes the block | class to BUSY: one at a time, nobody waits; all eight words, each if it is full; tag WHOLE; class none; the zone's bit | all of it or nothing |
 //! | the same where a word is gone | puts the words back, class none, one look | |
-//! | who wants a whole block | clears its bit; it has the block alone. Words, then tag SPLIT, then class, then the row's bit | frames taken before the tag says SPLIT are put back by the taker |
+//! | a call that wants a whole block | clears its bit; it has the block alone. Words, then tag SPLIT, then class, then the row's bit | frames taken before the tag says SPLIT are put back by the taker |
 //!
-//! Each side writes one place and then reads the other's, sequentially consistently: who frees writes
-//! the word and reads the class, who lowers writes the class and reads the words. So one of them sees
-//! the other, and no run is left that the class does not tell.
+//! Each side writes one place and then reads the other's, sequentially consistently: whoever frees
+//! writes the word and reads the class, whoever lowers writes the class and reads the words. So one of
+//! them sees the other, and no run is left that the class does not tell.
 //!
-//! A class may be too high: frames are taken without telling, and who read the words before a block
-//! became whole may raise the class of the whole block. That is a look in vain, which the tag ends;
-//! whoever makes a split block of one says its class on the board again.
+//! A class may be too high: frames are taken without telling, and whoever read the words before a
+//! block became whole may raise the class of the whole block. That costs a look, which the tag
+//! ends; whoever makes a split block of one says its class on the board again.
 //!
 //! While a block is BUSY nobody sees its frames; nor while its class is up and the row does not say so
 //! yet, or its tag has just made it one that requests may look at. A request that is about to fail
@@ -70,7 +70,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Puts frames back that were taken out of their word and never counted as gone. What was freed
-    /// there meanwhile, wrongly, was counted by who freed it: each frame is free once.
+    /// there meanwhile, wrongly, was counted by whoever freed it: each frame is free once.
     pub(crate) fn put_back_uncounted(&self, index: Index, w: usize, bits: u64) {
         let (_, strays) = self.map.line(index).put_back(w, bits);
         self.forget_strays(index, w, strays);
@@ -179,7 +179,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         loop {
             let known = head.class();
             if known == CLASS_BUSY {
-                // Who has it so looks at the words when it is done.
+                // Whoever has it so looks at the words when it is done.
                 return;
             }
             let mut class = self.class_by_words(index);
@@ -207,7 +207,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Marks that a block's frames may be in nobody's sight until they are in the bitmap, or in a row of
     /// the board again: while the block is BUSY, and between its class and that class's row. Others
     /// clear the bit of the class before meanwhile, and frees that bring no larger run tell nobody.
-    /// Before the tag is looked at: who marks this after a block was isolated takes no words of it.
+    /// Before the tag is looked at: whoever marks this after a block was isolated takes no words of
+    /// it.
     pub(crate) fn moving_block(&self, by: By<'_>, index: Index) -> Option<Moving<'_>> {
         if by.0.is_some() {
             return None;
@@ -227,7 +228,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(never)]
     pub(crate) fn lower(&self, by: By<'_>, index: Index, known: u8) {
         let head = self.map.head(index);
-        // Who has it BUSY looks at the words when it is done.
+        // Whoever has it BUSY looks at the words when it is done.
         if known != CLASS_BUSY && head.change_class(known, CLASS_NONE) {
             let tag = head.tag.get();
             let zone = self.zone_by(tag);
@@ -241,7 +242,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(always)]
     fn list(&self, by: By<'_>, index: Index, class: u8, writes: u32) {
         let head = self.map.head(index);
-        // After the class was written: who changes the type reads the class afterwards.
+        // After the class was written: whoever changes the type reads the class afterwards.
         let tag = head.tag.get();
         let zone = self.zone_by(tag);
         let row = row_of(tag.migratetype(), class);
@@ -255,7 +256,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline(never)]
     fn list_loose(&self, by: By<'_>, index: Index) {
         let head = self.map.head(index);
-        // SeqCst: the row's bit is read next; who clears it reads this afterwards.
+        // SeqCst: the row's bit is read next; whoever clears it reads this afterwards.
         head.loose.store(true, Ordering::SeqCst);
         let tag = head.tag.get();
         if tag.migratetype() == Migratetype::Movable as usize {
@@ -430,8 +431,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Frames were found in a word where none can be, and are there no more: who freed them counted
-    /// them.
+    /// Frames were found in a word where none can be, and are there no more: whoever freed them
+    /// counted them.
     fn forget_strays(&self, index: Index, w: usize, strays: u64) {
         if strays != 0 {
             let (tag, frames) = (self.map.head(index).tag.get(), strays.count_ones());
@@ -449,7 +450,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// What is in the words of a block that is in use as a whole, for who is about to make it a
+    /// What is in the words of a block that is in use as a whole, for whoever is about to make it a
     /// split one.
     pub(crate) fn strays(&self, index: Index) -> [u64; WORDS] {
         core::array::from_fn(|w| self.map.line(index).word(w))

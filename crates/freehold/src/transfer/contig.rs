@@ -167,7 +167,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// A start among free frames alone: for who can move nothing. Blocks with frames in use are
+    /// A start among free frames alone: for whoever can move nothing. Blocks with frames in use are
     /// left as they are.
     ///
     /// # Errors

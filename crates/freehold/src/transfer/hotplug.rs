@@ -285,7 +285,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Enters every CPU once. A hint, and whatever else takes frames past the leases, looks at the
-    /// tag and then takes the frame: who looked before a block was isolated is out of its CPU's
+    /// tag and then takes the frame: whoever looked before a block was isolated is out of its CPU's
     /// state afterwards.
     fn pass_all_doors(&self) {
         self.recall_where(None, |_| true);
@@ -305,7 +305,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             crate::block::tag::CMA => zone.cma_blocks.sub(1),
             _ => {}
         }
-        // It stays of its zone: who has freed the last of it outside every door may be about to say so.
+        // It stays of its zone: whoever has freed the last of it outside every door may be about to
+        // say so.
         head.tag.set(Tag::new(ABSENT, 0, zone.id));
         let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
         self.count_free(OUTSIDE, tag, index, u64::from(frames).wrapping_neg());

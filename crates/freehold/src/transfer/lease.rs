@@ -10,7 +10,7 @@
 //! |---|---|
 //! | between the compare-exchange and the swap | nobody else takes the word; puts go on |
 //! | after the swap | the frames are in nobody's sight until the slot is open: a wrong free in between is told late |
-//! | after the look at class and tag | the block is split, of the type it was chosen for, and cannot become whole: who makes it whole had not looked at this lease, or was done |
+//! | after the look at class and tag | the block is split, of the type it was chosen for, and cannot become whole: whoever makes it whole had not looked at this lease, or was done |
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
 use crate::block::layout::Index;
@@ -60,7 +60,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         let got = line.take_word(w);
-        // The class before the tag: who makes a block whole writes them in the other order.
+        // The class before the tag: whoever makes a block whole writes them in the other order.
         if head.is_busy() || head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
             // is freed was free. The frames before the lease, as in `end_lease`: nobody takes any
@@ -215,7 +215,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return self.revive(slot, index, w).is_some();
         }
         if lease.spare() != 0 {
-            // Kept: for who has asked.
+            // Kept: for whoever has asked.
             return false;
         }
         self.cpu.leases.set_empty(slot);

@@ -11,7 +11,7 @@
 //! zone.outside[n].moving     calls begun, upper half | calls at it, lower half
 //!
 //! mover   +1 begun, +1 at it      takes frames ... puts them where all can see them      -1 at it
-//! asker                      reads all marks; looks everywhere, in vain; reads them again
+//! asker                      reads all marks; looks everywhere, finds none; reads them again
 //! ```
 //!
 //! | the marks | what the asker knows |
@@ -37,7 +37,7 @@ pub(crate) struct Moving<'m>(&'m AtomicU64);
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        // Release: who sees that nobody is at it sees where the frames are.
+        // Release: whoever sees that nobody is at it sees where the frames are.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }
@@ -86,7 +86,7 @@ impl<P: Platform> Freehold<'_, P> {
     /// Waits until all who had frames on the way outside every door have put them where they are found;
     /// `false` where one of them has not after [`LOOKS`] turns.
     pub(crate) fn wait_for_movers(&self) -> bool {
-        // Who marks its frames after this sees what the caller has written.
+        // Whoever marks its frames after this sees what the caller has written.
         full_fence();
         let mut marks = self.zones.iter().flat_map(|zone| &zone.outside);
         marks.all(|mark| {
@@ -101,8 +101,8 @@ impl<P: Platform> Freehold<'_, P> {
         })
     }
 
-    /// What a look at all there is finds, for who fails if that is nothing; made again where frames
-    /// were on the way meanwhile. Waits for up to [`LOOKS`] turns in all.
+    /// What a look at all there is finds, for whoever fails if that is nothing; made again where
+    /// frames were on the way meanwhile. Waits for up to [`LOOKS`] turns in all.
     pub(crate) fn look_beside_movers<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let mut turns = 0;
         loop {
@@ -111,7 +111,7 @@ impl<P: Platform> Freehold<'_, P> {
             if found.is_some() {
                 return found;
             }
-            // Who took what this look has missed had marked that before.
+            // Whoever took what this look has missed had marked that before.
             acquire_fence();
             let mut now = self.moves();
             if before.at_it == 0 && now == before {
@@ -209,8 +209,8 @@ mod tests {
         }
     }
 
-    /// Whoever is stopped on the way holds nobody up for longer than that; and who may not wait does
-    /// not wait.
+    /// Whoever is stopped on the way holds nobody up for longer than that; and whoever may not wait
+    /// does not wait.
     #[test]
     fn nobody_waits_for_frames_on_the_way_for_ever() {
         for request in requests() {

@@ -31,9 +31,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// barrier, or none. The caller is inside no CPU's state and holds no lock.
     ///
     /// For a request of order 0 to 8 only those are asked who have a run of it in hand, together with
-    /// what others have freed into the word since: asking anybody else would interrupt it in vain.
+    /// what others have freed into the word since: asking any other interrupts it for nothing.
     pub(crate) fn recall(&self, but: Option<CpuId>, order: Option<Order>) -> u32 {
-        // Acquire: whoever has taken what we have looked for in vain was inside its CPU's state
+        // Acquire: whoever has taken what we did not find was inside its CPU's state
         // then.
         acquire_fence();
         self.recall_where(but, |cpu| self.may_have_for(cpu, order))
@@ -51,8 +51,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Whether a CPU has something for a request of that order, or may be on its way with it.
     fn may_have_for(&self, cpu: &CpuState<'m>, order: Option<Order>) -> bool {
-        // Who is inside may have taken frames that are in no slot yet, or not put back yet what it
-        // had: the door after the hand.
+        // Whoever is inside may have taken frames that are in no slot yet, or not put back yet what
+        // it had: the door after the hand.
         self.has_for(cpu, order) || {
             // Acquire: whoever has emptied the hand was inside then.
             acquire_fence();
@@ -108,7 +108,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
                 self.platform.relax();
             }
-            // Who has knocked has the links, until it lets the CPU in again.
+            // Whoever has knocked has the links, until it lets the CPU in again.
             cpu.next_asked.set(NOBODY);
             match last.replace(cpu) {
                 Some(last) => last.next_asked.set(number as u32),

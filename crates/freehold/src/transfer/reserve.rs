@@ -103,7 +103,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         {
             return;
         }
-        // Counted before it is one: who gives it up takes it off.
+        // Counted before it is one: whoever gives it up takes it off.
         zone.high_atomic_blocks.add_shared(1);
         if !self.retype(by, index, tag, HIGH_ATOMIC) {
             // Relaxed: a count.
@@ -152,7 +152,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its type:
-    /// for who has found nothing. Whether there were any; none of a zone whose host says when.
+    /// for whoever has found nothing. Whether there were any; none of a zone whose host says when.
     pub(crate) fn give_up_reserves(&self, by: By<'_>, cpu: usize, request: &Request) -> bool {
         let mut given_up = false;
         for z in self.zonelist(cpu, request.node) {

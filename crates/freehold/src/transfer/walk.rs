@@ -8,8 +8,8 @@
 //! memory goes         isolate, its users move away, take_free; and when it comes back, a free of all of it and restore
 //! ```
 //!
-//! [`alloc_contig_range`](Freehold::alloc_contig_range) does the second in one call, for who can move the
-//! users of frames from within it.
+//! [`alloc_contig_range`](Freehold::alloc_contig_range) does the second in one call, for whoever
+//! can move the users of frames from within it.
 
 use crate::block::layout::Index;
 use crate::block::tag::{ISOLATED, SPLIT};
@@ -36,7 +36,7 @@ impl<P: Platform> Freehold<'_, P> {
     }
 
     /// Ends the isolation of every pageblock that a range touches: their free frames are anybody's. Only
-    /// for who has isolated them.
+    /// for whoever has isolated them.
     pub fn restore(&self, range: FrameRange) {
         Self::blocks_of(range).for_each(|number| self.restore_block(number));
         self.tell_pressure();
@@ -60,7 +60,7 @@ impl<P: Platform> Freehold<'_, P> {
             return Err(AllocError::BadRange { pfn: Pfn::new(next) });
         }
         let mut taken = [0; WORDS];
-        // Who has no metadata was never split.
+        // Whoever has no metadata was never split.
         let Some(index) = self.map.locate(base) else { return Ok(taken) };
         let moving = self.moving_block(OUTSIDE, index);
         let tag = self.map.head(index).tag.get();

@@ -32,8 +32,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         true
     }
 
-    /// Takes a whole block out of the zone's bitmap, for who may have it: one that is in use as a
-    /// whole must leave the zone its mark, of one that is split the frames still count.
+    /// Takes a whole block out of the zone's bitmap, for whoever may have it: one that is in use as
+    /// a whole must leave the zone its mark, of one that is split the frames still count.
     ///
     /// The lowest, so that high memory stays in one piece. Requests that cannot be moved away later
     /// look at those 1 GiB regions first that have such blocks already, so that the others can be
@@ -61,7 +61,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         found
     }
 
-    /// Gives a claim of whole blocks up; who watches for some is told.
+    /// Gives a claim of whole blocks up; whoever watches for some is told.
     pub(crate) fn give_up_wholes(&self, zone: &Zone<'m>, n: u64) {
         zone.unclaim_wholes(n);
         self.watch.came(CLASS_WHOLE);

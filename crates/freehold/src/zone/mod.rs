@@ -157,8 +157,8 @@ impl<'m> Zone<'m> {
     pub(crate) fn claim_wholes(&self, n: u64, allowed: impl Fn() -> bool) -> bool {
         let mut count = self.wholes();
         while count >= n && allowed() {
-            // Release: who finds the block gone sees that a CPU is inside its door with it. Relaxed on
-            // failure: who claims one by the count looks for its bit.
+            // Release: whoever finds the block gone sees that a CPU is inside its door with it.
+            // Relaxed on failure: whoever claims one by the count looks for its bit.
             let claimed = self.whole_blocks.0.compare_exchange_weak(
                 count,
                 count - n,

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Nothing here is locked. A bit may be set for a word that is 0 by now, which costs whoever looks
-//! there one look; who finds it so clears the bit and looks at the word once more. Who makes a word
-//! other than 0 does that first and then looks at the bit. Both write one place and then read the
-//! other, sequentially consistently, so one of the two sees the other: no word with something in it
-//! is left without its bit once both are done.
+//! there one look; whoever finds it so clears the bit and looks at the word once more. Whoever
+//! makes a word other than 0 does that first and then looks at the bit. Both write one place and
+//! then read the other, sequentially consistently, so one of the two sees the other: no word with
+//! something in it is left without its bit once both are done.
 
 use crate::primitive::{AtomicU64, Ordering, Plain};
 

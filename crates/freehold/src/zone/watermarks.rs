@@ -168,7 +168,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let zone = &self.zones[zone];
                 let outside = &zone.outside[index.get() as usize % zone.outside.len()];
                 let count = &outside.free[migratetype];
-                // Relaxed: a count, summed up by who needs it.
+                // Relaxed: a count, summed up by whoever needs it.
                 let now = count.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
                 // There is a count for each type.
                 if (now as i64).unsigned_abs() > zone.fold.get() / TYPES as u64 {
@@ -197,7 +197,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     let frames = count.get();
                     if frames != 0 {
                         count.set(0);
-                        // SeqCst: whether somebody watches for it is read next. Who sums up
+                        // SeqCst: whether somebody watches for it is read next. Whoever sums up
                         // meanwhile may miss these frames for a moment.
                         zone.split_free[migratetype].fetch_add(frames, Ordering::SeqCst);
                         folded = true;
@@ -255,8 +255,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         // Somebody is between taking frames and counting them.
         let least = |sum: u64| if sum > u64::MAX / 2 { 0 } else { sum };
-        // Who changes a word while its block changes its type counts the frames for the old one: a
-        // type may have less than none for good, and only the sum over all of them is exact.
+        // Whoever changes a word while its block changes its type counts the frames for the old
+        // one: a type may have less than none for good, and only the sum over all of them is exact.
         let all = split.iter().fold(0, |sum: u64, n| sum.wrapping_add(*n));
         Free {
             all: zone.wholes() * FRAMES as u64 + least(all),
@@ -325,7 +325,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Whether a request for so many frames leaves the zone its mark. HIGHATOMIC frames do not count,
-    /// whatever the flags: for who does not take any.
+    /// whatever the flags: for whoever does not take any.
     pub(crate) fn leaves_mark(
         &self,
         by: By<'_>,

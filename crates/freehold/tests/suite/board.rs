@@ -68,7 +68,7 @@ fn who_has_no_such_run_in_hand_is_not_asked_for_one() {
     for _ in 0..100 {
         assert!(is_no_memory(user.alloc(movable(3).flags(AllocFlags::NON_BLOCK))));
     }
-    assert_eq!(host.count(), before, "another CPU was interrupted in vain");
+    assert_eq!(host.count(), before, "another CPU was interrupted for nothing");
     // A single frame it has.
     let rest: Vec<Pfn> = std::iter::from_fn(|| user.alloc(movable(0)).ok()).collect();
     assert_eq!(rest.len() + 1, frames.len() / 2);
@@ -79,8 +79,8 @@ fn who_has_no_such_run_in_hand_is_not_asked_for_one() {
     assert_all_free(&fh);
 }
 
-/// Who may not wait gets all that is in nobody's hand, though the CPU that it names is owned: of any
-/// order, and by bulk calls.
+/// Whoever may not wait gets all that is in nobody's hand, though the CPU that it names is owned:
+/// of any order, and by bulk calls.
 #[test]
 fn who_may_not_wait_gets_all_that_can_be_had_without() {
     for o in [0, 3, 7, 9, 10] {
@@ -112,8 +112,8 @@ fn two_blocks(host: &Barriers) -> Alloc<'_> {
     build(&Config::new(2, &[zone]), host)
 }
 
-/// Who may not wait interrupts nobody for what they have in hand: a single frame, one within limits,
-/// a whole block, a run of blocks. Who may wait gets it.
+/// Whoever may not wait interrupts nobody for what they have in hand: a single frame, one within
+/// limits, a whole block, a run of blocks. Whoever may wait gets it.
 #[test]
 fn who_may_not_wait_asks_nobody_for_what_they_have_in_hand() {
     let limited = movable(0).below(Pfn::new(2048));
@@ -140,7 +140,7 @@ fn who_may_not_wait_asks_nobody_for_what_they_have_in_hand() {
     }
 }
 
-/// Who may not wait gets what it has in hand itself, for whatever else.
+/// Whoever may not wait gets what it has in hand itself, for whatever else.
 #[test]
 fn who_may_not_wait_gets_what_it_has_in_hand_for_something_else() {
     for request in [movable(0), movable(0).below(Pfn::new(2048))] {

@@ -132,7 +132,7 @@ fn pressure_is_told_when_marks_are_crossed() {
     assert_all_free(&fh);
 }
 
-/// Who may not wait may have interrupted the host's own function: the next one tells.
+/// Whoever may not wait may have interrupted the host's own function: the next one tells.
 #[test]
 fn pressure_is_not_told_by_who_may_not_wait() {
     let host = Listening::default();

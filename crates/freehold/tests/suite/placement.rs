@@ -160,7 +160,7 @@ fn a_cpu_goes_on_with_the_block_that_a_search_would_find() {
             fh.on(cpu(1)).free(Pfn::new(start), order).unwrap();
         };
         free((own, 128));
-        // Not all at once: who was asked for what it has leases nothing for a while.
+        // Not all at once: whoever was asked for what it has leases nothing for a while.
         (0..2).for_each(|n| fh.on(cpu(n)).flush().unwrap());
         let next = || fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
         assert_eq!(next(), own);
@@ -284,7 +284,7 @@ fn of_blocks_alike_the_lowest_is_used_first() {
     fh.validate().unwrap();
 }
 
-/// Who has given back all goes by the board again, and not on with the block that was in use.
+/// Whoever has given back all goes by the board again, and not on with the block that was in use.
 #[test]
 fn after_a_flush_the_smallest_run_comes_first() {
     let fh = zone_of(1, 64);

@@ -47,7 +47,7 @@ impl Wanted {
             let blocks: Vec<_> =
                 fh.pageblocks(z).filter(|block| self.may_use(block.migratetype)).collect();
             let mark = self.mark(fh.zone_stats(z).unwrap().watermarks[0]);
-            // CMA frames do not count for who takes others.
+            // CMA frames do not count for whoever takes others.
             let allowed = |cma: bool| {
                 let counts = |block: &&PageblockState| cma || block.migratetype != Migratetype::Cma;
                 let free = |block: &PageblockState| u64::from(block.free);
