@@ -15,8 +15,8 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
+use super::FRAMES;
 use super::words::{Head, Line};
-use super::{FRAMES, NONE};
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Plain};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::zone::board::Rows;
@@ -135,7 +135,7 @@ impl<'m> LayoutBuilder<'m> {
     }
 }
 
-/// A place that names one of the blocks' words: what a lease goes by, without looking the block up
+/// A pointer to one of the blocks' words: what a lease goes by, without looking the block up
 /// again.
 pub(crate) struct WordCell<'m>(AtomicPtr<AtomicU64>, PhantomData<&'m AtomicU64>);
 
@@ -169,7 +169,7 @@ impl<'m> WordCell<'m> {
 }
 
 /// No section has that slot: nothing of the section was ever used.
-const NO_SLOT: u32 = NONE >> 6;
+const NO_SLOT: u32 = u32::MAX >> SECTION_BLOCKS_LOG;
 /// Somebody is setting the section up.
 const SETTING_UP: u32 = NO_SLOT - 1;
 
@@ -208,7 +208,8 @@ unsafe impl Sync for Blocks<'_> {}
 // SAFETY: as above; nothing in it belongs to a thread.
 unsafe impl Send for Blocks<'_> {}
 
-/// A block whose metadata is set up. Made by [`Blocks`] only, which never takes a slot back.
+/// A block whose metadata is set up. Made by [`Blocks`], which never takes a slot back, or of another
+/// one of its section, or kept by a [`Place`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Index(u32);
 
@@ -323,9 +324,11 @@ impl<'m> Blocks<'m> {
     }
 
     /// The first block of each section that is set up, from the lowest on. Looks at every section of
-    /// the span.
+    /// the span below the last one.
     pub(crate) fn sections(&self) -> impl Iterator<Item = Index> + '_ {
-        (0..self.slots.len() as u64).filter_map(|section| self.locate(section, 0))
+        // Relaxed: whoever claims one later is not waited for.
+        let most = self.claimed.get().min(self.sections) as usize;
+        (0..self.slots.len() as u64).filter_map(|section| self.locate(section, 0)).take(most)
     }
 
     /// Sets a section up, whose first block has the number `number`. Writes some 7 KiB.

@@ -1,7 +1,7 @@
 //! Which block a frame belongs to: constant time, whatever the holes between the zones.
 //!
 //! ```text
-//! slots     one u32 for each 128 MiB of the PFN span: where its 64 blocks are, or NONE until first used
+//! slots     one u32 for each 128 MiB of the PFN span: where its 64 blocks are, or none until first used
 //! blocks    slot * 64 + (block within its section)
 //! ranges    where memory is, at frame granularity: looked at only for blocks with holes and for wrong frees
 //! ```
@@ -118,7 +118,7 @@ impl<'m> FrameMap<'m> {
         false
     }
 
-    /// All blocks that are set up, from the lowest on. Looks at every section of the span.
+    /// All blocks that are set up, from the lowest on. Looks at every section of the span below the last.
     pub(crate) fn all(&self) -> impl Iterator<Item = Index> + '_ {
         self.blocks.sections().flat_map(Index::of_section)
     }

@@ -25,8 +25,6 @@ pub(crate) mod words;
 pub(crate) const WORDS: usize = 8;
 /// Frames in a block.
 pub(crate) const FRAMES: usize = WORDS * 64;
-/// No block.
-pub(crate) const NONE: u32 = u32::MAX;
 /// The order of a block.
 pub(crate) const BLOCK_ORDER: u32 = 9;
 

@@ -50,8 +50,9 @@ pub(crate) struct Head {
     /// The board says, or is about to say, that it has loose frames: in no run of eight. A
     /// preference, for which single frames are taken first: it may be wrong either way.
     pub(crate) loose: AtomicBool,
-    /// Of a section's first block: how many of the section went to unmovable or reclaimable requests
-    /// and have not come back.
+    /// Of a section's first block: how many of the section, whichever zone's, went to unmovable or
+    /// reclaimable requests and have not come back. For a moment it may be below 0, wrapped: tags are
+    /// changed first.
     pub(crate) tainted: AtomicU16,
 }
 
@@ -71,7 +72,7 @@ impl Head {
     /// in hand.
     #[inline(always)]
     pub(crate) fn lease(&self, w: usize) -> u16 {
-        // SeqCst: whoever has lowered the class reads it next. Acquire is part of it: what the
+        // SeqCst: whoever has lowered the class reads it after the word. Acquire is part of it: what the
         // leaseholder's hand shows was written before.
         self.leases[w % WORDS].load(Ordering::SeqCst)
     }

@@ -24,7 +24,7 @@ use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
 use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::NO_KEY;
+use crate::cpu::lease::NO_WORD;
 use crate::primitive::Plain;
 use crate::{FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform};
 
@@ -234,7 +234,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 #[inline]
 fn leases_no_word<P: Platform>(inside: Option<&Inside<'_, '_, P>>) {
     if let Some(inside) = inside.filter(|inside| inside.cpu.gaps.any()) {
-        inside.cpu.last_key.set(NO_KEY);
+        inside.cpu.last_key.set(NO_WORD);
     }
 }
 

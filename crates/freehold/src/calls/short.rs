@@ -33,8 +33,7 @@
 //!
 //! **A free into the word**: see [`free`](super::free).
 
-use crate::block::layout::Index;
-use crate::block::layout::Place;
+use crate::block::layout::{Index, Place};
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::cpu::by::By;

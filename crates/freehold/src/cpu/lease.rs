@@ -7,7 +7,7 @@
 //! slot  first  mask  spare  at  kind  first: its first frame: key * 64
 //!                                     mask:  frames of that word that are free and in this CPU's hand
 //!                                     spare: such frames, too, in runs of eight and more: kept together
-//!                                     at:    the word itself: block * 8 + word
+//!                                     at:    that frame as a `Place`; says nothing of a slot that is not in use
 //!                                     kind:  whether it serves single frames or runs, and of which migratetype
 //! ```
 //!
@@ -36,7 +36,7 @@ pub(crate) const SLOTS: usize = 16;
 /// Places in the table: slots, and what "no current lease" names; a power of two.
 const PLACES: usize = 2 * SLOTS;
 /// No word's key, nor the first frame of any.
-pub(crate) const NO_KEY: u64 = u64::MAX;
+pub(crate) const NO_WORD: u64 = u64::MAX;
 
 /// In [`Leases::freed`]: runs start at even frames.
 const NONE_FREED: u32 = u32::MAX;
@@ -62,7 +62,7 @@ const _: () = assert!(TYPES <= 8);
 /// One leased word.
 #[repr(C, align(64))]
 pub(crate) struct Lease<'m> {
-    /// [`NO_KEY`] of a slot not in use.
+    /// [`NO_WORD`] of a slot not in use.
     first: AtomicU64,
     mask: AtomicU64,
     spare: AtomicU64,
@@ -82,7 +82,7 @@ pub(crate) struct Lease<'m> {
 impl<'m> Lease<'m> {
     fn new(no_word: &'m AtomicU64) -> Self {
         Self {
-            first: AtomicU64::new(NO_KEY),
+            first: AtomicU64::new(NO_WORD),
             mask: AtomicU64::new(0),
             spare: AtomicU64::new(0),
             breakable: AtomicU64::new(0),
@@ -106,13 +106,13 @@ impl<'m> Lease<'m> {
     pub(crate) fn first(&self) -> u64 {
         self.first.get()
     }
-    /// Whether it is that of the word of that key.
+    /// Whether this is the lease of the word of that key.
     #[inline(always)]
     pub(crate) fn is_of(&self, key: u64) -> bool {
         self.first() == key * 64
     }
     pub(crate) fn is_in_use(&self) -> bool {
-        self.first() != NO_KEY
+        self.first() != NO_WORD
     }
     #[inline(always)]
     pub(crate) fn mask(&self) -> u64 {
@@ -406,7 +406,7 @@ impl<'m> Leases<'m> {
         // Relaxed: whoever no longer finds the key goes on to an exchange of the word. Either that
         // comes after the frames were put back, and is refused, or before, and whoever puts them
         // back tells of it.
-        lease.first.set(NO_KEY);
+        lease.first.set(NO_WORD);
         self.held.set(self.held.get() & !(1 << slot));
         if lease.named.get() != 0 {
             self.forget(slot);

@@ -77,7 +77,7 @@ impl<'m> CpuState<'m> {
             online: AtomicBool::new(false),
             home_zone: AtomicU32::new(0),
             home_split: AtomicU32::new(Tag::plain_split_in(0)),
-            last_key: AtomicU64::new(super::lease::NO_KEY),
+            last_key: AtomicU64::new(super::lease::NO_WORD),
             after_recall: AtomicU32::new(0),
             free: core::array::from_fn(|_| AtomicU64::new(0)),
             leases: Leases::new(no_word),

@@ -15,11 +15,10 @@
 
 use core::fmt;
 
-use crate::block::layout::Index;
-use crate::block::layout::Place;
+use crate::block::layout::{Index, Place};
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
-use crate::cpu::lease::{Leases, NO_KEY, SLOTS};
+use crate::cpu::lease::{Leases, NO_WORD, SLOTS};
 use crate::platform::Barrier;
 use crate::primitive::Plain;
 use crate::zone::Zone;
@@ -60,8 +59,8 @@ fn expect(pfn: u64, what: &'static str, found: u64, expected: u64) -> Result<(),
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Checks every invariant. Takes time proportional to the memory used so far; everybody else
-    /// waits meanwhile.
+    /// Checks every invariant. Takes time proportional to the memory used so far, and a look at each
+    /// 128 MiB of the span below it; everybody else waits meanwhile.
     ///
     /// # Errors
     ///
@@ -136,7 +135,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 expect(
                     pfn,
                     "a lease that its CPU does not know",
-                    slot.map_or(NO_KEY, |slot| slot.first()),
+                    slot.map_or(NO_WORD, |slot| slot.first()),
                     pfn,
                 )?;
             }
@@ -158,7 +157,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let pfn = lease.first();
             let place = lease.seen_place();
             let first = |(index, w)| self.map.base(index) + w as u64 * 64;
-            expect(pfn, "a slot that names another word", place.map_or(0, first), pfn)?;
+            expect(pfn, "a slot that names another word", place.map_or(NO_WORD, first), pfn)?;
             let ready = cpu.leases.is_ready(slot);
             if let Some((index, w)) = place.filter(|_| ready) {
                 let named = u64::from(self.map.head(index).lease(w));

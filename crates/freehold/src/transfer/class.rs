@@ -305,8 +305,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.wrote(by, zone, writes);
     }
 
-    /// The class by a block's words, as who has lowered it reads them: what is leased does not count,
-    /// since nobody else may take it.
+    /// The class by a block's words, as whoever has lowered it reads them: what is leased does not
+    /// count, since nobody else may take it. The word before its lease: whoever puts frames there, or
+    /// ends the lease, after either look reads the class after that, and raises it.
     #[inline(always)]
     fn class_by_words(&self, index: Index) -> u8 {
         let (head, line) = (self.map.head(index), self.map.line(index));

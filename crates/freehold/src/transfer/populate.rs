@@ -149,7 +149,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         planned + orphans.count() as u64
     }
 
-    /// Whether a section has memory, or metadata that is set up.
+    /// Whether a section has memory.
     fn has_memory(&self, section: u64) -> bool {
         let (start, end) = (section << SECTION_SHIFT, (section + 1) << SECTION_SHIFT);
         self.map.ranges.iter().any(|r| r.start.get().max(start) < r.end.get().min(end))

@@ -101,9 +101,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.take_of(index, want)
     }
 
-    /// Whether a block may be used without a search of the board. Its class does not say that it has
-    /// nothing; and unless nearly all of the zone is whole, it has no larger run than is taken, or is the one that the search would find: otherwise
-    /// the board may know one that fits better, which is what keeps others whole.
+    /// Whether a block may be used without a search of the board. Its class says that it has such a
+    /// run; and unless nearly all of the zone is whole, it has no larger run than is taken, or is the
+    /// one that the search would find: otherwise the board may know one that fits better, which is
+    /// what keeps others whole.
     fn fits(&self, index: Index, z: usize, want: Want) -> bool {
         let zone = &self.fh.zones[z];
         let head = self.fh.map.head(index);
@@ -360,7 +361,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         })
     }
 
-    /// Calls `see` with a block of each section, from one on, that has blocks in a row, and the
+    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and the
     /// section's word of that row, lowest first, until it returns something.
     fn each_section_in_row<T>(
         &self,

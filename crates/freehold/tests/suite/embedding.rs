@@ -210,7 +210,7 @@ fn memory_in_thousands_of_pieces_is_set_up() {
     fh.here().free(pfn, Order::ZERO).unwrap();
 }
 
-/// As docs/kernels.md has it: 100 bytes a block, 6 KiB a CPU.
+/// As docs/kernels.md has it: 100 bytes a block, 6.5 KiB a CPU.
 #[test]
 fn metadata_takes_what_the_page_for_kernels_says() {
     let size = |gib: u64, cpus: u16| {
