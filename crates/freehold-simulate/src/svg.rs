@@ -1,7 +1,7 @@
 //! An SVG as every picture of this repository is: text and lines take the reader's light or dark
 //! colours, on a ground of its own, so that it is legible wherever it is shown; each engine has its
-//! colour and its mark (`series`), so that neither alone has to be told apart; who points at a mark
-//! is shown what it stands for.
+//! colour and its mark (`series`), so that neither alone has to be told apart; whoever points at a
+//! mark is shown what it stands for.
 //!
 //! This file depends on nothing but `series`: the repository's own tools include it.
 

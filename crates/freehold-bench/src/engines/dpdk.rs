@@ -314,7 +314,7 @@ mod tests {
         assert_eq!((machine.check(0), stamped.in_use()), (Ok(()), 0));
     }
 
-    /// What is left at the end is what the other CPU's cache holds.
+    /// One CPU gets all of them: the other's cache holds none.
     #[test]
     fn a_pool_is_used_up() {
         let machine = DpdkMachine::with(&[0, 3], 100, 2).expect("two pools");

@@ -6,6 +6,7 @@
  * and no thread has to be registered. The code that uses a cache is the same for both.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,7 +30,10 @@ int freehold_dpdk_start(void)
 	snprintf(lcores, sizeof lcores, "--lcores=0@%d", cpu);
 	char *words[] = {"freehold-bench", lcores, "--no-huge", "--no-shconf", "--no-pci", "--no-telemetry", "--iova-mode=va",
 	    "--log-level=error", "-m", "128", NULL};
-	return rte_eal_init(RTE_DIM(words) - 1, words) < 0 ? rte_errno : 0;
+	if (rte_eal_init(RTE_DIM(words) - 1, words) >= 0)
+		return 0;
+	/* Not all ways to fail say why. */
+	return rte_errno != 0 ? rte_errno : EINVAL;
 }
 
 const char *freehold_dpdk_error(int error)
@@ -46,7 +50,10 @@ static void unmap(struct rte_mempool_memhdr *chunk, void *length)
 struct rte_mempool *freehold_dpdk_pool(const char *name, unsigned int objects, unsigned int bytes, int *error)
 {
 	struct rte_mempool *pool = rte_mempool_create_empty(name, objects, bytes, 0, 0, SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
-	if (pool != NULL && rte_mempool_set_ops_byname(pool, "ring_mp_mc", NULL) == 0) {
+	int named = pool != NULL ? rte_mempool_set_ops_byname(pool, "ring_mp_mc", NULL) : 0;
+	if (named != 0) {
+		rte_errno = -named;
+	} else if (pool != NULL) {
 		size_t length = ((size_t)pool->header_size + pool->elt_size + pool->trailer_size) * objects;
 		/* Of which only the objects' headers are written, and what the user writes. */
 		void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -55,7 +62,8 @@ struct rte_mempool *freehold_dpdk_pool(const char *name, unsigned int objects, u
 			if (got == (int)objects)
 				return pool;
 			rte_errno = got < 0 ? -got : ENOMEM;
-			if (got < 0)
+			/* It is the pool's, which unmaps it, where objects lie in it. */
+			if (got <= 0)
 				munmap(memory, length);
 		} else {
 			rte_errno = ENOMEM;

@@ -66,7 +66,7 @@ fn get(figures: &Figures, metric: &str) -> f64 {
     figures.get(metric).unwrap_or_else(|| panic!("{metric} is counted"))
 }
 
-/// All of them in CI, by turns of three otherwise.
+/// All of them in CI, every third otherwise.
 #[test]
 fn counts_are_the_same_every_time() {
     for kind in COUNTED.into_iter().step_by(length(3, 1)) {
