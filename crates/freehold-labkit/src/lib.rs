@@ -4,7 +4,7 @@
 //! ```text
 //!  freehold (replay, record, engines)   freehold-bench   freehold-simulate   freehold-report   freehold-soak
 //!                  \   -modes  -look          |                  |                 |              /
-//!                   \    |      |          freehold-trials (what those four share beside this)
+//!                   \    |      |          freehold-trials (what those four and -modes share beside this)
 //!                    \   |      |             |
 //!  freehold-labkit         cli  report  replay  engines  engine  model  zone_lock
 //!                                              |

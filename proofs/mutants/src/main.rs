@@ -32,6 +32,7 @@ Examples, in proofs/mutants:
   cargo run -- --first                    against each only the test that it names first: minutes
   cargo run -- --first --sample 12        and of all only twelve, which --seed picks
   cargo run -- --package freehold-classic those of the kernel's designs
+  FREEHOLD_SECONDS=1 cargo run            long tests whole, as CI runs them
 
 Exit status: 0 all were noticed, or are explained; 1 some were not; 2 nothing was run.")]
 struct Arguments {

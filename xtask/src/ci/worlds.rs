@@ -169,7 +169,9 @@ fn cells(run: &Run) -> Result<(), String> {
 
 fn poison(run: &Run) -> Result<(), String> {
     // The library's own tests and the examples in its documentation have nothing to do with it.
-    run.cargo("test --quiet -p freehold --features std,debug-poison --tests").must()
+    run.cargo("test --quiet -p freehold --features std,debug-poison --tests")
+        .env("FREEHOLD_SECONDS", "1")
+        .must()
 }
 
 fn c(run: &Run) -> Result<(), String> {
@@ -407,15 +409,18 @@ fn peers(run: &Run) -> Result<(), String> {
     run.cargo("check --quiet --features peers -p freehold-bench").must()
 }
 
-/// Peers that no registry has. A tiny bench of each warms it up with its frames stamped.
+/// Peers that no registry has, whose sources the lints' step does not see. A tiny bench of each warms
+/// it up with its frames stamped.
 fn peers_in_c(run: &Run) -> Result<(), String> {
     let mut there = Vec::new();
-    if std::env::var_os("LLFREE_C").is_some_and(|clone| !clone.is_empty()) {
-        there.push("llfree");
-    } else {
+    if std::env::var_os("LLFREE_C").is_none_or(|clone| clone.is_empty()) {
         run.skip(
             "LLFree beside Freehold: LLFREE_C names no clone of https://github.com/luhsra/llfree-c",
         );
+    } else if std::env::var_os("CC").is_none() && !ask::has("clang") {
+        run.skip("LLFree beside Freehold: clang is not installed (apt-get install clang)");
+    } else {
+        there.push("llfree");
     }
     if run.program("pkg-config", "--atleast-version=22.11 libdpdk").works() {
         there.push("dpdk");
@@ -427,6 +432,7 @@ fn peers_in_c(run: &Run) -> Result<(), String> {
     }
     let features = there.join(",");
     let cargo = |words: &str| run.cargo(words).words("-p freehold-bench --features").arg(&features);
+    cargo("clippy --quiet --all-targets").words("-- -D warnings").must()?;
     cargo("test --quiet --lib").words("engines::").must()?;
     for engine in there {
         cargo("run --quiet")
