@@ -58,8 +58,8 @@ A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-look, replay threads, replay fidelity, bench, calibrate, simulate, report, compare and soak are programs of their own, named in [brackets] above and by \
-'freehold replay --help'. A release has them; a first build leaves them out, and the command then says how to install them.
+look, replay threads, replay fidelity, bench, calibrate, simulate, report, compare and soak are programs of their own, named in \
+[brackets] above and by 'freehold replay --help'. A release has them; a first build leaves them out, and then says how to install them.
 
 Exit codes: 0 fine; 1 an engine lost frames or failed its checks, compare --worse found something worse, or a soak found an error; 2 wrong \
 usage or unreadable input; 130 stopped by Ctrl-C.";

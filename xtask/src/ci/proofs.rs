@@ -192,7 +192,9 @@ fn asan(run: &Run) -> Result<(), String> {
             .target("asan")
     };
     test("freehold").words("--lib --tests").must()?;
+    // Each call with each error: what a failure leaves behind is what this is to see.
     host_tests(run, test("freehold-host"), &["suite", "resize", "faults_injected"])
+        .env("FREEHOLD_SECONDS", "1")
         .words(SAFE_ALONE)
         .words("--skip an_arena_that_nobody_uses")
         .must()

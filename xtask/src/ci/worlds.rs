@@ -413,7 +413,8 @@ fn peers(run: &Run) -> Result<(), String> {
 /// it up with its frames stamped.
 fn peers_in_c(run: &Run) -> Result<(), String> {
     let mut there = Vec::new();
-    if std::env::var_os("LLFREE_C").is_none_or(|clone| clone.is_empty()) {
+    let clone = std::env::var_os("LLFREE_C").unwrap_or_default();
+    if !std::path::Path::new(&clone).join("src/llfree.c").is_file() {
         run.skip(
             "LLFree beside Freehold: LLFREE_C names no clone of https://github.com/luhsra/llfree-c",
         );

@@ -74,7 +74,8 @@ pub(super) struct BenchArgs {
     /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), mmap, a peer
     /// (bitmap-allocator, mimalloc, mimalloc-keeps, jemalloc, jemalloc-keeps, snmalloc: they need a
     /// build with --features peers; llfree and dpdk need features of these names), or a kernel's
-    /// design with changes to switch on (+) or off (-); `-e help` lists all. May be given several times; the others are compared with the first.
+    /// design with changes to switch on (+) or off (-); `-e help` lists all. May be given several
+    /// times; the others are compared with the first.
     /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<Wanted>,
