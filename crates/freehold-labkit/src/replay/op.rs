@@ -2,8 +2,8 @@
 //!
 //! The rules of reading a trace (what a free means, what is missing) are applied once, by the
 //! [`super::mapper`]; what comes out is a list of plain orders that every engine of a replay gets
-//! alike. Each engine's [`super::driver`] only remembers which of its own frames it put in which
-//! slot.
+//! alike. Each engine's [`Driver`](super::Driver) only remembers which of its own frames it put in
+//! which slot.
 //!
 //! ```text
 //!  trace rows ──> mapper ──> [Op] ──┬──> driver ──> Engine "5.17"

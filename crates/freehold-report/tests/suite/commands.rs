@@ -32,6 +32,9 @@ fn play() {
         std::iter::once(&name).chain(rest).map(OsString::from).collect()
     };
     let code = match words[0] {
+        "replay" if matches!(words.get(1), Some(&("threads" | "fidelity"))) => {
+            freehold_modes::main(named("freehold-modes", &words[1..]))
+        }
         "bench" => freehold_bench::main(named("freehold-bench", &words[1..])),
         "simulate" => freehold_simulate::main(named("freehold-simulate", &words[1..])),
         "report" => freehold_report::main(named("freehold-report", &words[1..])),
