@@ -17,7 +17,7 @@
 #![allow(missing_docs, clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod engines;
-// What `freehold-modes` replays with as well.
+// What `freehold-replay-modes` replays with as well.
 #[doc(hidden)]
 pub mod machine;
 mod notes;

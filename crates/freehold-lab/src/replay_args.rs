@@ -64,11 +64,11 @@ pub(super) struct ReplayArgs {
 #[derive(Subcommand, Clone, PartialEq, Debug)]
 pub(super) enum Mode {
     /// Replay each CPU's calls on a thread of its own, all against the engine's real locks
-    /// [freehold-modes].
+    /// [freehold-replay-modes].
     #[command(disable_help_flag = true)]
     Threads(Passed),
     /// Compare refills and drains of the recording kernel's engine (or those given) with what that
-    /// kernel itself counted in the trace [freehold-modes].
+    /// kernel itself counted in the trace [freehold-replay-modes].
     #[command(disable_help_flag = true)]
     Fidelity(Passed),
 }

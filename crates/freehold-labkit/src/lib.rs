@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  freehold (replay, record, engines)   freehold-bench   freehold-simulate   freehold-report   freehold-soak
-//!                  \   -modes  -look          |                  |                 |              /
-//!                   \    |      |          freehold-trials (what those four and -modes share beside this)
-//!                    \   |      |             |
+//!             \    -replay-modes  -look          |                  |                 |              /
+//!              \       |          |       freehold-trials (what those four and -replay-modes share)
+//!               \      |          |          |
 //!  freehold-labkit         cli  report  replay  engines  engine  model  zone_lock
 //!                                              |
 //!  freehold-trace      freehold-classic      freehold

@@ -2,8 +2,8 @@
 //! a first build of the `freehold` command does without this crate.
 //!
 //! ```text
-//!  freehold-bench   freehold-simulate   freehold-report   freehold-modes   freehold-soak
-//!         \                 |                 |               |               /
+//!  freehold-bench   freehold-simulate   freehold-report   freehold-replay-modes   freehold-soak
+//!         \                 |                 |                   |                   /
 //!  freehold-trials   simulated  threads  kinds  random  pool  progress  amounts
 //!                    significance  verdict  defaults
 //!                                      |

@@ -33,7 +33,7 @@ use crate::build::{root, target};
 pub(crate) const PROGRAMS: [&str; 6] = [
     "freehold-lab",
     "freehold-look",
-    "freehold-modes",
+    "freehold-replay-modes",
     "freehold-bench",
     "freehold-simulate",
     "freehold-report",

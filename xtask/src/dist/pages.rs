@@ -15,7 +15,7 @@ fn without_help(command: clap::Command) -> clap::Command {
 fn freehold() -> clap::Command {
     let bench = freehold_bench::command();
     let report = freehold_report::command();
-    let modes = freehold_modes::command();
+    let modes = freehold_replay_modes::command();
     let part = |whole: &clap::Command, name: &'static str| {
         whole.find_subcommand(name).cloned().unwrap_or_else(|| clap::Command::new(name))
     };
@@ -39,7 +39,7 @@ fn commands() -> Vec<clap::Command> {
     let commands = [
         freehold(),
         freehold_look::command(),
-        freehold_modes::command(),
+        freehold_replay_modes::command(),
         freehold_bench::command(),
         freehold_simulate::command(),
         freehold_report::command(),
@@ -91,7 +91,7 @@ pub(super) fn write(share: &Path) -> Result<(), String> {
     // But for the modes', the programs' own pages are among those of `freehold`, by the same names.
     let folder = share.join("man/man1");
     made(&folder)?;
-    for command in [freehold(), freehold_modes::command()] {
+    for command in [freehold(), freehold_replay_modes::command()] {
         clap_mangen::generate_to(without_help(command), &folder)
             .map_err(|error| format!("{}: {error}", folder.display()))?;
     }

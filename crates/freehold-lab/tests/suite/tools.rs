@@ -51,11 +51,11 @@ fn a_command_that_is_not_built_is_named_with_the_line_that_runs_it() {
         (vec!["look"], "cargo install --path crates/freehold-look\n"),
         (
             vec!["replay", "threads", "--help"],
-            "cargo run --release -p freehold-modes -- threads --help",
+            "cargo run --release -p freehold-replay-modes -- threads --help",
         ),
         (
             vec!["replay", "fidelity", "-e", "6.18", "a.parquet"],
-            "cargo run --release -p freehold-modes -- fidelity -e 6.18 a.parquet",
+            "cargo run --release -p freehold-replay-modes -- fidelity -e 6.18 a.parquet",
         ),
         (vec!["simulate", "--help"], "cargo run --release -p freehold-simulate -- --help"),
         (vec!["report", "a b.json"], "cargo run --release -p freehold-report -- 'a b.json'"),
@@ -79,7 +79,7 @@ fn it_is_started_from_beside_freehold_and_then_from_the_search_path() {
     put(installed.0.path(), "freehold-bench", "beside");
     run(&["bench"]).stdout("beside:");
     run(&["calibrate", "--json"]).stdout("beside:calibrate:--json:");
-    put(installed.0.path(), "freehold-modes", "modes");
+    put(installed.0.path(), "freehold-replay-modes", "modes");
     run(&["replay", "threads", "--json", "a"]).stdout("modes:threads:--json:a:");
     run(&["replay", "fidelity", "--help"]).stdout("modes:fidelity:--help:");
 }

@@ -33,7 +33,7 @@ fn play() {
     };
     let code = match words[0] {
         "replay" if matches!(words.get(1), Some(&("threads" | "fidelity"))) => {
-            freehold_modes::main(named("freehold-modes", &words[1..]))
+            freehold_replay_modes::main(named("freehold-replay-modes", &words[1..]))
         }
         "bench" => freehold_bench::main(named("freehold-bench", &words[1..])),
         "simulate" => freehold_simulate::main(named("freehold-simulate", &words[1..])),

@@ -12,7 +12,7 @@ use freehold_labkit::cli::input::TraceFile;
 use freehold_labkit::engine::{Block, Counters, Engine, Memory, Request};
 use freehold_labkit::engines::{self, MachineConfig};
 use freehold_labkit::replay::{Beginning, NamedEngine, Recorded, Replay, ReplayOptions, survey};
-use freehold_modes::threads::{self, replay_on_threads};
+use freehold_replay_modes::threads::{self, replay_on_threads};
 use freehold_testkit::replays::{Toy, alloc, batched, free};
 use freehold_trace::Event;
 use serde_json::Value;

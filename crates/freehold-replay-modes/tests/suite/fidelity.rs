@@ -70,7 +70,7 @@ fn engine<'a>(trace: &'a Value, lists: &str) -> &'a Value {
 }
 
 #[test]
-#[ignore = "long, whole recordings: cargo test -p freehold-modes --test suite -- --ignored"]
+#[ignore = "long, whole recordings: cargo test -p freehold-replay-modes --test suite -- --ignored"]
 fn the_model_refills_and_drains_as_the_kernel_did() {
     let Some(traces) = recordings() else { return };
     let compared = compare(&traces, &[]);
@@ -129,7 +129,7 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
 /// Normal's. Without the first pressure-anon and compaction are off by half, without the second
 /// pressure-read by all.
 #[test]
-#[ignore = "long: cargo test -p freehold-modes --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-replay-modes --test suite -- --ignored"]
 fn a_kernel_under_pressure_is_close_from_zoneinfo_alone() {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded");
     let names = ["pressure-read", "pressure-anon", "compaction"];
@@ -142,7 +142,7 @@ fn a_kernel_under_pressure_is_close_from_zoneinfo_alone() {
 
 /// The recording of another boot, whose zoneinfo is three ticks older than its first row.
 #[test]
-#[ignore = "long, whole recordings: cargo test -p freehold-modes --test suite -- --ignored"]
+#[ignore = "long, whole recordings: cargo test -p freehold-replay-modes --test suite -- --ignored"]
 fn a_recording_of_another_boot_is_close_once_the_mark_is_known() {
     let Some(traces) = recordings() else { return };
     let other = traces[0].with_file_name("second-boot").join("second-boot.parquet");
@@ -179,7 +179,7 @@ fn compare_kernels(traces: &[PathBuf], kernels: &[&str]) -> Vec<Value> {
 
 /// The comparison can fail: a kernel without one of 6.18's rules does something else.
 #[test]
-#[ignore = "long, whole recordings: cargo test -p freehold-modes --test suite -- --ignored"]
+#[ignore = "long, whole recordings: cargo test -p freehold-replay-modes --test suite -- --ignored"]
 fn other_kernels_are_told_apart() {
     let others = ["5.17", "5.18", "pcp-buddy", "6.18,-free-high-half", "6.18,-auto-high"];
     let Some(churn) = recording("page-cache-churn") else { return };
@@ -306,7 +306,7 @@ fn kernels_with_and_without_the_rfc_are_known_by_their_own_model() {
 }
 
 #[test]
-#[ignore = "long, all loads: cargo test -p freehold-modes --test suite -- --ignored"]
+#[ignore = "long, all loads: cargo test -p freehold-replay-modes --test suite -- --ignored"]
 fn kernels_with_and_without_the_rfc_are_known_under_all_loads() {
     let built = Built::new(&LOADS);
     built.each_is_known_by_its_own_model();

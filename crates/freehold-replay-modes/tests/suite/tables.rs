@@ -23,7 +23,7 @@ fn a_replay_on_threads() {
     use freehold_labkit::engines::MachineConfig;
     use freehold_labkit::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, survey};
     use freehold_labkit::report::table::{Columns, Style};
-    use freehold_modes::threads::{build, render, replay_on_threads};
+    use freehold_replay_modes::threads::{build, render, replay_on_threads};
     use freehold_testkit::replays::{alloc, free};
 
     let of = |n: u64| ((n % 2) as u16, 0x1000 + n * 16, (n % 4) as u8);
@@ -61,7 +61,7 @@ fn a_replay_on_threads() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p freehold-modes --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-replay-modes --test suite -- --ignored"]
 fn an_engine_beside_the_kernel() {
     let command = ["fidelity", "--no-progress", "-e", "6.18,-free-high-half", TRACE];
     let wide = printed(&[&command[..], &["--wide"]].concat(), None);

@@ -24,7 +24,7 @@ use freehold_labkit::cli::exit_code;
 /// Replay traces on threads, or beside the recording kernel's own counts.
 #[derive(Parser, Debug)]
 #[command(
-    name = "freehold-modes",
+    name = "freehold-replay-modes",
     bin_name = "freehold replay",
     version,
     max_term_width = 120,
