@@ -15,6 +15,7 @@ mod byte_histories;
 mod defects;
 mod embedding;
 mod features;
+mod histories;
 mod last_resort;
 mod misuse;
 mod misuse_places;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::*;
+use crate::histories::histories;
 use freehold::{
     AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, Order, Pfn, Platform,
     Request, Watermarks, ZoneConfig,

@@ -8,7 +8,6 @@ use freehold::{
     AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request,
     SingleCpu, Watermarks, ZoneConfig,
 };
-use proptest::prelude::ProptestConfig;
 
 pub const MIB: u64 = 256;
 
@@ -69,16 +68,6 @@ pub fn assert_all_free(fh: &Alloc<'_>) {
 pub fn length<T>(short: T, whole: T) -> T {
     let asked = std::env::var_os("FREEHOLD_SECONDS").is_some_and(|seconds| seconds != "0");
     if asked { whole } else { short }
-}
-
-/// Of random histories, so many; all that proptest would make where there is time for it
-/// ([`length`]), or as many as `PROPTEST_CASES` asks for.
-pub fn histories(short: u32, whole: u32) -> ProptestConfig {
-    let default = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_some() {
-        return default;
-    }
-    ProptestConfig { cases: length(short, whole), ..default }
 }
 
 pub fn is_no_memory(result: Result<Pfn, AllocError>) -> bool {
