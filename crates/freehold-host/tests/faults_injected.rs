@@ -9,6 +9,10 @@
 //! Under AddressSanitizer, too, whose own calls are told from the crate's by where they are made. Not
 //! under valgrind, which has no seccomp(2): the tests skip there.
 
+#[path = "../../freehold-testkit/src/length.rs"]
+#[allow(unreachable_pub)]
+mod length;
+
 use std::io::Write;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -21,6 +25,8 @@ use std::time::Duration;
 use freehold_host::freehold::{Migratetype, Pfn};
 use freehold_host::freehold_vm::{Access, IntervalNode, Layout, RunNode, SpaceId, Vmalloc};
 use freehold_host::{Arena, Backing, Error, HostAreas, HostVm, Numa, OnFork, Topology};
+
+use length::length;
 
 /// The calls that are refused, and with what in turn: all that the crate makes, but for
 ///
@@ -434,7 +440,7 @@ fn every_system_call_may_fail() {
             return drop(writeln!(std::io::stderr(), "SKIPPED every system call may fail: {why}"));
         }
     };
-    let whole = std::env::var_os("FREEHOLD_SECONDS").is_some_and(|seconds| seconds != "0");
+    let whole = length(false, true);
     let mut of_each = [0u32; CALLS.len()];
     let mut calls = 0;
     for (number, part) in PARTS.into_iter().enumerate() {

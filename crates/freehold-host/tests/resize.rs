@@ -1,10 +1,16 @@
 //! Arenas that grow and shrink, and what they cost before anybody uses them.
 
+#[path = "../../freehold-testkit/src/length.rs"]
+#[allow(unreachable_pub)]
+mod length;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold_host::freehold::{FrameRange, Pfn};
 use freehold_host::{Arena, Backing, Error, Frames, Numa, Topology};
+
+use length::length;
 
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
@@ -216,8 +222,7 @@ fn an_arena_that_nobody_uses_costs_next_to_nothing() {
 fn an_arena_of_several_tib_has_all_of_its_frames() {
     let _alone = alone();
     // The allocator is told of one TiB at a time: three in CI, two otherwise.
-    let whole = std::env::var_os("FREEHOLD_SECONDS").is_some_and(|seconds| seconds != "0");
-    let tibs = if whole { 3 } else { 2 };
+    let tibs = length(2, 3);
     let Ok(arena) = Arena::with_size(tibs * TIB + 6 * MIB) else { return };
     let gib = TIB / 4096 / 1024;
     assert_eq!(arena.free_frames(), arena.stats().frames);

@@ -337,3 +337,17 @@ pub fn recordings() -> Option<Vec<std::path::PathBuf>> {
     traces.sort();
     Some(traces)
 }
+
+/// What two engines, on 16 MiB, say of a recording whose machine had more in use when it began: not
+/// all of that could be allocated, which is counted and said of each.
+pub fn assert_set_up_failed(json: &[u8], said: &[u8]) {
+    let document: serde_json::Value = serde_json::from_slice(json).expect("valid JSON");
+    let said = String::from_utf8_lossy(said);
+    let injected = document["injected"].as_u64().expect("a count");
+    for engine in document["engines"].as_array().expect("an array") {
+        let failed = engine["set_up_failed"].as_u64().expect("a count");
+        // 16 MiB are 4,096 frames.
+        assert!(failed >= injected - 4096 && failed < injected, "{failed} of {injected}");
+    }
+    assert_eq!(said.matches("allocations made before the recording").count(), 2, "{said}");
+}

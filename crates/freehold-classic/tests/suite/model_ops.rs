@@ -4,6 +4,7 @@
 //! longer, and CI's step `histories` plays 300 of each. What once failed is kept in
 //! `model_ops.proptest-regressions` and tried first.
 
+use crate::length::length;
 use crate::model_support::Model;
 use crate::model_support::machine::{SHAPES, machine};
 use crate::model_support::steps::{Step, step};
@@ -45,9 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn run_preset(name: &'static str) {
     // Twice as many where `FREEHOLD_SECONDS` gives them the time, as in CI.
-    let whole = std::env::var_os("FREEHOLD_SECONDS").is_some_and(|seconds| seconds != "0");
-    let cases = if whole { 16 } else { 8 };
-    let result = runner(cases).run(&(0..SHAPES, steps()), |(shape, steps)| {
+    let result = runner(length(8, 16)).run(&(0..SHAPES, steps()), |(shape, steps)| {
         play(name, shape, &steps);
         Ok(())
     });

@@ -43,12 +43,6 @@ fn leak<T>(n: usize, make: impl FnMut() -> T) -> &'static mut [T] {
     Vec::leak(std::iter::repeat_with(make).take(n).collect())
 }
 
-/// How long a long test is: `short`, or `whole` where `FREEHOLD_SECONDS` gives it the time, as in CI.
-pub fn length<T>(short: T, whole: T) -> T {
-    let asked = std::env::var_os("FREEHOLD_SECONDS").is_some_and(|seconds| seconds != "0");
-    if asked { whole } else { short }
-}
-
 /// Whether each of these bytes is `byte`. By memcmp(3), which is fast without optimisation as well.
 pub fn all_are(bytes: &[u8], byte: u8) -> bool {
     let Some((&first, rest)) = bytes.split_first() else { return true };

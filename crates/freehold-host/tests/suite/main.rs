@@ -6,6 +6,9 @@ mod common;
 mod examples;
 mod extend;
 mod handles;
+#[path = "../../../freehold-testkit/src/length.rs"]
+#[allow(unreachable_pub)]
+mod length;
 mod lengths;
 mod misuse;
 mod model;

@@ -5,7 +5,8 @@ use fastrand::Rng;
 use freehold_host::freehold::Pfn;
 use freehold_host::{Arena, Backing, Frames, Lock};
 
-use crate::common::{all_are, length};
+use crate::common::all_are;
+use crate::length::length;
 
 const MIB: u64 = 1 << 20;
 

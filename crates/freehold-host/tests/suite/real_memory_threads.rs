@@ -13,6 +13,7 @@
 //! as zero.
 
 use crate::common;
+use crate::length::length;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

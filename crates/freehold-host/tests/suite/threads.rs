@@ -9,7 +9,7 @@ use std::thread;
 use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::{Arena, Frames, Lock};
 
-use crate::common::length;
+use crate::length::length;
 
 const MIB: u64 = 1 << 20;
 

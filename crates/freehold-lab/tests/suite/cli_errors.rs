@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use freehold_testkit::replays::assert_set_up_failed;
 use predicates::prelude::*;
 use predicates::str::contains;
 
@@ -199,16 +200,7 @@ fn memory_too_small_for_the_trace_is_no_error_but_failures() {
 fn memory_too_small_for_what_is_in_use_already_is_said() {
     let small = ["--warm", "--memory", "16M", "-e", "vanilla", "-e", "freehold", "--json"];
     let done = freehold().arg("replay").args(small).assert().code(0);
-    let document: serde_json::Value =
-        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
-    let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-    let injected = document["injected"].as_u64().expect("a count");
-    for engine in document["engines"].as_array().expect("an array") {
-        let failed = engine["set_up_failed"].as_u64().expect("a count");
-        // 16 MiB are 4,096 frames.
-        assert!(failed >= injected - 4096 && failed < injected, "{failed} of {injected}");
-    }
-    assert_eq!(said.matches("allocations made before the recording").count(), 2, "{said}");
+    assert_set_up_failed(&done.get_output().stdout, &done.get_output().stderr);
     let done = freehold()
         .args(["replay", "--warm", "-e", "freehold", "--json"])
         .assert()

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::length::length;
 use freehold::{CpuId, Order, Pfn};
 use freehold_trace::kernel::Kernel;
 use freehold_trace::{
@@ -69,14 +70,9 @@ fn events() -> impl Strategy<Value = Event> {
     })
 }
 
-/// More where `FREEHOLD_SECONDS` gives them the time, as in CI: the last levels of zstd are slow.
-fn cases() -> u32 {
-    let whole = std::env::var_os("FREEHOLD_SECONDS").is_some_and(|seconds| seconds != "0");
-    if whole { 64 } else { 16 }
-}
-
+// The last levels of zstd are slow: fewer where there is no time for more.
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: length(16, 64), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_written_is_read_again(mut events in prop::collection::vec(events(), 1..5000), level in 1..6i32) {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::ProptestConfig;
 
-use crate::common::length;
+use crate::length::length;
 
 /// So many; all that proptest would make where there is time for it ([`length`]), or as many as
 /// `PROPTEST_CASES` asks for.

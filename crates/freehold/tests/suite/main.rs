@@ -17,6 +17,9 @@ mod embedding;
 mod features;
 mod histories;
 mod last_resort;
+#[path = "../../../freehold-testkit/src/length.rs"]
+#[allow(unreachable_pub)]
+mod length;
 mod misuse;
 mod misuse_places;
 mod owner_paths;

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
+use crate::length::length;
 use fastrand::Rng;
 use freehold::{
     AllocFlags, Config, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Threads,

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::common::*;
+use crate::length::length;
 use fastrand::Rng;
 use freehold::{
     AllocFlags, Config, FreeError, Migratetype, Order, Pfn, Platform, Request, Watermarks,

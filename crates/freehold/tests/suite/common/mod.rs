@@ -64,12 +64,6 @@ pub fn assert_all_free(fh: &Alloc<'_>) {
     }
 }
 
-/// How long a long test is: `short`, or `whole` where `FREEHOLD_SECONDS` gives it the time, as in CI.
-pub fn length<T>(short: T, whole: T) -> T {
-    let asked = std::env::var_os("FREEHOLD_SECONDS").is_some_and(|seconds| seconds != "0");
-    if asked { whole } else { short }
-}
-
 pub fn is_no_memory(result: Result<Pfn, AllocError>) -> bool {
     matches!(result, Err(AllocError::NoMemory { .. }))
 }
