@@ -115,9 +115,6 @@ impl Classic {
             owners.dedup();
             owners.iter().for_each(|&cpu| zone.drain_pcp(cpu as usize, self.layout));
             visited(owners.len());
-            if !zone.deferred.is_empty() {
-                drop(zone.lock());
-            }
             // Frames that were freed while nobody owned their block may be anywhere.
             if !blocks.into_iter().any(|block| zone.has_cached(block)) {
                 return;
@@ -212,7 +209,7 @@ impl Locked<'_> {
             let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
             let unmovable =
                 state.kind() == Kind::Allocated && state.migratetype() != Migratetype::Movable;
-            if unmovable || state.kind() == Kind::Poisoned {
+            if unmovable {
                 return Err(zone.busy(at));
             }
             self.work += 1;

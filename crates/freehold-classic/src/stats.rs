@@ -152,8 +152,6 @@ counters! {
         high_atomic_reserves,
         /// Reserves given back.
         high_atomic_unreserves,
-        /// Chunks taken over from the lock-free list of frees that could not wait for the lock.
-        deferred_frees,
         /// Blocks disowned that were still linked to a list reset under them (the RFC's offline
         /// defect).
         stale_unlinks,
@@ -289,8 +287,6 @@ pub struct Stats {
     pub failed: u64,
     /// Frees whose frame was kept because others held references.
     pub kept: u64,
-    /// Frames set aside as bad memory instead of being freed.
-    pub poisoned: u64,
     /// Times a PCP lock was busy, so that the call went to the zone.
     pub pcp_busy: u64,
     /// Times a drain in pieces found that somebody else had taken the PCP lock between two pieces,
