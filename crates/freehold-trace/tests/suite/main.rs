@@ -5,9 +5,6 @@ mod byte_text;
 mod columns;
 mod damage;
 mod kinds;
-#[path = "../../../freehold-testkit/src/length.rs"]
-#[allow(unreachable_pub)]
-mod length;
 mod read;
 mod recorded;
 mod texts;
