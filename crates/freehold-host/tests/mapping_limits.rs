@@ -224,7 +224,7 @@ fn writes_that_are_not_allowed_end_at_the_limit_too() {
         vm.map_new(&fh, ID, vpn(11), order(0), Access::Read).unwrap();
         refused(&[10, 11, 12]);
         vm.protect(ID, pages(11, 1), Access::ReadWrite).unwrap();
-        vm.write_fault(&fh, ID, vpn(11), |_, _| ()).unwrap();
+        vm.write_fault(ID, vpn(11)).unwrap();
         assert_eq!(read_into(&vm, 11).0, 8);
         refused(&[10, 12]);
         // Reclaim.

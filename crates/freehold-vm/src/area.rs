@@ -47,21 +47,6 @@ impl Layout {
     }
 }
 
-/// How often a [`Vmalloc`] changes the numbers of its pages ([`VmallocStats::frames`] and
-/// [`VmallocStats::frames_freed`]). Each change is an atomic addition, as each of a kernel's is one
-/// to its CPU's share of the node's counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u32)]
-pub enum Accounting {
-    /// Once for each call and each run of frames: what is built here.
-    #[default]
-    Runs,
-    /// Once for each page that is freed, as Linux 7.3.
-    PagesFreed,
-    /// Once for each page that is allocated and each that is freed, as Linux 7.1.
-    Pages,
-}
-
 /// Why a call of [`Vmalloc`] did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -93,12 +78,6 @@ pub enum VmallocError {
         /// The page.
         start: Vpn,
     },
-    /// The area shows frames that are its caller's ([`Vmalloc::vmap`]), or its own where it should
-    /// be the caller's.
-    WrongKind {
-        /// The area's first page.
-        start: Vpn,
-    },
     /// Pages that are not within the area.
     OutOfArea {
         /// The pages.
@@ -127,12 +106,6 @@ impl fmt::Display for VmallocError {
             Self::Unmap(error) => write!(f, "pages could not be taken away, and stay: {error}"),
             Self::NotAnArea { start } => {
                 write!(f, "no area starts at {start}, or it is being freed")
-            }
-            Self::WrongKind { start } => {
-                write!(
-                    f,
-                    "the area at {start} is of the other kind: vfree what vmalloc made, vunmap what vmap made"
-                )
             }
             Self::OutOfArea { range } => write!(f, "{range} is not within the area"),
             Self::Free(error) => write!(f, "a frame of the area cannot be freed: {error}"),
@@ -169,8 +142,4 @@ pub struct VmallocStats {
     pub flushes: u64,
     /// Purges of areas that were freed lazily ([`Vmalloc::set_lazy_max`]).
     pub purges: u64,
-    /// Areas that [`Vmalloc::vfree_atomic`] left and [`Vmalloc::vfree_deferred`] has freed.
-    pub deferred: u64,
-    /// Changes of `frames` and `frames_freed`: see [`Accounting`].
-    pub accounting: u64,
 }

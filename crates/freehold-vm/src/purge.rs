@@ -16,8 +16,7 @@
 //! a CPU may reach it** holds for areas that are freed lazily. A stale access between the free and
 //! the purge reaches the area's own frames, or faults; never somebody else's. The price is that up
 //! to `lazy_max` pages wait with them. Whoever runs out of frames, addresses or nodes in
-//! [`Vmalloc::vmalloc`] or [`Vmalloc::unmap_part`] purges and tries again. [`Vmalloc::vmap`] and [`Vmalloc::vm_map_ram`] have
-//! no page allocator to give frames back to: there the caller purges.
+//! [`Vmalloc::vmalloc`] or [`Vmalloc::unmap_part`] purges and tries again.
 
 use crate::primitive::{AtomicBool, Plain};
 use crate::runs::Runs;
@@ -162,15 +161,11 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub(crate) fn purge_for_want(&self, frames: &impl Frames) -> bool {
         // What others are purging at this moment helps, too.
         let waiting = self.lazy_max.get() > 0 || self.lazy_pages() > 0 || self.purging.get();
-        let deferred = self.is_deferred();
-        // Frames that cannot be freed have been freed by somebody else: nothing that this caller
-        // could do.
-        if deferred {
-            let _ = self.vfree_deferred(frames);
-        }
         if waiting {
+            // Frames that cannot be freed have been freed by somebody else: nothing that this
+            // caller could do.
             let _ = self.purge(frames);
         }
-        waiting || deferred
+        waiting
     }
 }

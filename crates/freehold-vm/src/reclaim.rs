@@ -152,14 +152,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
             count(&self.counters.reclaimed_frames, u64::from(pages));
             let range = self.retire(head);
             frame.unlock();
-            if let Some(range) = range {
-                reclaimed.ranges[reclaimed.len] = range;
-                reclaimed.len += 1;
-                reclaimed.frames += range.len();
-            }
-            // Where flushes do not wait there is nothing left to flush, and the folio goes back at
-            // once.
-            if reclaimed.len == BATCH || !self.unmap_path().defers() {
+            reclaimed.ranges[reclaimed.len] = range;
+            reclaimed.len += 1;
+            reclaimed.frames += range.len();
+            if reclaimed.len == BATCH {
                 return self.finish(allocator, reclaimed);
             }
             return Ok(());

@@ -47,7 +47,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let frame = self.folios.frame(head);
         let busy = VmError::Busy { pfn: self.folios.pfn(head) };
         let pages = frame.pages();
-        if pages == 1 || frame.has(flag::POISONED) {
+        if pages == 1 {
             return Err(busy);
         }
         let maps = frame.maps.get();

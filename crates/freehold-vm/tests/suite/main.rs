@@ -4,8 +4,6 @@
 
 mod common;
 
-mod backed;
-mod deferred;
 mod hardware;
 mod lazyfree;
 mod middle;

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use crate::common::*;
 use freehold::{FrameRange, Order};
 use freehold_vm::{
-    Access, DeferredSlot, Flush, IntervalNode, Layout, MapError, Mmu, RunNode, SpaceId, Vmalloc,
-    VmallocError, Vpn, VpnRange,
+    Access, Flush, IntervalNode, Layout, MapError, Mmu, RunNode, SpaceId, Vmalloc, VmallocError,
+    Vpn, VpnRange,
 };
 
 const LIMIT: MapError = MapError::Limit { limit: "mappings" };
@@ -109,25 +109,6 @@ fn what_cannot_be_taken_away_stays_or_waits() {
 
     vm.set_lazy_max(0);
     vm.vfree_many(&fh, &made[..2]).unwrap();
-    assert_eq!(machine.mapped(), 0);
-    assert_all_free(&fh);
-}
-
-#[test]
-fn what_was_freed_in_an_interrupt_waits_for_the_next_call() {
-    let machine = Machine::default();
-    let fh = frames(64, 1);
-    let vm = areas(&machine).with_deferred(leak(4, DeferredSlot::new));
-    for _ in 0..3 {
-        vm.vfree_atomic(vm.vmalloc(&fh, Layout::pages(21)).unwrap()).unwrap();
-    }
-    machine.refuse(true, None);
-    for _ in 0..3 {
-        assert_eq!(vm.vfree_deferred(&fh), Err(VmallocError::Unmap(LIMIT)));
-        assert_eq!((machine.mapped(), vm.stats().deferred), (63, 0));
-    }
-    machine.refuse(false, None);
-    assert_eq!(vm.vfree_deferred(&fh), Ok(3));
     assert_eq!(machine.mapped(), 0);
     assert_all_free(&fh);
 }
