@@ -5,7 +5,7 @@ use core::fmt;
 
 use freehold::{AllocError, FreeError};
 
-use crate::{Access, MapError, Vpn, VpnRange};
+use crate::{Access, MapError, Vpn};
 #[cfg(doc)]
 use crate::{Mmu, Vmalloc};
 
@@ -70,18 +70,13 @@ pub enum VmallocError {
     /// The host could not map them.
     Map(MapError),
     /// The host could not take pages away, and they are as they were: the area stays, or, where it
-    /// was freed lazily or was being made, waits for a [purge](Vmalloc::purge) with its frames.
+    /// was being made, waits for a [purge](Vmalloc::purge) with its frames.
     /// Nothing is lost; trying again later may work.
     Unmap(MapError),
     /// No area starts at that page, or it is being freed.
     NotAnArea {
         /// The page.
         start: Vpn,
-    },
-    /// Pages that are not within the area.
-    OutOfArea {
-        /// The pages.
-        range: VpnRange,
     },
     /// The page allocator refused frames of the area: somebody else has freed them. The area is
     /// gone, and those of its frames that could be freed are free.
@@ -107,7 +102,6 @@ impl fmt::Display for VmallocError {
             Self::NotAnArea { start } => {
                 write!(f, "no area starts at {start}, or it is being freed")
             }
-            Self::OutOfArea { range } => write!(f, "{range} is not within the area"),
             Self::Free(error) => write!(f, "a frame of the area cannot be freed: {error}"),
         }
     }
@@ -140,6 +134,4 @@ pub struct VmallocStats {
     pub unmaps: u64,
     /// Calls of [`Mmu::flush`].
     pub flushes: u64,
-    /// Purges of areas that were freed lazily ([`Vmalloc::set_lazy_max`]).
-    pub purges: u64,
 }

@@ -42,8 +42,7 @@ pub enum FlushKind {
     /// elsewhere: a host where a page's memory *is* its frame, with no second way to it, must not
     /// pin or share what it unmaps.
     Unmapped,
-    /// They are there still, but allow less, or are clean and old where they were dirty and young;
-    /// or they are being replaced by those of copies ([`Vm::write_fault`](crate::Vm::write_fault)).
+    /// They are there still, but allow less, or are clean and old where they were dirty and young.
     Changed,
 }
 

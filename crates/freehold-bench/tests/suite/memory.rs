@@ -101,7 +101,7 @@ fn a_thread_that_writes_meanwhile_leaves_no_folio_in_part() {
     assert_eq!(reclaim.deferred, 0);
 }
 
-const VMALLOC: [&str; 18] = [
+const VMALLOC: [&str; 17] = [
     "fix_align_alloc_test_p1_h0",
     "fix_size_alloc_test_p1_h0",
     "fix_size_alloc_test_p4_h0",
@@ -130,7 +130,7 @@ const OF_KERNELS: [&str; 6] = [
     "contig_free_speedup",
 ];
 
-const LAZYFREE: [&str; 13] = [
+const LAZYFREE: [&str; 9] = [
     "ns_per_folio_page_by_page",
     "ns_per_folio_batched",
     "batched_speedup",
@@ -370,9 +370,13 @@ fn list_names_every_metric() {
         .code(0)
         .stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    for name in
-        ["VMALLOC", "LAZYFREE", "GIVE-BACK", "full_fit_alloc_test_p1_h0_us", "ns_per_folio_64k_pages"]
-    {
+    for name in [
+        "VMALLOC",
+        "LAZYFREE",
+        "GIVE-BACK",
+        "full_fit_alloc_test_p1_h0_us",
+        "ns_per_folio_64k_pages",
+    ] {
         assert!(text.contains(name), "{name}");
     }
     LAZYFREE

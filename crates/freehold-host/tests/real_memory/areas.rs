@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use crate::common::*;
 use fastrand::Rng;
-use freehold::{Migratetype, Order, Pfn, Request};
+use freehold::Pfn;
 use freehold_host::freehold_vm::{
-    Access, Frames, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
+    Access, Frames, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn,
 };
 use freehold_host::{Arena, Backing, HostAreas};
 
@@ -284,29 +284,6 @@ impl Model {
         }
     }
 
-    fn unmap_part(&mut self) {
-        let Some(start) = self.any() else { return };
-        let len = self.live[&start].pages.len() as u64;
-        let from = self.random(len);
-        let n = 1 + self.random(len - from);
-        let range = VpnRange::new(Vpn::new(start + from), n).unwrap();
-        let unmapped = self.world.areas.unmap_part(&self.world.frames(), Vpn::new(start), range);
-        match unmapped {
-            Ok(()) => {
-                self.live.get_mut(&start).unwrap().pages[from as usize..(from + n) as usize]
-                    .fill(None);
-                self.saw("partly unmapped");
-            }
-            Err(VmallocError::NoNodes) => self.saw("no space"),
-            Err(error) => panic!("{error}"),
-        }
-        let outside = VpnRange::new(Vpn::new(start + from), len + 1).unwrap();
-        assert!(
-            self.world.areas.unmap_part(&self.world.frames(), Vpn::new(start), outside).is_err()
-        );
-        self.check_area(start);
-    }
-
     fn step(&mut self, growing: bool) {
         match self.random(100) {
             0..35 => self.vmalloc(),
@@ -317,8 +294,7 @@ impl Model {
                 }
             }
             80..82 => self.free_many(),
-            82..88 => self.unmap_part(),
-            88..98 => {
+            82..98 => {
                 if let Some(start) = self.any() {
                     self.check_area(start);
                 }
@@ -354,9 +330,7 @@ fn random_areas_hold_what_was_written_and_nothing_else_can_be_used() {
     let all: Vec<_> = model.live.keys().copied().collect();
     all.into_iter().for_each(|start| model.free(start));
     model.world.assert_all_free();
-    for what in
-        ["made", "huge", "freed together", "partly unmapped", "no memory", "no space"]
-    {
+    for what in ["made", "huge", "freed together", "no memory", "no space"] {
         assert!(model.seen.get(what).is_some_and(|n| *n > 20), "{what}: {:?}", model.seen);
     }
     let (stats, host) = (model.world.areas.stats(), model.world.areas.mmu().stats());
@@ -463,19 +437,6 @@ fn what_is_not_an_areas_cannot_be_touched_and_its_neighbours_survive() {
                 "B's last page, freed"
             );
         }
-    }
-    // A part that was unmapped, and what is beside it.
-    let layout = Layout::pages(100);
-    let part = |world: &World, areas: [Vpn; 3]| {
-        let range = VpnRange::new(plus(areas[1], 40), 20).unwrap();
-        world.areas.unmap_part(&world.frames(), areas[1], range).unwrap();
-    };
-    for (page, ended) in [(39, Ended::Survived), (40, FAULT), (59, FAULT), (60, Ended::Survived)] {
-        assert_eq!(
-            touch_in_a_child(layout, part, |areas| plus(areas[1], page), true),
-            ended,
-            "page {page}"
-        );
     }
 }
 

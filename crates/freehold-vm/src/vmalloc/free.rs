@@ -6,7 +6,7 @@ use super::{Kind, POP, Vmalloc};
 use crate::area::VmallocError;
 use crate::frames::free_what_can_be;
 use crate::primitive::Plain;
-use crate::runs::{NoNode, Runs};
+use crate::runs::Runs;
 use crate::stats::count;
 use crate::{Flush, FlushBatch, FlushKind, Frames, Mmu, Vpn, VpnRange};
 
@@ -91,8 +91,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         })
     }
 
-    /// Unmaps an area, flushes, and frees its frames; with [lazy purging](Vmalloc::set_lazy_max),
-    /// unmaps it and leaves the rest to a later purge.
+    /// Unmaps an area, flushes, and frees its frames.
     ///
     /// Expected O(log areas + runs), besides the frees themselves; O(runs log runs) where the
     /// frames are not in rising order.
@@ -102,9 +101,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
     pub fn vfree(&self, frames: &impl Frames, start: Vpn) -> Result<(), VmallocError> {
         let (range, runs) = self.claim(start)?;
-        if self.lazy_max.get() > 0 {
-            return self.free_later(frames, range, runs);
-        }
         if let Err(error) = self.unmap_and_flush(range) {
             self.publish(start, Kind::Owned, runs);
             return Err(error);
@@ -162,43 +158,5 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 .and(self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free));
         }
         result
-    }
-
-    /// Unmaps some of an area's pages and frees their frames. Pages that are unmapped already are
-    /// passed over. The addresses stay the area's.
-    ///
-    /// # Errors
-    ///
-    /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
-    pub fn unmap_part(
-        &self,
-        frames: &impl Frames,
-        start: Vpn,
-        range: VpnRange,
-    ) -> Result<(), VmallocError> {
-        let (area, mut runs) = self.claim(start)?;
-        let inside = !range.is_empty() && area.start <= range.start && range.end <= area.end;
-        let (from, to) = (
-            range.start.get().wrapping_sub(start.get()),
-            range.end.get().wrapping_sub(start.get()),
-        );
-        let mut out = if inside {
-            let punch = |runs: &mut Runs| self.with(|state| state.runs.punch(runs, from, to));
-            let mut out = punch(&mut runs);
-            if out.is_err() && self.purge_for_want(frames) {
-                out = punch(&mut runs);
-            }
-            out.map_err(|NoNode| VmallocError::NoNodes)
-        } else {
-            Err(VmallocError::OutOfArea { range })
-        };
-        if let Ok(taken) = out {
-            if let Err(error) = self.unmap_and_flush(range) {
-                self.with(|state| state.runs.refill(&mut runs, from, taken));
-                out = Err(error);
-            }
-        }
-        self.publish(start, Kind::Owned, runs);
-        self.free_runs(frames, out?, None).map_err(VmallocError::Free)
     }
 }

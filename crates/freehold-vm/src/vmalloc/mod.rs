@@ -19,9 +19,6 @@
 //! that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area or, with
 //! [`Vmalloc::vfree_many`], one flush for many. An area's addresses are not given out again before its flush.
 //!
-//! **Lazy purging** ([`Vmalloc::set_lazy_max`]) makes one flush serve many [`Vmalloc::vfree`]s: see
-//! `purge.rs`.
-//!
 //! **Huge mappings** ([`Layout::huge`]) use frames in pageblocks and entries of 2 MiB, where the
 //! area has 2 MiB or more; otherwise, and where there are no whole pageblocks, ordinary ones.
 
@@ -33,7 +30,7 @@ use freehold::FrameRange;
 use crate::area::{VmallocError, VmallocStats};
 use crate::interval::{InsertError, IntervalNode, IntervalTree};
 use crate::lock::Spin;
-use crate::primitive::{AtomicBool, AtomicU64, Plain};
+use crate::primitive::{AtomicBool, Plain};
 use crate::runs::{RunArena, RunNode, Runs};
 use crate::stats::Counter;
 use crate::{Mmu, SpaceId, Vpn, VpnRange};
@@ -49,8 +46,8 @@ pub(crate) enum Kind {
     Busy,
     /// The frames are the area's.
     Owned,
-    /// Freed and unmapped, but not flushed: nobody may have its addresses or its frames yet.
-    Lazy,
+    /// Nobody's, but the host still shows its pages: nobody may have its addresses or its frames.
+    Waiting,
 }
 
 /// What is kept about a virtual area: in an [`IntervalNode`].
@@ -60,17 +57,17 @@ pub struct Area {
     /// Pages, without the guard page.
     pub(crate) pages: u64,
     pub(crate) runs: Runs,
-    /// Of a lazy area: the next one.
-    pub(crate) next_lazy: Option<Vpn>,
+    /// Of an area that waits: the next one.
+    pub(crate) next_waiting: Option<Vpn>,
 }
 
 pub(crate) struct State<'m> {
     pub(crate) areas: IntervalTree<'m, Area>,
     pub(crate) runs: RunArena<'m>,
-    /// The area that was freed last and is not purged yet.
-    pub(crate) lazy: Option<Vpn>,
+    /// The last area that waits for a purge.
+    pub(crate) waiting: Option<Vpn>,
     /// Pages of all such areas.
-    pub(crate) lazy_pages: u64,
+    pub(crate) waiting_pages: u64,
 }
 
 #[derive(Default)]
@@ -85,7 +82,6 @@ pub(crate) struct Counters {
     maps: Counter,
     unmaps: Counter,
     pub(crate) flushes: Counter,
-    pub(crate) purges: Counter,
 }
 
 /// Virtual areas in a range of an address space. Any number of threads may call. See the
@@ -97,7 +93,6 @@ pub struct Vmalloc<'m, M> {
     state: Spin<State<'m>>,
     contig_free: AtomicBool,
     large_orders: AtomicBool,
-    pub(crate) lazy_max: AtomicU64,
     /// Held by whoever purges.
     pub(crate) purging: AtomicBool,
     pub(crate) counters: Counters,
@@ -120,7 +115,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         runs: &'m mut [RunNode],
     ) -> Self {
         let (areas, runs) = (IntervalTree::new(areas), RunArena::new(runs));
-        let state = State { areas, runs, lazy: None, lazy_pages: 0 };
+        let state = State { areas, runs, waiting: None, waiting_pages: 0 };
         Self {
             mmu,
             space,
@@ -128,7 +123,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             state: Spin::new(state),
             contig_free: AtomicBool::new(true),
             large_orders: AtomicBool::new(true),
-            lazy_max: AtomicU64::new(0),
             purging: AtomicBool::new(false),
             counters: Counters::default(),
         }
@@ -170,7 +164,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             maps: c.maps.get(),
             unmaps: c.unmaps.get(),
             flushes: c.flushes.get(),
-            purges: c.purges.get(),
         }
     }
 
@@ -183,7 +176,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             return Err(VmallocError::BadAlign { align });
         }
         let size = pages.saturating_add(u64::from(guard));
-        let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY, next_lazy: None };
+        let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY, next_waiting: None };
         self.with(|state| {
             let Some(start) =
                 state.areas.find_gap(self.range.start.get(), self.range.end.get(), size, align)
@@ -234,6 +227,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let area = self.with(|state| state.areas.get(vpn.get()))?;
         let start = Vpn::new(area.start);
         let range = VpnRange { start, end: start.plus(area.value.pages) };
-        (area.value.kind != Kind::Lazy && range.contains(vpn)).then_some(range)
+        (area.value.kind != Kind::Waiting && range.contains(vpn)).then_some(range)
     }
 }

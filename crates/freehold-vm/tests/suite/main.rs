@@ -8,7 +8,6 @@ mod hardware;
 mod lazyfree;
 mod middle;
 mod model;
-mod purge;
 mod refused;
 mod space;
 mod threads;

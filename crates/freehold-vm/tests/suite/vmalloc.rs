@@ -144,7 +144,6 @@ enum Step {
     Alloc { pages: u64, align: u8, huge: bool },
     Free(usize),
     FreeMany(Vec<usize>),
-    UnmapPart { area: usize, from: u64, len: u64 },
     Contig(bool),
     Most(Option<u8>),
     MapsLeft(Option<u64>),
@@ -156,7 +155,6 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (pages, 0u8..8, any::<bool>()).prop_map(|(pages, align, huge)| Step::Alloc { pages, align, huge }),
         5 => any::<usize>().prop_map(Step::Free),
         1 => prop::collection::vec(any::<usize>(), 0..6).prop_map(Step::FreeMany),
-        2 => (any::<usize>(), 0u64..130, 1u64..40).prop_map(|(area, from, len)| Step::UnmapPart { area, from, len }),
         1 => any::<bool>().prop_map(Step::Contig),
         1 => prop::option::of(0u8..10).prop_map(Step::Most),
         1 => prop::option::weighted(0.3, 0u64..6).prop_map(Step::MapsLeft),
@@ -210,20 +208,6 @@ proptest! {
                     let before = world.0.lock().unwrap().flushes;
                     vm.vfree_many(&mem, &starts).unwrap();
                     prop_assert_eq!(world.0.lock().unwrap().flushes - before, u64::from(!starts.is_empty()));
-                }
-                Step::UnmapPart { area, from, len } if !areas.is_empty() => {
-                    let n = areas.len();
-                    let (start, shown) = &mut areas[area % n];
-                    let from = from.min(shown.len() as u64 - 1);
-                    let to = (from + len).min(shown.len() as u64);
-                    let range = VpnRange { start: Vpn::new(start.get() + from), end: Vpn::new(start.get() + to) };
-                    match vm.unmap_part(&mem, *start, range) {
-                        Ok(()) => shown[from as usize..to as usize].fill(None),
-                        Err(error) => prop_assert_eq!(error, VmallocError::NoNodes),
-                    }
-                    let behind = Vpn::new(start.get() + shown.len() as u64);
-                    let range = VpnRange { start: *start, end: Vpn::new(behind.get() + 1) };
-                    prop_assert_eq!(vm.unmap_part(&mem, *start, range), Err(VmallocError::OutOfArea { range }));
                 }
                 Step::Contig(on) => vm.set_contig_free(on),
                 Step::Most(most) => world.0.lock().unwrap().most = most,
@@ -512,4 +496,25 @@ fn addresses_come_back_and_are_given_out_again() {
         vm.vfree(&fh, start).unwrap();
     }
     assert_all_free(&fh);
+}
+
+/// One bad frame costs that frame's free, not those of the frames beside it, nor of the areas after
+/// it.
+#[test]
+fn all_but_a_frame_freed_behind_its_areas_back_are_freed() {
+    for contig in [true, false] {
+        let fh = frames(16, 1);
+        let vm = vmalloc(SoftMmu::<1>::new(), 6000, 400, 400);
+        vm.set_contig_free(contig);
+        let starts: Vec<_> = (0..300).map(|_| vm.vmalloc(&fh, Layout::pages(4)).unwrap()).collect();
+        let mut bad = Vec::new();
+        for start in [starts[3], starts[200]] {
+            vm.for_each_run(start, |_, run| bad.push(Pfn::new(run.start.get() + 2))).unwrap();
+        }
+        bad.iter().for_each(|pfn| fh.free(*pfn, Order::ZERO).unwrap());
+        let refused =
+            Err(VmallocError::Free(FreeError::DoubleFree { pfn: *bad.iter().min().unwrap() }));
+        assert_eq!(vm.vfree_many(&fh, &starts), refused);
+        assert_all_free(&fh);
+    }
 }
