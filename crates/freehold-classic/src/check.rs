@@ -288,8 +288,8 @@ impl Zone {
         };
         let mut at = 0;
         while at < self.frames.len() {
-            // Each record says where the next one is, and is not in the cache: of the largest chunks,
-            // that of some further ones is asked for meanwhile.
+            // Each record says where the next one is, and is not in the cache: of the largest
+            // chunks, that of some further ones is asked for meanwhile.
             black_box(self.frames.state(at.saturating_add(AHEAD).min(self.frames.len() - 1)));
             let state = self.frames.state(at);
             let size = 1u32 << state.order();

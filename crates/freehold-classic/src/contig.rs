@@ -39,8 +39,8 @@ impl Classic {
     ///
     /// # Errors
     ///
-    /// [`AllocError::Busy`] where a frame is unmovable, could not be migrated, or was on its way between lists; every
-    /// pageblock is as before then, though what was migrated stays migrated.
+    /// [`AllocError::Busy`] where a frame is unmovable, could not be migrated, or was on its way
+    /// between lists; every pageblock is as before then, though what was migrated stays migrated.
     pub fn alloc_contig_range(
         &self,
         cpu: CpuId,
@@ -92,8 +92,9 @@ impl Classic {
     ///
     /// # Errors
     ///
-    /// [`AllocError::Busy`] where a block is isolated already or an unmovable chunk lies in the range;
-    /// [`AllocError::BadRange`] where the range is not inside one zone. Nothing has changed then.
+    /// [`AllocError::Busy`] where a block is isolated already or an unmovable chunk lies in the
+    /// range; [`AllocError::BadRange`] where the range is not inside one zone. Nothing has changed
+    /// then.
     pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
         let (index, start, end) = self.find_range(range)?;
         self.zones[index].isolate_range(start, end)?;

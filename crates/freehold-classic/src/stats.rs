@@ -215,8 +215,8 @@ counters! {
         peers_asked,
         /// Times the PCP lock was taken, by whomever.
         lock_holds,
-        /// Steps done in those holds: a list link or unlink, a list looked at, an entry looked at by
-        /// a merge pass. What is done under the zone lock meanwhile is counted there.
+        /// Steps done in those holds: a list link or unlink, a list looked at, an entry looked at
+        /// by a merge pass. What is done under the zone lock meanwhile is counted there.
         lock_steps,
     }
 }
@@ -324,8 +324,8 @@ pub struct MemoryMap {
     /// Free chunks by order, wherever they are, as they are (not merged in thought).
     pub chunks: [u64; 11],
     /// Those frames by the largest aligned chunks that free neighbours make, on the lists of
-    /// whichever CPUs they are: merged in thought. What lies on a CPU's list beside a free buddy counts here as
-    /// what the two would be.
+    /// whichever CPUs they are: merged in thought. What lies on a CPU's list beside a free buddy
+    /// counts here as what the two would be.
     pub runs: [u64; 11],
     /// Free chunks by order on the zones' lists.
     pub zone_chunks: [u64; 11],

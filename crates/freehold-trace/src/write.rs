@@ -86,7 +86,8 @@ impl TraceWriter<BufWriter<File>> {
     ///
     /// # Errors
     ///
-    /// [`TraceError::Io`] where the file cannot be created, [`TraceError::Write`] for a level out of range.
+    /// [`TraceError::Io`] where the file cannot be created, [`TraceError::Write`] for a level out
+    /// of range.
     pub fn create(path: &Path, meta: TraceMeta, zstd_level: i32) -> Result<Self, TraceError> {
         let file = File::create(path)
             .map_err(|source| TraceError::Io { path: path.to_owned(), source })?;

@@ -12,8 +12,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// The frame may be used until something takes the page away; this says nothing about when that
     /// is. See
-    /// [`Vm::pin`]. Where hardware walks tables of its own the software entries are empty: there programs simply use
-    /// the page, and [`Vm::settled`] is for the handler of their faults.
+    /// [`Vm::pin`]. Where hardware walks tables of its own the software entries are empty: there
+    /// programs simply use the page, and [`Vm::settled`] is for the handler of their faults.
     ///
     /// # Errors
     ///
@@ -50,8 +50,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::Fault`] where it is not mapped, or `write` and it is not writable; [`VmError::NoSpace`],
-    /// [`VmError::OutOfSpace`].
+    /// [`VmError::Fault`] where it is not mapped, or `write` and it is not writable;
+    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`].
     pub fn pin(
         &self,
         frames: &impl Frames,

@@ -233,8 +233,8 @@ impl<'m> Folios<'m> {
         }
     }
 
-    /// Locks the folio of that head if nobody has; not where the frame is no part of it any more, but
-    /// of what it was split into.
+    /// Locks the folio of that head if nobody has; not where the frame is no part of it any more,
+    /// but of what it was split into.
     pub(crate) fn try_lock(&self, head: u32, index: u32) -> bool {
         let frame = self.frame(head);
         if !frame.try_lock() {

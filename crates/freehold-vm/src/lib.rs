@@ -83,8 +83,8 @@
 //! # What is not here
 //!
 //! There is no swap, no page cache and no copy on write. Page tables are one level deep and as many
-//! as the caller gives; hardware tables are an [`Mmu`] implementation's. Folios of a whole 2 MiB are mapped by 512 entries, unless
-//! [`Vm::set_pmd_mappings`] asks for one.
+//! as the caller gives; hardware tables are an [`Mmu`] implementation's. Folios of a whole 2 MiB
+//! are mapped by 512 entries, unless [`Vm::set_pmd_mappings`] asks for one.
 //!
 //! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for reclaim; `vmalloc.rs`.
 

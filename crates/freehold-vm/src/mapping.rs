@@ -33,7 +33,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::VmaOverlap`], [`VmError::NoNodes`], [`VmError::OutOfSpace`], [`VmError::NoSpace`].
+    /// [`VmError::VmaOverlap`], [`VmError::NoNodes`], [`VmError::OutOfSpace`],
+    /// [`VmError::NoSpace`].
     pub fn add_vma(&self, space: SpaceId, range: VpnRange, vma: Vma) -> Result<(), VmError> {
         let space = self.space_with(space, range)?;
         let inserted = space
@@ -134,9 +135,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::Busy`] where a frame of a lazyfree folio that is mapped already would become writable in a second
-    /// place: its clean entry here could be dropped while it is written to there. Otherwise see
-    /// [`VmError`]. Nothing has changed then.
+    /// [`VmError::Busy`] where a frame of a lazyfree folio that is mapped already would become
+    /// writable in a second place: its clean entry here could be dropped while it is written to
+    /// there. Otherwise see [`VmError`]. Nothing has changed then.
     pub fn map(
         &self,
         folio: Folio,
@@ -321,8 +322,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::Free`] where somebody else has freed the frames of a
-    /// folio.
+    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::Free`] where somebody else has
+    /// freed the frames of a folio.
     pub fn unmap(
         &self,
         frames: &impl Frames,

@@ -111,10 +111,9 @@ pub trait Mmu: Sync {
     /// spaces.
     fn flush(&self, batch: &[Flush]);
 
-    /// [`flush`](Self::flush) for callers that can do without it, as [`Vmalloc`](crate::Vmalloc)'s all can: to be
-    /// overridden by a machine that may be unable to take translations away. Such a machine leaves
-    /// them alone in
-    /// [`unmap`](Self::unmap).
+    /// [`flush`](Self::flush) for callers that can do without it, as [`Vmalloc`](crate::Vmalloc)'s
+    /// all can: to be overridden by a machine that may be unable to take translations away. Such a
+    /// machine leaves them alone in [`unmap`](Self::unmap).
     ///
     /// # Errors
     ///

@@ -16,7 +16,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::NoNodes`] where a VMA would have to be split, [`VmError::NoSpace`], [`VmError::OutOfSpace`].
+    /// [`VmError::NoNodes`] where a VMA would have to be split, [`VmError::NoSpace`],
+    /// [`VmError::OutOfSpace`].
     pub fn protect(&self, space: SpaceId, range: VpnRange, access: Access) -> Result<(), VmError> {
         let found = self.space_with(space, range)?;
         self.change_vmas(found, range, |vma| Some(Vma { access, ..vma }))?;

@@ -140,11 +140,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// Whether a folio of 512 frames that comes to be mapped as a whole, by a whole page table, is
-    /// mapped by one entry (a PMD): not at first. Only for an [`Mmu`] that uses the software entries
-    /// through [`Slots`](crate::Slots), as its own methods and [`SoftMmu`](crate::SoftMmu) do.
+    /// mapped by one entry (a PMD): not at first. Only for an [`Mmu`] that uses the software
+    /// entries through [`Slots`](crate::Slots), as its own methods and [`SoftMmu`](crate::SoftMmu)
+    /// do.
     ///
-    /// Whoever changes less than all of it splits the PMD first. So do the ways of reclaim that go page
-    /// by page; the others take it in one step.
+    /// Whoever changes less than all of it splits the PMD first. So do the ways of reclaim that go
+    /// page by page; the others take it in one step.
     pub fn set_pmd_mappings(&self, on: bool) {
         self.pmd_mappings.set(on);
     }
@@ -266,8 +267,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::OrderTooLarge`], [`VmError::Alloc`], and [`VmError::NotAFolio`] where the allocator hands out frames
-    /// that there are no records for. Nothing has changed then.
+    /// [`VmError::OrderTooLarge`], [`VmError::Alloc`], and [`VmError::NotAFolio`] where the
+    /// allocator hands out frames that there are no records for. Nothing has changed then.
     pub fn folio_alloc(&self, frames: &impl Frames, order: Order) -> Result<Folio, VmError> {
         if order > Order::PAGEBLOCK {
             return Err(VmError::OrderTooLarge { order });

@@ -79,9 +79,9 @@ impl Classic {
         Ok(put)
     }
 
-    /// [`free`](Self::free) in an interrupt that arrives while the CPU is inside another call and holds its own PCP lock:
-    /// what needs that lock goes to the zone instead. For replays, in which one thread is a CPU's
-    /// task and its interrupts.
+    /// [`free`](Self::free) in an interrupt that arrives while the CPU is inside another call and
+    /// holds its own PCP lock: what needs that lock goes to the zone instead. For replays, in which
+    /// one thread is a CPU's task and its interrupts.
     ///
     /// # Errors
     ///

@@ -2,9 +2,9 @@
 
 mod bpftrace;
 mod byte_text;
-mod columns;
-mod damage;
-mod kinds;
-mod read;
+mod damaged_files;
+mod damaged_texts;
+mod other_kernels;
+mod parquet_files;
 mod recorded;
-mod texts;
+mod text_formats;

@@ -109,8 +109,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         self.free_runs(frames, runs, Some(start)).map_err(VmallocError::Free)
     }
 
-    /// [`Vmalloc::vfree`] of several areas with one flush for every [`BATCH`](crate::BATCH) of them: for what gathers
-    /// frees and makes them later, as after an RCU grace period.
+    /// [`Vmalloc::vfree`] of several areas with one flush for every [`BATCH`](crate::BATCH) of
+    /// them: for what gathers frees and makes them later, as after an RCU grace period.
     ///
     /// # Errors
     ///

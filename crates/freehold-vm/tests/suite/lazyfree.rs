@@ -15,8 +15,9 @@ fn entries(vm: &Vm<'_, impl Mmu>, page: u64, n: u64) -> Vec<Entry> {
     (0..n).map(|i| vm.space(SPACE).unwrap().entry_at(vpn(page + i))).collect()
 }
 
-/// A defect of Linux 6.15 that David Hildenbrand found: the batch reader ran past the end of the page table. Here the folio's
-/// first page is the last but three of its table. Without the bound at the table's end in
+/// A defect of Linux 6.15 that David Hildenbrand found: the batch reader ran past the end of the
+/// page table. Here the folio's first page is the last but three of its table. Without the bound at
+/// the table's end in
 /// `Vm::take_table` (`limit` made of the VMA's and the folio's end only) this panics in
 /// `Slots::new`. Tried.
 #[test]
@@ -145,8 +146,8 @@ fn a_write_during_the_walk_restores_each_batch_as_it_was() {
 }
 
 /// Soft-dirty bits come back to their own entries, too. As in the reproducer that the CVE suggests
-/// all pages are read-only and half of them are not soft-dirty; a pin comes in the middle. Fails if `Entry::batches_with` ignores the soft-dirty bit: then all come back
-/// soft-dirty. Tried.
+/// all pages are read-only and half of them are not soft-dirty; a pin comes in the middle. Fails if
+/// `Entry::batches_with` ignores the soft-dirty bit: then all come back soft-dirty. Tried.
 #[test]
 fn restored_entries_keep_their_own_soft_dirty_bit() {
     let (fh, vm) = hooked(4, 0);

@@ -8,8 +8,8 @@ use crate::common::*;
 use freehold::Pfn;
 use freehold_vm::{Access, Fault, SoftMmu, UnmapPath, VmError};
 
-/// Steps of each actor, and rounds of each writer: a second on a small machine, and [`LONG`] as many
-/// in CI.
+/// Steps of each actor, and rounds of each writer: a second on a small machine, and [`LONG`] as
+/// many in CI.
 const STEPS: u64 = 250_000;
 const ROUNDS: u64 = 25_000;
 const LONG: u64 = 6;

@@ -212,7 +212,7 @@ proptest! {
                 Step::Contig(on) => vm.set_contig_free(on),
                 Step::Most(most) => world.0.lock().unwrap().most = most,
                 Step::MapsLeft(left) => world.0.lock().unwrap().maps_left = left,
-                _ => {}
+                Step::Free(_) => {}
             }
             let state = world.0.lock().unwrap();
             let mut expected: BTreeMap<u64, u64> = BTreeMap::new();

@@ -489,8 +489,8 @@ fn a_table_of_flags_is_read_as_that_of_a_text_is() {
     );
     assert_eq!(skipped, 0);
     assert!(notes.len() == 1 && notes[0].contains("left out: __GFP_FOO"), "{notes:?}");
-    // Names that all stand where they are here, as in every file that this program writes: its types
-    // are those of here, too, whichever kernel was recorded.
+    // Names that all stand where they are here, as in every file that this program writes: its
+    // types are those of here, too, whichever kernel was recorded.
     let own = serde_json::json!({ "__GFP_MEMALLOC": 1 << 17, "__GFP_NO_OBJ_EXT": 1 << 24 });
     let (flags, notes, skipped) = read(own, Some(android));
     assert_eq!((flags, skipped), (vec![(0, gfp[0] as u32)], 1));
