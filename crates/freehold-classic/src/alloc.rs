@@ -40,9 +40,9 @@ impl Classic {
         })
     }
 
-    /// [`alloc`](Self::alloc), as it goes where somebody else holds the CPU's PCP lock at that moment: past the PCP, to
-    /// the zone. For simulations, in which one thread plays all CPUs and no lock is ever found
-    /// busy.
+    /// [`alloc`](Self::alloc), as it goes where somebody else holds the CPU's PCP lock at that
+    /// moment: past the PCP, to the zone. For simulations, in which one thread plays all CPUs and
+    /// no lock is ever found busy.
     ///
     /// # Errors
     ///
@@ -68,10 +68,10 @@ impl Classic {
     /// only once memory is short. Since 7.3 (`highatomic-first`) high-order atomic requests have
     /// theirs from the first one on.
     ///
-    /// With `defrag-mode` requests avoid mixing blocks until draining has not helped; those that may
-    /// not wait mix them as soon as nothing else is left, as in 7.2 (before, they failed). Source: Linux
-    /// 6.19 and 7.2, where `gfp_to_alloc_flags` sets the flag and `__alloc_pages_slowpath` drops it
-    /// behind reclaim.
+    /// With `defrag-mode` requests avoid mixing blocks until draining has not helped; those that
+    /// may not wait mix them as soon as nothing else is left, as in 7.2 (before, they failed).
+    /// Source: Linux 6.19 and 7.2, where `gfp_to_alloc_flags` sets the flag and
+    /// `__alloc_pages_slowpath` drops it behind reclaim.
     fn alloc_checked(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
         let defrag = self.on.has(Switch::DefragMode);
         let avoided = if defrag { AllocFlags::NO_FRAGMENT } else { AllocFlags::empty() };

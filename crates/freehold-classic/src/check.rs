@@ -60,7 +60,6 @@ impl Classic {
         let counts = &self.counts;
         stats.failed = counts.failed.load(Relaxed);
         stats.kept = counts.kept.load(Relaxed);
-        stats.poisoned = counts.poisoned.load(Relaxed);
         stats.pcp_busy = counts.pcp_busy.load(Relaxed);
         stats.pcp_relocks_lost = counts.pcp_relocks_lost.load(Relaxed);
         stats.remote_pcp_waits = counts.remote_pcp_waits.load(Relaxed);
@@ -74,11 +73,10 @@ impl Classic {
         stats.drain_all = counts.drain_all.load(Relaxed);
         stats.range_visits = counts.range_visits.load(Relaxed);
         stats.cpus_asked = counts.cpus_asked.load(Relaxed);
-        // Frees left on lock-free lists are frees from the moment they are there.
+        // Frees left on a lock-free list are frees from the moment they are there.
         let queued = counts.remote_queued.load(Relaxed);
         stats.pcp.frees += queued;
         stats.pcp.remote_frees += queued;
-        stats.zone.frees += counts.deferred.load(Relaxed);
         stats
     }
 
@@ -107,10 +105,6 @@ impl Classic {
         let mut listed = Listed { zone, frames: vec![false; frames.len() as usize] };
         for cpu in 0..zone.pcps.len() {
             self.validate_pcp(cpu, &mut listed)?;
-        }
-        let mut chain = zone.deferred.peek();
-        while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
-            listed.put(frame, &[Kind::Queued], "the list of deferred frees")?;
         }
         Self::validate_free_lists(&mut listed)?;
         self.validate_cover(zone, &listed.frames)?;
@@ -294,8 +288,8 @@ impl Zone {
         };
         let mut at = 0;
         while at < self.frames.len() {
-            // Each record says where the next one is, and is not in the cache: of the largest chunks,
-            // that of some further ones is asked for meanwhile.
+            // Each record says where the next one is, and is not in the cache: of the largest
+            // chunks, that of some further ones is asked for meanwhile.
             black_box(self.frames.state(at.saturating_add(AHEAD).min(self.frames.len() - 1)));
             let state = self.frames.state(at);
             let size = 1u32 << state.order();

@@ -39,8 +39,8 @@ impl Classic {
     ///
     /// # Errors
     ///
-    /// [`AllocError::Busy`] where a frame is unmovable, could not be migrated, or was on its way between lists; every
-    /// pageblock is as before then, though what was migrated stays migrated.
+    /// [`AllocError::Busy`] where a frame is unmovable, could not be migrated, or was on its way
+    /// between lists; every pageblock is as before then, though what was migrated stays migrated.
     pub fn alloc_contig_range(
         &self,
         cpu: CpuId,
@@ -92,8 +92,9 @@ impl Classic {
     ///
     /// # Errors
     ///
-    /// [`AllocError::Busy`] where a block is isolated already or an unmovable chunk lies in the range;
-    /// [`AllocError::BadRange`] where the range is not inside one zone. Nothing has changed then.
+    /// [`AllocError::Busy`] where a block is isolated already or an unmovable chunk lies in the
+    /// range; [`AllocError::BadRange`] where the range is not inside one zone. Nothing has changed
+    /// then.
     pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
         let (index, start, end) = self.find_range(range)?;
         self.zones[index].isolate_range(start, end)?;
@@ -115,9 +116,6 @@ impl Classic {
             owners.dedup();
             owners.iter().for_each(|&cpu| zone.drain_pcp(cpu as usize, self.layout));
             visited(owners.len());
-            if !zone.deferred.is_empty() {
-                drop(zone.lock());
-            }
             // Frames that were freed while nobody owned their block may be anywhere.
             if !blocks.into_iter().any(|block| zone.has_cached(block)) {
                 return;
@@ -212,7 +210,7 @@ impl Locked<'_> {
             let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
             let unmovable =
                 state.kind() == Kind::Allocated && state.migratetype() != Migratetype::Movable;
-            if unmovable || state.kind() == Kind::Poisoned {
+            if unmovable {
                 return Err(zone.busy(at));
             }
             self.work += 1;

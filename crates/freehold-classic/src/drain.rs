@@ -253,8 +253,8 @@ impl Zone {
     }
 
     /// Gives about `frames` frames back, a batch at least, from the list of that order and type on
-    /// where the CPU keeps such chunks; returns how many went. Fewer than a batch would have the next
-    /// request ask again: what CPUs hold counts for no watermark.
+    /// where the CPU keeps such chunks; returns how many went. Fewer than a batch would have the
+    /// next request ask again: what CPUs hold counts for no watermark.
     pub(crate) fn give_back(
         &self,
         cpu: usize,

@@ -13,7 +13,8 @@ use crate::switches::Switch;
 use crate::zone::{Locked, Zone};
 
 impl Zone {
-    /// [`Locked::reserve_high_atomic`], without taking the lock where the zone is too small or the reserve is full.
+    /// [`Locked::reserve_high_atomic`], without taking the lock where the zone is too small or the
+    /// reserve is full.
     pub(crate) fn reserve_high_atomic(&self, frame: u32, order: u8) {
         // Relaxed: only spares the lock; looked at again under it.
         if self.high_atomic_blocks.load(Relaxed) < self.most_high_atomic_blocks() {

@@ -123,10 +123,6 @@ impl Classic {
         for cpu in 0..zone.pcps.len() {
             zone.drain_pcp(cpu, self.layout);
         }
-        // Whatever could not wait for the lock gets its turn too.
-        if !zone.deferred.is_empty() {
-            drop(zone.lock());
-        }
     }
 
     /// The periodic work of one CPU, about once a second: its high mark sinks when idle, and a

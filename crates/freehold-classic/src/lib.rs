@@ -83,12 +83,10 @@ use crate::zone::Zone;
 struct Counts {
     failed: AtomicU64,
     kept: AtomicU64,
-    poisoned: AtomicU64,
     pcp_busy: AtomicU64,
     pcp_relocks_lost: AtomicU64,
     remote_pcp_waits: AtomicU64,
     remote_queued: AtomicU64,
-    deferred: AtomicU64,
     drain_all: AtomicU64,
     range_visits: AtomicU64,
     cpus_asked: AtomicU64,

@@ -1,12 +1,10 @@
 //! A lock-free stack of chunks: anybody pushes, whoever holds the right lock takes everything at
 //! once.
 //!
-//! Two places need one. A context that may not wait for the zone lock (NMI) leaves what it frees on
-//! the zone's list, and the next free that takes the lock finishes the work. And in
-//! `pcp-buddy-fixed` a CPU that frees a frame of a block owned by another CPU leaves it on that
-//! CPU's list, because spinning on a remote PCP lock inverts lock order (Rik van Riel, in his own series that
-//! carries the proposal). Taking everything with one swap is what makes the stack immune to ABA: nothing is
-//! ever popped singly.
+//! In `pcp-buddy-fixed` a CPU that frees a frame of a block owned by another CPU leaves it on that
+//! CPU's list, because spinning on a remote PCP lock inverts lock order (Rik van Riel, in his own
+//! series that carries the proposal). Taking everything with one swap is what makes the stack
+//! immune to ABA: nothing is ever popped singly.
 //!
 //! # A receiver that goes away
 //!

@@ -5,10 +5,9 @@
 //!
 //! ```text
 //!   next: u32   prev: u32   state: u32
-//!                           31........16 15....13 12 11...8 7....4 3..0
-//!                           reference    unused   |  migra- order  kind
-//!                           count                 |  tetype
-//!                                                 hardware-poisoned
+//!                           31........16 15....12 11...8 7....4 3..0
+//!                           reference    unused   migra- order  kind
+//!                           count                 tetype
 //! ```
 //!
 //! Only the first frame of a chunk (its **head**) carries a state other than [`Kind::Tail`];
@@ -51,7 +50,7 @@ pub(crate) const PAGEBLOCK: u32 = 1 << PAGEBLOCK_ORDER;
 ///   Hole    Buddy <───────────────> Pcp, PcpBuddy <──────> Allocated
 ///             ^                          ^                     │ put: last reference
 ///             │ zone lock                │ owner absorbs       v
-///             └──────────────────────────┴─── Queued <────── Freeing ──> Poisoned (never freed)
+///             └──────────────────────────┴─── Queued <────── Freeing
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -70,10 +69,8 @@ pub(crate) enum Kind {
     Allocated = 5,
     /// Its last reference is gone; the thread that dropped it is putting it somewhere.
     Freeing = 6,
-    /// Bad memory, kept away from everybody.
-    Poisoned = 7,
     /// Free, on a lock-free list, waiting for somebody with the right lock.
-    Queued = 8,
+    Queued = 7,
 }
 
 /// A head's state word, taken apart.
@@ -82,7 +79,6 @@ pub(crate) struct State(u32);
 
 impl State {
     pub(crate) const TAIL: Self = Self(0);
-    const POISON: u32 = 1 << 12;
     const REFERENCE: u32 = 1 << 16;
     /// A count that has arrived here is not trusted any more and stays: leaking a frame is better
     /// than freeing one that is in use (as the kernel's `refcount_t` does).
@@ -105,7 +101,6 @@ impl State {
             4 => Kind::PcpBuddy,
             5 => Kind::Allocated,
             6 => Kind::Freeing,
-            7 => Kind::Poisoned,
             _ => Kind::Queued,
         }
     }
@@ -124,10 +119,6 @@ impl State {
             4 => Migratetype::Cma,
             _ => Migratetype::Isolate,
         }
-    }
-
-    pub(crate) const fn is_poisoned(self) -> bool {
-        self.0 & Self::POISON != 0
     }
 
     pub(crate) const fn references(self) -> u32 {
@@ -259,7 +250,7 @@ impl Frames {
         let Some((head, state)) = self.chunk(frame) else { return FreeError::DoubleFree { pfn } };
         match state.kind() {
             Kind::Hole => FreeError::Hole { pfn },
-            Kind::Allocated | Kind::Poisoned if head != frame => {
+            Kind::Allocated if head != frame => {
                 FreeError::InsideAllocation { pfn, head: self.pfn(head) }
             }
             // With the right order it was somebody else's free that came first, and it is in use
@@ -358,25 +349,6 @@ impl Frames {
             // number from somebody who has; as with `Arc::clone`, that hand-over is where the
             // ordering comes from.
             match word.compare_exchange_weak(now, next, Relaxed, Relaxed) {
-                Ok(_) => return Ok(()),
-                Err(changed) => now = changed,
-            }
-        }
-    }
-
-    /// Marks a single allocated frame as bad memory: freeing it will set it aside.
-    pub(crate) fn poison(&self, frame: u32) -> Result<(), FreeError> {
-        let word = &self.pages[frame as usize].state;
-        let mut now = word.load(Relaxed);
-        loop {
-            let state = State(now);
-            if state.kind() != Kind::Allocated || state.order() != 0 {
-                return Err(self.classify(frame, 0));
-            }
-            // An exchange and not an addition: the frame may be freed between the look and the
-            // mark, and then it is somebody else's record that would be marked. Relaxed: the mark
-            // is read by whoever drops the last reference of the same word.
-            match word.compare_exchange_weak(now, now | State::POISON, Relaxed, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(changed) => now = changed,
             }

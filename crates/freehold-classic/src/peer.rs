@@ -1,5 +1,5 @@
-//! Taking a whole pageblock from another CPU: Zi Yan's question to the pcp-buddy proposal, which its
-//! author called a block economy.
+//! Taking a whole pageblock from another CPU: Zi Yan's question to the pcp-buddy proposal, which
+//! its author called a block economy.
 //!
 //! ```text
 //!   CPU 1 is out of movable frames          asks CPU 2, 3, ... 0 in turn, whoever has a whole block of that type

@@ -8,7 +8,7 @@
 //!   chunks  |3| |4  5| |6|      |8  9  10 11| |12|        instead of nine single frees
 //! ```
 //!
-//! Every frame has its own reference count and its own checks, so each is put and prepared singly;
+//! Every frame has its own reference count, so each is put and prepared singly;
 //! only what follows, getting the frames back onto lists, is done by chunk. Source: "Free
 //! contiguous order-0 pages efficiently".
 
@@ -50,41 +50,6 @@ impl Classic {
         Ok(())
     }
 
-    /// The reverse of [`split`](Self::split): turns neighbouring chunks of order `from` into the
-    /// one of order `to` at `pfn`, with one reference. What Zi Yan, reviewing the
-    /// contiguous-free proposal, asked to do before such a range is freed.
-    ///
-    /// # Errors
-    ///
-    /// See [`FreeError`]; nothing has changed then. A part that somebody else holds, or that is bad
-    /// memory, cannot be joined and counts as [`FreeError::WrongOrder`], as do parts larger than
-    /// the whole.
-    pub fn unsplit(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
-        if from > to {
-            return Err(FreeError::WrongOrder { pfn, allocated: from, freed: to });
-        }
-        let Loose { zone, frame, .. } = self.locate(pfn, to)?;
-        let frames = &self.zones[zone].frames;
-        let parts = || (frame..frame + to.frames() as u32).step_by(from.frames() as usize);
-        // All are seized before any is changed, so that nobody takes or drops a reference
-        // meanwhile.
-        for (seized, part) in parts().enumerate() {
-            let found = frames.seize(part, from.get());
-            let bad = found == Ok(1) && frames.state(part).is_poisoned();
-            if found == Ok(1) && !bad {
-                continue;
-            }
-            parts().take(seized + usize::from(bad)).for_each(|part| frames.let_go(part));
-            let shared =
-                FreeError::WrongOrder { pfn: frames.pfn(part), allocated: from, freed: to };
-            return Err(found.err().unwrap_or(shared));
-        }
-        let migratetype = frames.state(frame).migratetype();
-        parts().skip(1).for_each(|part| frames.set(part, State::TAIL));
-        frames.set(frame, State::allocated(to.get(), migratetype));
-        Ok(())
-    }
-
     /// Takes one more reference of the chunk that starts at `pfn`.
     ///
     /// # Errors
@@ -93,17 +58,6 @@ impl Classic {
     pub fn get(&self, pfn: Pfn) -> Result<(), FreeError> {
         let (zone, frame) = self.find(pfn)?;
         self.zones[zone].frames.get(frame)
-    }
-
-    /// Marks the allocated single frame at `pfn` as bad memory: freeing it will set it aside for
-    /// good.
-    ///
-    /// # Errors
-    ///
-    /// See [`FreeError`].
-    pub fn poison(&self, pfn: Pfn) -> Result<(), FreeError> {
-        let (zone, frame) = self.find(pfn)?;
-        self.zones[zone].frames.poison(frame)
     }
 
     /// Drops one reference of every frame of `range`, which must be single frames (allocated with

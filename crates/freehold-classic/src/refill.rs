@@ -91,8 +91,8 @@ impl Job<'_, '_> {
     /// Phase 0: fragments of owned blocks, block by block until there is enough.
     ///
     /// Without `cma-phases` only blocks of exactly the requested type are taken, so CMA blocks,
-    /// which movable requests use, are never recovered: the defect that Frank van der Linden found. Looks at
-    /// up to 512 records a block.
+    /// which movable requests use, are never recovered: the defect that Frank van der Linden found.
+    /// Looks at up to 512 records a block.
     fn recover(&mut self, wanted: u32) {
         if !self.on(Switch::Recover) {
             return;

@@ -106,17 +106,15 @@ impl Classic {
         let Counts {
             failed,
             kept,
-            poisoned,
             pcp_busy,
             pcp_relocks_lost,
             remote_pcp_waits,
             remote_queued,
-            deferred,
             drain_all,
             range_visits,
             cpus_asked,
         } = &self.counts;
-        let calls = [failed, kept, poisoned, remote_queued, deferred];
+        let calls = [failed, kept, remote_queued];
         let visits = [drain_all, range_visits, cpus_asked];
         let locks = [pcp_busy, pcp_relocks_lost, remote_pcp_waits];
         for count in calls.into_iter().chain(visits).chain(locks) {

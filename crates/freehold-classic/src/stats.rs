@@ -152,8 +152,6 @@ counters! {
         high_atomic_reserves,
         /// Reserves given back.
         high_atomic_unreserves,
-        /// Chunks taken over from the lock-free list of frees that could not wait for the lock.
-        deferred_frees,
         /// Blocks disowned that were still linked to a list reset under them (the RFC's offline
         /// defect).
         stale_unlinks,
@@ -217,8 +215,8 @@ counters! {
         peers_asked,
         /// Times the PCP lock was taken, by whomever.
         lock_holds,
-        /// Steps done in those holds: a list link or unlink, a list looked at, an entry looked at by
-        /// a merge pass. What is done under the zone lock meanwhile is counted there.
+        /// Steps done in those holds: a list link or unlink, a list looked at, an entry looked at
+        /// by a merge pass. What is done under the zone lock meanwhile is counted there.
         lock_steps,
     }
 }
@@ -289,8 +287,6 @@ pub struct Stats {
     pub failed: u64,
     /// Frees whose frame was kept because others held references.
     pub kept: u64,
-    /// Frames set aside as bad memory instead of being freed.
-    pub poisoned: u64,
     /// Times a PCP lock was busy, so that the call went to the zone.
     pub pcp_busy: u64,
     /// Times a drain in pieces found that somebody else had taken the PCP lock between two pieces,
@@ -328,8 +324,8 @@ pub struct MemoryMap {
     /// Free chunks by order, wherever they are, as they are (not merged in thought).
     pub chunks: [u64; 11],
     /// Those frames by the largest aligned chunks that free neighbours make, on the lists of
-    /// whichever CPUs they are: merged in thought. What lies on a CPU's list beside a free buddy counts here as
-    /// what the two would be.
+    /// whichever CPUs they are: merged in thought. What lies on a CPU's list beside a free buddy
+    /// counts here as what the two would be.
     pub runs: [u64; 11],
     /// Free chunks by order on the zones' lists.
     pub zone_chunks: [u64; 11],

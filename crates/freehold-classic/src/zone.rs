@@ -8,8 +8,7 @@
 //!   ├── lock ── ZoneInner
 //!   │           ├── areas[0..=10]: a list for each migratetype, smallest chunks first
 //!   │           └── owned[cpu]: blocks with fragments in the zone (pcp-buddy)
-//!   ├── pcps[cpu]: lock ── lists, tuning   (see `pcp`)
-//!   └── deferred: frees that could not wait for the lock
+//!   └── pcps[cpu]: lock ── lists, tuning   (see `pcp`)
 //!
 //!   frames  base                start                               end
 //!           |···· no memory ····|== memory ==|·· hole ··|== memory ==|··|
@@ -26,7 +25,6 @@ use freehold::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
 
 use crate::config::ZoneConfig;
 use crate::list::List;
-use crate::llist::Llist;
 use crate::page::{Frames, Kind, MAX_ORDER, ORDERS, PAGEBLOCK, PAGEBLOCK_ORDER, State};
 use crate::pageblock::{BlockList, Pageblocks, STALE, UNLISTED};
 use crate::pcp::Pcp;
@@ -92,7 +90,6 @@ pub(crate) struct Zone {
     /// Of everybody who waited for that lock.
     pub(crate) waits: Waits,
     pub(crate) pcps: Box<[Pcp]>,
-    pub(crate) deferred: Llist,
     pub(crate) on: Switches,
 }
 
@@ -140,7 +137,6 @@ impl Zone {
             })),
             waits: Waits::default(),
             pcps: (0..cpus).map(|_| Pcp::new()).collect(),
-            deferred: Llist::new(),
             on,
         };
         for &cma in &config.cma {
@@ -219,14 +215,13 @@ impl Zone {
             waits,
             // The CPUs' are looked at one by one.
             pcps: _,
-            deferred,
             on,
         } = self;
         let (boost, below_high) = (boost.load(SeqCst), below_high.load(SeqCst));
-        let (reclaim, waits, deferred) = (reclaim.load(SeqCst), waits.read(), deferred.is_empty());
+        let (reclaim, waits) = (reclaim.load(SeqCst), waits.read());
         let fixed = format!("{start} {end} {base} {node} {managed} {has_cma} {marks:?} {on:?}");
         let inner = of_inner(&lock.0.lock().unwrap());
-        [fixed, format!("{boost} {below_high} {reclaim} {waits:?} {deferred} {inner}")]
+        [fixed, format!("{boost} {below_high} {reclaim} {waits:?} {inner}")]
     }
 
     /// The pageblock of `frame`.
@@ -248,19 +243,21 @@ impl Zone {
         (frame >= u64::from(self.start) && frame < u64::from(self.end)).then_some(frame as u32)
     }
 
-    /// Takes the zone lock, waiting for it, and finishes the frees that could not wait.
+    /// Takes the zone lock, waiting for it.
     pub(crate) fn lock(&self) -> Locked<'_> {
         self.try_lock().unwrap_or_else(|| {
             let wait = || self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            Locked::new(self, self.waits.during(wait))
+            Locked { zone: self, inner: self.waits.during(wait) }
         })
     }
 
     /// Takes the zone lock if it is free at this moment.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
         match self.lock.0.try_lock() {
-            Ok(inner) => Some(Locked::new(self, inner)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(Locked::new(self, poisoned.into_inner())),
+            Ok(inner) => Some(Locked { zone: self, inner }),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                Some(Locked { zone: self, inner: poisoned.into_inner() })
+            }
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -402,25 +399,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-impl<'a> Locked<'a> {
-    fn new(zone: &'a Zone, inner: MutexGuard<'a, ZoneInner>) -> Self {
-        let mut locked = Self { zone, inner };
-        if !zone.deferred.is_empty() {
-            locked.free_deferred();
-        }
-        locked
-    }
-
-    /// Frees what contexts that could not wait have left behind.
-    fn free_deferred(&mut self) {
-        let zone = self.zone;
-        let mut chain = zone.deferred.take();
-        while let Some(frame) = chain.next(|frame| &zone.frames.page(frame).next) {
-            self.counters.deferred_frees += 1;
-            self.free_split(frame, zone.frames.state(frame).order(), false);
-        }
-    }
-
+impl Locked<'_> {
     /// Puts a free chunk on the list of its order and `migratetype`.
     pub(crate) fn add(&mut self, frame: u32, order: u8, migratetype: Migratetype, tail: bool) {
         let frames = &self.zone.frames;

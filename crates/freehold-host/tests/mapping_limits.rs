@@ -9,7 +9,6 @@ use common::{RW, child, frames, machine, machine_or_skip, order, pages, read_int
 use freehold::{Migratetype, Pfn, SingleCpu};
 use freehold_host::freehold_vm::{
     Access, Area, IntervalNode, Layout, MapError, RunNode, SpaceId, Vmalloc, VmallocError, Vpn,
-    VpnRange,
 };
 use freehold_host::{Arena, Backing, Error, HostAreas, HostVm};
 
@@ -95,18 +94,8 @@ fn areas_at_the_limit_of_mappings_lose_nothing() {
     // SAFETY: the areas' own pages.
     made.iter().for_each(|&area| unsafe { at(area).add(2 * 4096).write(7) });
 
-    for lazy in [0, 1 << 20] {
-        vm.set_lazy_max(lazy);
+    for some in [20..30, 30..40] {
         let extra = exhaust();
-        // A page out of the middle would cut a mapping in two. The kernel may have another way for
-        // it; if not, the area is as it was.
-        let middle = VpnRange::new(Vpn::new(made[10].get() + 2), 1).unwrap();
-        let punched = vm.unmap_part(&frames, made[10], middle);
-        if punched.is_err() {
-            limited(&punched);
-            // SAFETY: still the area's own.
-            assert_eq!(unsafe { at(made[10]).add(2 * 4096).read() }, 7);
-        }
         // What is kept for taking pages away may have room for some.
         let mut more = Vec::with_capacity(16);
         let refused = loop {
@@ -119,19 +108,16 @@ fn areas_at_the_limit_of_mappings_lose_nothing() {
         limited(&refused);
         more.into_iter().for_each(|area| vm.vfree(&frames, area).unwrap());
         // Whole areas go all the same: their mappings are theirs alone.
-        let some = if lazy == 0 { 20..30 } else { 30..40 };
         made[some].iter().for_each(|&area| vm.vfree(&frames, area).unwrap());
         vm.purge(&frames).unwrap();
         give_back(extra);
-        vm.unmap_part(&frames, made[10], middle).unwrap();
     }
-    vm.set_lazy_max(0);
-    assert_eq!(arena.free_frames(), free + 20 * 5 + 1);
+    assert_eq!(arena.free_frames(), free + 20 * 5);
     let more = vm.vmalloc(&frames, Layout::pages(9)).unwrap();
     vm.vfree(&frames, more).unwrap();
     for &area in made[..20].iter().chain(&made[40..]) {
-        // SAFETY: the area's own, but for the page that was taken out.
-        assert!(area == made[10] || unsafe { at(area).add(2 * 4096).read() } == 7);
+        // SAFETY: the area's own.
+        assert_eq!(unsafe { at(area).add(2 * 4096).read() }, 7);
         vm.vfree(&frames, area).unwrap();
     }
     assert_eq!(arena.free_frames(), arena.stats().frames);
@@ -168,21 +154,12 @@ fn areas_up_to_the_limit() -> bool {
     (0..100).for_each(|_| limited(&vm.vmalloc(&frames, Layout::pages(3))));
     assert_eq!(arena.free_frames(), free);
     let at = |area| vm.mmu().pointer(area).unwrap();
-    let middle = |area: Vpn| VpnRange::new(Vpn::new(area.get() + 1), 1).unwrap();
-    let mut punched = 0;
     for (i, &area) in made.iter().enumerate().filter(|(i, _)| i % 100 == 0) {
         // SAFETY: the area's own pages.
         unsafe { at(area).write(i as u8) };
-        let cut = vm.unmap_part(&frames, area, middle(area));
-        if cut.is_ok() {
-            punched += 1
-        } else {
-            limited(&cut)
-        }
         // SAFETY: the area's own pages.
         assert_eq!(unsafe { at(area).read() }, i as u8);
     }
-    assert_eq!(arena.free_frames(), free + punched);
     // What is freed can be had again, also while it waits to be taken away with others.
     vm.vfree(&frames, made.swap_remove(1)).unwrap();
     made.push(vm.vmalloc(&frames, Layout::pages(3)).unwrap());
@@ -224,7 +201,7 @@ fn writes_that_are_not_allowed_end_at_the_limit_too() {
         vm.map_new(&fh, ID, vpn(11), order(0), Access::Read).unwrap();
         refused(&[10, 11, 12]);
         vm.protect(ID, pages(11, 1), Access::ReadWrite).unwrap();
-        vm.write_fault(&fh, ID, vpn(11), |_, _| ()).unwrap();
+        vm.write_fault(ID, vpn(11)).unwrap();
         assert_eq!(read_into(&vm, 11).0, 8);
         refused(&[10, 12]);
         // Reclaim.

@@ -118,8 +118,8 @@ const ELSEWHERE: &[(&str, u32)] = &[
     ("__GFP_BITS_SHIFT", 0),
 ];
 
-/// The names of the bits of one numbering, lowest first. Bits above them depend on the configuration
-/// and make no difference to free lists.
+/// The names of the bits of one numbering, lowest first. Bits above them depend on the
+/// configuration and make no difference to free lists.
 ///
 /// The numbers are facts of the kernel's `include/linux/gfp.h` (`gfp_types.h` since 6.0) in Linux
 /// 3.10, 4.4, 4.10, 4.18 and 5.1, where they changed; checked against the numbers and names that
@@ -306,8 +306,9 @@ impl Translation {
         own.all(|(own, bits)| named(own).map(u64::from) == Some(bits))
     }
 
-    /// The translation by a kernel's own table of names, and names of single bits that are not known
-    /// here. Bits without a name are those of `era`, and nothing where that is not known either.
+    /// The translation by a kernel's own table of names, and names of single bits that are not
+    /// known here. Bits without a name are those of `era`, and nothing where that is not known
+    /// either.
     pub(super) fn from_table(table: &[(String, u64)], era: Option<GfpEra>) -> (Self, Vec<&str>) {
         let mut translation = era.map_or(Self { bits: [0; 32], unless: None }, bits_of);
         let usual: Vec<&str> = era.into_iter().flat_map(names_of).collect();

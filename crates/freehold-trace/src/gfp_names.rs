@@ -14,11 +14,11 @@
 //! ```
 //!
 //! Values are what is left of C after the preprocessor: numbers, shifts, `|`, `&`, `~`, casts. A
-//! kernel whose vendor moved a bit says so here and nowhere else, so this table is believed more than
-//! a version. `page-events.bt` prints the file before its first event.
+//! kernel whose vendor moved a bit says so here and nowhere else, so this table is believed more
+//! than a version. `page-events.bt` prints the file before its first event.
 
-/// Whether a line is one of that file; `trimmed` of blanks. A task may be called anything, so all of
-/// the line must be as the kernel prints it.
+/// Whether a line is one of that file; `trimmed` of blanks. A task may be called anything, so all
+/// of the line must be as the kernel prints it.
 pub(super) fn is_format_line(trimmed: &[u8]) -> bool {
     let all = |rest: &[u8], of: fn(&u8) -> bool| !rest.is_empty() && rest.iter().all(of);
     if let Some(id) = trimmed.strip_prefix(b"ID: ") {
@@ -73,7 +73,8 @@ fn evaluate(text: &str) -> Option<u64> {
     parser.rest.trim_start().is_empty().then_some(value)
 }
 
-/// Recursive descent, by the precedence of C: `|`, then `&`, then `<<`, then `~`, casts and parentheses.
+/// Recursive descent, by the precedence of C: `|`, then `&`, then `<<`, then `~`, casts and
+/// parentheses.
 struct Parser<'t> {
     rest: &'t str,
     depth: u32,

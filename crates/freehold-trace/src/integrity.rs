@@ -2,17 +2,15 @@
 //! against what is read.
 //!
 //! ```text
-//!  pages     CRC-32 each            a damaged page; verified by the `parquet` crate where there is one
-//!  columns   a sum over all rows    a damaged header or index that makes intact pages mean something else
+//!  columns   a sum over all rows    a damaged page, header or index
 //!  pagetrace CRC-32 of the JSON     a damaged description: CPUs, GFP bits, the sums themselves
 //! ```
 //!
-//! Files by others have some of this or nothing. Without any sums a damaged page may still decode,
-//! so what else the file says is checked: least and greatest value of each column chunk, the counts
-//! of events, CPUs, the order of time.
+//! Files by others have neither, or checksums of pages, which the `parquet` crate verifies. A
+//! damaged page of theirs may still decode, so what else the file says is checked: the counts of
+//! events, CPUs, the order of time.
 
-use parquet::file::metadata::{ColumnChunkMetaData, KeyValue};
-use parquet::file::statistics::Statistics;
+use parquet::file::metadata::KeyValue;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -28,11 +26,9 @@ const SUMS: &str = "column_sums";
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Checksums {
-    /// Pages, columns and description: nothing can be damaged unseen.
+    /// Columns and description: nothing can be damaged unseen.
     All,
-    /// Pages only, as other programs write them.
-    Pages,
-    /// None: damage shows only where values are out of their bounds.
+    /// None of ours: damage shows only where something contradicts something else.
     None,
 }
 
@@ -92,25 +88,11 @@ pub(super) struct Integrity {
     seen: [u64; EVENTS.len()],
     /// CPUs of the machine, where the description has them.
     cpus: Option<u64>,
-    bounds: [Option<Bounds>; COLUMNS.len()],
-    pages: bool,
-}
-
-/// The least and the greatest value that a column chunk is said to have, and those that were read.
-#[derive(Clone, Copy, Debug)]
-struct Bounds {
-    said: (u64, u64),
-    read: (u64, u64),
 }
 
 impl Integrity {
-    /// What the description (and the checksum beside it) promises; `pages`: whether all pages have
-    /// checksums.
-    pub(super) fn new(
-        description: Option<&str>,
-        check: Option<&str>,
-        pages: bool,
-    ) -> Result<Self, String> {
+    /// What the description (and the checksum beside it) promises.
+    pub(super) fn new(description: Option<&str>, check: Option<&str>) -> Result<Self, String> {
         let json: Value =
             description.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let sums = json.get(SUMS);
@@ -141,11 +123,6 @@ impl Integrity {
             }
             Ok::<_, String>(all)
         });
-        if promised.is_some() && !pages {
-            return Err(
-                "a page lost its checksum, or another program wrote the file anew and kept its description".into()
-            );
-        }
         let counts = json.get("event_counts").map(|counts| {
             let of = |name: &&str| counts.get(*name).and_then(Value::as_u64).unwrap_or(0);
             let mut all = [0; EVENTS.len()];
@@ -162,62 +139,19 @@ impl Integrity {
             rows: json.get("rows").and_then(Value::as_u64),
             seen: [0; EVENTS.len()],
             cpus: json.get("cpus").and_then(Value::as_u64).filter(|cpus| *cpus > 0),
-            bounds: [None; COLUMNS.len()],
-            pages,
         })
     }
 
     /// What protects the file.
     pub(super) fn checksums(&self) -> Checksums {
-        match (&self.promised, self.pages) {
-            (Some(_), _) => Checksums::All,
-            (None, true) => Checksums::Pages,
-            (None, false) => Checksums::None,
-        }
-    }
-
-    /// A column chunk begins.
-    pub(super) fn chunk(&mut self, at: usize, chunk: &ColumnChunkMetaData, unsigned: bool) {
-        self.bounds[at] = chunk
-            .statistics()
-            .filter(|_| self.promised.is_none())
-            .and_then(|statistics| said(statistics, unsigned))
-            .map(|said| Bounds { said, read: (u64::MAX, 0) });
+        if self.promised.is_some() { Checksums::All } else { Checksums::None }
     }
 
     /// Values of a column were read.
-    pub(super) fn values(&mut self, at: usize, values: &[u64]) -> Result<(), String> {
+    pub(super) fn values(&mut self, at: usize, values: &[u64]) {
         if self.promised.is_some() {
             self.sums[at].add(values.iter().copied());
         }
-        if let Some(Bounds { said, read }) = &mut self.bounds[at] {
-            for &value in values {
-                *read = (read.0.min(value), read.1.max(value));
-            }
-            if read.0 < said.0 || read.1 > said.1 {
-                let outside = if read.0 < said.0 { read.0 } else { read.1 };
-                return Err(format!(
-                    "column `{}` has the value {outside}, outside of {} to {} that it is said to have",
-                    COLUMNS[at].name, said.0, said.1
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// The column chunks end.
-    pub(super) fn group_ends(&mut self) -> Result<(), String> {
-        for (bounds, def) in self.bounds.iter_mut().zip(&COLUMNS) {
-            if let Some(Bounds { said, read }) =
-                bounds.take().filter(|bounds| bounds.read != bounds.said)
-            {
-                return Err(format!(
-                    "column `{}` has values from {} to {}, not {} to {} as it is said to have",
-                    def.name, read.0, read.1, said.0, said.1
-                ));
-            }
-        }
-        Ok(())
     }
 
     /// Whether a row's CPU is one that the machine has, as far as the file says; for files that
@@ -264,21 +198,6 @@ impl Integrity {
         }
         Ok(())
     }
-}
-
-/// The least and the greatest value of a column chunk that has no nulls, widened as its values are.
-fn said(statistics: &Statistics, unsigned: bool) -> Option<(u64, u64)> {
-    let widen =
-        |value: i32| if unsigned { u64::from(value as u32) } else { i64::from(value) as u64 };
-    let (min, max) = match statistics {
-        _ if statistics.null_count_opt().is_some_and(|nulls| nulls > 0) => return None,
-        _ if !statistics.min_is_exact() || !statistics.max_is_exact() => return None,
-        Statistics::Int32(of) => (widen(*of.min_opt()?), widen(*of.max_opt()?)),
-        Statistics::Int64(of) => (*of.min_opt()? as u64, *of.max_opt()? as u64),
-        _ => return None,
-    };
-    // Signed statistics of unsigned numbers, as old writers made them, say nothing.
-    (min <= max).then_some((min, max))
 }
 
 #[cfg(test)]

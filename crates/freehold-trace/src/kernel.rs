@@ -12,9 +12,9 @@
 //!  gfp_flags      see `gfp::bits_of`: before 4.4, 4.4, 4.10, 4.18, and 5.1 and later
 //! ```
 //!
-//! Without CMA in its configuration a kernel has no such number, and Isolate is one lower. The order
-//! of the columns in `/proc/pagetypeinfo` is the order of the numbers, so a copy beside a trace says
-//! what the version alone does not: see
+//! Without CMA in its configuration a kernel has no such number, and Isolate is one lower. The
+//! order of the columns in `/proc/pagetypeinfo` is the order of the numbers, so a copy beside a
+//! trace says what the version alone does not: see
 //! [`PageTypeInfo::numbers`](super::buddyinfo::PageTypeInfo::numbers).
 
 use std::fmt;

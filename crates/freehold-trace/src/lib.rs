@@ -31,7 +31,6 @@ pub mod kernel;
 mod line;
 pub mod machine;
 mod meaning;
-mod pages;
 mod parquet;
 mod reader;
 pub mod record;

@@ -194,8 +194,8 @@ impl LineParser {
     }
 }
 
-/// The type's number and the flags of a request, where the line is one and has both as they stand in
-/// a trace; flags as 6.18 has them.
+/// The type's number and the flags of a request, where the line is one and has both as they stand
+/// in a trace; flags as 6.18 has them.
 pub(super) fn request_numbers(line: &[u8], flags: &Flags) -> Option<(u64, u32)> {
     let prefix = prefix(line.trim_ascii_end()).ok()?;
     if prefix.event != b"mm_page_alloc" || prefix.system.is_some_and(|system| system != b"kmem") {

@@ -372,8 +372,8 @@ fn text_format(head: &[u8]) -> Option<Format> {
     found
 }
 
-/// Text with events in it that are not read as they stand: what it is, and the command that makes it
-/// readable.
+/// Text with events in it that are not read as they stand: what it is, and the command that makes
+/// it readable.
 fn other_text(head: &[u8]) -> Option<(String, String)> {
     for line in head.split(|&b| b == b'\n').take(64).map(<[u8]>::trim_ascii) {
         // `host.dat:  cpus=8`, and the name again before every event.

@@ -3,20 +3,17 @@
 //!
 //! Events are gathered by column until there are 2^20 of them, then written as one row group. Times
 //! are stored as differences; frame numbers byte by byte, which zstd finds more repetition in than
-//! in their differences; the rest has few distinct values and goes into dictionaries. Pages have
-//! checksums, columns sums, and the description of the whole a checksum of its own: see
-//! [`integrity`](super::integrity).
+//! in their differences; the rest has few distinct values and goes into dictionaries. Columns have
+//! sums, and the description of the whole a checksum: see [`integrity`](super::integrity).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parquet::basic::{
     Compression, ConvertedType, Encoding, Repetition, Type as PhysicalType, ZstdLevel,
 };
-use parquet::column::writer::{get_column_writer, get_typed_column_writer};
 use parquet::data_type::{Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -27,7 +24,6 @@ use serde_json::{Map, Value, json};
 
 use super::error::TraceError;
 use super::integrity::{self, ColumnSum};
-use super::pages::ChecksummedPages;
 use super::schema::{COLUMNS, Column, EVENTS, FORMAT, METADATA_KEY, NONE, PFN_FAILED, WITH_SUMS};
 use super::{Event, EventKind, gfp};
 
@@ -90,7 +86,8 @@ impl TraceWriter<BufWriter<File>> {
     ///
     /// # Errors
     ///
-    /// [`TraceError::Io`] where the file cannot be created, [`TraceError::Write`] for a level out of range.
+    /// [`TraceError::Io`] where the file cannot be created, [`TraceError::Write`] for a level out
+    /// of range.
     pub fn create(path: &Path, meta: TraceMeta, zstd_level: i32) -> Result<Self, TraceError> {
         let file = File::create(path)
             .map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
@@ -357,31 +354,24 @@ fn write_group<W: Write + Send>(
     file: &mut SerializedFileWriter<W>,
     columns: &mut [Values],
 ) -> Result<(), ParquetError> {
-    let (descriptors, properties) =
-        (file.schema_descr().columns().to_vec(), Arc::clone(file.properties()));
     let mut group = file.next_row_group()?;
     let mut levels = Vec::new();
-    for (values, descriptor) in columns.iter_mut().zip(descriptors) {
-        let mut chunk = Vec::new();
-        let pages = Box::new(ChecksummedPages::new(&mut chunk));
-        let column = get_column_writer(descriptor, Arc::clone(&properties), pages);
-        let closed = match values {
+    for values in columns {
+        let missing = || ParquetError::General("a column more than the schema has".into());
+        let mut column = group.next_column()?.ok_or_else(missing)?;
+        match values {
             Values::Narrow(values) => {
                 levels.resize(values.len(), 1i16);
-                let mut column = get_typed_column_writer::<Int32Type>(column);
-                column.write_batch(values, Some(&levels), None)?;
+                column.typed::<Int32Type>().write_batch(values, Some(&levels), None)?;
                 values.clear();
-                column.close()?
             }
             Values::Wide(values) => {
                 levels.resize(values.len(), 1i16);
-                let mut column = get_typed_column_writer::<Int64Type>(column);
-                column.write_batch(values, Some(&levels), None)?;
+                column.typed::<Int64Type>().write_batch(values, Some(&levels), None)?;
                 values.clear();
-                column.close()?
             }
-        };
-        group.append_column(&Bytes::from(chunk), closed)?;
+        }
+        column.close()?;
     }
     group.close()?;
     Ok(())

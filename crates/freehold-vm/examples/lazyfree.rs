@@ -1,7 +1,6 @@
 //! The proposal's microbenchmark in software, counted: 128 MiB of 64 KiB folios, written to, made
 //! lazyfree, reclaimed, in each of the ways that there are; then once more with every eighth folio
-//! written to again; then as folios that one entry of 2 MiB maps; and then as folios of swap and of a
-//! file, whose entries are taken away 128 folios at a time.
+//! written to again; and then as folios that one entry of 2 MiB maps.
 //!
 //! ```text
 //! cargo run --release -p freehold-vm --example lazyfree
@@ -11,7 +10,7 @@ use std::error::Error;
 
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
 use freehold_vm::{
-    Access, BATCH, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, TABLE_ENTRIES,
+    Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, TABLE_ENTRIES,
     UnmapPath, Vm, Vma, Vpn, VpnRange,
 };
 
@@ -27,14 +26,10 @@ enum What {
     Rewritten,
     /// Of 2 MiB, each mapped by one entry.
     Pmd,
-    /// Folios whose contents go to swap.
-    Swap,
-    /// Folios of a file.
-    File,
 }
 
 impl What {
-    const ALL: [Self; 5] = [Self::Lazyfree, Self::Rewritten, Self::Pmd, Self::Swap, Self::File];
+    const ALL: [Self; 3] = [Self::Lazyfree, Self::Rewritten, Self::Pmd];
 
     fn order(self) -> u8 {
         if self == Self::Pmd { 9 } else { 4 }
@@ -87,43 +82,20 @@ fn run(what: What, path: UnmapPath) -> Result<(), Box<dyn Error>> {
     vm.set_pmd_mappings(what == What::Pmd);
     vm.add_vma(id, all, Vma { access: Access::ReadWrite, droppable: false })?;
 
-    let backed = matches!(what, What::Swap | What::File);
-    let mut own = Vec::new();
     for at in (0..folios).map(|folio| Vpn::new(folio * order.frames())) {
-        let folio = vm.folio_alloc(&frames, order)?;
-        if what == What::File {
-            vm.set_file(folio)?;
-        }
-        vm.map(folio, (0, order.frames() as u32), id, at, Access::ReadWrite)?;
-        if backed {
-            own.push(folio);
-        } else {
-            vm.put(&frames, folio.pfn())?;
-        }
+        vm.map_new(&frames, id, at, order, Access::ReadWrite)?;
     }
     for page in 0..PAGES {
         vm.touch(id, Vpn::new(page), true)?;
     }
-    if !backed {
-        vm.madvise_free(&frames, id, all)?;
-    }
+    vm.madvise_free(&frames, id, all)?;
     let rewritten = if what == What::Rewritten { folios } else { 0 };
     for folio in (0..rewritten).step_by(8) {
         vm.touch(id, Vpn::new(folio * order.frames() + 3), true)?;
     }
     let (before, soft) = (vm.stats(), vm.mmu().stats());
     let start = std::time::Instant::now();
-    let mut freed = 0;
-    if !backed {
-        freed = vm.madvise_pageout(&frames, id, all)?;
-    }
-    for folios in own.chunks(BATCH) {
-        vm.unmap_backed(folios, |_| ())?;
-        for folio in folios {
-            vm.put(&frames, folio.pfn())?;
-            freed += order.frames();
-        }
-    }
+    let freed = vm.madvise_pageout(&frames, id, all)?;
     let elapsed = start.elapsed();
     let (stats, after) = (vm.stats(), vm.mmu().stats());
     println!(

@@ -12,8 +12,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// The frame may be used until something takes the page away; this says nothing about when that
     /// is. See
-    /// [`Vm::pin`]. Where hardware walks tables of its own the software entries are empty: there programs simply use
-    /// the page, and [`Vm::settled`] is for the handler of their faults.
+    /// [`Vm::pin`]. Where hardware walks tables of its own the software entries are empty: there
+    /// programs simply use the page, and [`Vm::settled`] is for the handler of their faults.
     ///
     /// # Errors
     ///
@@ -32,9 +32,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// The entry of a page, not as reclaim may have it in the middle of its work: what a page-fault
     /// handler looks at, where hardware walks the tables by itself.
     ///
-    /// Reclaim takes entries away and puts them back where it finds that somebody wrote;
-    /// [`Vm::write_fault`] takes one away and puts that of a copy in its place. A CPU that uses the
-    /// page in between faults. Both happen under the table's lock, for which this waits, so that
+    /// Reclaim takes entries away and puts them back where it finds that somebody wrote. A CPU that
+    /// uses the page in between faults. Reclaim has the table's lock, for which this waits, so that
     /// what it returns is either what the CPU should have found (try again) or says that the page
     /// is really gone, or not for that access.
     ///
@@ -51,8 +50,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::Fault`] where it is not mapped, or `write` and it is not writable; [`VmError::NoSpace`],
-    /// [`VmError::OutOfSpace`].
+    /// [`VmError::Fault`] where it is not mapped, or `write` and it is not writable;
+    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`].
     pub fn pin(
         &self,
         frames: &impl Frames,

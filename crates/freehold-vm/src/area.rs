@@ -5,7 +5,7 @@ use core::fmt;
 
 use freehold::{AllocError, FreeError};
 
-use crate::{Access, MapError, Vpn, VpnRange};
+use crate::{Access, MapError, Vpn};
 #[cfg(doc)]
 use crate::{Mmu, Vmalloc};
 
@@ -47,21 +47,6 @@ impl Layout {
     }
 }
 
-/// How often a [`Vmalloc`] changes the numbers of its pages ([`VmallocStats::frames`] and
-/// [`VmallocStats::frames_freed`]). Each change is an atomic addition, as each of a kernel's is one
-/// to its CPU's share of the node's counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u32)]
-pub enum Accounting {
-    /// Once for each call and each run of frames: what is built here.
-    #[default]
-    Runs,
-    /// Once for each page that is freed, as Linux 7.3.
-    PagesFreed,
-    /// Once for each page that is allocated and each that is freed, as Linux 7.1.
-    Pages,
-}
-
 /// Why a call of [`Vmalloc`] did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -85,24 +70,13 @@ pub enum VmallocError {
     /// The host could not map them.
     Map(MapError),
     /// The host could not take pages away, and they are as they were: the area stays, or, where it
-    /// was freed lazily or was being made, waits for a [purge](Vmalloc::purge) with its frames.
+    /// was being made, waits for a [purge](Vmalloc::purge) with its frames.
     /// Nothing is lost; trying again later may work.
     Unmap(MapError),
     /// No area starts at that page, or it is being freed.
     NotAnArea {
         /// The page.
         start: Vpn,
-    },
-    /// The area shows frames that are its caller's ([`Vmalloc::vmap`]), or its own where it should
-    /// be the caller's.
-    WrongKind {
-        /// The area's first page.
-        start: Vpn,
-    },
-    /// Pages that are not within the area.
-    OutOfArea {
-        /// The pages.
-        range: VpnRange,
     },
     /// The page allocator refused frames of the area: somebody else has freed them. The area is
     /// gone, and those of its frames that could be freed are free.
@@ -128,13 +102,6 @@ impl fmt::Display for VmallocError {
             Self::NotAnArea { start } => {
                 write!(f, "no area starts at {start}, or it is being freed")
             }
-            Self::WrongKind { start } => {
-                write!(
-                    f,
-                    "the area at {start} is of the other kind: vfree what vmalloc made, vunmap what vmap made"
-                )
-            }
-            Self::OutOfArea { range } => write!(f, "{range} is not within the area"),
             Self::Free(error) => write!(f, "a frame of the area cannot be freed: {error}"),
         }
     }
@@ -167,10 +134,4 @@ pub struct VmallocStats {
     pub unmaps: u64,
     /// Calls of [`Mmu::flush`].
     pub flushes: u64,
-    /// Purges of areas that were freed lazily ([`Vmalloc::set_lazy_max`]).
-    pub purges: u64,
-    /// Areas that [`Vmalloc::vfree_atomic`] left and [`Vmalloc::vfree_deferred`] has freed.
-    pub deferred: u64,
-    /// Changes of `frames` and `frames_freed`: see [`Accounting`].
-    pub accounting: u64,
 }

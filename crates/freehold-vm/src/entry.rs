@@ -39,8 +39,8 @@ impl Entry {
     /// Somebody has written to the page since the bit was last cleared. Set by hardware, or by a
     /// software walk.
     pub const DIRTY: Self = Self(1 << 6);
-    /// The entry is one for all 512 pages of its table (a PMD): the first of the table, and no other
-    /// has anything mapped. See [`Vm::set_pmd_mappings`](crate::Vm::set_pmd_mappings).
+    /// The entry is one for all 512 pages of its table (a PMD): the first of the table, and no
+    /// other has anything mapped. See [`Vm::set_pmd_mappings`](crate::Vm::set_pmd_mappings).
     pub const HUGE: Self = Self(1 << 7);
     /// The frame stays, but every access faults. Never together with PRESENT.
     pub const PROT_NONE: Self = Self(1 << 8);

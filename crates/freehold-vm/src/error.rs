@@ -30,13 +30,6 @@ pub enum VmError {
         /// The range.
         range: VpnRange,
     },
-    /// Pages cannot be moved to where some of them are.
-    RangesOverlap {
-        /// Where they are.
-        from: VpnRange,
-        /// Where they were to go.
-        to: VpnRange,
-    },
     /// Something is mapped there already.
     Occupied {
         /// The page.
@@ -84,9 +77,6 @@ impl fmt::Display for VmError {
             }
             Self::NoVma { vpn } => write!(f, "no VMA covers {vpn}"),
             Self::VmaOverlap { range } => write!(f, "another VMA lies in {range}"),
-            Self::RangesOverlap { from, to } => {
-                write!(f, "{from} cannot be moved to {to}, which overlaps it")
-            }
             Self::Occupied { vpn } => {
                 write!(f, "something is mapped at {vpn} already; unmap it first")
             }

@@ -47,16 +47,12 @@ pub(crate) mod flag {
     pub(crate) const SWAP_BACKED: u32 = 1 << 10;
     /// Not to be reclaimed.
     pub(crate) const MLOCKED: u32 = 1 << 11;
-    /// Bad memory: never given back to the allocator.
-    pub(crate) const POISONED: u32 = 1 << 12;
     /// On the list of lazyfree folios. Changed under that list's lock.
     pub(crate) const ON_LRU: u32 = 1 << 13;
     /// On the deferred-split queue. Changed under that list's lock.
     pub(crate) const DEFERRED: u32 = 1 << 14;
-    /// A file's: its contents are there.
-    pub(crate) const FILE: u32 = 1 << 15;
     /// What a piece inherits when a folio is split.
-    pub(crate) const INHERITED: u32 = DIRTY | REFERENCED | SWAP_BACKED | MLOCKED | POISONED | FILE;
+    pub(crate) const INHERITED: u32 = DIRTY | REFERENCED | SWAP_BACKED | MLOCKED;
 }
 
 /// Where a head stands in a list.
@@ -237,8 +233,8 @@ impl<'m> Folios<'m> {
         }
     }
 
-    /// Locks the folio of that head if nobody has; not where the frame is no part of it any more, but
-    /// of what it was split into.
+    /// Locks the folio of that head if nobody has; not where the frame is no part of it any more,
+    /// but of what it was split into.
     pub(crate) fn try_lock(&self, head: u32, index: u32) -> bool {
         let frame = self.frame(head);
         if !frame.try_lock() {

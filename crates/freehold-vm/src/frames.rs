@@ -1,4 +1,4 @@
-//! Freeing what the allocator may refuse, and arrays of frames.
+//! Freeing what the allocator may refuse.
 //!
 //! Where frames come from and go to is anything that is [`Frames`]: a `Freehold`, a CPU of it,
 //! another engine, a wrapper that counts. It must free in parts what was allocated in one piece.
@@ -16,24 +16,4 @@ pub(crate) fn free_what_can_be(frames: &impl Frames, range: FrameRange) -> Resul
         }
         result => result,
     }
-}
-
-/// Frees an array of single frames, in whatever order they stand in it, as few ranges; returns how
-/// many. Leaves the array sorted. O(n log n), O(n) where it is sorted already.
-///
-/// # Errors
-///
-/// See [`FreeError`], for the first range that cannot be freed; ranges below it have been freed. A
-/// frame that stands in the array twice is a [`FreeError::DoubleFree`].
-pub fn free_array(frames: &impl Frames, array: &mut [Pfn]) -> Result<u64, FreeError> {
-    array.sort_unstable();
-    let mut runs = 0;
-    for run in array.chunk_by(|a, b| b.get() - a.get() == 1) {
-        let Some(range) = FrameRange::new(run[0], run.len() as u64) else {
-            return Err(FreeError::OutOfZone { pfn: run[0] });
-        };
-        frames.free_range(range)?;
-        runs += 1;
-    }
-    Ok(runs)
 }

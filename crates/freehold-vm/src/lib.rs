@@ -82,10 +82,9 @@
 //!
 //! # What is not here
 //!
-//! There is no swap and no page cache; [`Vm::unmap_backed`] is the call that they would make. Page
-//! tables are one level deep and as many as the caller gives; hardware tables are an [`Mmu`]
-//! implementation's. Folios of a whole 2 MiB are mapped by 512 entries, unless
-//! [`Vm::set_pmd_mappings`] asks for one.
+//! There is no swap, no page cache and no copy on write. Page tables are one level deep and as many
+//! as the caller gives; hardware tables are an [`Mmu`] implementation's. Folios of a whole 2 MiB
+//! are mapped by 512 entries, unless [`Vm::set_pmd_mappings`] asks for one.
 //!
 //! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for reclaim; `vmalloc.rs`.
 
@@ -98,8 +97,6 @@ extern crate std;
 
 mod access;
 mod area;
-mod backed;
-mod deferred;
 mod entry;
 mod error;
 mod folio;
@@ -116,7 +113,6 @@ mod purge;
 mod reclaim;
 mod rmap;
 mod runs;
-mod share;
 mod soft;
 mod space;
 mod split;
@@ -125,18 +121,14 @@ mod table;
 mod unmap;
 mod vm;
 mod vmalloc;
-mod write_fault;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-pub use area::{Accounting, Layout, VmallocError, VmallocStats};
-pub use backed::Gone;
-pub use deferred::DeferredSlot;
+pub use area::{Layout, VmallocError, VmallocStats};
 pub use entry::Entry;
 pub use error::VmError;
 pub use folio::Frame;
-pub use frames::free_array;
 pub use freehold::Frames;
 pub use interval::IntervalNode;
 pub use mmu::{BATCH, Flush, FlushBatch, FlushKind, MapError, Mmu};
@@ -149,4 +141,3 @@ pub use stats::VmStats;
 pub use table::{AtomicEntry, PageTable, Slots, TABLE_ENTRIES};
 pub use vm::{Folio, FolioState, UnmapPath, Vm};
 pub use vmalloc::{Area, Vmalloc};
-pub use write_fault::WriteFault;

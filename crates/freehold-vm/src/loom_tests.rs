@@ -20,16 +20,11 @@ use crate::{
 
 const PREEMPTIONS: usize = 3;
 const SPACE: SpaceId = SpaceId::new(0);
-const OTHER: SpaceId = SpaceId::new(1);
 const PAGE: Vpn = Vpn::new(1);
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
-    model_with(PREEMPTIONS, f);
-}
-
-fn model_with(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
+    builder.preemption_bound = Some(PREEMPTIONS);
     builder.max_branches = 100_000;
     builder.check(f);
 }
@@ -82,11 +77,6 @@ fn leak<T>(n: usize, make: impl Fn() -> T) -> &'static mut [T] {
 
 impl World {
     fn new(order: u8, path: UnmapPath) -> Arc<Self> {
-        Self::with_spaces(1, order, path)
-    }
-
-    /// With this many address spaces, of which the first has the folio.
-    fn with_spaces(spaces: u16, order: u8, path: UnmapPath) -> Arc<Self> {
         let order = Order::new(order).unwrap();
         let space = |id| {
             Space::new(
@@ -96,7 +86,7 @@ impl World {
                 leak(2, IntervalNode::new),
             )
         };
-        let spaces: &'static [Space<'static>] = Vec::leak((0..spaces).map(space).collect());
+        let spaces: &'static [Space<'static>] = Vec::leak(std::vec![space(0)]);
         let world = Self {
             vm: Vm::new(
                 SoftMmu::new(),
@@ -114,9 +104,7 @@ impl World {
         };
         let (vm, memory) = (&world.vm, &world.memory);
         let vma = Vma { access: Access::ReadWrite, droppable: false };
-        for space in spaces {
-            vm.add_vma(space.id(), VpnRange::new(Vpn::new(0), 4).unwrap(), vma).unwrap();
-        }
+        vm.add_vma(SPACE, VpnRange::new(Vpn::new(0), 4).unwrap(), vma).unwrap();
         vm.map_new(memory, SPACE, PAGE, order, Access::ReadWrite).unwrap();
         vm.madvise_free(memory, SPACE, VpnRange::new(PAGE, order.frames()).unwrap()).unwrap();
         vm.set_unmap_path(path);
@@ -206,11 +194,6 @@ fn loom_pin_against_page_by_page_reclaim() {
     pin_against_reclaim(UnmapPath::PageByPage);
 }
 
-#[test]
-fn loom_pin_against_page_by_page_reclaim_with_deferred_flushes() {
-    pin_against_reclaim(UnmapPath::PageByPageDeferred);
-}
-
 /// Dirty against clearing: a write that found the entry is never dropped.
 ///
 /// Fails where `AtomicEntry::take` is a load and a store instead of a swap. Tried.
@@ -243,11 +226,6 @@ fn loom_write_against_page_by_page_reclaim() {
     write_against_reclaim(UnmapPath::PageByPage);
 }
 
-#[test]
-fn loom_write_against_page_by_page_reclaim_with_deferred_flushes() {
-    write_against_reclaim(UnmapPath::PageByPageDeferred);
-}
-
 /// What was written through a pin is never dropped, however the pin's end falls.
 ///
 /// Fails where `Vm::verdict` looks at the dirty flag before the references, where its Acquire fence
@@ -262,26 +240,6 @@ fn loom_unpin_dirty_against_reclaim() {
         world.reclaim();
         assert_eq!(world.memory.freed()[0], 0);
         assert!(world.entry().is_mapped());
-    });
-}
-
-/// A write fault while reclaim has the entry in hand: the page is pinned, so it comes back, and the
-/// fault is resolved.
-///
-/// Fails where `Vm::write_fault` takes a cleared entry for a page that is gone, as it did. Tried.
-/// One preemption less than elsewhere, since both sides are long.
-#[test]
-fn loom_write_fault_against_reclaim() {
-    model_with(PREEMPTIONS - 1, || {
-        let world = World::new(0, UnmapPath::Batched);
-        world.vm.clear_soft_dirty(SPACE, VpnRange::new(PAGE, 1).unwrap()).unwrap();
-        world.vm.pin(&world.memory, SPACE, PAGE, false).unwrap();
-        let write = |w: &World| {
-            w.vm.write_fault(&w.memory, SPACE, PAGE, |_, _| unreachable!("nobody shares it"))
-                .unwrap();
-        };
-        together(&world, std::vec![write, World::reclaim]);
-        assert!(world.entry().is_writable() && world.entry().is_dirty());
     });
 }
 
@@ -442,35 +400,5 @@ fn loom_map_against_reclaim() {
         };
         together(&world, std::vec![pageout, map]);
         world.vm.put(&world.memory, new.pfn()).unwrap();
-    });
-}
-
-/// A pin to write against sharing: a folio that is pinned is not shared, and what is shared cannot
-/// be written through a pin that comes later.
-///
-/// Fails where `Vm::share_locked` counts the references before it write-protects the entry, as it
-/// did, and without its fence. Tried.
-#[test]
-fn loom_pin_against_share() {
-    model_with(PREEMPTIONS - 1, || {
-        let world = World::with_spaces(2, 0, UnmapPath::Batched);
-        let pin = |w: &World| match w.vm.pin(&w.memory, SPACE, PAGE, true) {
-            Ok(_) => w.pinned.store(1, Ordering::Relaxed),
-            Err(error) => assert!(matches!(error, VmError::Fault(_))),
-        };
-        let share = |w: &World| {
-            let shared = w.vm.share(&w.memory, SPACE, VpnRange::new(PAGE, 1).unwrap(), OTHER, PAGE);
-            assert!(matches!(shared, Ok(()) | Err(VmError::Busy { .. })));
-        };
-        together(&world, std::vec![pin, share]);
-        let there = world.vm.space(OTHER).unwrap().entry_at(PAGE);
-        if world.pinned.load(Ordering::Relaxed) == 1 {
-            assert!(
-                world.entry().is_writable() && !there.is_mapped(),
-                "pinned to be written to, and shared"
-            );
-        } else {
-            assert_eq!(world.entry().is_writable(), !there.is_mapped());
-        }
     });
 }

@@ -1,4 +1,4 @@
-//! Putting folios into address spaces and taking them out: VMAs, map, unmap, remap.
+//! Putting folios into address spaces and taking them out: VMAs, map, unmap.
 //!
 //! Unmapping goes as the kernel's `mmu_gather` does: entries are cleared under their table's lock
 //! and noted; then, with no table locked, the folios' counts are brought up to date; then one
@@ -33,7 +33,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::VmaOverlap`], [`VmError::NoNodes`], [`VmError::OutOfSpace`], [`VmError::NoSpace`].
+    /// [`VmError::VmaOverlap`], [`VmError::NoNodes`], [`VmError::OutOfSpace`],
+    /// [`VmError::NoSpace`].
     pub fn add_vma(&self, space: SpaceId, range: VpnRange, vma: Vma) -> Result<(), VmError> {
         let space = self.space_with(space, range)?;
         let inserted = space
@@ -134,9 +135,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::Busy`] where a frame of a lazyfree folio that is mapped already would become writable in a second
-    /// place: its clean entry here could be dropped while it is written to there. Otherwise see
-    /// [`VmError`]. Nothing has changed then.
+    /// [`VmError::Busy`] where a frame of a lazyfree folio that is mapped already would become
+    /// writable in a second place: its clean entry here could be dropped while it is written to
+    /// there. Otherwise see [`VmError`]. Nothing has changed then.
     pub fn map(
         &self,
         folio: Folio,
@@ -150,20 +151,19 @@ impl<'m, M: Mmu> Vm<'m, M> {
             return Err(VmError::NotAFolio { pfn: folio.0 });
         }
         let head = self.folios.lock(index, || self.mmu.relax());
-        let result = self.map_locked(head, (first, pages), space, at, access, Entry::NONE);
+        let result = self.map_locked(head, (first, pages), space, at, access);
         self.folios.frame(head).unlock();
         result
     }
 
-    /// [`Vm::map`] of a folio that the caller has locked; `bits` are set in each entry, too.
-    pub(crate) fn map_locked(
+    /// [`Vm::map`] of a folio that the caller has locked.
+    fn map_locked(
         &self,
         head: u32,
         (first, pages): (u32, u32),
         space: SpaceId,
         at: Vpn,
         access: Access,
-        bits: Entry,
     ) -> Result<(), VmError> {
         let frame = self.folios.frame(head);
         let range = VpnRange::new(at, u64::from(pages)).unwrap_or_default();
@@ -190,7 +190,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let vpn = at.plus(u64::from(done));
             let len = (space.table_end(vpn).get() - vpn.get()).min(u64::from(pages - done));
             let slots = space.slots(vpn, len);
-            let entry = Entry::new(self.folios.pfn(head + first + done), access).with(bits);
+            let entry = Entry::new(self.folios.pfn(head + first + done), access);
             let pmd = self.pmd_mappings.get() && done == 0 && len == Order::PAGEBLOCK.frames();
             let entry = if pmd { entry.with(Entry::HUGE) } else { entry };
             let mapped = self.with_table(space, vpn, || {
@@ -270,7 +270,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
 
     /// Counts entries that are about to show frames of a folio, with their references and in its
     /// reverse map. Under the folio lock, for someone with a reference.
-    pub(crate) fn count_in(
+    fn count_in(
         &self,
         head: u32,
         space: SpaceId,
@@ -322,8 +322,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::Free`] where somebody else has freed the frames of a
-    /// folio.
+    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::Free`] where somebody else has
+    /// freed the frames of a folio.
     pub fn unmap(
         &self,
         frames: &impl Frames,
@@ -450,52 +450,5 @@ impl<'m, M: Mmu> Vm<'m, M> {
             i += n;
         }
         result
-    }
-
-    /// Moves what is mapped in a range to the pages from `to` on, as far as there is anything
-    /// (`mremap`). Entries come out clean there; what was written before is noted in the folios.
-    ///
-    /// # Errors
-    ///
-    /// [`VmError::RangesOverlap`], and nothing has changed; otherwise see [`VmError`]. What was moved before stays moved;
-    /// what could not be mapped at its new place is unmapped.
-    pub fn remap(
-        &self,
-        frames: &impl Frames,
-        space: SpaceId,
-        range: VpnRange,
-        to: Vpn,
-    ) -> Result<(), VmError> {
-        let found = self.space_with(space, range)?;
-        let target = VpnRange::new(to, range.len()).unwrap_or_default();
-        self.space_with(space, target)?;
-        if range.start < target.end && target.start < range.end {
-            return Err(VmError::RangesOverlap { from: range, to: target });
-        }
-        let mut vpn = range.start;
-        while vpn < range.end {
-            let Some((head, first, entry)) = self.get_settled(frames, found, vpn)? else {
-                vpn = vpn.plus(1);
-                continue;
-            };
-            let most =
-                u64::from(self.folios.frame(head).pages() - first).min(range.end.get() - vpn.get());
-            let most = most.min(found.table_end(vpn).get() - vpn.get());
-            let pages = self.batch_len(found, vpn, entry, most);
-            let access = match (entry.is_present(), entry.is_writable()) {
-                (false, _) => Access::None,
-                (true, false) => Access::Read,
-                (true, true) => Access::ReadWrite,
-            };
-            let folio = Folio(self.folios.pfn(head));
-            let at = to.plus(vpn.get() - range.start.get());
-            let moved = self
-                .unmap(frames, space, VpnRange { start: vpn, end: vpn.plus(pages) })
-                .and_then(|_| self.map(folio, (first, pages as u32), space, at, access));
-            self.put_refs(frames, head, 1)?;
-            moved?;
-            vpn = vpn.plus(pages);
-        }
-        Ok(())
     }
 }

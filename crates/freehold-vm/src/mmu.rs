@@ -42,8 +42,7 @@ pub enum FlushKind {
     /// elsewhere: a host where a page's memory *is* its frame, with no second way to it, must not
     /// pin or share what it unmaps.
     Unmapped,
-    /// They are there still, but allow less, or are clean and old where they were dirty and young;
-    /// or they are being replaced by those of copies ([`Vm::write_fault`](crate::Vm::write_fault)).
+    /// They are there still, but allow less, or are clean and old where they were dirty and young.
     Changed,
 }
 
@@ -112,10 +111,9 @@ pub trait Mmu: Sync {
     /// spaces.
     fn flush(&self, batch: &[Flush]);
 
-    /// [`flush`](Self::flush) for callers that can do without it, as [`Vmalloc`](crate::Vmalloc)'s all can: to be
-    /// overridden by a machine that may be unable to take translations away. Such a machine leaves
-    /// them alone in
-    /// [`unmap`](Self::unmap).
+    /// [`flush`](Self::flush) for callers that can do without it, as [`Vmalloc`](crate::Vmalloc)'s
+    /// all can: to be overridden by a machine that may be unable to take translations away. Such a
+    /// machine leaves them alone in [`unmap`](Self::unmap).
     ///
     /// # Errors
     ///

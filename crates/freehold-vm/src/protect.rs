@@ -2,8 +2,12 @@
 
 use crate::primitive::Ordering;
 use crate::{
-    Access, Entry, Flush, FlushBatch, FlushKind, Mmu, Space, SpaceId, Vm, VmError, Vma, VpnRange,
+    Access, Entry, Fault, Flush, FlushBatch, FlushKind, Mmu, Space, SpaceId, Vm, VmError, Vma, Vpn,
+    VpnRange,
 };
+
+/// What an entry gets that a write is let through.
+const WRITTEN: Entry = Entry::HARDWARE.with(Entry::WRITABLE).with(Entry::SOFT_DIRTY);
 
 impl<'m, M: Mmu> Vm<'m, M> {
     /// Changes what may be done with a range (`mprotect`). Entries lose what they may not do any
@@ -12,7 +16,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::NoNodes`] where a VMA would have to be split, [`VmError::NoSpace`], [`VmError::OutOfSpace`].
+    /// [`VmError::NoNodes`] where a VMA would have to be split, [`VmError::NoSpace`],
+    /// [`VmError::OutOfSpace`].
     pub fn protect(&self, space: SpaceId, range: VpnRange, access: Access) -> Result<(), VmError> {
         let found = self.space_with(space, range)?;
         self.change_vmas(found, range, |vma| Some(Vma { access, ..vma }))?;
@@ -40,6 +45,38 @@ impl<'m, M: Mmu> Vm<'m, M> {
             entry.without(Entry::SOFT_DIRTY.with(Entry::WRITABLE))
         });
         Ok(())
+    }
+
+    /// Resolves [`Fault::WriteProtected`]: makes the entry writable where its VMA allows that. The
+    /// entry comes out young, dirty and soft-dirty. One that is writable already stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::Fault`] where the VMA does not allow it or nothing is mapped;
+    /// [`VmError::NoSpace`], [`VmError::OutOfSpace`]. The page is as it was then.
+    pub fn write_fault(&self, space: SpaceId, vpn: Vpn) -> Result<(), VmError> {
+        let page = VpnRange::new(vpn, 1).unwrap_or_default();
+        let found = self.space_with(space, page)?;
+        let slots = found.slots(vpn, 1);
+        // Under the table's lock: who takes a right away changes the VMA first, and then comes to
+        // this table. Reclaim, too, has the entry in hand under that lock only.
+        self.with_table(found, vpn, || {
+            self.allowed(found, page, Access::ReadWrite)?;
+            loop {
+                let entry = self.mmu.load(slots);
+                if !entry.is_mapped() {
+                    return Err(Fault::NotMapped.into());
+                }
+                if !entry.is_present() {
+                    return Err(Fault::AccessDenied.into());
+                }
+                let written = entry.with(WRITTEN);
+                // Again and again, against hardware, which may be setting bits.
+                if entry.is_writable() || self.mmu.replace(slots, entry, written).is_ok() {
+                    return Ok(());
+                }
+            }
+        })
     }
 
     fn change_entries(&self, space: &Space<'m>, range: VpnRange, f: impl Fn(Entry) -> Entry) {

@@ -41,7 +41,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::Free`] where somebody else has freed frames of a folio; everything else has been done.
+    /// [`VmError::Free`] where somebody else has freed frames of a folio; everything else has been
+    /// done.
     pub fn reclaim(&self, allocator: &impl Frames, frames: u64) -> Result<u64, VmError> {
         let mut reclaimed = Reclaimed::new();
         let mut result = Ok(());
@@ -60,8 +61,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// As [`Vm::reclaim`]; [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::NotAFolio`] where
-    /// a page shows a frame of which there is no record: what comes before it has been done.
+    /// As [`Vm::reclaim`]; [`VmError::NoSpace`], [`VmError::OutOfSpace`]; [`VmError::NotAFolio`]
+    /// where a page shows a frame of which there is no record: what comes before it has been done.
     pub fn madvise_pageout(
         &self,
         allocator: &impl Frames,
@@ -152,14 +153,10 @@ impl<'m, M: Mmu> Vm<'m, M> {
             count(&self.counters.reclaimed_frames, u64::from(pages));
             let range = self.retire(head);
             frame.unlock();
-            if let Some(range) = range {
-                reclaimed.ranges[reclaimed.len] = range;
-                reclaimed.len += 1;
-                reclaimed.frames += range.len();
-            }
-            // Where flushes do not wait there is nothing left to flush, and the folio goes back at
-            // once.
-            if reclaimed.len == BATCH || !self.unmap_path().defers() {
+            reclaimed.ranges[reclaimed.len] = range;
+            reclaimed.len += 1;
+            reclaimed.frames += range.len();
+            if reclaimed.len == BATCH {
                 return self.finish(allocator, reclaimed);
             }
             return Ok(());

@@ -14,8 +14,6 @@ use freehold::{FrameRange, Pfn};
 
 /// "No node".
 const NIL: u32 = u32::MAX;
-/// The start of a run of pages that show no frame.
-const HOLE: u64 = u64::MAX;
 
 /// A place for one run of frames. The caller hands over a slice of them.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +105,7 @@ impl<'m> RunArena<'m> {
     pub(crate) fn push(&mut self, runs: &mut Runs, start: Pfn, len: u64) -> Result<(), NoNode> {
         if runs.tail != NIL {
             let last = &mut self.nodes[runs.tail as usize];
-            if last.start != HOLE && last.start + last.len == start.get() {
+            if last.start + last.len == start.get() {
                 last.len += len;
                 return Ok(());
             }
@@ -123,136 +121,37 @@ impl<'m> RunArena<'m> {
         Ok(())
     }
 
-    /// Moves all of `more` to the end of `runs`. O(1).
-    pub(crate) fn append(&mut self, runs: &mut Runs, more: Runs) {
-        if more.head == NIL {
-            return;
-        }
-        if runs.tail == NIL {
-            *runs = more;
-            return;
-        }
-        self.nodes[runs.tail as usize].next = more.head;
-        runs.tail = more.tail;
-        runs.count += more.count;
-    }
-
-    /// Takes the first run off; holes are passed over.
+    /// Takes the first run off.
     pub(crate) fn pop(&mut self, runs: &mut Runs) -> Option<FrameRange> {
-        while runs.head != NIL {
-            let n = runs.head;
-            let node = self.node(n);
-            runs.head = node.next;
-            runs.count -= 1;
-            if runs.head == NIL {
-                runs.tail = NIL;
-            }
-            self.give(n);
-            if node.start != HOLE {
-                return FrameRange::new(Pfn::new(node.start), node.len);
-            }
+        if runs.head == NIL {
+            return None;
         }
-        None
+        let n = runs.head;
+        let node = self.node(n);
+        runs.head = node.next;
+        runs.count -= 1;
+        if runs.head == NIL {
+            runs.tail = NIL;
+        }
+        self.give(n);
+        FrameRange::new(Pfn::new(node.start), node.len)
     }
 
-    /// The next run, with the page offset at which it starts; holes are passed over.
+    /// The next run, with the page offset at which it starts.
     pub(crate) fn next(&self, cursor: &mut Cursor) -> Option<(u64, FrameRange)> {
-        while cursor.node != NIL {
-            let node = self.node(cursor.node);
-            let at = cursor.offset;
-            (cursor.node, cursor.offset) = (node.next, at + node.len);
-            if node.start != HOLE {
-                return Some((at, FrameRange::new(Pfn::new(node.start), node.len)?));
-            }
+        if cursor.node == NIL {
+            return None;
         }
-        None
+        let node = self.node(cursor.node);
+        let at = cursor.offset;
+        (cursor.node, cursor.offset) = (node.next, at + node.len);
+        Some((at, FrameRange::new(Pfn::new(node.start), node.len)?))
     }
 
     /// All of them.
     pub(crate) fn iter(&self, runs: &Runs) -> impl Iterator<Item = (u64, FrameRange)> + '_ {
         let mut cursor = runs.cursor();
         core::iter::from_fn(move || self.next(&mut cursor))
-    }
-
-    /// The node whose run starts at page `offset`, and the node before it, after cutting a run in
-    /// two where need be. `(tail, NIL)` for the offset behind the last page.
-    fn cut(&mut self, runs: &mut Runs, offset: u64) -> Result<(u32, u32), NoNode> {
-        let (mut before, mut n, mut at) = (NIL, runs.head, 0);
-        while n != NIL && at < offset {
-            let node = self.node(n);
-            if at + node.len > offset {
-                let kept = offset - at;
-                let rest = if node.start == HOLE { HOLE } else { node.start + kept };
-                let new = self.take(rest, node.len - kept, node.next)?;
-                let node = &mut self.nodes[n as usize];
-                (node.len, node.next) = (kept, new);
-                if runs.tail == n {
-                    runs.tail = new;
-                }
-                runs.count += 1;
-                return Ok((n, new));
-            }
-            at += node.len;
-            (before, n) = (n, node.next);
-        }
-        Ok((before, n))
-    }
-
-    /// Takes the runs of the pages `from..to` out and leaves a hole. O(runs before `to`). Where
-    /// there is no node for it the frames of each page are as they were.
-    pub(crate) fn punch(&mut self, runs: &mut Runs, from: u64, to: u64) -> Result<Runs, NoNode> {
-        let (_, first) = self.cut(runs, from)?;
-        let (last, after) = self.cut(runs, to)?;
-        if first == NIL || first == after {
-            return Ok(Runs::EMPTY);
-        }
-        let hole = self.take(HOLE, to - from, after)?;
-        // The second cut cannot have moved the node before `first`, but may have split `first`
-        // itself.
-        let (before, _) = self.cut(runs, from)?;
-        let mut count = 1;
-        let mut n = first;
-        while n != last {
-            n = self.node(n).next;
-            count += 1;
-        }
-        self.nodes[last as usize].next = NIL;
-        if before == NIL {
-            runs.head = hole;
-        } else {
-            self.nodes[before as usize].next = hole;
-        }
-        if after == NIL {
-            runs.tail = hole;
-        }
-        runs.count = runs.count - count + 1;
-        Ok(Runs { head: first, tail: last, count })
-    }
-
-    /// Puts back what [`punch`](Self::punch) has just taken out from `from` on. O(runs before it).
-    pub(crate) fn refill(&mut self, runs: &mut Runs, from: u64, taken: Runs) {
-        if taken.head == NIL {
-            return;
-        }
-        let (mut before, mut n, mut at) = (NIL, runs.head, 0);
-        while n != NIL && at < from {
-            let node = self.node(n);
-            at += node.len;
-            (before, n) = (n, node.next);
-        }
-        // The hole.
-        let after = self.node(n).next;
-        if before == NIL {
-            runs.head = taken.head;
-        } else {
-            self.nodes[before as usize].next = taken.head;
-        }
-        self.nodes[taken.tail as usize].next = after;
-        if after == NIL {
-            runs.tail = taken.tail;
-        }
-        runs.count = runs.count + taken.count - 1;
-        self.give(n);
     }
 
     /// Brings the runs into rising order of frames and joins those that touch: the fewest runs
@@ -279,7 +178,7 @@ impl<'m> RunArena<'m> {
             let next = node.next;
             if next != NIL {
                 let following = self.node(next);
-                if node.start != HOLE && node.start + node.len == following.start {
+                if node.start + node.len == following.start {
                     let joined = &mut self.nodes[n as usize];
                     (joined.len, joined.next) = (node.len + following.len, following.next);
                     self.give(next);
@@ -347,13 +246,11 @@ mod tests {
     }
 
     proptest! {
-        /// Frames in any order: punching takes exactly what it should, coalescing leaves the fewest
-        /// runs, no node is lost.
+        /// Frames in any order: coalescing leaves the fewest runs, no node is lost.
         #[test]
         fn agrees_with_an_array(
             frames in Just((100..140u64).collect::<Vec<_>>()).prop_shuffle(),
             len in 1usize..40,
-            holes in prop::collection::vec((0usize..40, 1usize..10), 0..4),
         ) {
             let mut nodes = vec![RunNode::new(); 60];
             let mut arena = RunArena::new(&mut nodes);
@@ -363,19 +260,9 @@ mod tests {
             for f in &frames {
                 arena.push(&mut runs, Pfn::new(*f), 1).unwrap();
             }
-            let mut model: Vec<Option<u64>> = frames.iter().copied().map(Some).collect();
-            for (from, len) in holes {
-                let (from, to) = (from.min(model.len()), (from + len).min(model.len()));
-                let mut out = arena.punch(&mut runs, from as u64, to as u64).unwrap();
-                let mut taken = vec![];
-                while let Some(range) = arena.pop(&mut out) {
-                    taken.extend(range.start.get()..range.end.get());
-                }
-                let expected: Vec<u64> = model[from..to].iter_mut().filter_map(Option::take).collect();
-                prop_assert_eq!(taken, expected);
-                prop_assert_eq!(pages(&arena, &runs, model.len()), model.clone());
-            }
-            let mut left: Vec<u64> = model.into_iter().flatten().collect();
+            let model: Vec<Option<u64>> = frames.iter().copied().map(Some).collect();
+            prop_assert_eq!(pages(&arena, &runs, model.len()), model);
+            let mut left = frames;
             left.sort_unstable();
             let fewest = left.chunk_by(|a, b| b - a == 1).count();
             arena.coalesce(&mut runs);
@@ -403,7 +290,6 @@ mod tests {
         arena.push(&mut runs, Pfn::new(6), 1).unwrap();
         arena.push(&mut runs, Pfn::new(9), 1).unwrap();
         assert_eq!(arena.push(&mut runs, Pfn::new(20), 1), Err(NoNode));
-        assert_eq!(arena.punch(&mut runs, 0, 1), Err(NoNode));
         assert_eq!(pages(&arena, &runs, 3), [Some(5), Some(6), Some(9)]);
     }
 }

@@ -25,8 +25,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::Busy`] where anybody else has a reference, or the folio is locked; [`VmError::NoNodes`];
-    /// [`VmError::NotAFolio`]. Nothing has changed then. [`VmError::Free`] where somebody else has freed its frames.
+    /// [`VmError::Busy`] where anybody else has a reference, or the folio is locked;
+    /// [`VmError::NoNodes`]; [`VmError::NotAFolio`]. Nothing has changed then. [`VmError::Free`]
+    /// where somebody else has freed its frames.
     pub fn split(&self, frames: &impl Frames, folio: Folio) -> Result<(), VmError> {
         let pfn = folio.pfn();
         let head = self.index(pfn)?;
@@ -42,12 +43,13 @@ impl<'m, M: Mmu> Vm<'m, M> {
         result
     }
 
-    /// [`Vm::split`] of a folio that the caller has locked. The first frame's folio is locked afterwards.
+    /// [`Vm::split`] of a folio that the caller has locked. The first frame's folio is locked
+    /// afterwards.
     pub(crate) fn split_locked(&self, frames: &impl Frames, head: u32) -> Result<(), VmError> {
         let frame = self.folios.frame(head);
         let busy = VmError::Busy { pfn: self.folios.pfn(head) };
         let pages = frame.pages();
-        if pages == 1 || frame.has(flag::POISONED) {
+        if pages == 1 {
             return Err(busy);
         }
         let maps = frame.maps.get();

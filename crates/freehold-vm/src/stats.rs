@@ -58,9 +58,6 @@ stats! {
     kept_referenced,
     /// Ranges of the page allocator's that reclaimed folios were freed as.
     frees,
-    /// Folios of files and of swap that [`Vm::unmap_backed`](crate::Vm::unmap_backed) left without an
-    /// entry.
-    unmapped_backed,
     /// Calls of [`Mmu::flush`](crate::Mmu::flush), of all sorts.
     flushes,
     /// Those of them for reclaimed folios, together.

@@ -13,8 +13,8 @@
 //!
 //! # One entry for a whole table
 //!
-//! A folio of 512 frames that lies as its table does may be mapped by one entry, a PMD. It stands in
-//! the place of the table's first, marked [`Entry::HUGE`], and the others have nothing mapped:
+//! A folio of 512 frames that lies as its table does may be mapped by one entry, a PMD. It stands
+//! in the place of the table's first, marked [`Entry::HUGE`], and the others have nothing mapped:
 //!
 //! ```text
 //!   pages     0        1        2        ...  511
@@ -250,7 +250,8 @@ impl<'t> Slots<'t> {
     }
 
     /// Fills entries with nothing mapped: the first with `first`, each of the others with the frame
-    /// after the last one's; or with one PMD, where that is what `first` is. Under the table's lock.
+    /// after the last one's; or with one PMD, where that is what `first` is. Under the table's
+    /// lock.
     ///
     /// # Panics
     ///

@@ -1,12 +1,11 @@
 //! Taking all of a folio's entries away, of a lazyfree one if nothing was written to it and nobody
-//! else uses it: page by page, all or nothing, and in batches. ([`backed`](crate::backed) asks
-//! nothing.)
+//! else uses it: page by page, all or nothing, and in batches.
 //!
 //! ```text
 //!   page by page (baseline)                     batched
 //!   for each entry:                             for each batch of entries that agree, within a table, a VMA, the folio:
 //!     clear it                                    clear them, merging dirty and young
-//!     flush (or note it for later)                full barrier; references == 1 + mappings?  not dirty?
+//!     note the flush for later                    full barrier; references == 1 + mappings?  not dirty?
 //!     full barrier; unused, not dirty?              no: put them back, each with its own rights; stop
 //!     take it off the folio's counts              note the range for a later flush
 //!       -> the folio is partly mapped:          once, at the end: take all off the folio's counts
@@ -43,7 +42,7 @@ use crate::folio::{Frame, flag};
 use crate::primitive::{Ordering, Plain, fence};
 use crate::rmap::Mapping;
 use crate::stats::count;
-use crate::{Entry, Flush, FlushKind, Mmu, Slots, Space, SpaceId, UnmapPath, Vm, Vpn};
+use crate::{Entry, Flush, FlushKind, Mmu, Slots, Space, UnmapPath, Vm, Vpn};
 
 /// Why a folio was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,51 +73,20 @@ enum Step {
     Kept(Kept),
 }
 
-/// Entries that a walk has just cleared together, their table still locked.
-pub(crate) struct Cleared {
-    pub(crate) space: SpaceId,
-    /// The page of the first.
-    pub(crate) vpn: Vpn,
-    /// Which frame of the folio that one showed.
-    pub(crate) first: u32,
-    pub(crate) pages: u32,
-    /// The first as it was, dirty and young where any of them was.
-    pub(crate) entry: Entry,
-    /// Their VMA lets the contents be dropped even where they were written to.
-    droppable: bool,
-}
-
 impl<'m, M: Mmu> Vm<'m, M> {
     /// Takes all entries of a locked lazyfree folio away. The caller has one reference. On failure
     /// some may be gone, and have been flushed.
     pub(crate) fn unmap_folio(&self, head: u32) -> Result<(), Kept> {
         let frame = self.folios.frame(head);
-        if frame.has(flag::POISONED) {
-            return Err(Kept::Busy);
-        }
+        let path = self.unmap_path();
         // Where one batch takes everything there is no need to look first. Nor where the pages of
         // one mapping go one by one.
-        let batched = self.unmap_path() == UnmapPath::Batched;
-        if !batched && self.mappings.iter(&frame.rmap).nth(1).is_some() {
+        let mut looked = path != UnmapPath::Batched;
+        if looked && self.mappings.iter(&frame.rmap).nth(1).is_some() {
             self.look(head)?;
         }
-        let ask = |cleared: &Cleared| self.verdict(frame, cleared.entry, cleared.droppable);
-        self.take_all(head, !batched, &ask)
-    }
-
-    /// Takes entries of a locked folio away until all are gone, or `ask` says of some that were
-    /// just cleared that they have to stay. `looked`: there is no need to look at all of them
-    /// before the first is cleared. The caller has one reference.
-    pub(crate) fn take_all(
-        &self,
-        head: u32,
-        mut looked: bool,
-        ask: &impl Fn(&Cleared) -> Result<(), Kept>,
-    ) -> Result<(), Kept> {
-        let frame = self.folios.frame(head);
         let mut removed = Removed::default();
         let mut result = Ok(());
-        let path = self.unmap_path();
         count(&self.counters.rmap_walks, 1);
         for mapping in self.mappings.iter(&frame.rmap) {
             let mut i = 0;
@@ -132,9 +100,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     || {
                         let place = (mapping, space, live);
                         if path == UnmapPath::Batched {
-                            self.take_table(head, place, looked, &mut removed, ask)
+                            self.take_table(head, place, looked, &mut removed)
                         } else {
-                            self.take_table_by_page(head, place, path, &mut removed.waits, ask)
+                            self.take_table_by_page(head, place, path, &mut removed.waits)
                         }
                     },
                 );
@@ -228,7 +196,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
         (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
         looked: bool,
         removed: &mut Removed,
-        ask: &impl Fn(&Cleared) -> Result<(), Kept>,
     ) -> Step {
         let frame = self.folios.frame(head);
         let table_end = space.table_end(mapping.page(i));
@@ -256,15 +223,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let merged = self.mmu.get_and_clear(slots);
             let droppable = vma.is_some_and(|vma| vma.value.droppable);
             let len = len as u32;
-            let cleared = Cleared {
-                space: space.id(),
-                vpn,
-                first: live,
-                pages: len,
-                entry: merged,
-                droppable,
-            };
-            if let Err(kept) = ask(&cleared) {
+            if let Err(kept) = self.verdict(frame, merged, droppable) {
                 self.put_back(slots, merged);
                 return Step::Kept(kept);
             }
@@ -285,15 +244,13 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// Takes the entries of one table one by one, from frame `i` of the folio on, or all at once
-    /// where that is `path`'s way and they agree: the baselines and the patch as posted, which
-    /// flush each time or put that off to the end of the batch of folios.
+    /// where that is `path`'s way and they agree: the baseline and the patch as posted.
     fn take_table_by_page(
         &self,
         head: u32,
         (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
         path: UnmapPath,
         waits: &mut bool,
-        ask: &impl Fn(&Cleared) -> Result<(), Kept>,
     ) -> Step {
         let frame = self.folios.frame(head);
         let table_end = space.table_end(mapping.page(i));
@@ -309,7 +266,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             let vma = space.vma(vpn, || self.mmu.relax());
             let mut len = 1;
-            if live == 0 && path.takes_whole() {
+            if live == 0 && path == UnmapPath::Whole {
                 let all = u64::from(frame.pages());
                 let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
                 let most = vma_end.min(table_end).get() - vpn.get();
@@ -322,23 +279,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let entry = self.mmu.get_and_clear(slots);
             // Not before the verdict: a host drops the page's contents when it flushes.
             let droppable = vma.is_some_and(|vma| vma.value.droppable);
-            let cleared =
-                Cleared { space: space.id(), vpn, first: live, pages: len, entry, droppable };
-            if let Err(kept) = ask(&cleared) {
+            if let Err(kept) = self.verdict(frame, entry, droppable) {
                 self.put_back(slots, entry);
                 return Step::Kept(kept);
             }
             if space.needs_flush(entry) {
                 let flush =
                     Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped };
-                if path.defers() {
-                    self.flush_later(space, flush);
-                    *waits = true;
-                } else {
-                    self.mmu.flush(&[flush]);
-                    count(&self.counters.flushes, 1);
-                    count(&self.counters.reclaim_flushes, 1);
-                }
+                self.flush_later(space, flush);
+                *waits = true;
             }
             count(&self.counters.batches_cleared, 1);
             mapping.unmark(live, len);

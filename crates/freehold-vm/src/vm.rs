@@ -47,54 +47,28 @@ pub struct FolioState {
     pub lazyfree: bool,
     /// Not to be reclaimed.
     pub mlocked: bool,
-    /// Bad memory.
-    pub poisoned: bool,
     /// On the deferred-split queue.
     pub deferred: bool,
-    /// A file's.
-    pub file: bool,
 }
 
 /// How reclaim takes a folio's entries away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnmapPath {
-    /// One entry at a time: clear, flush, remove from the reverse map. The folio is seen partly
-    /// mapped from its first page to its last but one, and so is queued for a split each time. What
-    /// Linux until 6.14 did where a flush could not wait.
+    /// One entry at a time, the flush put off and shared with other folios: the baseline, since
+    /// Linux until 6.14 did so wherever it paid (`should_defer_flush`). The folio is seen partly
+    /// mapped from its first page to its last but one, and so is queued for a split each time.
     PageByPage,
-    /// One entry at a time, the flush put off and shared with other folios, as in
-    /// [`UnmapPath::Batched`]: the baseline, since Linux until 6.14 did so wherever it paid
-    /// (`should_defer_flush`).
-    PageByPageDeferred,
     /// All or nothing, as posted and as in Linux 6.15: all entries of a folio at once where one
-    /// table and one VMA have them all alike, otherwise one by one. Each batch is flushed at once.
+    /// table and one VMA have them all alike, otherwise one by one.
     Whole,
-    /// All or nothing, the flush put off and shared with other folios.
-    WholeDeferred,
-    /// As many entries at a time as the page table, the VMA and the folio have alike, flushed
-    /// together with those of other folios. Linux 6.16 and later.
+    /// As many entries at a time as the page table, the VMA and the folio have alike. Linux 6.16
+    /// and later.
     Batched,
 }
 
 impl UnmapPath {
     /// All of them, from the oldest on.
-    pub const ALL: [Self; 5] = [
-        Self::PageByPage,
-        Self::PageByPageDeferred,
-        Self::Whole,
-        Self::WholeDeferred,
-        Self::Batched,
-    ];
-
-    /// Whether flushes wait and are shared by folios.
-    pub(crate) fn defers(self) -> bool {
-        !matches!(self, Self::PageByPage | Self::Whole)
-    }
-
-    /// Whether a folio whose entries agree is taken at once.
-    pub(crate) fn takes_whole(self) -> bool {
-        matches!(self, Self::Whole | Self::WholeDeferred)
-    }
+    pub const ALL: [Self; 3] = [Self::PageByPage, Self::Whole, Self::Batched];
 }
 
 /// Folios in address spaces. Any number of threads may call.
@@ -166,11 +140,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
     }
 
     /// Whether a folio of 512 frames that comes to be mapped as a whole, by a whole page table, is
-    /// mapped by one entry (a PMD): not at first. Only for an [`Mmu`] that uses the software entries
-    /// through [`Slots`](crate::Slots), as its own methods and [`SoftMmu`](crate::SoftMmu) do.
+    /// mapped by one entry (a PMD): not at first. Only for an [`Mmu`] that uses the software
+    /// entries through [`Slots`](crate::Slots), as its own methods and [`SoftMmu`](crate::SoftMmu)
+    /// do.
     ///
-    /// Whoever changes less than all of it splits the PMD first. So do the ways of reclaim that go page
-    /// by page; the others take it in one step.
+    /// Whoever changes less than all of it splits the PMD first. So do the ways of reclaim that go
+    /// page by page; the others take it in one step.
     pub fn set_pmd_mappings(&self, on: bool) {
         self.pmd_mappings.set(on);
     }
@@ -292,8 +267,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`VmError::OrderTooLarge`], [`VmError::Alloc`], and [`VmError::NotAFolio`] where the allocator hands out frames
-    /// that there are no records for. Nothing has changed then.
+    /// [`VmError::OrderTooLarge`], [`VmError::Alloc`], and [`VmError::NotAFolio`] where the
+    /// allocator hands out frames that there are no records for. Nothing has changed then.
     pub fn folio_alloc(&self, frames: &impl Frames, order: Order) -> Result<Folio, VmError> {
         if order > Order::PAGEBLOCK {
             return Err(VmError::OrderTooLarge { order });
@@ -327,9 +302,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             swap_backed: frame.has(flag::SWAP_BACKED),
             lazyfree: frame.is_lazyfree(),
             mlocked: frame.has(flag::MLOCKED),
-            poisoned: frame.has(flag::POISONED),
             deferred: frame.has(flag::DEFERRED),
-            file: frame.has(flag::FILE),
         })
     }
 
@@ -363,20 +336,18 @@ impl<'m, M: Mmu> Vm<'m, M> {
         if !self.folios.frame(head).drop_refs(n) {
             return Ok(());
         }
-        let range = self.retire(head);
-        range.map_or(Ok(()), |range| free_what_can_be(frames, range)).map_err(VmError::Free)
+        free_what_can_be(frames, self.retire(head)).map_err(VmError::Free)
     }
 
-    /// Takes a folio without references apart; its frames, unless they must never be used again.
-    pub(crate) fn retire(&self, head: u32) -> Option<FrameRange> {
+    /// Takes a folio without references apart; its frames.
+    pub(crate) fn retire(&self, head: u32) -> FrameRange {
         let frame = self.folios.frame(head);
         debug_assert!(frame.maps.get() == 0, "a mapped folio has no reference left");
         self.unqueue(head);
         let pages = frame.pages();
-        let poisoned = frame.has(flag::POISONED);
         self.folios.retire(head, pages);
         count(&self.counters.folios_freed, 1);
-        (!poisoned).then(|| self.folios.range(head, pages))
+        self.folios.range(head, pages)
     }
 
     /// Takes a folio off both lists.
@@ -400,9 +371,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// Notes that part of a folio is unmapped while the rest is not. Under the folio lock.
     pub(crate) fn note_partly_mapped(&self, head: u32) {
         let frame = self.folios.frame(head);
-        // A folio of two pages is not worth it, as Linux has it; of a file the rest is there.
+        // A folio of two pages is not worth it, as Linux has it.
         if frame.order().get() >= 2
-            && !frame.has(flag::FILE)
             && self.deferred.with(|| self.mmu.relax(), |queue| queue.push(&self.folios, head))
         {
             count(&self.counters.deferred_queued, 1);
@@ -493,28 +463,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// [`VmError::NotAFolio`].
     pub fn set_mlocked(&self, folio: Folio, mlocked: bool) -> Result<(), VmError> {
         self.set_flag(folio, flag::MLOCKED, mlocked)
-    }
-
-    /// Marks a folio's memory as bad: it is not reclaimed, and when its last reference goes its
-    /// frames are not given back to the allocator. Waits for whoever splits or reclaims the folio:
-    /// after a split it is the folio of the first frame that is marked.
-    ///
-    /// # Errors
-    ///
-    /// [`VmError::NotAFolio`].
-    pub fn poison(&self, folio: Folio) -> Result<(), VmError> {
-        let pfn = folio.0;
-        let index = self.index(pfn)?;
-        loop {
-            let head = self.folios.head(index).ok_or(VmError::NotAFolio { pfn })?;
-            if self.folios.try_lock(head, index) {
-                let frame = self.folios.frame(head);
-                frame.set_flags(flag::POISONED);
-                frame.unlock();
-                return Ok(());
-            }
-            self.mmu.relax();
-        }
     }
 
     pub(crate) fn set_flag(&self, folio: Folio, flag: u32, on: bool) -> Result<(), VmError> {

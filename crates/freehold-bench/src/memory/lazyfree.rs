@@ -1,5 +1,4 @@
-//! `bench lazyfree`: reclaim page by page (each page flushed, or flushes collected) and batched, in
-//! turns, and the system's own beside it.
+//! `bench lazyfree`: reclaim page by page and batched, in turns, and the system's own beside it.
 
 use freehold_host::freehold_vm::UnmapPath;
 
@@ -59,31 +58,26 @@ pub(super) fn sides<'a>(
     sides
 }
 
-/// All three ways, one after the other: a figure for each of a variant's metrics.
-fn all(folios: &Folios, variant: Variant, turn: usize, cpus: &Cpus) -> Result<[f64; 13], String> {
+/// Both ways, one after the other: a figure for each of a variant's metrics.
+fn all(folios: &Folios, variant: Variant, turn: usize, cpus: &Cpus) -> Result<[f64; 9], String> {
     let each = |n: u64| n as f64 / FOLIOS as f64;
     let ns = |reclaim: &Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
-    // In turns, so that none of the three always follows the same one.
-    const PATHS: [UnmapPath; 3] =
-        [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
-    let mut done = [Reclaim::default(); 3];
+    // In turns, so that neither always comes first.
+    const PATHS: [UnmapPath; 2] = [UnmapPath::PageByPage, UnmapPath::Batched];
+    let mut done = [Reclaim::default(); 2];
     for at in (0..PATHS.len()).map(|n| (n + turn) % PATHS.len()) {
         done[at] = folios.run(variant, PATHS[at], cpus)?;
     }
-    let [pages, deferred, batched] = done;
+    let [pages, batched] = done;
     Ok([
         ns(&pages),
-        ns(&deferred),
         ns(&batched),
         ns(&pages) / ns(&batched),
-        ns(&deferred) / ns(&batched),
         pages.deferred as f64,
-        deferred.deferred as f64,
         batched.deferred as f64,
         pages.flushes as f64,
-        deferred.flushes as f64,
         batched.flushes as f64,
-        each(deferred.syscalls),
+        each(pages.syscalls),
         each(batched.syscalls),
     ])
 }

@@ -16,7 +16,7 @@
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use freehold::{CpuId, Migratetype, Order, Pfn, Request};
+use freehold::CpuId;
 use freehold_host::freehold_vm::{Frames, Vpn};
 
 use super::areas::{Areas, Backed, Failed, Kernel, Shape, Thread};
@@ -69,7 +69,6 @@ pub(super) fn run<P: PageAllocator, M: Backed>(
         }),
         Work::FullFit => full_fit(&turns, cpus),
         Work::LongBusyList => long_busy_list(&turns),
-        Work::MapRam => map_ram(&turns, test.pages),
         Work::Deferred => deferred(&Turns { clock: process_time, ..turns }, cpus),
     };
     areas.set_kernel(Kernel::Patched);
@@ -163,25 +162,6 @@ fn long_busy_list<P: PageAllocator, M: Backed>(
         })
     });
     kept.into_iter().try_for_each(|area| thread.vfree(area)).and(times)
-}
-
-fn map_ram<P: PageAllocator, M: Backed>(
-    turns: &Turns<'_, P, M>,
-    pages: u64,
-) -> Result<[f64; 3], Failed> {
-    let thread = &turns.thread;
-    let request = Request::new(Order::ZERO, Migratetype::Unmovable);
-    let frame = |_| thread.frames.alloc(request);
-    let ram: Vec<Pfn> = (0..pages).map(frame).collect::<Result<_, _>>()?;
-    let times = turns.run(|n, _| {
-        (0..n).try_for_each(|_| {
-            let area = thread.vmalloc.vm_map_ram(&ram)?;
-            thread.write(area);
-            Ok(thread.vmalloc.vm_unmap_ram(area)?)
-        })
-    });
-    ram.into_iter().try_for_each(|pfn| thread.frames.free(pfn, Order::ZERO))?;
-    times
 }
 
 /// The kernel's one- and two-argument forms gather pointers alike; they differ where there is no

@@ -26,22 +26,18 @@ macro_rules! variants {
     ($($variant:ident, $suffix:literal;)*) => {
         pub const VARIANTS: [Variant; 7] = [$(Variant::$variant),*];
 
-        pub(crate) const METRICS: [[Metric; 13]; VARIANTS.len()] = [$([
-            ns(concat!("ns_per_folio_page_by_page", $suffix), "a folio of 64 KiB, one flush a page"),
+        pub(crate) const METRICS: [[Metric; 9]; VARIANTS.len()] = [$([
             ns(
-                concat!("ns_per_folio_page_by_page_deferred", $suffix),
+                concat!("ns_per_folio_page_by_page", $suffix),
                 "a folio of 64 KiB page by page, flushes collected: Linux until 6.14",
             ),
             ns(concat!("ns_per_folio_batched", $suffix), "a folio of 64 KiB at once, flushes collected"),
-            metric(concat!("batched_speedup", $suffix), "times", "the first by the third, in each run"),
-            metric(concat!("batched_speedup_over_deferred", $suffix), "times", "the second by the third, in each run"),
+            metric(concat!("batched_speedup", $suffix), "times", "the first by the second, in each run"),
             metric(concat!("deferred_splits_page_by_page", $suffix), "folios", QUEUED),
-            metric(concat!("deferred_splits_page_by_page_deferred", $suffix), "folios", QUEUED),
             metric(concat!("deferred_splits_batched", $suffix), "folios", QUEUED),
             metric(concat!("flushes_page_by_page", $suffix), "calls", FLUSHES),
-            metric(concat!("flushes_page_by_page_deferred", $suffix), "calls", FLUSHES),
             metric(concat!("flushes_batched", $suffix), "calls", FLUSHES),
-            metric(concat!("syscalls_per_folio_page_by_page_deferred", $suffix), "calls", SYSCALLS),
+            metric(concat!("syscalls_per_folio_page_by_page", $suffix), "calls", SYSCALLS),
             metric(concat!("syscalls_per_folio_batched", $suffix), "calls", SYSCALLS),
         ]),*];
     };

@@ -25,8 +25,6 @@ pub enum Work {
     RandomSizeAlign,
     /// 1 to 100 pages.
     RandomSize,
-    /// Frames that are there, shown at some address and taken away again: no allocator in the loop.
-    MapRam,
 }
 
 /// A row of the proposal's table.
@@ -45,7 +43,7 @@ pub struct Test {
 
 macro_rules! tests {
     ($($name:literal, $work:ident, $pages:literal, $huge:literal, $loops:literal;)*) => {
-        pub const TESTS: [Test; 18] =
+        pub const TESTS: [Test; 17] =
             [$(Test { name: $name, work: Work::$work, pages: $pages, huge: $huge == 1, loops: $loops }),*];
 
         /// What is measured of each: its time as three kernels, and the table's columns.
@@ -92,5 +90,4 @@ tests! {
     "long_busy_list_alloc_test", LongBusyList, 1, 0, 500_000;
     "random_size_align_alloc_test", RandomSizeAlign, 1, 0, 500_000;
     "random_size_alloc_test", RandomSize, 1, 0, 500_000;
-    "vm_map_ram_test", MapRam, 1, 0, 500_000;
 }

@@ -52,36 +52,24 @@ fn each_way_of_unmapping_flushes_and_queues_what_it_should() {
     let (all, most) = (FOLIOS / 128, others.div_ceil(128));
     // Seven neighbours are a range. Before Linux 6.13 a range is a call; since then a flush is.
     let calls = |calls| calls == most || (SOME..=SOME + 2 * most).contains(&calls);
-    let paths = [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
+    let paths = [UnmapPath::PageByPage, UnmapPath::Batched];
     for (n, path) in paths.into_iter().enumerate() {
         let run = |variant| folios.run(variant, path, &Cpus::allowed()).unwrap();
-        let by_page = path == UnmapPath::PageByPage;
         let queued = |folios| if path == UnmapPath::Batched { 0 } else { folios };
         for &variant in length(&whole[n..=n], &whole) {
             let reclaim = run(variant);
             assert_eq!(counts(reclaim), (PAGES, queued(FOLIOS), 0, 0), "{path:?} {variant:?}");
             // All folios of a flush are neighbours: one range, one call.
-            let flushes = if by_page { PAGES } else { all };
-            assert_eq!(
-                (reclaim.flushes, reclaim.syscalls),
-                (flushes, flushes),
-                "{path:?} {variant:?}"
-            );
+            assert_eq!((reclaim.flushes, reclaim.syscalls), (all, all), "{path:?} {variant:?}");
         }
         let dirty = run(Variant::Redirtied);
         assert_eq!(counts(dirty), (left, queued(FOLIOS), SOME, 0), "{path:?}");
         let pinned = run(Variant::Pinned);
         assert_eq!(counts(pinned), (left, queued(others), 0, SOME), "{path:?}");
         match path {
-            UnmapPath::PageByPage => {
-                // Three pages of each folio that was written to go before the fourth is found dirty.
-                let flushes = left + 3 * SOME;
-                assert_eq!((dirty.flushes, dirty.syscalls), (flushes, flushes));
-                assert_eq!((pinned.flushes, pinned.syscalls), (left, left));
-            }
             // Linux until 6.14. A folio that stays partly mapped is flushed before it is let go;
             // every eighth one does.
-            UnmapPath::PageByPageDeferred => {
+            UnmapPath::PageByPage => {
                 assert!((SOME..=SOME + all).contains(&dirty.flushes), "{dirty:?}");
                 assert_eq!(pinned.flushes, most);
             }
@@ -113,7 +101,7 @@ fn a_thread_that_writes_meanwhile_leaves_no_folio_in_part() {
     assert_eq!(reclaim.deferred, 0);
 }
 
-const VMALLOC: [&str; 18] = [
+const VMALLOC: [&str; 17] = [
     "fix_align_alloc_test_p1_h0",
     "fix_size_alloc_test_p1_h0",
     "fix_size_alloc_test_p4_h0",
@@ -131,7 +119,6 @@ const VMALLOC: [&str; 18] = [
     "long_busy_list_alloc_test_p1_h0",
     "random_size_align_alloc_test_p1_h0",
     "random_size_alloc_test_p1_h0",
-    "vm_map_ram_test_p1_h0",
 ];
 
 const OF_KERNELS: [&str; 6] = [
@@ -143,19 +130,15 @@ const OF_KERNELS: [&str; 6] = [
     "contig_free_speedup",
 ];
 
-const LAZYFREE: [&str; 13] = [
+const LAZYFREE: [&str; 9] = [
     "ns_per_folio_page_by_page",
-    "ns_per_folio_page_by_page_deferred",
     "ns_per_folio_batched",
     "batched_speedup",
-    "batched_speedup_over_deferred",
     "deferred_splits_page_by_page",
-    "deferred_splits_page_by_page_deferred",
     "deferred_splits_batched",
     "flushes_page_by_page",
-    "flushes_page_by_page_deferred",
     "flushes_batched",
-    "syscalls_per_folio_page_by_page_deferred",
+    "syscalls_per_folio_page_by_page",
     "syscalls_per_folio_batched",
 ];
 const ALONE: [&str; 5] = ["", "_redirtied", "_pinned", "_across_tables", "_mixed_rights"];
@@ -256,12 +239,10 @@ fn lazyfree_has_every_variant_and_the_counts() {
     assert_eq!(found, expected);
     for (metric, count) in [
         ("deferred_splits_page_by_page", 2048.0),
-        ("deferred_splits_page_by_page_deferred", 2048.0),
         ("deferred_splits_batched", 0.0),
-        ("flushes_page_by_page", 32768.0),
-        ("flushes_page_by_page_deferred", 16.0),
+        ("flushes_page_by_page", 16.0),
         ("flushes_batched", 16.0),
-        ("syscalls_per_folio_page_by_page_deferred", 16.0 / 2048.0),
+        ("syscalls_per_folio_page_by_page", 16.0 / 2048.0),
         ("syscalls_per_folio_batched", 16.0 / 2048.0),
     ] {
         let rows = document["rows"].as_array().expect("an array");
@@ -389,9 +370,13 @@ fn list_names_every_metric() {
         .code(0)
         .stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    for name in
-        ["VMALLOC", "LAZYFREE", "GIVE-BACK", "vm_map_ram_test_p1_h0_us", "ns_per_folio_64k_pages"]
-    {
+    for name in [
+        "VMALLOC",
+        "LAZYFREE",
+        "GIVE-BACK",
+        "full_fit_alloc_test_p1_h0_us",
+        "ns_per_folio_64k_pages",
+    ] {
         assert!(text.contains(name), "{name}");
     }
     LAZYFREE

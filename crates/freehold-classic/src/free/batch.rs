@@ -4,7 +4,7 @@
 use freehold::{CpuId, FreeError, Order, Pfn};
 use std::collections::HashMap;
 
-use super::{Context, FOLIO_BATCH, Loose};
+use super::{FOLIO_BATCH, Loose};
 use crate::Classic;
 use crate::page::Put;
 use crate::pcp::Held;
@@ -102,10 +102,10 @@ impl Classic {
             let zone = &self.zones[loose.zone];
             let Some(target) = self.target(cpu, loose) else {
                 held = None;
-                self.free_to_zone(Context::Task, loose);
+                self.free_to_zone(loose);
                 continue;
             };
-            if self.leave_to_owner(Context::Task, cpu, target, loose) {
+            if self.leave_to_owner(cpu, target, loose) {
                 continue;
             }
             let same = matches!(&held, Some((z, c, _)) if *z == loose.zone && *c == target.cpu);
@@ -123,7 +123,7 @@ impl Classic {
                     };
                     let Some(inner) = inner else {
                         self.counts.pcp_busy.fetch_add(1, Relaxed);
-                        self.free_to_zone(Context::Task, loose);
+                        self.free_to_zone(loose);
                         continue;
                     };
                     inner
@@ -131,12 +131,11 @@ impl Classic {
             };
             if inner.dead {
                 drop(inner);
-                self.free_to_zone(Context::Task, loose);
+                self.free_to_zone(loose);
                 continue;
             }
-            held = self
-                .commit(Context::Task, cpu, target, inner, loose)
-                .map(|inner| (loose.zone, target.cpu, inner));
+            held =
+                self.commit(cpu, target, inner, loose).map(|inner| (loose.zone, target.cpu, inner));
         }
     }
 }

@@ -4,8 +4,6 @@
 //! ```text
 //!   put the reference ─ not the last ──> kept
 //!      │ last
-//!   prepare ── bad memory ──> set aside
-//!      │
 //!   order kept on PCPs? ── no ─────────────────────────────────────────────────> zone lock
 //!   pageblock isolated? ── yes ────────────────────────────────────────────────> zone lock
 //!      │
@@ -38,8 +36,6 @@ pub enum Context {
     /// In an interrupt: may wait for the zone lock but not for a PCP lock, which the interrupted
     /// code may hold.
     Interrupt,
-    /// In a non-maskable interrupt: may not wait at all.
-    Nmi,
 }
 
 /// A chunk whose last reference is gone and which is on its way to a list.
@@ -83,9 +79,9 @@ impl Classic {
         Ok(put)
     }
 
-    /// [`free`](Self::free) in an interrupt that arrives while the CPU is inside another call and holds its own PCP lock:
-    /// what needs that lock goes to the zone instead. For replays, in which one thread is a CPU's
-    /// task and its interrupts.
+    /// [`free`](Self::free) in an interrupt that arrives while the CPU is inside another call and
+    /// holds its own PCP lock: what needs that lock goes to the zone instead. For replays, in which
+    /// one thread is a CPU's task and its interrupts.
     ///
     /// # Errors
     ///
@@ -115,18 +111,10 @@ impl Classic {
         Ok(Loose { zone, frame, order: order.get() })
     }
 
-    /// The checks before a chunk may be free: bad memory is set aside. Returns the chunk if it is
-    /// to go on.
+    /// The chunk, if it is to go on to a list.
     pub(crate) fn prepare(&self, put: Put, loose: Loose) -> Option<Loose> {
         if put == Put::Kept {
             self.counts.kept.fetch_add(1, Relaxed);
-            return None;
-        }
-        let frames = &self.zones[loose.zone].frames;
-        let state = frames.state(loose.frame);
-        if state.is_poisoned() {
-            frames.set(loose.frame, State::new(Kind::Poisoned, 0, state.migratetype()));
-            self.counts.poisoned.fetch_add(1, Relaxed);
             return None;
         }
         Some(loose)
@@ -136,9 +124,9 @@ impl Classic {
     pub(crate) fn free_loose(&self, context: Context, cpu: CpuId, loose: Loose) {
         let zone = &self.zones[loose.zone];
         let Some(target) = self.target(cpu, loose) else {
-            return self.free_to_zone(context, loose);
+            return self.free_to_zone(loose);
         };
-        if self.leave_to_owner(context, cpu, target, loose) {
+        if self.leave_to_owner(cpu, target, loose) {
             return;
         }
         let pcp = &zone.pcps[target.cpu as usize];
@@ -148,13 +136,13 @@ impl Classic {
         let inner = if wait { Some(self.lock_target(cpu, target, pcp)) } else { pcp.try_lock() };
         let Some(inner) = inner else {
             self.counts.pcp_busy.fetch_add(1, Relaxed);
-            return self.free_to_zone(context, loose);
+            return self.free_to_zone(loose);
         };
         if inner.dead {
             drop(inner);
-            return self.free_to_zone(context, loose);
+            return self.free_to_zone(loose);
         }
-        drop(self.commit(context, cpu, target, inner, loose));
+        drop(self.commit(cpu, target, inner, loose));
     }
 
     /// Waits for the PCP that a chunk goes to; counts it where that is another CPU's.
@@ -189,7 +177,7 @@ impl Classic {
 
     /// `remote-list`: leaves a chunk to its block's owner without taking the owner's lock. Returns
     /// whether it did.
-    fn leave_to_owner(&self, context: Context, cpu: CpuId, target: Target, loose: Loose) -> bool {
+    fn leave_to_owner(&self, cpu: CpuId, target: Target, loose: Loose) -> bool {
         if target.cpu == u32::from(cpu.get()) || !self.on.has(Switch::RemoteList) {
             return false;
         }
@@ -206,7 +194,7 @@ impl Classic {
         // Relaxed: the push has ordered this. If the owner going offline emptied the list before
         // the push, its flag is seen here, and whoever sees it empties the list again; see `llist`.
         if pcp.dead.load(Relaxed) {
-            self.empty_dead(context, loose.zone, pcp);
+            self.empty_dead(loose.zone, pcp);
         }
         true
     }
@@ -215,35 +203,21 @@ impl Classic {
     ///
     /// To the zone, without the PCP's lock: an interrupt may not wait for that, a batch free may be
     /// holding another one, and nothing can go to the lists that it protects anyway.
-    fn empty_dead(&self, context: Context, zone: usize, pcp: &Pcp) {
+    fn empty_dead(&self, zone: usize, pcp: &Pcp) {
         let frames = &self.zones[zone].frames;
         let mut chain = pcp.remote.take();
         while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
             // Counted as a free to the zone from here on.
             self.counts.remote_queued.fetch_sub(1, Relaxed);
-            self.free_to_zone(context, Loose { zone, frame, order: frames.state(frame).order() });
+            self.free_to_zone(Loose { zone, frame, order: frames.state(frame).order() });
         }
     }
 
-    /// Frees straight to the zone, or leaves it to the next holder of the lock where waiting is not
-    /// allowed.
-    pub(crate) fn free_to_zone(&self, context: Context, loose: Loose) {
-        let zone = &self.zones[loose.zone];
-        let locked = if context == Context::Nmi { zone.try_lock() } else { Some(zone.lock()) };
-        match locked {
-            Some(mut locked) => {
-                locked.counters.frees += 1;
-                locked.free_split(loose.frame, loose.order, false);
-            }
-            None => {
-                zone.frames.set(
-                    loose.frame,
-                    State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)),
-                );
-                zone.deferred.push(loose.frame, &zone.frames.page(loose.frame).next);
-                self.counts.deferred.fetch_add(1, Relaxed);
-            }
-        }
+    /// Frees straight to the zone.
+    fn free_to_zone(&self, loose: Loose) {
+        let mut locked = self.zones[loose.zone].lock();
+        locked.counters.frees += 1;
+        locked.free_split(loose.frame, loose.order, false);
     }
 
     /// Puts a chunk on a PCP and drains what is too much. Returns the lock if it is still held.
@@ -252,7 +226,6 @@ impl Classic {
     /// for the counts.
     fn commit<'a>(
         &'a self,
-        context: Context,
         cpu: CpuId,
         target: Target,
         mut inner: Held<'a>,
@@ -278,10 +251,6 @@ impl Classic {
         let count = inner.count;
         let free_high = inner.tuning.note_free(self.on, loose.order, count);
         inner.counters.free_high += u64::from(free_high);
-        if context == Context::Nmi {
-            // The zone lock may not be waited for; the next ordinary free drains.
-            return Some(inner);
-        }
         let high = inner.tuning.high_after_free(self.on, count, free_high, zone.pressure());
         if count < high {
             return Some(inner);

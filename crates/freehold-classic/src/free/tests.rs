@@ -101,7 +101,7 @@ fn a_free_whose_block_was_disowned_on_its_way_is_not_marked_as_the_owners() {
         classic.cpu_online(CPU0).unwrap();
         assert_eq!(classic.owner(pfn), None);
         let inner = classic.zones[0].pcps[0].lock();
-        drop(classic.commit(Context::Task, CPU1, target, inner, loose));
+        drop(classic.commit(CPU1, target, inner, loose));
         assert_eq!(classic.zones[0].frames.state(loose.frame).kind(), Kind::Pcp, "{name}");
         classic.validate().unwrap();
     }
@@ -142,24 +142,6 @@ fn a_free_inside_another_call_of_its_cpu_cannot_use_what_that_call_holds() {
         assert_eq!((classic.stats().pcp_busy, classic.stats().pcp.frees), (1, 1), "{name}");
         classic.validate().unwrap();
     }
-}
-
-#[test]
-fn a_free_that_may_not_wait_for_the_zone_lock_is_finished_by_the_next_holder() {
-    let classic = machine("7.2");
-    let order = Order::new(4).unwrap();
-    let pfn = classic.alloc(CPU0, Request::new(order, Migratetype::Movable)).unwrap();
-    let held = classic.zones[0].lock();
-    let _ = classic.free_in(Context::Nmi, CPU1, pfn, order).unwrap();
-    assert!(classic.free(CPU1, pfn, order).is_err(), "free already, wherever it is");
-    drop(held);
-    assert_eq!(classic.stats().zone.deferred_frees, 0);
-    assert_eq!(classic.memory_map().free, 1 << 15);
-    classic.validate().unwrap();
-    drop(classic.zones[0].lock());
-    assert_eq!(classic.stats().zone.deferred_frees, 1);
-    classic.validate().unwrap();
-    assert_eq!(classic.memory_map().zone_chunks[10], 32);
 }
 
 #[test]

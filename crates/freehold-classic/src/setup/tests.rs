@@ -26,19 +26,16 @@ fn beside_memory(classic: &Classic) -> Vec<String> {
     let Counts {
         failed,
         kept,
-        poisoned,
         pcp_busy,
         pcp_relocks_lost,
         remote_pcp_waits,
         remote_queued,
-        deferred,
         drain_all,
         range_visits,
         cpus_asked,
     } = counts;
-    let counts = [failed, kept, poisoned, pcp_busy, pcp_relocks_lost, remote_pcp_waits];
-    let counts =
-        counts.into_iter().chain([remote_queued, deferred, drain_all, range_visits, cpus_asked]);
+    let counts = [failed, kept, pcp_busy, pcp_relocks_lost, remote_pcp_waits];
+    let counts = counts.into_iter().chain([remote_queued, drain_all, range_visits, cpus_asked]);
     let counts: Vec<u64> = counts.map(|count| count.load(SeqCst)).collect();
     let online: Vec<bool> = online.iter().map(|online| online.load(SeqCst)).collect();
     let disabled = *hotplug.lock().unwrap();

@@ -1,9 +1,6 @@
 //! Tests of the kernel's design: its rules, the proposals' switches, and random histories. One
 //! program, since each takes seconds to link.
 
-#[path = "../../../freehold-testkit/src/length.rs"]
-#[allow(unreachable_pub)]
-mod length;
 mod model_ops;
 mod model_support;
 mod patch_2022;

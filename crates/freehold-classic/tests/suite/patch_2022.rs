@@ -67,8 +67,8 @@ fn patch_2_looks_at_fewer_empty_lists() {
     let posted = mixture("5.17+2");
     assert!(looked_at_per_chunk(&posted) > looked_at_per_chunk(&after), "{posted:?} {after:?}");
     assert!(looked_at_per_chunk(&posted) <= looked_at_per_chunk(&before), "{posted:?} {before:?}");
-    // The range only helps from the second round over the lists on, as Vlastimil Babka noted: a drain of
-    // one list makes one.
+    // The range only helps from the second round over the lists on, as Vlastimil Babka noted: a
+    // drain of one list makes one.
     assert_eq!(truncate("5.17+1").lists_looked_at, truncate("5.17+2").lists_looked_at);
 }
 

@@ -2,7 +2,7 @@
 //! 2025: what they claim, by counts.
 
 use crate::support::*;
-use freehold::{FrameRange, FreeError, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::{Classic, Config, Stats, Tuning};
 
 /// The default machine of 1 GiB, as it boots.
@@ -174,52 +174,6 @@ fn a_split_folio_with_one_page_pinned_is_freed_around_it() {
         // The pin's end is the end of the hole.
         classic.put(CPU0, pinned, 0);
         classic.whole_again(512);
-    }
-}
-
-#[test]
-fn unsplitting_before_the_free_brings_the_same_as_freeing_the_range_and_fails_where_a_page_is_pinned()
- {
-    for engine in ["7.1", "7.2", "pcp-buddy-fixed"] {
-        let classic = booted(engine);
-        let block = classic.take(CPU0, 9, Unmovable);
-        classic.split(block, order(9), order(0)).unwrap();
-        let stats = classic.counted(|| {
-            classic.unsplit(block, order(0), order(9)).unwrap();
-            classic.put(CPU0, block, 9);
-        });
-        assert_eq!((stats.pcp.frees, stats.zone.frees), (1, 0), "{engine}");
-        classic.whole_again(512);
-
-        let block = classic.take(CPU0, 9, Movable);
-        classic.split(block, order(9), order(1)).unwrap();
-        let pinned = block.checked_add(300).unwrap();
-        classic.get(pinned).unwrap();
-        let error = classic.unsplit(block, order(1), order(9)).unwrap_err();
-        assert_eq!(
-            error,
-            FreeError::WrongOrder { pfn: pinned, allocated: order(1), freed: order(9) }
-        );
-        assert!(classic.unsplit(block, order(0), order(9)).is_err(), "not what the parts are");
-        // Nothing has changed: every part can be freed, and the pinned one twice.
-        (0..256).for_each(|i| classic.put(CPU0, block.checked_add(2 * i).unwrap(), 1));
-        classic.put(CPU0, pinned, 1);
-        classic.whole_again(512);
-        // Parts larger than the whole would lose what comes after it.
-        let block = classic.take(CPU0, 9, Movable);
-        let error = FreeError::WrongOrder { pfn: block, allocated: order(9), freed: order(1) };
-        assert_eq!(classic.unsplit(block, order(9), order(1)), Err(error), "{engine}");
-        classic.unsplit(block, order(9), order(9)).unwrap();
-        classic.put(CPU0, block, 9);
-        classic.whole_again(512);
-        // Bad memory stays known as such.
-        let pair = classic.take(CPU0, 1, Movable);
-        classic.split(pair, order(1), order(0)).unwrap();
-        classic.poison(pair.checked_add(1).unwrap()).unwrap();
-        assert!(classic.unsplit(pair, order(0), order(1)).is_err(), "{engine}");
-        classic.put(CPU0, pair, 0);
-        classic.put(CPU0, pair.checked_add(1).unwrap(), 0);
-        assert_eq!(classic.stats().poisoned, 1, "{engine}");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::support::*;
 use freehold::{AllocError, AllocFlags, CpuId, FreeError};
-use freehold_classic::{Classic, Config, Context, Put, Tuning, presets};
+use freehold_classic::{Classic, Config, Tuning, presets};
 
 /// A CPU that holds `frames` single frames and may hold up to 4,000.
 fn holding(engine: &str, frames: usize) -> Classic {
@@ -177,29 +177,6 @@ fn the_last_cpu_stays() {
     classic.cpu_dead(CPU0).unwrap();
     assert!(classic.cpu_dead(CPU1).is_err());
     assert_eq!(classic.online_cpus(), 1);
-}
-
-#[test]
-fn a_free_in_a_non_maskable_interrupt_never_drains() {
-    for (context, drains) in
-        [(Context::Task, true), (Context::Interrupt, true), (Context::Nmi, false)]
-    {
-        let classic = machine("7.2", 64);
-        let pfns = classic.take_many(CPU0, 0, Movable, 200);
-        for &pfn in &pfns {
-            assert_eq!(classic.free_in(context, CPU1, pfn, order(0)), Ok(Put::Freed));
-        }
-        assert_eq!(classic.stats().pcp.drains > 0, drains, "{context:?}");
-        assert_eq!(
-            classic.pcp_count(0, CPU1) == 200,
-            !drains,
-            "{context:?}: over the mark for a while"
-        );
-        // The next ordinary free makes up for it.
-        let pfn = classic.take(CPU0, 0, Movable);
-        classic.put(CPU1, pfn, 0);
-        assert!(classic.pcp_count(0, CPU1) < 200);
-    }
 }
 
 #[test]

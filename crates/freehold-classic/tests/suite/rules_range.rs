@@ -96,21 +96,6 @@ fn a_frame_that_others_hold_interrupts_a_run_and_stays_in_use() {
 }
 
 #[test]
-fn a_poisoned_frame_interrupts_a_run_and_is_never_seen_again() {
-    let classic = singles("7.2");
-    classic.poison(at(5)).unwrap();
-    let stats = classic.counted(|| {
-        assert_eq!(classic.free_contig_range(CPU0, range(0, 8)), Ok(0), "it was freed")
-    });
-    // 0..4 | 4 | (5) | 6 7
-    assert_eq!((chunks(&stats), stats.poisoned), ((3, 0), 1));
-    classic.drain_all();
-    let rest = classic.exhaust(0, Movable, AllocFlags::empty());
-    assert!(!rest.contains(&at(5)));
-    assert_eq!(rest.len() as u64, 4 * PAGEBLOCK_FRAMES + 7);
-}
-
-#[test]
 fn an_array_is_freed_by_runs_of_neighbours_in_the_order_given() {
     for (engine, together) in [("7.2", true), ("7.1", false)] {
         let classic = singles(engine);

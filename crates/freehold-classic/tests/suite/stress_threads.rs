@@ -12,7 +12,7 @@
 //!   drainer      drain_all, ticks
 //! ```
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::stress_support::{Ledger, Pause, Queues};
@@ -30,7 +30,6 @@ struct Machine {
     queues: Queues,
     pause: Pause,
     done: AtomicBool,
-    start: Pfn,
 }
 
 impl Machine {
@@ -45,7 +44,6 @@ impl Machine {
             queues: Queues::new(CPUS),
             pause: Pause::new(CPUS),
             done: AtomicBool::new(false),
-            start: range.start,
         }
     }
 
@@ -136,8 +134,7 @@ fn work(machine: &Machine, cpu: u16, steps: u32) {
             }
             _ => {
                 let Some(chunk) = machine.queues.pop(cpu) else { continue };
-                let context =
-                    [Context::Task, Context::Interrupt, Context::Nmi][random.u64(..3) as usize];
+                let context = [Context::Task, Context::Interrupt][random.u64(..2) as usize];
                 ledger.lift(chunk);
                 assert_eq!(classic.free_in(context, id, chunk.pfn, chunk.order), Ok(Put::Freed));
             }
@@ -229,62 +226,6 @@ fn every_preset_survives_four_cpus_hotplug_and_drains() {
     survives(6_000);
 }
 
-#[test]
-#[ignore = "long: cargo test -p freehold-classic --test suite -- --ignored"]
-fn every_preset_survives_four_cpus_hotplug_and_drains_for_longer() {
-    survives(40_000);
-}
-
-/// Waits until both of two threads have arrived for the `i`-th time, so that they go on together as
-/// far as two can.
-fn meet(turn: &AtomicU32, i: usize) {
-    turn.fetch_add(1, Relaxed);
-    while turn.load(Relaxed) < 2 * (i as u32 + 1) {
-        // Not for long, but the other may be waiting for this processor.
-        thread::yield_now();
-    }
-}
-
-/// Two threads free the same chunks at the same time: one of them gets each.
-#[test]
-fn of_two_concurrent_frees_exactly_one_succeeds() {
-    for name in designs() {
-        let machine = Machine::new(name, 16);
-        let classic = &machine.classic;
-        let mut random = Rng::with_seed(5);
-        for _round in 0..10 {
-            let mut chunks = Vec::new();
-            for _ in 0..200 {
-                let order = Order::new([0, 0, 0, 1, 3, 6][random.u64(..6) as usize]).unwrap();
-                let request = Request::new(order, Migratetype::Movable);
-                chunks.push((classic.alloc(CpuId::new(0), request).unwrap(), order));
-            }
-            let turn = AtomicU32::new(0);
-            let free_all = |cpu: u16| {
-                // Judged at the end: who panics here leaves the other waiting.
-                let (mut freed, mut wrong) = (0, Vec::new());
-                for (i, &(pfn, order)) in chunks.iter().enumerate() {
-                    meet(&turn, i);
-                    match classic.free(CpuId::new(cpu), pfn, order) {
-                        Ok(put) => freed += u32::from(put == Put::Freed),
-                        // What the other one freed may have been joined to something larger by now.
-                        Err(freehold::FreeError::DoubleFree { pfn: of }) if of == pfn => {}
-                        Err(error) => wrong.push(error),
-                    }
-                }
-                (freed, wrong)
-            };
-            let (one, two) = thread::scope(|scope| {
-                let other = scope.spawn(|| free_all(1));
-                (free_all(0), other.join().unwrap())
-            });
-            assert!(one.1.is_empty() && two.1.is_empty(), "{}: {one:?} and {two:?}", name);
-            assert_eq!(one.0 + two.0, chunks.len() as u32, "{}", name);
-        }
-        machine.finish(name);
-    }
-}
-
 /// A range is freed while others take and drop references of its frames; whoever is last frees.
 /// Then batches with a wrong element at their end, which must leave every reference where it was.
 #[test]
@@ -326,125 +267,6 @@ fn ranges_and_references_race_and_every_frame_is_freed_once() {
                 assert_eq!(classic.get(frame), Err(freehold::FreeError::DoubleFree { pfn: frame }));
             }
         }
-        machine.finish(name);
-    }
-}
-
-/// Splitting against freeing the same chunk: either all of it is freed, or all of it is split,
-/// never both.
-#[test]
-fn a_split_and_a_free_of_the_same_chunk_exclude_each_other() {
-    let order = Order::new(7).unwrap();
-    for name in designs() {
-        let machine = Machine::new(name, 16);
-        let classic = &machine.classic;
-        for round in 0..20u32 {
-            let request = Request::new(order, Migratetype::Movable);
-            let chunks: Vec<Pfn> =
-                (0..30).map(|_| classic.alloc(CpuId::new(0), request).unwrap()).collect();
-            let turn = AtomicU32::new(0);
-            let (split, freed) = thread::scope(|scope| {
-                let other = scope.spawn(|| {
-                    let free = |(i, &pfn)| {
-                        meet(&turn, i);
-                        // A little later each time: somewhere in there is the moment when the split
-                        // is half done.
-                        (0..(i as u32 + round) % 16 * 8).for_each(|_| core::hint::spin_loop());
-                        classic.free(CpuId::new(1), pfn, order)
-                    };
-                    chunks.iter().enumerate().map(free).collect::<Vec<_>>()
-                });
-                let split = |(i, &pfn)| {
-                    meet(&turn, i);
-                    classic.split(pfn, order, Order::ZERO)
-                };
-                (chunks.iter().enumerate().map(split).collect::<Vec<_>>(), other.join().unwrap())
-            });
-            for ((&pfn, split), freed) in chunks.iter().zip(split).zip(freed) {
-                assert_ne!(split.is_ok(), freed.is_ok(), "{}: {split:?} and {freed:?}", name);
-                if split.is_ok() {
-                    let range = FrameRange::new(pfn, order.frames()).unwrap();
-                    assert_eq!(classic.free_contig_range(CpuId::new(0), range), Ok(0));
-                }
-            }
-        }
-        machine.finish(name);
-    }
-}
-
-/// Ranges are taken out of memory that others are busy allocating and freeing. Whether it succeeds
-/// is a matter of luck; that nobody else has a frame of it afterwards is not.
-#[test]
-fn ranges_taken_from_running_allocators_are_nobody_elses() {
-    for name in designs() {
-        let machine = Machine::new(name, 16);
-        let (classic, ledger) = (&machine.classic, &machine.ledger);
-        let mut taken = 0;
-        thread::scope(|scope| {
-            for cpu in 0..2u16 {
-                let machine = &machine;
-                scope.spawn(move || {
-                    let mut random = Rng::with_seed(u64::from(cpu) + 40);
-                    let mut mine = Vec::new();
-                    while !machine.done.load(Relaxed) {
-                        if mine.len() < 60 && random.u64(..2) == 0 {
-                            let order = Order::new([0, 0, 1, 4][random.u64(..4) as usize]).unwrap();
-                            let request =
-                                Request::new(order, Migratetype::PCP[random.u64(..3) as usize]);
-                            if let Ok(pfn) = classic.alloc(CpuId::new(cpu), request) {
-                                mine.push(ledger.stamp(pfn, order));
-                            }
-                        } else if !mine.is_empty() {
-                            let chunk = mine.swap_remove(random.u64(..mine.len() as u64) as usize);
-                            ledger.lift(chunk);
-                            assert_eq!(
-                                classic.free(CpuId::new(cpu), chunk.pfn, chunk.order),
-                                Ok(Put::Freed)
-                            );
-                        }
-                    }
-                    mine.into_iter().for_each(|chunk| machine.queues.push(cpu, chunk));
-                });
-            }
-            let taker = scope.spawn(|| {
-                let mut random = Rng::with_seed(9);
-                let mut taken = 0;
-                for _ in 0..300 {
-                    let offset = random.u64(..15 * PAGEBLOCK_FRAMES);
-                    let range = FrameRange::new(
-                        machine.start.checked_add(offset).unwrap(),
-                        1 + random.u64(..500),
-                    )
-                    .unwrap();
-                    // Nothing of the others' can be moved: they have no idea of it.
-                    match classic.alloc_contig_range(CpuId::new(2), range, &mut |_| false) {
-                        Ok(()) => {
-                            taken += 1;
-                            let chunks: Vec<_> = (range.start.get()..range.end.get())
-                                .map(|pfn| ledger.stamp(Pfn::new(pfn), Order::ZERO))
-                                .collect();
-                            chunks.into_iter().for_each(|chunk| ledger.lift(chunk));
-                            assert_eq!(classic.free_contig_range(CpuId::new(2), range), Ok(0));
-                        }
-                        Err(error) => assert!(matches!(error, AllocError::Busy { .. }), "{error}"),
-                    }
-                }
-                taken
-            });
-            let result = taker.join();
-            machine.done.store(true, Relaxed);
-            taken = result.unwrap();
-        });
-        // With the others gone it is no matter of luck any more.
-        machine.queues.take_all().into_iter().for_each(|chunk| {
-            ledger.lift(chunk);
-            assert_eq!(classic.free(CpuId::new(0), chunk.pfn, chunk.order), Ok(Put::Freed));
-        });
-        let all = FrameRange::new(machine.start, 16 * PAGEBLOCK_FRAMES).unwrap();
-        classic.alloc_contig_range(CpuId::new(2), all, &mut |_| false).unwrap_or_else(|error| {
-            panic!("{}, after {taken} ranges taken: {error}", name);
-        });
-        assert_eq!(classic.free_contig_range(CpuId::new(2), all), Ok(0));
         machine.finish(name);
     }
 }

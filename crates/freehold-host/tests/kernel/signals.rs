@@ -43,7 +43,7 @@ fn a_system_call_that_writes_to_a_read_only_page_fails_with_efault() {
         assert_eq!(read_into(vm, 0), (-1, libc::EFAULT));
         assert_eq!(word.load(Relaxed), 5);
         vm.protect(ID, pages(0, 1), Access::ReadWrite).unwrap();
-        vm.write_fault(fh, ID, vpn(0), |_, _| ()).unwrap();
+        vm.write_fault(ID, vpn(0)).unwrap();
         let (read, _) = read_into(vm, 0);
         assert!(read == 8 && word.load(Relaxed) == 77, "{read}, {}", word.load(Relaxed));
         true

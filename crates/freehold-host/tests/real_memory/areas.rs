@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use crate::common::*;
 use fastrand::Rng;
-use freehold::{Migratetype, Order, Pfn, Request};
+use freehold::Pfn;
 use freehold_host::freehold_vm::{
-    Access, Frames, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn, VpnRange,
+    Access, Frames, IntervalNode, Layout, RunNode, SpaceId, Vmalloc, VmallocError, Vpn,
 };
 use freehold_host::{Arena, Backing, HostAreas};
 
@@ -108,8 +108,6 @@ struct Area {
     access: Access,
     /// What each page is stamped with; `None` where it was unmapped.
     pages: Vec<Option<u64>>,
-    /// The frames, where they are the caller's.
-    borrowed: Option<Vec<Pfn>>,
 }
 
 struct Model {
@@ -209,7 +207,7 @@ impl Model {
             }
         }
         self.saw(if huge && len >= 512 { "huge" } else { "made" });
-        self.live.insert(start.get(), Area { guard, access, pages: stamps, borrowed: None });
+        self.live.insert(start.get(), Area { guard, access, pages: stamps });
         self.check_area(start.get());
     }
 
@@ -219,53 +217,6 @@ impl Model {
             // SAFETY: a frame that belongs to this test.
             unsafe { frame.add(i).write_volatile(value) }
         }
-    }
-
-    /// Some of somebody's own frames, in any order.
-    fn vmap(&mut self) {
-        let n = 1 + self.random(24) as usize;
-        let mut frames = vec![Pfn::new(0); n];
-        let Ok(got) = self
-            .world
-            .frames()
-            .alloc_bulk(Request::new(Order::ZERO, Migratetype::Unmovable), &mut frames)
-        else {
-            return self.saw("no memory");
-        };
-        frames.truncate(got);
-        for i in (1..frames.len()).rev() {
-            let other = self.random(i as u64 + 1) as usize;
-            frames.swap(i, other);
-        }
-        let (access, guard) = match self.random(3) {
-            0 => (Access::Read, true),
-            1 => (Access::ReadWrite, true),
-            _ => (Access::ReadWrite, false),
-        };
-        let made = if guard {
-            self.world.areas.vmap(&frames, access)
-        } else {
-            self.world.areas.vm_map_ram(&frames)
-        };
-        let start = match made {
-            Ok(start) => start,
-            Err(VmallocError::NoSpace { .. } | VmallocError::NoNodes) => {
-                frames.iter().for_each(|pfn| self.world.frames().free(*pfn, order(0)).unwrap());
-                return self.saw("no space");
-            }
-            Err(error) => panic!("{error}"),
-        };
-        self.check_place(start.get(), got as u64 + u64::from(guard));
-        let mut stamps = Vec::new();
-        for pfn in &frames {
-            let value = self.value();
-            self.stamp_frame(*pfn, value);
-            stamps.push(Some(value));
-        }
-        self.live
-            .insert(start.get(), Area { guard, access, pages: stamps, borrowed: Some(frames) });
-        self.check_area(start.get());
-        self.saw("vmap");
     }
 
     /// All stamps, both edges, and what may be done.
@@ -302,20 +253,7 @@ impl Model {
                 Err(VmallocError::NotAnArea { start: last })
             );
         }
-        match &area.borrowed {
-            Some(pfns) => {
-                assert_eq!(
-                    self.world.areas.vfree(&frames, at),
-                    Err(VmallocError::WrongKind { start: at })
-                );
-                self.world.areas.vunmap(at).unwrap();
-                pfns.iter().for_each(|pfn| frames.free(*pfn, order(0)).unwrap());
-            }
-            None => {
-                assert_eq!(self.world.areas.vunmap(at), Err(VmallocError::WrongKind { start: at }));
-                self.world.areas.vfree(&frames, at).unwrap();
-            }
-        }
+        self.world.areas.vfree(&frames, at).unwrap();
         assert_eq!(self.world.areas.vfree(&frames, at), Err(VmallocError::NotAnArea { start: at }));
         self.check_freed(at, area.pages.len() as u64);
     }
@@ -334,11 +272,9 @@ impl Model {
         let mut starts = Vec::new();
         for _ in 0..self.random(20) {
             let Some(start) = self.any() else { break };
-            if self.live[&start].borrowed.is_none() {
-                self.check_area(start);
-                let area = self.live.remove(&start).unwrap();
-                starts.push((Vpn::new(start), area.pages.len() as u64));
-            }
+            self.check_area(start);
+            let area = self.live.remove(&start).unwrap();
+            starts.push((Vpn::new(start), area.pages.len() as u64));
         }
         let all: Vec<_> = starts.iter().map(|(start, _)| *start).collect();
         self.world.areas.vfree_many(&self.world.frames(), &all).unwrap();
@@ -348,43 +284,17 @@ impl Model {
         }
     }
 
-    fn unmap_part(&mut self) {
-        let Some(start) = self.any() else { return };
-        let len = self.live[&start].pages.len() as u64;
-        let from = self.random(len);
-        let n = 1 + self.random(len - from);
-        let range = VpnRange::new(Vpn::new(start + from), n).unwrap();
-        let unmapped = self.world.areas.unmap_part(&self.world.frames(), Vpn::new(start), range);
-        match unmapped {
-            _ if self.live[&start].borrowed.is_some() => assert!(unmapped.is_err()),
-            Ok(()) => {
-                self.live.get_mut(&start).unwrap().pages[from as usize..(from + n) as usize]
-                    .fill(None);
-                self.saw("partly unmapped");
-            }
-            Err(VmallocError::NoNodes) => self.saw("no space"),
-            Err(error) => panic!("{error}"),
-        }
-        let outside = VpnRange::new(Vpn::new(start + from), len + 1).unwrap();
-        assert!(
-            self.world.areas.unmap_part(&self.world.frames(), Vpn::new(start), outside).is_err()
-        );
-        self.check_area(start);
-    }
-
     fn step(&mut self, growing: bool) {
         match self.random(100) {
             0..35 => self.vmalloc(),
-            35..40 => self.vmap(),
-            40..60 if growing => self.vmalloc(),
-            40..80 => {
+            35..60 if growing => self.vmalloc(),
+            35..80 => {
                 if let Some(start) = self.any() {
                     self.free(start);
                 }
             }
             80..82 => self.free_many(),
-            82..88 => self.unmap_part(),
-            88..98 => {
+            82..98 => {
                 if let Some(start) = self.any() {
                     self.check_area(start);
                 }
@@ -420,9 +330,7 @@ fn random_areas_hold_what_was_written_and_nothing_else_can_be_used() {
     let all: Vec<_> = model.live.keys().copied().collect();
     all.into_iter().for_each(|start| model.free(start));
     model.world.assert_all_free();
-    for what in
-        ["made", "huge", "vmap", "freed together", "partly unmapped", "no memory", "no space"]
-    {
+    for what in ["made", "huge", "freed together", "no memory", "no space"] {
         assert!(model.seen.get(what).is_some_and(|n| *n > 20), "{what}: {:?}", model.seen);
     }
     let (stats, host) = (model.world.areas.stats(), model.world.areas.mmu().stats());
@@ -529,19 +437,6 @@ fn what_is_not_an_areas_cannot_be_touched_and_its_neighbours_survive() {
                 "B's last page, freed"
             );
         }
-    }
-    // A part that was unmapped, and what is beside it.
-    let layout = Layout::pages(100);
-    let part = |world: &World, areas: [Vpn; 3]| {
-        let range = VpnRange::new(plus(areas[1], 40), 20).unwrap();
-        world.areas.unmap_part(&world.frames(), areas[1], range).unwrap();
-    };
-    for (page, ended) in [(39, Ended::Survived), (40, FAULT), (59, FAULT), (60, Ended::Survived)] {
-        assert_eq!(
-            touch_in_a_child(layout, part, |areas| plus(areas[1], page), true),
-            ended,
-            "page {page}"
-        );
     }
 }
 

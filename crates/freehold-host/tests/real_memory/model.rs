@@ -22,7 +22,7 @@ use crate::common::*;
 use fastrand::Rng;
 use freehold::{Freehold, Pfn, SingleCpu};
 use freehold_host::Stored;
-use freehold_host::freehold_vm::{Access, Fault, UnmapPath, VmError, Vpn, WriteFault};
+use freehold_host::freehold_vm::{Access, Fault, UnmapPath, VmError, Vpn};
 
 /// Fewer frames than pages, so that memory is short now and then.
 const FRAMES: u64 = 512;
@@ -161,11 +161,8 @@ impl Actor {
         if self.vm.mmu().entry(id, at(page)).is_writable() {
             return true;
         }
-        let resolved = self
-            .vm
-            .write_fault(&self.frames, id, at(page), |_, _| panic!("nobody else shows the page"));
-        match resolved {
-            Ok(WriteFault::Reused(_)) => {
+        match self.vm.write_fault(id, at(page)) {
+            Ok(()) => {
                 self.saw("made writable");
                 if let Page::Mapped(held) = self.page(s, page) {
                     held.writable = true;

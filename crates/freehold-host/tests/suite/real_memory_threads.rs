@@ -23,7 +23,7 @@ use common::*;
 use fastrand::Rng;
 use freehold::{Freehold, Pfn, Threads};
 use freehold_host::Stored;
-use freehold_host::freehold_vm::{Access, Fault, SpaceId, UnmapPath, Vm, VmError, Vpn, WriteFault};
+use freehold_host::freehold_vm::{Access, Fault, SpaceId, UnmapPath, Vm, VmError, Vpn};
 
 const ID: SpaceId = SpaceId::new(0);
 const FRAMES: u64 = 2048;
@@ -143,11 +143,8 @@ impl<'a> Worker<'a> {
                 continue;
             }
             if entry.is_mapped() && !entry.is_writable() {
-                match self
-                    .vm
-                    .write_fault(self.frames, ID, at, |_, _| panic!("nobody else shows the page"))
-                {
-                    Ok(WriteFault::Reused(_) | WriteFault::Spurious) => self.saw("made writable"),
+                match self.vm.write_fault(ID, at) {
+                    Ok(()) => self.saw("made writable"),
                     // Gone, or in reclaim's hands: look again.
                     Err(VmError::Fault(Fault::NotMapped)) => {}
                     other => panic!("{other:?}"),

@@ -1,13 +1,11 @@
-//! What a file says of itself: its end, its description, whether its pages have checksums.
+//! What a file says of itself: its end and its description.
 
 use std::path::Path;
 
-use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 
 use super::super::error::TraceError;
 use super::super::input::Input;
-use super::super::pages;
 use super::super::schema::METADATA_KEY;
 use super::corrupt;
 
@@ -43,33 +41,4 @@ pub(super) fn description(file: &SerializedFileReader<Input>) -> Option<serde_js
 pub(super) fn value_of<'f>(file: &'f SerializedFileReader<Input>, key: &str) -> Option<&'f str> {
     let pairs = file.metadata().file_metadata().key_value_metadata()?;
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
-}
-
-/// Whether pages have checksums: the first of each column chunk stands for those behind it. One
-/// that has none among others that have is damaged.
-pub(super) fn pages_have_checksums(
-    file: &SerializedFileReader<Input>,
-    input: &Input,
-) -> Result<bool, ParquetError> {
-    let chunks = file.metadata().row_groups().iter().flat_map(|group| group.columns());
-    let (mut with, mut without) = (0u64, 0u64);
-    for chunk in chunks {
-        let start =
-            u64::try_from(chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset()))
-                .map_err(|_| {
-                    ParquetError::General("a page is said to begin before the file".into())
-                })?;
-        // Type, two sizes and the mark of a checksum: a byte each, the sizes and the type with up
-        // to five more.
-        let length = input.len.saturating_sub(start).min(32);
-        let bytes = input.get_bytes(start, length as usize)?;
-        *if pages::has_checksum(&bytes) { &mut with } else { &mut without } += 1;
-    }
-    match (with, without) {
-        (0, _) => Ok(false),
-        (_, 0) => Ok(true),
-        _ => {
-            Err(ParquetError::General(format!("{without} columns have no checksums, {with} have")))
-        }
-    }
 }

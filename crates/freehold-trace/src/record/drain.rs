@@ -11,8 +11,8 @@
 //! | [a CPU offline and online] | those of that CPU are drained, with all its threads moved elsewhere; the first CPU cannot go |
 //! | **`percpu_pagelist_high_fraction`** | the mark falls to four batches for all CPUs, and each CPU's next frees drain what is above |
 //!
-//! A kernel compiled by `cargo xtask linux --built` has a switch of its own besides. It drains the last
-//! frames, and takes ownership of every pageblock from the CPUs.
+//! A kernel compiled by `cargo xtask linux --built` has a switch of its own besides. It drains the
+//! last frames, and takes ownership of every pageblock from the CPUs.
 //!
 //! So the last is what is done: the mark is lowered, every CPU frees some pages, and the mark is
 //! given back. Left on each CPU are fewer frames than four batches (252), and its `high` begins at

@@ -114,7 +114,8 @@ impl Tracefs {
     ///
     /// # Errors
     ///
-    /// [`RecordError::NoTracefs`], and [`RecordError::NoEvent`] where the kernel lacks an event that is needed.
+    /// [`RecordError::NoTracefs`], and [`RecordError::NoEvent`] where the kernel lacks an event
+    /// that is needed.
     pub fn find(root: Option<&Path>) -> Result<Self, RecordError> {
         let places: Vec<PathBuf> = match root {
             Some(root) => vec![root.to_owned()],

@@ -2,12 +2,9 @@
 
 mod bpftrace;
 mod byte_text;
-mod columns;
-mod damage;
-mod kinds;
-#[path = "../../../freehold-testkit/src/length.rs"]
-#[allow(unreachable_pub)]
-mod length;
-mod read;
+mod damaged_files;
+mod damaged_texts;
+mod other_kernels;
+mod parquet_files;
 mod recorded;
-mod texts;
+mod text_formats;

@@ -3,7 +3,7 @@
 use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
 
 use super::{BULK, Kind, POP, PURGES, Vmalloc};
-use crate::area::{Accounting, Layout, VmallocError};
+use crate::area::{Layout, VmallocError};
 use crate::primitive::Plain;
 use crate::runs::{NoNode, Runs};
 use crate::stats::count;
@@ -72,8 +72,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let mut runs = Runs::EMPTY;
         let mut left = layout.pages;
         let filled = self.fill(frames, &mut runs, &mut left, base);
-        let by_page = self.accounting() == Accounting::Pages;
-        self.account(&self.counters.frames, layout.pages - left, by_page);
+        count(&self.counters.frames, layout.pages - left);
         let made = filled
             .map_err(|error| (error, 0))
             .and_then(|()| self.map_runs(start, &runs, layout.access, base));

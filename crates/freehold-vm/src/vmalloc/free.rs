@@ -3,10 +3,10 @@
 use freehold::{FrameRange, FreeError, Order, Pfn};
 
 use super::{Kind, POP, Vmalloc};
-use crate::area::{Accounting, VmallocError};
+use crate::area::VmallocError;
 use crate::frames::free_what_can_be;
 use crate::primitive::Plain;
-use crate::runs::{NoNode, Runs};
+use crate::runs::Runs;
 use crate::stats::count;
 use crate::{Flush, FlushBatch, FlushKind, Frames, Mmu, Vpn, VpnRange};
 
@@ -31,7 +31,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         mut runs: Runs,
         mut area: Option<Vpn>,
     ) -> Result<(), FreeError> {
-        let (contig, accounting) = (self.contig_free.get(), self.accounting());
+        let contig = self.contig_free.get();
         let mut in_order = !contig;
         let mut result = Ok(());
         loop {
@@ -52,11 +52,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 n
             });
             for run in &some[..n] {
-                self.account(
-                    &self.counters.frames_freed,
-                    run.len(),
-                    accounting != Accounting::Runs,
-                );
+                count(&self.counters.frames_freed, run.len());
                 // By branches, not by `Result::and`: to copy the result after every frame took four
                 // times as long as the free itself.
                 if contig && run.len() > 1 {
@@ -80,19 +76,14 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     }
 
     /// Takes an area for freeing: nobody else can, and its addresses stay taken.
-    pub(super) fn claim(&self, start: Vpn, kind: Kind) -> Result<(VpnRange, Runs), VmallocError> {
+    pub(super) fn claim(&self, start: Vpn) -> Result<(VpnRange, Runs), VmallocError> {
         self.with(|state| {
             let found = state.areas.get(start.get()).filter(|area| area.start == start.get());
             let Some(area) = state.areas.get_mut(start.get()).filter(|_| found.is_some()) else {
                 return Err(VmallocError::NotAnArea { start });
             };
-            if area.kind != kind {
-                let busy = matches!(area.kind, Kind::Busy | Kind::Lazy);
-                return Err(if busy {
-                    VmallocError::NotAnArea { start }
-                } else {
-                    VmallocError::WrongKind { start }
-                });
+            if area.kind != Kind::Owned {
+                return Err(VmallocError::NotAnArea { start });
             }
             area.kind = Kind::Busy;
             let runs = core::mem::replace(&mut area.runs, Runs::EMPTY);
@@ -100,8 +91,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         })
     }
 
-    /// Unmaps an area, flushes, and frees its frames; with [lazy purging](Vmalloc::set_lazy_max),
-    /// unmaps it and leaves the rest to a later purge.
+    /// Unmaps an area, flushes, and frees its frames.
     ///
     /// Expected O(log areas + runs), besides the frees themselves; O(runs log runs) where the
     /// frames are not in rising order.
@@ -110,10 +100,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     ///
     /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
     pub fn vfree(&self, frames: &impl Frames, start: Vpn) -> Result<(), VmallocError> {
-        let (range, runs) = self.claim(start, Kind::Owned)?;
-        if self.lazy_max.get() > 0 {
-            return self.free_later(frames, range, runs);
-        }
+        let (range, runs) = self.claim(start)?;
         if let Err(error) = self.unmap_and_flush(range) {
             self.publish(start, Kind::Owned, runs);
             return Err(error);
@@ -122,8 +109,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         self.free_runs(frames, runs, Some(start)).map_err(VmallocError::Free)
     }
 
-    /// [`Vmalloc::vfree`] of several areas with one flush for every [`BATCH`](crate::BATCH) of them: for what gathers
-    /// frees and makes them later, as after an RCU grace period.
+    /// [`Vmalloc::vfree`] of several areas with one flush for every [`BATCH`](crate::BATCH) of
+    /// them: for what gathers frees and makes them later, as after an RCU grace period.
     ///
     /// # Errors
     ///
@@ -131,26 +118,19 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub fn vfree_many(&self, frames: &impl Frames, starts: &[Vpn]) -> Result<(), VmallocError> {
         let mut result = Ok(());
         for starts in starts.chunks(crate::BATCH) {
-            let (_, freed) = self.vfree_batch(frames, starts, |_| {});
-            result = result.and(freed);
+            result = result.and(self.vfree_batch(frames, starts));
         }
         result
     }
 
-    /// Frees at most [`BATCH`](crate::BATCH) areas with one flush; returns how many. `refused` is told
-    /// of each whose pages the host could not take away, and which is as it was.
-    pub(crate) fn vfree_batch(
-        &self,
-        frames: &impl Frames,
-        starts: &[Vpn],
-        mut refused: impl FnMut(Vpn),
-    ) -> (u64, Result<(), VmallocError>) {
-        let (mut freed, mut result) = (0, Ok(()));
+    /// Frees at most [`BATCH`](crate::BATCH) areas with one flush.
+    fn vfree_batch(&self, frames: &impl Frames, starts: &[Vpn]) -> Result<(), VmallocError> {
+        let mut result = Ok(());
         let mut batch = FlushBatch::new();
         let mut claimed = [(VpnRange::default(), Runs::EMPTY); crate::BATCH];
         let mut n = 0;
         for start in starts {
-            match self.claim(*start, Kind::Owned) {
+            match self.claim(*start) {
                 Ok((range, runs)) => {
                     self.unmap(range);
                     // As many ranges as areas fit.
@@ -169,54 +149,14 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 // Not all of them. One by one, so that it shows which.
                 if let Err(error) = self.flush_one(*range) {
                     self.publish(range.start, Kind::Owned, *runs);
-                    refused(range.start);
                     result = result.and(Err(error));
                     continue;
                 }
             }
             count(&self.counters.areas_freed, 1);
-            freed += 1;
             result = result
                 .and(self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free));
         }
-        (freed, result)
-    }
-
-    /// Unmaps some of an area's pages and frees their frames. Pages that are unmapped already are
-    /// passed over. The addresses stay the area's.
-    ///
-    /// # Errors
-    ///
-    /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
-    pub fn unmap_part(
-        &self,
-        frames: &impl Frames,
-        start: Vpn,
-        range: VpnRange,
-    ) -> Result<(), VmallocError> {
-        let (area, mut runs) = self.claim(start, Kind::Owned)?;
-        let inside = !range.is_empty() && area.start <= range.start && range.end <= area.end;
-        let (from, to) = (
-            range.start.get().wrapping_sub(start.get()),
-            range.end.get().wrapping_sub(start.get()),
-        );
-        let mut out = if inside {
-            let punch = |runs: &mut Runs| self.with(|state| state.runs.punch(runs, from, to));
-            let mut out = punch(&mut runs);
-            if out.is_err() && self.purge_for_want(frames) {
-                out = punch(&mut runs);
-            }
-            out.map_err(|NoNode| VmallocError::NoNodes)
-        } else {
-            Err(VmallocError::OutOfArea { range })
-        };
-        if let Ok(taken) = out {
-            if let Err(error) = self.unmap_and_flush(range) {
-                self.with(|state| state.runs.refill(&mut runs, from, taken));
-                out = Err(error);
-            }
-        }
-        self.publish(start, Kind::Owned, runs);
-        self.free_runs(frames, out?, None).map_err(VmallocError::Free)
+        result
     }
 }

@@ -17,29 +17,23 @@
 //! ([`Vmalloc::set_contig_free`]`(false)` frees page by page, as Linux did until 7.1; with
 //! [`Vmalloc::set_large_orders`]`(false)` areas are made of single frames, as until 6.18). Before
 //! that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area or, with
-//! [`Vmalloc::vfree_many`], one flush for many. An area's addresses are not given out again before its flush.
-//!
-//! **From an interrupt** ([`Vmalloc::vfree_atomic`]) an area is freed later: see `deferred.rs`.
-//!
-//! **Lazy purging** ([`Vmalloc::set_lazy_max`]) makes one flush serve many [`Vmalloc::vfree`]s: see
-//! `purge.rs`.
+//! [`Vmalloc::vfree_many`], one flush for many. An area's addresses are not given out again before
+//! its flush.
 //!
 //! **Huge mappings** ([`Layout::huge`]) use frames in pageblocks and entries of 2 MiB, where the
 //! area has 2 MiB or more; otherwise, and where there are no whole pageblocks, ordinary ones.
 
 mod alloc;
-mod borrow;
 mod free;
 
 use freehold::FrameRange;
 
-use crate::area::{Accounting, VmallocError, VmallocStats};
-use crate::deferred::DeferredSlot;
+use crate::area::{VmallocError, VmallocStats};
 use crate::interval::{InsertError, IntervalNode, IntervalTree};
 use crate::lock::Spin;
-use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Plain};
+use crate::primitive::{AtomicBool, Plain};
 use crate::runs::{RunArena, RunNode, Runs};
-use crate::stats::{Counter, count};
+use crate::stats::Counter;
 use crate::{Mmu, SpaceId, Vpn, VpnRange};
 
 /// Frames asked for at a time when single frames are allocated in bulk (as in Linux).
@@ -53,10 +47,8 @@ pub(crate) enum Kind {
     Busy,
     /// The frames are the area's.
     Owned,
-    /// The frames are its caller's.
-    Borrowed,
-    /// Freed and unmapped, but not flushed: nobody may have its addresses or its frames yet.
-    Lazy,
+    /// Nobody's, but the host still shows its pages: nobody may have its addresses or its frames.
+    Waiting,
 }
 
 /// What is kept about a virtual area: in an [`IntervalNode`].
@@ -66,17 +58,17 @@ pub struct Area {
     /// Pages, without the guard page.
     pub(crate) pages: u64,
     pub(crate) runs: Runs,
-    /// Of a lazy area: the next one.
-    pub(crate) next_lazy: Option<Vpn>,
+    /// Of an area that waits: the next one.
+    pub(crate) next_waiting: Option<Vpn>,
 }
 
 pub(crate) struct State<'m> {
     pub(crate) areas: IntervalTree<'m, Area>,
     pub(crate) runs: RunArena<'m>,
-    /// The area that was freed last and is not purged yet.
-    pub(crate) lazy: Option<Vpn>,
+    /// The last area that waits for a purge.
+    pub(crate) waiting: Option<Vpn>,
     /// Pages of all such areas.
-    pub(crate) lazy_pages: u64,
+    pub(crate) waiting_pages: u64,
 }
 
 #[derive(Default)]
@@ -91,9 +83,6 @@ pub(crate) struct Counters {
     maps: Counter,
     unmaps: Counter,
     pub(crate) flushes: Counter,
-    pub(crate) purges: Counter,
-    pub(crate) deferred: Counter,
-    accounting: Counter,
 }
 
 /// Virtual areas in a range of an address space. Any number of threads may call. See the
@@ -105,13 +94,6 @@ pub struct Vmalloc<'m, M> {
     state: Spin<State<'m>>,
     contig_free: AtomicBool,
     large_orders: AtomicBool,
-    /// An [`Accounting`].
-    accounting: AtomicU32,
-    /// Where areas wait that were freed in an interrupt.
-    pub(crate) deferred: &'m [DeferredSlot],
-    /// Where the next one probably fits.
-    pub(crate) deferred_at: AtomicU64,
-    pub(crate) lazy_max: AtomicU64,
     /// Held by whoever purges.
     pub(crate) purging: AtomicBool,
     pub(crate) counters: Counters,
@@ -134,7 +116,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         runs: &'m mut [RunNode],
     ) -> Self {
         let (areas, runs) = (IntervalTree::new(areas), RunArena::new(runs));
-        let state = State { areas, runs, lazy: None, lazy_pages: 0 };
+        let state = State { areas, runs, waiting: None, waiting_pages: 0 };
         Self {
             mmu,
             space,
@@ -142,10 +124,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             state: Spin::new(state),
             contig_free: AtomicBool::new(true),
             large_orders: AtomicBool::new(true),
-            accounting: AtomicU32::new(Accounting::Runs as u32),
-            deferred: &[],
-            deferred_at: AtomicU64::new(0),
-            lazy_max: AtomicU64::new(0),
             purging: AtomicBool::new(false),
             counters: Counters::default(),
         }
@@ -164,29 +142,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// by frame (but for the pageblocks of huge mappings): the baseline, Linux until 6.18.
     pub fn set_large_orders(&self, on: bool) {
         self.large_orders.set(on);
-    }
-
-    /// How often the numbers of pages are changed: by the run, as at first, or by the page: the
-    /// baselines, of Linux since 7.1.
-    pub fn set_accounting(&self, accounting: Accounting) {
-        self.accounting.set(accounting as u32);
-    }
-
-    fn accounting(&self) -> Accounting {
-        match self.accounting.get() {
-            n if n == Accounting::Pages as u32 => Accounting::Pages,
-            n if n == Accounting::PagesFreed as u32 => Accounting::PagesFreed,
-            _ => Accounting::Runs,
-        }
-    }
-
-    /// Adds pages to a number of them, all at once or each by itself.
-    fn account(&self, counter: &Counter, pages: u64, by_page: bool) {
-        let (times, each) = if by_page { (pages, 1) } else { (u64::from(pages > 0), pages) };
-        for _ in 0..times {
-            count(counter, each);
-        }
-        count(&self.counters.accounting, times);
     }
 
     /// The machine that was given to [`Vmalloc::new`].
@@ -210,9 +165,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             maps: c.maps.get(),
             unmaps: c.unmaps.get(),
             flushes: c.flushes.get(),
-            purges: c.purges.get(),
-            deferred: c.deferred.get(),
-            accounting: c.accounting.get(),
         }
     }
 
@@ -225,7 +177,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             return Err(VmallocError::BadAlign { align });
         }
         let size = pages.saturating_add(u64::from(guard));
-        let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY, next_lazy: None };
+        let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY, next_waiting: None };
         self.with(|state| {
             let Some(start) =
                 state.areas.find_gap(self.range.start.get(), self.range.end.get(), size, align)
@@ -246,10 +198,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 (area.kind, area.runs) = (kind, runs);
             }
         });
-    }
-
-    fn unreserve(&self, start: Vpn) {
-        self.with(|state| state.areas.remove(start.get()));
     }
 
     /// Calls `f` with each run of frames of an area that [`Vmalloc::vmalloc`] made, and the page it
@@ -280,6 +228,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let area = self.with(|state| state.areas.get(vpn.get()))?;
         let start = Vpn::new(area.start);
         let range = VpnRange { start, end: start.plus(area.value.pages) };
-        (area.value.kind != Kind::Lazy && range.contains(vpn)).then_some(range)
+        (area.value.kind != Kind::Waiting && range.contains(vpn)).then_some(range)
     }
 }

@@ -113,7 +113,7 @@ fn bits_that_hardware_sets_are_found() {
         assert!(!hardware.cpu(0, false) && !hardware.cpu(510, false));
         assert!((0..16).all(|i| hardware.cpu(100 + i, true)), "all as before");
         assert_eq!(vm.stats().redirtied, 1);
-        // Pins, protection, moving, splitting go the same way.
+        // Pins, protection, splitting go the same way.
         let pin = vm.pin(&fh, SPACE, vpn(101), true).unwrap();
         let folio = vm.folio_state(pin).unwrap().folio;
         vm.get(folio).unwrap();
@@ -122,8 +122,6 @@ fn bits_that_hardware_sets_are_found() {
         vm.unpin(&fh, pin, true).unwrap();
         vm.protect(SPACE, pages(100, 8), Access::Read).unwrap();
         assert!(!hardware.cpu(100, true) && hardware.cpu(100, false) && hardware.cpu(108, true));
-        vm.remap(&fh, SPACE, pages(108, 8), vpn(300)).unwrap();
-        assert!(!hardware.cpu(108, false) && hardware.cpu(300, true));
         software_entries_are_unused(&vm);
         assert_eq!(vm.unmap(&fh, SPACE, pages(0, PAGES as u64)), Ok(16));
         assert_all_free(&fh);

@@ -1,18 +1,15 @@
 //! Virtual memory from outside: everything that uses only the public interface, on page tables in
-//! software. One program, so that the crate is compiled into one and not into nine:
-//! `cargo test -p freehold-vm --test suite purge::` for one file's.
+//! software. One program, so that the crate is compiled into one:
+//! `cargo test -p freehold-vm --test suite refused::` for one file's.
 
 mod common;
 
-mod backed;
-mod deferred;
 mod hardware;
 mod lazyfree;
-mod middle;
 mod model;
-mod purge;
 mod refused;
 mod space;
+mod stopped_calls;
 mod threads;
 mod unmap_paths;
 mod vmalloc;

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use crate::common::*;
 use freehold::{FrameRange, Order};
 use freehold_vm::{
-    Access, DeferredSlot, Flush, IntervalNode, Layout, MapError, Mmu, RunNode, SpaceId, Vmalloc,
-    VmallocError, Vpn, VpnRange,
+    Access, Flush, IntervalNode, Layout, MapError, Mmu, RunNode, SpaceId, Vmalloc, VmallocError,
+    Vpn, VpnRange,
 };
 
 const LIMIT: MapError = MapError::Limit { limit: "mappings" };
@@ -86,48 +86,27 @@ fn what_cannot_be_taken_away_stays_or_waits() {
     machine.refuse(true, None);
     assert_eq!(vm.vfree(&fh, made[0]), refused);
     assert_eq!(vm.vfree_many(&fh, &made), refused);
-    // The first page, some in the middle, the last: the runs are put back each time.
-    for (from, len) in [(0, 1), (3, 14), (20, 1), (0, 21)] {
-        let part = VpnRange::new(Vpn::new(made[1].get() + from), len).unwrap();
-        assert_eq!(vm.unmap_part(&fh, made[1], part), refused);
-        assert_eq!(shown(made[1]), 21);
-    }
+    made.iter().for_each(|&area| assert_eq!(shown(area), 21));
     assert_eq!((machine.mapped(), free()), (63, all - 63), "nothing has changed");
 
     // An area that cannot be made, nor taken apart again, waits for a purge with its frames.
     machine.refuse(true, Some(1));
     assert_eq!(vm.vmalloc(&fh, Layout::pages(21)), Err(VmallocError::Map(LIMIT)));
-    assert!(vm.lazy_pages() >= 21 && free() < all - 63);
-    // As does what is freed lazily.
-    vm.set_lazy_max(1000);
-    vm.vfree(&fh, made[2]).unwrap();
+    assert!(vm.waiting_pages() >= 21 && free() < all - 63);
     assert_eq!(vm.purge(&fh), Err(VmallocError::Unmap(LIMIT)));
-    assert!(vm.lazy_pages() >= 42);
+    assert!(vm.waiting_pages() >= 21);
     machine.refuse(false, None);
-    assert!(vm.purge(&fh).unwrap() >= 42);
-    assert_eq!((vm.lazy_pages(), machine.mapped(), free()), (0, 42, all - 42));
-
-    vm.set_lazy_max(0);
-    vm.vfree_many(&fh, &made[..2]).unwrap();
-    assert_eq!(machine.mapped(), 0);
-    assert_all_free(&fh);
-}
-
-#[test]
-fn what_was_freed_in_an_interrupt_waits_for_the_next_call() {
-    let machine = Machine::default();
-    let fh = frames(64, 1);
-    let vm = areas(&machine).with_deferred(leak(4, DeferredSlot::new));
-    for _ in 0..3 {
-        vm.vfree_atomic(vm.vmalloc(&fh, Layout::pages(21)).unwrap()).unwrap();
-    }
-    machine.refuse(true, None);
-    for _ in 0..3 {
-        assert_eq!(vm.vfree_deferred(&fh), Err(VmallocError::Unmap(LIMIT)));
-        assert_eq!((machine.mapped(), vm.stats().deferred), (63, 0));
-    }
+    assert!(vm.purge(&fh).unwrap() >= 21);
+    assert_eq!((vm.waiting_pages(), machine.mapped(), free()), (0, 63, all - 63));
+    // Whoever lacks addresses purges by itself.
+    machine.refuse(true, Some(1));
+    assert_eq!(vm.vmalloc(&fh, Layout::pages(21)), Err(VmallocError::Map(LIMIT)));
     machine.refuse(false, None);
-    assert_eq!(vm.vfree_deferred(&fh), Ok(3));
+    let large = vm.vmalloc(&fh, Layout::pages(4096 - 4 * 22)).unwrap();
+    assert_eq!(vm.waiting_pages(), 0);
+    vm.vfree(&fh, large).unwrap();
+
+    vm.vfree_many(&fh, &made).unwrap();
     assert_eq!(machine.mapped(), 0);
     assert_all_free(&fh);
 }

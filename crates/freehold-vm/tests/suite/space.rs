@@ -4,7 +4,7 @@ use crate::common::*;
 use freehold::{FrameRange, Order, Pfn};
 use freehold_vm::{
     Access, Entry, Fault, Flush, Folio, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable,
-    Slots, SoftMmu, Space, SpaceId, Vm, VmError, Vma, Vpn, VpnRange, WriteFault,
+    Slots, SoftMmu, Space, SpaceId, Vm, VmError, Vma, Vpn, VpnRange,
 };
 
 const SPACE: SpaceId = SpaceId::new(0);
@@ -119,10 +119,7 @@ fn wrong_calls_are_refused_and_say_why() {
     assert_eq!(vm.touch(SPACE, Vpn::new(1), false), Err(VmError::Fault(Fault::OutOfSpace)));
     assert_eq!(vm.pin(&fh, SPACE, vpn(3), false), Err(VmError::Fault(Fault::NotMapped)));
     map((0, 4), 0, Access::Read).unwrap();
-    assert_eq!(
-        vm.write_fault(&fh, SPACE, vpn(0), |_, _| ()),
-        Err(VmError::Fault(Fault::AccessDenied))
-    );
+    assert_eq!(vm.write_fault(SPACE, vpn(0)), Err(VmError::Fault(Fault::AccessDenied)));
     assert_eq!(vm.pin(&fh, SPACE, vpn(0), true), Err(VmError::Fault(Fault::WriteProtected)));
     assert_eq!(vm.split(&fh, folio), Ok(()), "the caller's reference and the mappings' only");
     assert_eq!(
@@ -159,42 +156,22 @@ fn mappings_run_out_without_anything_being_lost() {
 }
 
 #[test]
-fn writing_to_write_protected_pages_reuses_or_copies_and_marks_them() {
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 2);
-    vm.add_vma(space(0), pages(0, 64), RW).unwrap();
-    vm.add_vma(space(1), pages(0, 64), RW).unwrap();
-    let folio = vm.map_new(&fh, space(0), vpn(0), order(2), Access::ReadWrite).unwrap();
-    vm.clear_soft_dirty(space(0), pages(0, 4)).unwrap();
-    let entry = |id: u16, page| vm.space(space(id)).unwrap().entry_at(vpn(page));
-    assert!(!entry(0, 1).has(Entry::SOFT_DIRTY) && !entry(0, 1).is_writable());
-    assert_eq!(
-        vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()),
-        Ok(WriteFault::Reused(entry(0, 1).pfn()))
-    );
-    assert!(entry(0, 1).has(Entry::SOFT_DIRTY.with(Entry::DIRTY).with(Entry::WRITABLE)));
-    assert_eq!(vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()), Ok(WriteFault::Spurious));
-    // Pinned folios are not shared: the pin's owner would see what only one of the two sees.
-    let pin = vm.pin(&fh, space(0), vpn(1), true).unwrap();
-    let busy = VmError::Busy { pfn: folio.pfn() };
-    assert_eq!(vm.share(&fh, space(0), pages(0, 4), space(1), vpn(8)), Err(busy));
-    vm.unpin(&fh, pin, true).unwrap();
-    vm.share(&fh, space(0), pages(0, 4), space(1), vpn(8)).unwrap();
-    assert!(entry(1, 9).is_dirty() && !entry(1, 9).is_writable() && !entry(0, 1).is_writable());
-    let mut copied = None;
-    let fault = vm.write_fault(&fh, space(1), vpn(9), |from, to| copied = Some((from, to)));
-    let (from, to) = copied.unwrap();
-    assert_eq!(
-        (fault, from, entry(1, 9).pfn()),
-        (Ok(WriteFault::Copied(to)), entry(0, 1).pfn(), to)
-    );
-    assert!(entry(1, 9).has(Entry::HARDWARE.with(Entry::WRITABLE)));
-    // Alone again: the frame is reused.
-    assert!(matches!(
-        vm.write_fault(&fh, space(0), vpn(1), |_, _| panic!()),
-        Ok(WriteFault::Reused(_))
-    ));
-    vm.unmap(&fh, space(0), pages(0, 64)).unwrap();
-    vm.unmap(&fh, space(1), pages(0, 64)).unwrap();
+fn writing_to_write_protected_pages_makes_them_writable_and_marks_them() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 1);
+    vm.add_vma(SPACE, pages(0, 64), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(0), order(2), Access::ReadWrite).unwrap();
+    vm.clear_soft_dirty(SPACE, pages(0, 4)).unwrap();
+    let entry = |page| vm.space(SPACE).unwrap().entry_at(vpn(page));
+    assert!(!entry(1).has(Entry::SOFT_DIRTY) && !entry(1).is_writable());
+    for _ in 0..2 {
+        assert_eq!(vm.write_fault(SPACE, vpn(1)), Ok(()));
+        assert!(entry(1).has(Entry::SOFT_DIRTY.with(Entry::DIRTY).with(Entry::WRITABLE)));
+    }
+    assert!(!entry(2).is_writable());
+    assert_eq!(vm.write_fault(SPACE, vpn(4)), Err(VmError::Fault(Fault::NotMapped)));
+    vm.protect(SPACE, pages(0, 4), Access::Read).unwrap();
+    assert_eq!(vm.write_fault(SPACE, vpn(1)), Err(VmError::Fault(Fault::AccessDenied)));
+    vm.unmap(&fh, SPACE, pages(0, 64)).unwrap();
     assert_all_free(&fh);
 }
 
@@ -259,25 +236,4 @@ fn vmas_need_nodes_for_what_is_split_only() {
     for start in [0, 100, 200] {
         vm.add_vma(SPACE, pages(start, 50), RW).unwrap();
     }
-}
-
-/// Pages moved by less than their number would run into each other.
-#[test]
-fn pages_are_not_moved_to_where_some_of_them_are() {
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 1);
-    vm.add_vma(SPACE, pages(0, 512), RW).unwrap();
-    vm.map_new(&fh, SPACE, vpn(100), order(4), Access::ReadWrite).unwrap();
-    let entries =
-        || (0..512).map(|page| vm.space(SPACE).unwrap().entry_at(vpn(page))).collect::<Vec<_>>();
-    let before = entries();
-    for to in [85, 99, 100, 101, 115] {
-        let overlap = VmError::RangesOverlap { from: pages(100, 16), to: pages(to, 16) };
-        assert_eq!(vm.remap(&fh, SPACE, pages(100, 16), vpn(to)), Err(overlap));
-        assert_eq!(entries(), before);
-    }
-    vm.remap(&fh, SPACE, pages(100, 16), vpn(116)).unwrap();
-    vm.remap(&fh, SPACE, pages(116, 16), vpn(100)).unwrap();
-    assert_eq!(entries(), before);
-    vm.unmap(&fh, SPACE, pages(0, 512)).unwrap();
-    assert_all_free(&fh);
 }

@@ -1,5 +1,5 @@
-//! Real threads that write, pin, unmap, move, share and protect pages, each its own, while another
-//! one reclaims and splits folios: not one byte may be lost, and no frame may belong to two.
+//! Real threads that write, pin, unmap and protect pages, each its own, while another one reclaims
+//! and splits folios: not one byte may be lost, and no frame may belong to two.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -8,13 +8,12 @@ use crate::common::*;
 use freehold::Pfn;
 use freehold_vm::{Access, Fault, SoftMmu, UnmapPath, VmError};
 
-/// Steps of each actor, and rounds of each writer: a second on a small machine, and [`LONG`] as many
-/// in CI.
+/// Steps of each actor, and rounds of each writer: a second on a small machine, and [`LONG`] as
+/// many in CI.
 const STEPS: u64 = 250_000;
 const ROUNDS: u64 = 25_000;
 const LONG: u64 = 6;
-const PATHS: [UnmapPath; 3] =
-    [UnmapPath::Batched, UnmapPath::PageByPage, UnmapPath::PageByPageDeferred];
+const PATHS: [UnmapPath; 2] = [UnmapPath::Batched, UnmapPath::PageByPage];
 
 fn run(path: UnmapPath, steps: u64) {
     const MIB_OF_MEMORY: u64 = 4;
@@ -71,11 +70,6 @@ fn batched_reclaim_beside_threads_that_use_their_pages() {
 #[test]
 fn page_by_page_reclaim_beside_threads_that_use_their_pages() {
     run(UnmapPath::PageByPage, STEPS);
-}
-
-#[test]
-fn page_by_page_reclaim_with_deferred_flushes_beside_threads_that_use_their_pages() {
-    run(UnmapPath::PageByPageDeferred, STEPS);
 }
 
 #[test]
@@ -221,11 +215,6 @@ fn batched_reclaim_hammers_pages_that_are_written_to_and_pinned() {
 #[test]
 fn page_by_page_reclaim_hammers_pages_that_are_written_to_and_pinned() {
     hammer(UnmapPath::PageByPage, ROUNDS);
-}
-
-#[test]
-fn page_by_page_reclaim_with_deferred_flushes_hammers_pages_that_are_written_to_and_pinned() {
-    hammer(UnmapPath::PageByPageDeferred, ROUNDS);
 }
 
 #[test]

@@ -34,35 +34,21 @@ fn microbenchmark(path: UnmapPath) -> (freehold_vm::VmStats, freehold_vm::SoftSt
     (stats, soft)
 }
 
+/// As posted: where all of a folio's entries agree they are one.
 #[test]
-fn the_microbenchmark_page_by_page_queues_every_folio_and_flushes_every_page() {
-    let (stats, soft) = microbenchmark(UnmapPath::PageByPage);
-    assert_eq!(stats.deferred_queued, 2048);
+fn the_microbenchmark_all_or_nothing_queues_none() {
+    let (stats, soft) = microbenchmark(UnmapPath::Whole);
+    assert_eq!(stats.deferred_queued, 0);
     assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768));
-    assert_eq!((soft.flushes, stats.reclaim_flushes), (32768, 32768));
-    assert_eq!((soft.clears, soft.entries_cleared), (32768, 32768));
-    assert_eq!((stats.rmap_walks, stats.batches_cleared), (2048, 32768));
-    assert_eq!(stats.frees, 2048);
-}
-
-/// As posted: where all of a folio's entries agree they are one, without a doubt about the flush
-/// either way.
-#[test]
-fn the_microbenchmark_all_or_nothing_queues_none_and_flushes_each_folio_or_128_together() {
-    for (path, flushes) in [(UnmapPath::Whole, 2048), (UnmapPath::WholeDeferred, 16)] {
-        let (stats, soft) = microbenchmark(path);
-        assert_eq!(stats.deferred_queued, 0, "{path:?}");
-        assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768), "{path:?}");
-        assert_eq!((soft.flushes, stats.reclaim_flushes), (flushes, flushes), "{path:?}");
-        assert_eq!((soft.clears, soft.entries_cleared), (2048, 32768), "{path:?}");
-    }
+    assert_eq!((soft.flushes, stats.reclaim_flushes), (16, 16));
+    assert_eq!((soft.clears, soft.entries_cleared), (2048, 32768));
 }
 
 /// Linux until 6.14: the work of an entry and of the reverse mapping for each page, but one flush
 /// for many.
 #[test]
-fn the_microbenchmark_page_by_page_with_deferred_flushes_flushes_as_rarely_as_batched() {
-    let (stats, soft) = microbenchmark(UnmapPath::PageByPageDeferred);
+fn the_microbenchmark_page_by_page_queues_every_folio() {
+    let (stats, soft) = microbenchmark(UnmapPath::PageByPage);
     assert_eq!(stats.deferred_queued, 2048);
     assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768));
     assert_eq!((soft.flushes, stats.reclaim_flushes, soft.ranges_flushed), (16, 16, 16));
@@ -86,9 +72,7 @@ fn the_microbenchmark_batched_queues_none_and_flushes_once_for_128_folios() {
 /// needs: a folio that lies across a table's end, and one whose entries disagree.
 #[test]
 fn all_or_nothing_goes_page_by_page_where_one_batch_is_not_all() {
-    for (path, clears, queued) in
-        [(UnmapPath::Whole, 16, 1), (UnmapPath::WholeDeferred, 16, 1), (UnmapPath::Batched, 2, 0)]
-    {
+    for (path, clears, queued) in [(UnmapPath::Whole, 16, 1), (UnmapPath::Batched, 2, 0)] {
         let (fh, vm) = lazyfree_folio(4, 512 - 3);
         vm.set_unmap_path(path);
         let before = vm.mmu().stats();
@@ -149,10 +133,7 @@ fn the_deferred_split_queue_never_sees_a_batched_unmapping() {
     let (freed, mapped, found) = deferred_split_race(UnmapPath::PageByPage);
     assert_eq!((freed, found), (0, 1), "the baseline has the race");
     assert!(mapped > 0 && mapped < 16, "half-way: {mapped}");
-    let (freed, mapped, found) = deferred_split_race(UnmapPath::PageByPageDeferred);
-    assert_eq!((freed, found), (0, 1), "and so has the one whose flushes wait");
-    assert!(mapped > 0 && mapped < 16, "half-way: {mapped}");
-    for path in [UnmapPath::Whole, UnmapPath::WholeDeferred, UnmapPath::Batched] {
+    for path in [UnmapPath::Whole, UnmapPath::Batched] {
         assert_eq!(deferred_split_race(path), (16, 0, 0), "{path:?}");
     }
 }
@@ -162,7 +143,7 @@ fn the_deferred_split_queue_never_sees_a_batched_unmapping() {
 #[test]
 fn a_folio_given_up_half_way_is_flushed_before_it_is_let_go() {
     let (fh, vm) = lazyfree_folio(4, 0);
-    vm.set_unmap_path(UnmapPath::PageByPageDeferred);
+    vm.set_unmap_path(UnmapPath::PageByPage);
     vm.touch(SPACE, vpn(5), true).unwrap();
     let before = vm.mmu().stats();
     assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(0));
@@ -260,13 +241,9 @@ fn entry(vm: &freehold_vm::Vm<'_, SoftMmu>, page: u64) -> Entry {
 /// it the entry becomes 512, which go page by page.
 #[test]
 fn a_folio_that_a_pmd_maps_is_taken_in_one_step_or_split_first() {
-    for (path, clears, queued) in [
-        (UnmapPath::PageByPage, 512, 1),
-        (UnmapPath::PageByPageDeferred, 512, 1),
-        (UnmapPath::Whole, 1, 0),
-        (UnmapPath::WholeDeferred, 1, 0),
-        (UnmapPath::Batched, 1, 0),
-    ] {
+    for (path, clears, queued) in
+        [(UnmapPath::PageByPage, 512, 1), (UnmapPath::Whole, 1, 0), (UnmapPath::Batched, 1, 0)]
+    {
         let (fh, vm) = pmd_mapped();
         vm.set_unmap_path(path);
         let before = vm.mmu().stats();
@@ -299,15 +276,11 @@ fn a_write_through_a_pmd_brings_the_folio_back_in_one_piece() {
 #[test]
 fn a_part_of_what_a_pmd_maps_is_changed_after_a_split() {
     type Change = fn(&freehold::Freehold<'_, freehold::Threads>, &freehold_vm::Vm<'_, SoftMmu>);
-    let changes: [Change; 5] = [
+    let changes: [Change; 4] = [
         |fh, vm| assert_eq!(vm.unmap(fh, SPACE, pages(512 + 8, 1)), Ok(1)),
         |_, vm| vm.protect(SPACE, pages(512 + 8, 1), Access::None).unwrap(),
         |_, vm| vm.clear_soft_dirty(SPACE, pages(512 + 8, 1)).unwrap(),
         |fh, vm| assert_eq!(vm.madvise_free(fh, SPACE, pages(512 + 8, 1)), Ok(1)),
-        |fh, vm| {
-            vm.add_vma(space(1), pages(0, 2048), RW).unwrap();
-            vm.share(fh, SPACE, pages(512 + 8, 1), space(1), vpn(3)).unwrap();
-        },
     ];
     for (i, change) in changes.into_iter().enumerate() {
         let (fh, vm) = pmd_mapped();
@@ -323,9 +296,6 @@ fn a_part_of_what_a_pmd_maps_is_changed_after_a_split() {
         assert!(!now.has(Entry::HUGE));
         assert!(!now.is_present() || !now.is_writable() || !now.is_dirty());
         vm.unmap(&fh, SPACE, pages(0, 2048)).unwrap();
-        if i == 4 {
-            vm.unmap(&fh, space(1), pages(0, 2048)).unwrap();
-        }
         assert_all_free(&fh);
     }
 }

@@ -7,7 +7,7 @@ use crate::common::*;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request};
 use freehold_vm::{
     Access, Flush, Frames, IntervalNode, Layout, MapError, Mmu, RunNode, SoftMmu, SpaceId, Vmalloc,
-    VmallocError, Vpn, VpnRange, free_array,
+    VmallocError, Vpn, VpnRange,
 };
 use proptest::prelude::*;
 
@@ -144,8 +144,6 @@ enum Step {
     Alloc { pages: u64, align: u8, huge: bool },
     Free(usize),
     FreeMany(Vec<usize>),
-    UnmapPart { area: usize, from: u64, len: u64 },
-    Map { pages: usize, seed: u64 },
     Contig(bool),
     Most(Option<u8>),
     MapsLeft(Option<u64>),
@@ -157,8 +155,6 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (pages, 0u8..8, any::<bool>()).prop_map(|(pages, align, huge)| Step::Alloc { pages, align, huge }),
         5 => any::<usize>().prop_map(Step::Free),
         1 => prop::collection::vec(any::<usize>(), 0..6).prop_map(Step::FreeMany),
-        2 => (any::<usize>(), 0u64..130, 1u64..40).prop_map(|(area, from, len)| Step::UnmapPart { area, from, len }),
-        2 => (1usize..40, any::<u64>()).prop_map(|(pages, seed)| Step::Map { pages, seed }),
         1 => any::<bool>().prop_map(Step::Contig),
         1 => prop::option::of(0u8..10).prop_map(Step::Most),
         1 => prop::option::weighted(0.3, 0u64..6).prop_map(Step::MapsLeft),
@@ -177,7 +173,6 @@ proptest! {
         let vm = vmalloc(&world, 6000, 40, 300);
         // Each area: its start, and for each page the frame that it must show.
         let mut areas: Vec<(Vpn, Vec<Option<u64>>)> = Vec::new();
-        let mut borrowed: Vec<(Vpn, Vec<Pfn>)> = Vec::new();
         for step in steps {
             let mapped_before = world.0.lock().unwrap().mapped.clone();
             match step {
@@ -214,68 +209,21 @@ proptest! {
                     vm.vfree_many(&mem, &starts).unwrap();
                     prop_assert_eq!(world.0.lock().unwrap().flushes - before, u64::from(!starts.is_empty()));
                 }
-                Step::UnmapPart { area, from, len } if !areas.is_empty() => {
-                    let n = areas.len();
-                    let (start, shown) = &mut areas[area % n];
-                    let from = from.min(shown.len() as u64 - 1);
-                    let to = (from + len).min(shown.len() as u64);
-                    let range = VpnRange { start: Vpn::new(start.get() + from), end: Vpn::new(start.get() + to) };
-                    match vm.unmap_part(&mem, *start, range) {
-                        Ok(()) => shown[from as usize..to as usize].fill(None),
-                        Err(error) => prop_assert_eq!(error, VmallocError::NoNodes),
-                    }
-                    let behind = Vpn::new(start.get() + shown.len() as u64);
-                    let range = VpnRange { start: *start, end: Vpn::new(behind.get() + 1) };
-                    prop_assert_eq!(vm.unmap_part(&mem, *start, range), Err(VmallocError::OutOfArea { range }));
-                }
-                Step::Map { pages, seed } => {
-                    let mut frames = vec![Pfn::new(0); pages];
-                    let Ok(n) = fh.alloc_bulk(freehold::Request::new(Order::ZERO, Migratetype::Unmovable), &mut frames) else { continue };
-                    frames.truncate(n);
-                    frames.sort_by_key(|pfn| (pfn.get() / 4).wrapping_mul(seed | 1));
-                    match vm.vmap(&frames, Access::Read) {
-                        Ok(start) => {
-                            let state = world.0.lock().unwrap();
-                            for (i, pfn) in frames.iter().enumerate() {
-                                prop_assert_eq!(state.mapped[&(start.get() + i as u64)], pfn.get());
-                            }
-                            drop(state);
-                            prop_assert_eq!(vm.vfree(&mem, start), Err(VmallocError::WrongKind { start }));
-                            borrowed.push((start, frames));
-                        }
-                        Err(_) => {
-                            prop_assert_eq!(&world.0.lock().unwrap().mapped, &mapped_before);
-                            free_array(&fh, &mut frames).unwrap();
-                        }
-                    }
-                    if borrowed.len() > 3 {
-                        let (start, mut frames) = borrowed.remove(0);
-                        vm.vunmap(start).unwrap();
-                        free_array(&mem, &mut frames).unwrap();
-                    }
-                }
                 Step::Contig(on) => vm.set_contig_free(on),
                 Step::Most(most) => world.0.lock().unwrap().most = most,
                 Step::MapsLeft(left) => world.0.lock().unwrap().maps_left = left,
-                _ => {}
+                Step::Free(_) => {}
             }
             let state = world.0.lock().unwrap();
             let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
             for (start, shown) in &areas {
                 expected.extend(shown.iter().enumerate().filter_map(|(i, pfn)| Some((start.get() + i as u64, (*pfn)?))));
             }
-            for (start, frames) in &borrowed {
-                expected.extend(frames.iter().enumerate().map(|(i, pfn)| (start.get() + i as u64, pfn.get())));
-            }
             prop_assert_eq!(&state.mapped, &expected);
             prop_assert_eq!(expected.values().collect::<BTreeSet<_>>().len(), expected.len(), "a frame is in two areas");
         }
         for (start, _) in areas {
             vm.vfree(&mem, start).unwrap();
-        }
-        for (start, mut frames) in borrowed {
-            vm.vunmap(start).unwrap();
-            free_array(&mem, &mut frames).unwrap();
         }
         assert_all_free(&fh);
     }
@@ -485,7 +433,6 @@ fn wrong_requests_are_refused_and_say_why() {
     assert_eq!(vm.vfree(&fh, inside), Err(VmallocError::NotAnArea { start: inside }));
     vm.vmalloc(&fh, Layout::pages(10)).unwrap();
     assert_eq!(vm.vmalloc(&fh, Layout::pages(1)), Err(VmallocError::NoNodes));
-    assert_eq!(vm.vunmap(a), Err(VmallocError::WrongKind { start: a }));
     let b = Vpn::new(a.get() + 11);
     vm.vfree_many(&fh, &[a, b]).unwrap();
     let more = vm.vmalloc(&fh, Layout::pages(900));
@@ -549,4 +496,25 @@ fn addresses_come_back_and_are_given_out_again() {
         vm.vfree(&fh, start).unwrap();
     }
     assert_all_free(&fh);
+}
+
+/// One bad frame costs that frame's free, not those of the frames beside it, nor of the areas after
+/// it.
+#[test]
+fn all_but_a_frame_freed_behind_its_areas_back_are_freed() {
+    for contig in [true, false] {
+        let fh = frames(16, 1);
+        let vm = vmalloc(SoftMmu::<1>::new(), 6000, 400, 400);
+        vm.set_contig_free(contig);
+        let starts: Vec<_> = (0..300).map(|_| vm.vmalloc(&fh, Layout::pages(4)).unwrap()).collect();
+        let mut bad = Vec::new();
+        for start in [starts[3], starts[200]] {
+            vm.for_each_run(start, |_, run| bad.push(Pfn::new(run.start.get() + 2))).unwrap();
+        }
+        bad.iter().for_each(|pfn| fh.free(*pfn, Order::ZERO).unwrap());
+        let refused =
+            Err(VmallocError::Free(FreeError::DoubleFree { pfn: *bad.iter().min().unwrap() }));
+        assert_eq!(vm.vfree_many(&fh, &starts), refused);
+        assert_all_free(&fh);
+    }
 }

@@ -20,7 +20,6 @@ pub(crate) struct Chunk {
     pub(crate) order: Order,
     pub(crate) migratetype: Migratetype,
     pub(crate) references: u32,
-    pub(crate) poisoned: bool,
 }
 
 /// What is known from outside.
@@ -29,8 +28,6 @@ pub(crate) struct Model {
     pub(crate) live: BTreeMap<u64, Chunk>,
     /// Frames that were part of an allocation at some time.
     pub(crate) ever: BTreeSet<u64>,
-    /// Bad frames that were freed and set aside.
-    pub(crate) aside: BTreeSet<u64>,
     /// Zone and number of isolated pageblocks.
     pub(crate) isolated: BTreeSet<(usize, u64)>,
     pub(crate) online: Vec<bool>,
@@ -42,7 +39,6 @@ impl Model {
             zones: config.zones.clone(),
             live: BTreeMap::new(),
             ever: BTreeSet::new(),
-            aside: BTreeSet::new(),
             isolated: BTreeSet::new(),
             online: vec![true; usize::from(config.cpus)],
         }
@@ -100,9 +96,7 @@ impl Model {
         match self.chunk_of(pfn) {
             Some((head, chunk)) if head == pfn => Ok(chunk),
             Some((head, _)) => Err(FreeError::InsideAllocation { pfn, head }),
-            None if self.aside.contains(&pfn.get()) || self.ever.contains(&pfn.get()) => {
-                Err(FreeError::DoubleFree { pfn })
-            }
+            None if self.ever.contains(&pfn.get()) => Err(FreeError::DoubleFree { pfn }),
             None => Err(FreeError::NeverAllocated { pfn }),
         }
     }
@@ -166,10 +160,7 @@ impl Model {
         if chunk.references > 0 {
             return false;
         }
-        let chunk = self.live.remove(&pfn.get()).unwrap();
-        if chunk.poisoned {
-            self.aside.insert(pfn.get());
-        }
+        self.live.remove(&pfn.get()).unwrap();
         true
     }
 
@@ -185,15 +176,13 @@ impl Model {
         assert!(hole.is_none(), "{range} covers the hole {hole:?}");
         let overlap = self.chunks_in(range);
         assert!(overlap.is_empty(), "{range} overlaps {overlap:?}");
-        let aside = self.aside.range(range.start.get()..range.end.get()).next();
-        assert!(aside.is_none(), "{range} contains the bad frame {aside:?}");
         let isolated = Self::blocks(range).find(|block| self.isolated.contains(&(zone, *block)));
         assert!(isolated.is_none(), "{range} lies in the isolated block {isolated:?}");
         self.insert(pfn, order, migratetype);
     }
 
     pub(crate) fn insert(&mut self, pfn: Pfn, order: Order, migratetype: Migratetype) {
-        self.live.insert(pfn.get(), Chunk { order, migratetype, references: 1, poisoned: false });
+        self.live.insert(pfn.get(), Chunk { order, migratetype, references: 1 });
         self.ever.extend(pfn.get()..pfn.get() + order.frames());
     }
 
@@ -216,7 +205,6 @@ impl Model {
     /// Whether something in `range` keeps it from being isolated.
     pub(crate) fn pinned(&self, zone: usize, range: FrameRange) -> bool {
         Self::blocks(range).any(|block| self.isolated.contains(&(zone, block)))
-            || self.aside.range(range.start.get()..range.end.get()).next().is_some()
             || self
                 .chunks_in(range)
                 .iter()
@@ -233,14 +221,10 @@ impl Model {
     pub(crate) fn check_sums(&self, classic: &Classic) {
         let map = classic.memory_map();
         assert_eq!(map.managed, self.managed());
-        assert_eq!(
-            map.managed - map.free,
-            self.in_use() + self.aside.len() as u64,
-            "frames were lost or doubled"
-        );
+        assert_eq!(map.managed - map.free, self.in_use(), "frames were lost or doubled");
     }
 
-    /// Everything has been freed and drained: every block without a bad frame must be whole.
+    /// Everything has been freed and drained: every block must be whole.
     pub(crate) fn check_whole(&self, classic: &Classic) {
         assert!(self.live.is_empty() && self.isolated.is_empty());
         self.check(classic);
@@ -254,8 +238,7 @@ impl Model {
                 let inside = zone.range.start <= range.start && range.end <= zone.range.end;
                 let hole =
                     zone.holes.iter().any(|hole| hole.start < range.end && range.start < hole.end);
-                let bad = self.aside.range(range.start.get()..range.end.get()).next().is_some();
-                whole += u64::from(inside && !hole && !bad);
+                whole += u64::from(inside && !hole);
             }
         }
         assert_eq!(map.free_blocks, whole);

@@ -33,7 +33,6 @@ pub(crate) enum Step {
     FreeRange { cpu: u8, target: Target, length: u16 },
     Split { target: Target, to: u8 },
     Get { target: Target },
-    Poison { target: Target },
     Bulk { cpu: u8, migratetype: u8, flags: u16, filled: Vec<bool> },
     AllocRange { cpu: u8, target: Target, length: u16, migrate: bool },
     Isolate { target: Target, length: u16 },
@@ -93,7 +92,6 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(cpu, target, length)| Step::FreeRange { cpu, target, length }),
         6 => (target(), order()).prop_map(|(target, to)| Step::Split { target, to }),
         5 => target().prop_map(|target| Step::Get { target }),
-        1 => target().prop_map(|target| Step::Poison { target }),
         5 => (cpu(), migratetype(), flags(), prop::collection::vec(prop::bool::weighted(0.2), 0..120))
             .prop_map(|(cpu, migratetype, flags, filled)| Step::Bulk { cpu, migratetype, flags, filled }),
         4 => (cpu(), target(), length(), prop::bool::weighted(0.8))
@@ -215,8 +213,7 @@ impl Model {
                 }
             }
             &Step::Free { cpu: number, context, target } => {
-                let context = [Context::Task, Context::Task, Context::Interrupt, Context::Nmi]
-                    [usize::from(context % 4)];
+                let context = [Context::Task, Context::Interrupt][usize::from(context % 2)];
                 let (cpu, (pfn, order)) = (cpu(number), self.aim(target));
                 let expected = self.offline(cpu).map_or_else(|| self.exact(pfn, order), Err);
                 match (classic.free_in(context, cpu, pfn, order), expected) {
@@ -295,15 +292,6 @@ impl Model {
                 unchanged();
                 if expected.is_ok() {
                     self.live.get_mut(&pfn.get()).unwrap().references += 1;
-                }
-            }
-            &Step::Poison { target } => {
-                let (pfn, _) = self.aim(target);
-                let expected = self.exact(pfn, Order::ZERO);
-                assert_eq!(classic.poison(pfn), expected.map(|_| ()));
-                unchanged();
-                if expected.is_ok() {
-                    self.live.get_mut(&pfn.get()).unwrap().poisoned = true;
                 }
             }
             Step::Bulk { cpu, migratetype, flags, filled } => {
@@ -522,8 +510,7 @@ impl Model {
                         && range.start.get() < used.pfn.get() + used.order.frames()
                 );
                 let request = Request::new(used.order, chunk.migratetype);
-                let to = (migrate && chunk.references == 1 && !chunk.poisoned)
-                    .then(|| classic.alloc(cpu, request));
+                let to = (migrate && chunk.references == 1).then(|| classic.alloc(cpu, request));
                 let Some(Ok(to)) = to else {
                     refused = true;
                     return false;

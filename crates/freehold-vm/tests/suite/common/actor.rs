@@ -12,7 +12,7 @@ use super::*;
 use fastrand::Rng;
 use freehold::{AllocError, FrameRange, FreeError, Order, Pfn, Request};
 use freehold_vm::{Access, Frames, Vm, Vpn};
-use freehold_vm::{Entry, Fault, SoftMmu, UnmapPath, VmError, WriteFault};
+use freehold_vm::{Entry, Fault, SoftMmu, UnmapPath, VmError};
 
 pub type Machine = Vm<'static, SoftMmu<4>>;
 
@@ -54,9 +54,6 @@ impl Contents {
         assert_eq!(value, !complement, "torn: somebody else writes to {pfn}");
         value
     }
-    fn copy(&self, from: Pfn, to: Pfn) {
-        self.write(to, self.read(from));
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -69,8 +66,6 @@ struct Pin {
     pfn: Pfn,
     value: u64,
     written: bool,
-    /// Where it is mapped, as long as that is known.
-    place: Option<(usize, u64)>,
 }
 
 pub struct Actor<'a, A> {
@@ -165,35 +160,22 @@ impl<'a, A: Frames> Actor<'a, A> {
     }
 
     fn write_fault(&mut self, s: usize, page: u64) {
-        let contents = self.contents;
         let at = self.at(page);
-        match self
-            .vm
-            .write_fault(&self.frames, space(s as u16), at, |from, to| contents.copy(from, to))
-        {
-            Ok(WriteFault::Copied(_)) => {
-                self.saw("copied on write");
-                self.pins
-                    .iter_mut()
-                    .filter(|pin| pin.place == Some((s, page)))
-                    .for_each(|pin| pin.place = None);
-                self.copied(s, page);
-            }
-            Ok(_) => {
+        match self.vm.write_fault(space(s as u16), at) {
+            Ok(()) => {
                 self.saw("made writable");
-                self.copied(s, page);
+                self.written(s, page);
             }
             Err(VmError::Fault(Fault::NotMapped)) => self.faulted(s, page, false, Fault::NotMapped),
             Err(VmError::Fault(Fault::AccessDenied)) => {
                 assert_ne!(self.access[s][page as usize], Access::ReadWrite);
             }
-            Err(VmError::Alloc(_)) => self.saw("no memory"),
             Err(error) => panic!("{error}"),
         }
     }
 
     /// Resolving a write fault counts as a write of what is there.
-    fn copied(&mut self, s: usize, page: u64) {
+    fn written(&mut self, s: usize, page: u64) {
         if let Some(place) = &mut self.pages[s][page as usize] {
             place.may_be_gone = false;
         }
@@ -272,74 +254,6 @@ impl<'a, A: Frames> Actor<'a, A> {
         let (page, n) = self.range();
         self.vm.unmap(&self.frames, space(s as u16), pages(self.first + page, n)).unwrap();
         self.pages[s][page as usize..(page + n) as usize].fill(None);
-        let gone =
-            |pin: &Pin| pin.place.is_some_and(|(t, p)| t == s && (page..page + n).contains(&p));
-        self.pins.iter_mut().filter(|pin| gone(pin)).for_each(|pin| pin.place = None);
-    }
-
-    fn remap(&mut self) {
-        let s = self.random(2) as usize;
-        let (from, n) = self.range();
-        let to = self.random(self.pages[s].len() as u64 - n);
-        let target = to as usize..(to + n) as usize;
-        let free = self.pages[s][target.clone()].iter().all(Option::is_none);
-        let usable = self.access[s][target].iter().all(|access| *access == Access::ReadWrite);
-        if from.abs_diff(to) < n || !free || !usable {
-            return;
-        }
-        let there = self.at(to);
-        self.vm.remap(&self.frames, space(s as u16), pages(self.first + from, n), there).unwrap();
-        for i in 0..n {
-            self.pages[s][(to + i) as usize] = self.pages[s][(from + i) as usize].take();
-            // What was not to be used at its old place is not to be used at the new one, whatever
-            // is allowed there.
-            let entry = self.vm.space(space(s as u16)).unwrap().entry_at(self.at(to + i));
-            if entry.is_mapped() && !entry.is_present() {
-                self.vm
-                    .protect(space(s as u16), pages(self.first + to + i, 1), Access::ReadWrite)
-                    .unwrap();
-            }
-        }
-        for pin in &mut self.pins {
-            if let Some((t, p)) = &mut pin.place {
-                if *t == s && (from..from + n).contains(p) {
-                    *p = *p - from + to;
-                }
-            }
-        }
-        self.saw("remapped");
-    }
-
-    fn share(&mut self) {
-        let (from, n) = self.range();
-        let to = self.random(self.pages[1].len() as u64 - n);
-        let target = to as usize..(to + n) as usize;
-        let free = self.pages[1][target.clone()].iter().all(Option::is_none);
-        let usable = self.access[1][target].iter().all(|access| *access == Access::ReadWrite);
-        if !free
-            || !usable
-            || self.access[0][from as usize..(from + n) as usize].contains(&Access::None)
-        {
-            return;
-        }
-        let there = self.at(to);
-        let shared =
-            self.vm.share(&self.frames, space(0), pages(self.first + from, n), space(1), there);
-        match shared {
-            Ok(()) => self.saw("shared"),
-            Err(VmError::Busy { .. }) => self.saw("not shared as pinned"),
-            Err(error) => panic!("{error}"),
-        }
-        for i in 0..n {
-            // What is there is there; the rest was not shared, or is gone already where it may be.
-            let there = self.vm.space(space(1)).unwrap().entry_at(self.at(to + i)).is_mapped();
-            let page = self.pages[0][(from + i) as usize];
-            if there {
-                self.pages[1][(to + i) as usize] = page;
-            } else {
-                assert!(shared.is_err() || page.is_none_or(|page| page.may_be_gone), "not shared");
-            }
-        }
     }
 
     fn protect(&mut self) {
@@ -380,8 +294,7 @@ impl<'a, A: Frames> Actor<'a, A> {
             Ok(pfn) => {
                 let place = self.pages[s][page as usize].expect("nothing was mapped there");
                 assert_eq!(self.contents.read(pfn), place.value);
-                let mut pin =
-                    Pin { pfn, value: place.value, written: false, place: Some((s, page)) };
+                let mut pin = Pin { pfn, value: place.value, written: false };
                 if write {
                     pin.value = self.value();
                     pin.written = true;
@@ -423,10 +336,8 @@ impl<'a, A: Frames> Actor<'a, A> {
         match self.random(100) {
             0..30 => self.touch(s, page, false),
             30..50 => self.touch(s, page, true),
-            50..64 => self.map(),
-            64..67 => self.unmap(),
-            67..73 => self.remap(),
-            73..77 => self.share(),
+            50..74 => self.map(),
+            74..77 => self.unmap(),
             77..82 => self.protect(),
             82..87 => self.madvise_free(),
             87..90 => self.pin(),

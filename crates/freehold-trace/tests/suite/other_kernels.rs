@@ -343,8 +343,8 @@ fn names_of_flags_that_are_not_read_or_not_known_are_said() {
     assert_eq!(read(task, OpenOptions::default()).0.len(), 1);
 }
 
-/// A task may be called anything: an event of one that begins as a comment or one of bpftrace's maps
-/// does is an event.
+/// A task may be called anything: an event of one that begins as a comment or one of bpftrace's
+/// maps does is an event.
 #[test]
 fn events_of_tasks_called_like_notes_are_events() {
     let line = |task: &str, seconds: u32| {
