@@ -88,11 +88,11 @@ private:
     {
         freehold_arena *arena = nullptr;
         freehold_error error;
-        freehold_arena_builder *builder = freehold_arena_builder_new(bytes);
-        const bool made = freehold_arena_builder_least_run(builder, least, &error) == FREEHOLD_STATUS_OK
-            && freehold_arena_builder_build(builder, &arena, &error) == FREEHOLD_STATUS_OK;
-        freehold_arena_builder_destroy(builder);
-        if (!made)
+        freehold_arena_options options{};
+        options.size = sizeof options;
+        options.bytes = bytes;
+        options.least_run = least;
+        if (freehold_arena_new_with(&options, &arena, &error) != FREEHOLD_STATUS_OK)
             throw freehold::Error(error);
         return arena;
     }

@@ -120,7 +120,7 @@ public:
         detail::check([&](freehold_error *error) { return freehold_arena_new(bytes, &made, error); });
         raw_.reset(made);
     }
-    /* Takes an arena over that a builder of the C interface has made. */
+    /* Takes an arena over that freehold_arena_new_with has made. */
     explicit Arena(freehold_arena *raw) noexcept : raw_(raw) {}
 
     /* So many neighbouring frames; what is in them is whatever their last user left. */

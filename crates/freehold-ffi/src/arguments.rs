@@ -36,7 +36,8 @@ pub(crate) trait Versioned: Copy {
 /// Any bytes that a caller may write are a value, all zeros among them.
 pub(crate) unsafe trait FilledIn: Versioned {}
 
-/// Whether the caller's version of a structure, told by its size, is one that this library knows.
+/// Whether the caller's version of a structure, told by its size, is one that this library
+/// knows.
 pub(crate) fn check_size<T: Versioned>(size: usize) -> Result<(), Failure> {
     if (T::LEAST..=size_of::<T>()).contains(&size) {
         return Ok(());
@@ -149,33 +150,6 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, name: &'static str, value: T) -> Re
     // SAFETY: not null, and the rest is the caller's promise.
     unsafe { pointer.write(value) };
     Ok(())
-}
-
-/// Refuses to write a result of which the caller has another version than this library knows,
-/// before anything is done.
-pub(crate) fn wanted_sized<T: Versioned>(
-    pointer: *const T,
-    size: usize,
-    name: &'static str,
-) -> Result<(), Failure> {
-    wanted(pointer, name)?;
-    check_size::<T>(size)
-}
-
-/// Writes as much of a result as the caller's version of the structure has.
-///
-/// # Safety
-///
-/// Valid for a write of `size` bytes; [`wanted_sized`] has found both right.
-pub(crate) unsafe fn put_sized<T: Versioned>(pointer: *mut T, size: usize, value: T) {
-    // SAFETY: the caller's promise; no more is read than there is.
-    unsafe {
-        ptr::copy_nonoverlapping(
-            (&raw const value).cast::<u8>(),
-            pointer.cast(),
-            size.min(size_of::<T>()),
-        )
-    };
 }
 
 /// Writes a result to where the caller wants it, if it does.

@@ -25,8 +25,8 @@ impl From<EngineRange> for FrameRange {
     }
 }
 
-/// Arrays of ranges are handed on where they lie (there is no heap to copy them to), so both must
-/// look the same.
+/// Arrays of ranges are handed on where they lie (there is no heap to copy them to), so both
+/// must look the same.
 const _: () = {
     assert!(size_of::<FrameRange>() == size_of::<EngineRange>());
     assert!(align_of::<FrameRange>() >= align_of::<EngineRange>());
@@ -54,7 +54,8 @@ pub struct Zone {
     /// Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
     /// must not overlap. Both zero: just what its memory needs.
     pub span: FrameRange,
-    /// The memory there is at first: pieces within the span that do not overlap, of any alignment.
+    /// The memory there is at first: pieces within the span that do not overlap, of any
+    /// alignment.
     pub memory: *const FrameRange,
     /// How many pieces.
     pub memory_count: usize,
@@ -77,13 +78,13 @@ pub struct Zone {
     pub node: u8,
 }
 
-/// The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of it
-/// is kept.
+/// The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of
+/// it is kept.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Config {
-    /// Bytes of this structure as the program knows it; `freehold_config_init` notes this and the
-    /// next two.
+    /// Bytes of this structure as the program knows it; `freehold_config_init` notes this and
+    /// the next two.
     pub size: u32,
     /// Bytes of a `freehold_zone`.
     pub zone_size: u32,
@@ -93,8 +94,8 @@ pub struct Config {
     pub zones: *const Zone,
     /// How many zones.
     pub zone_count: usize,
-    /// The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are on
-    /// node 0.
+    /// The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are
+    /// on node 0.
     pub cpu_nodes: *const u8,
     /// How many entries that has.
     pub cpu_node_count: usize,
@@ -198,8 +199,8 @@ impl Config {
 
     /// Runs `f` with the allocator's form of it.
     ///
-    /// That needs room for its zones, of which most machines have a few and some have 64, which is
-    /// 7 KiB: more than a kernel likes to see on its stack for nothing.
+    /// That needs room for its zones, of which most machines have a few and some have 64, which
+    /// is 7 KiB: more than a kernel likes to see on its stack for nothing.
     ///
     /// # Safety
     ///

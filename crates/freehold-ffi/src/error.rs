@@ -17,14 +17,15 @@ pub const FREEHOLD_NO_PFN: u64 = 0xFFFF_FFFF_FFFF_FFFF;
 /// Bytes of `freehold_error.message`, the terminating zero included.
 pub const FREEHOLD_MESSAGE_SIZE: usize = 256;
 
-/// The details of a failure. A function that takes a pointer to one writes all of it when it fails,
-/// and does not touch it when it succeeds; the pointer may be null.
+/// The details of a failure. A function that takes a pointer to one writes all of it when it
+/// fails, and does not touch it when it succeeds; the pointer may be null.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Error {
     /// What was returned.
     pub status: Status,
-    /// The kernel's error number, as in errno(3), where the kernel refused something; 0 otherwise.
+    /// The kernel's error number, as in errno(3), where the kernel refused something; 0
+    /// otherwise.
     pub os_errno: i32,
     /// The frame concerned; `FREEHOLD_NO_PFN` where there is none.
     pub pfn: u64,
@@ -255,13 +256,8 @@ fn host_facts(error: &freehold_host::Error) -> Facts {
         Host::PageSize { bytes } => Facts::new(Status::PageSize).found(bytes as u64),
         Host::Knob { value, .. } => Facts::new(Status::InvalidArgument).found(value),
         Host::OutsideArena { pfn } => Facts::at(Status::OutsideArena, pfn),
-        Host::Reserve { bytes } => Facts::new(Status::NoRoom).found(bytes),
-        Host::WrongOrder { pfn, frames, next } => {
-            Facts::at(Status::WrongOrder, pfn).found(frames).expected(next.get())
-        }
         Host::Reentered => Facts::new(Status::Reentered),
         Host::Limit { bytes } => Facts::new(Status::Limit).found(bytes),
-        Host::InUse { bytes } => Facts::new(Status::Busy).found(bytes),
         _ => Facts::new(Status::Other),
     }
 }
@@ -348,8 +344,8 @@ pub(crate) unsafe fn answer(
     }
 }
 
-/// [`answer`] with a result that is written to `out`; before anything is done whose result could then
-/// not be told, a null pointer there is refused.
+/// [`answer`] with a result that is written to `out`; before anything is done whose result could
+/// then not be told, a null pointer there is refused.
 ///
 /// # Safety
 ///

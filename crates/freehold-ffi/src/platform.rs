@@ -42,15 +42,15 @@ pub struct Pressure {
 /// What the host brings. Copied by `freehold_new`. Any function may be null, which means what it
 /// says beside it.
 ///
-/// Every function may be called on any CPU, by several at once, and gets `user` as it is. None may
-/// throw a C++ exception or longjmp out, and none but `pressure` may call the allocator.
+/// Every function may be called on any CPU, by several at once, and gets `user` as it is. None
+/// may throw a C++ exception or longjmp out, and none but `pressure` may call the allocator.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Platform {
     /// Handed to every function.
     pub user: *mut c_void,
-    /// Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale
-    /// by the time it is used; a CPU's state is locked either way. Null: CPU 0, always.
+    /// Which CPU the caller runs on: where the calls by `freehold_here` go. The answer may be
+    /// stale by the time it is used; a CPU's state is locked either way. Null: CPU 0, always.
     pub current_cpu: Option<unsafe extern "C" fn(user: *mut c_void) -> u16>,
     /// Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns:
     /// membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only
@@ -62,14 +62,15 @@ pub struct Platform {
     /// A zone's pressure level has changed. Called without any lock held. Null: nobody wants to
     /// know.
     pub pressure: Option<unsafe extern "C" fn(user: *mut c_void, pressure: *const Pressure)>,
-    /// A frame was freed twice in a way that the second call could not see. The frame is free once.
-    /// May be called with locks held: record it, do not call the allocator. Null: only counted.
+    /// A frame was freed twice in a way that the second call could not see. The frame is free
+    /// once. May be called with locks held: record it, do not call the allocator. Null: only
+    /// counted.
     pub late_double_free: Option<unsafe extern "C" fn(user: *mut c_void, pfn: u64)>,
     /// Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only
     /// called by a library built with the feature debug-poison.
     pub poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
-    /// Frames are being handed out: check the pattern, which all memory must hold when it is first
-    /// added. As `poison`.
+    /// Frames are being handed out: check the pattern, which all memory must hold when it is
+    /// first added. As `poison`.
     pub check_poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
 }
 
@@ -94,8 +95,8 @@ unsafe impl Sync for Host {}
 impl Host {
     /// # Safety
     ///
-    /// `platform` is null or has `size` bytes, and its functions keep the promises of [`Platform`]
-    /// as long as this lives.
+    /// `platform` is null or has `size` bytes, and its functions keep the promises of
+    /// [`Platform`] as long as this lives.
     pub(crate) unsafe fn new(platform: *const Platform, size: usize) -> Result<Self, Failure> {
         if platform.is_null() {
             return Ok(Self(Platform {
@@ -112,10 +113,6 @@ impl Host {
         check_size::<Platform>(size)?;
         // SAFETY: the caller's promise.
         Ok(Self(unsafe { arguments::versioned(platform, size) }))
-    }
-
-    pub(crate) fn user(&self) -> *mut c_void {
-        self.0.user
     }
 }
 

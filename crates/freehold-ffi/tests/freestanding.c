@@ -91,19 +91,19 @@ __attribute__((used)) static _Noreturn void start(void)
     CHECK(size <= sizeof metadata);
     CHECK(freehold_new(&config, metadata, sizeof metadata, NULL, &allocator, &error) == FREEHOLD_STATUS_OK);
     for (request.order = 0; request.order <= 9; request.order++) {
-        CHECK(freehold_alloc(allocator, &request, &pfn, &error) == FREEHOLD_STATUS_OK);
-        CHECK(freehold_on_free(allocator, 1, pfn, request.order, &error) == FREEHOLD_STATUS_OK);
-        CHECK(freehold_free(allocator, pfn, request.order, &error) != FREEHOLD_STATUS_OK);
+        CHECK(freehold_alloc(freehold_here(allocator), &request, &pfn, &error) == FREEHOLD_STATUS_OK);
+        CHECK(freehold_free(freehold_on(allocator, 1), pfn, request.order, &error) == FREEHOLD_STATUS_OK);
+        CHECK(freehold_free(freehold_here(allocator), pfn, request.order, &error) != FREEHOLD_STATUS_OK);
         CHECK(error.status == FREEHOLD_STATUS_DOUBLE_FREE && error.pfn == pfn && error.message[0] == 'd');
     }
-    const freehold_owned_cpu *cpu;
+    const freehold_cpu *cpu;
     request.order = 0;
     CHECK(freehold_own(allocator, 0, &cpu, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_alloc(cpu, &request, &pfn, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_free(cpu, pfn, 0, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_alloc(cpu, &request, &again, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_free(cpu, again, 0, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_release(cpu, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_alloc(cpu, &request, &pfn, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_free(cpu, pfn, 0, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_alloc(cpu, &request, &again, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_free(cpu, again, 0, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_release(cpu, &error) == FREEHOLD_STATUS_OK);
     CHECK(freehold_drain_all(allocator, &error) == FREEHOLD_STATUS_OK);
     CHECK(freehold_validate(allocator, &error) == FREEHOLD_STATUS_OK);
     static const char done[] = "freestanding: all right\n";

@@ -20,12 +20,11 @@ static long spare_huge_pages(void)
     return spare;
 }
 
-static void use(freehold_arena *arena, int backing)
+static void use(freehold_arena *arena)
 {
     freehold_frames whole, rest;
     freehold_released released;
     freehold_arena_stats stats;
-    CHECK(freehold_arena_backing(arena) == backing);
     OK(freehold_arena_zeroed(arena, 1024, &whole, &error));
     unsigned char *bytes = (unsigned char *)whole.memory;
     for (size_t i = 0; i < 1024 * 4096u; i += 4096)
@@ -50,32 +49,29 @@ static void use(freehold_arena *arena, int backing)
 int main(void)
 {
     freehold_arena *arena = NULL;
-    freehold_arena_builder *builder = freehold_arena_builder_new(8 << 20);
-    OK(freehold_arena_builder_backing(builder, FREEHOLD_BACKING_HUGE_PAGES, &error));
-    freehold_status status = freehold_arena_builder_build(builder, &arena, &error);
+    freehold_arena_options options = {
+        .size = sizeof options, .backing = FREEHOLD_BACKING_HUGE_PAGES, .bytes = 8 << 20};
+    freehold_status status = freehold_arena_new_with(&options, &arena, &error);
     if (status == FREEHOLD_STATUS_OK) {
-        use(arena, FREEHOLD_BACKING_HUGE_PAGES);
+        use(arena);
     } else {
         CHECK(status == FREEHOLD_STATUS_OS && strstr(error.message, "huge"));
         fprintf(stderr, "SKIPPED transparent huge pages: %s\n", error.message);
     }
 
-    OK(freehold_arena_builder_backing(builder, FREEHOLD_BACKING_HUGETLB, &error));
+    options.backing = FREEHOLD_BACKING_HUGETLB;
     if (spare_huge_pages() >= 4) {
-        OK(freehold_arena_builder_build(builder, &arena, &error));
-        use(arena, FREEHOLD_BACKING_HUGETLB);
+        OK(freehold_arena_new_with(&options, &arena, &error));
+        use(arena);
     } else {
-        fprintf(stderr, "SKIPPED hugetlb arenas: fewer than four huge pages are set aside (vm.nr_hugepages)\n");
+        fprintf(stderr, "SKIPPED hugetlb arenas: fewer than four huge pages are set aside\n");
     }
-    freehold_arena_builder_destroy(builder);
 
     /* More than can be set aside: said when the arena is made, not by a signal later. */
-    builder = freehold_arena_builder_new((uint64_t)(spare_huge_pages() + 100) << 21);
-    OK(freehold_arena_builder_backing(builder, FREEHOLD_BACKING_HUGETLB, &error));
+    options.bytes = (uint64_t)(spare_huge_pages() + 100) << 21;
     arena = NULL;
-    FAILS(freehold_arena_builder_build(builder, &arena, &error), FREEHOLD_STATUS_OS);
+    FAILS(freehold_arena_new_with(&options, &arena, &error), FREEHOLD_STATUS_OS);
     CHECK(arena == NULL && error.os_errno == 12 && strstr(error.message, "nr_hugepages"));
-    freehold_arena_builder_destroy(builder);
     printf("huge: all right\n");
     return 0;
 }

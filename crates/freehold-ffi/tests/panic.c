@@ -24,7 +24,7 @@ static void scribble_and_call(char *metadata, size_t size, const freehold_alloca
     /* They are in use as wholes and of zone 7 now, which there is not. What finds the rest, and what a CPU has, comes before:
      * with that scribbled on, anything may happen. */
     memset(metadata + size - TAIL, 7, TAIL);
-    freehold_free(allocator, pfn, 9, NULL);
+    freehold_free(freehold_here(allocator), pfn, 9, NULL);
 }
 
 int main(void)
@@ -48,7 +48,7 @@ int main(void)
     memset(&request, 0, sizeof request);
     request.order = 9;
     uint64_t pfn;
-    OK(freehold_alloc(allocator, &request, &pfn, &error));
+    OK(freehold_alloc(freehold_here(allocator), &request, &pfn, &error));
     CHECK(size > TAIL);
 
     int text[2];

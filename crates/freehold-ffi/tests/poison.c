@@ -63,16 +63,17 @@ int main(void)
     memset(&request, 0, sizeof request);
     uint64_t handed_out = 0, freed = 0, pfn, pfns[100];
     for (uint8_t order = 0; order <= 11; order++) {
+        const freehold_cpu *other = freehold_on(allocator, 1 - order % 2);
         request.order = order;
-        OK(freehold_on_alloc(allocator, order % 2, &request, &pfn, &error));
+        OK(freehold_alloc(freehold_on(allocator, order % 2), &request, &pfn, &error));
         handed_out += 1u << order;
         CHECK(host.checked == handed_out && host.dirty == 0);
         memset(&memory[pfn - FIRST], order, 1u << order);
         /* On the other CPU, in two parts. */
         if (order > 0) {
-            OK(freehold_on_free_range(allocator, 1 - order % 2, pfn + 1, pfn + (1u << order), &error));
+            OK(freehold_free_range(other, pfn + 1, pfn + (1u << order), &error));
         }
-        OK(freehold_on_free(allocator, 1 - order % 2, pfn, 0, &error));
+        OK(freehold_free(other, pfn, 0, &error));
         freed += 1u << order;
         /* Each frame that was freed, once at least: part of a word of another CPU's block is told twice. */
         CHECK(host.poisoned >= freed);
@@ -81,23 +82,23 @@ int main(void)
     }
     request.order = 0;
     size_t got;
-    OK(freehold_alloc_bulk(allocator, &request, pfns, 100, &got, &error));
+    OK(freehold_alloc_bulk(freehold_here(allocator), &request, pfns, 100, &got, &error));
     CHECK(got == 100 && host.checked == handed_out + 100);
     for (int i = 0; i < 100; i++)
         memory[pfns[i] - FIRST] = 1;
-    OK(freehold_free_bulk(allocator, pfns, 100, &error));
+    OK(freehold_free_bulk(freehold_here(allocator), pfns, 100, &error));
     for (int i = 0; i < 100; i++)
         CHECK(memory[pfns[i] - FIRST] == PATTERN);
     /* A refused free poisons nothing. */
     OK(freehold_drain_all(allocator, &error));
     const uint64_t before = host.poisoned;
-    FAILS(freehold_free(allocator, pfns[0], 0, &error), FREEHOLD_STATUS_DOUBLE_FREE);
+    FAILS(freehold_free(freehold_here(allocator), pfns[0], 0, &error), FREEHOLD_STATUS_DOUBLE_FREE);
     CHECK(host.poisoned == before && host.dirty == 0);
 
     /* Somebody writes to a frame that is free. */
     memory[pfns[42] - FIRST] = 1;
     for (uint64_t i = 0; i < FRAMES; i++)
-        OK(freehold_alloc(allocator, &request, &pfn, &error));
+        OK(freehold_alloc(freehold_here(allocator), &request, &pfn, &error));
     CHECK(host.dirty == 1 && host.last_dirty == pfns[42]);
     OK(freehold_destroy(allocator, &error));
     free(metadata);

@@ -98,7 +98,7 @@ fn work(call: usize, arena: Shared, end: &AtomicBool) {
             }
             // SAFETY: the arena lives.
             3 => unsafe {
-                freehold_arena_trim_sized(arena.0, null_mut(), 0, null_mut());
+                freehold_arena_trim(arena.0, null_mut(), null_mut());
                 arena.frames(512).into_iter().for_each(|frames| arena.free(frames));
             },
             // SAFETY: the arena lives.

@@ -32,7 +32,7 @@ static void *work(void *argument)
 {
     const unsigned me = (unsigned)(size_t)argument;
     struct ring *out = &rings[me], *in = &rings[(me + THREADS - 1) % THREADS];
-    const freehold_owned_cpu *cpu;
+    const freehold_cpu *cpu;
     freehold_error error;
     freehold_request request;
     memset(&request, 0, sizeof request);
@@ -42,7 +42,7 @@ static void *work(void *argument)
     for (unsigned round = 0; round < ROUNDS; round++) {
         uint64_t pfns[BATCH];
         size_t allocated;
-        OK(freehold_owned_alloc_bulk(cpu, &request, pfns, BATCH, &allocated, &error));
+        OK(freehold_alloc_bulk(cpu, &request, pfns, BATCH, &allocated, &error));
         CHECK(allocated == BATCH);
         pthread_mutex_lock(&out->mutex);
         while (out->full)
@@ -60,15 +60,15 @@ static void *work(void *argument)
         pthread_cond_broadcast(&in->changed);
         pthread_mutex_unlock(&in->mutex);
         if (round % 2) {
-            OK(freehold_owned_free_bulk(cpu, pfns, BATCH, &error));
+            OK(freehold_free_bulk(cpu, pfns, BATCH, &error));
         } else {
             for (unsigned i = 0; i < BATCH; i++)
-                OK(freehold_owned_free(cpu, pfns[i], 0, &error));
+                OK(freehold_free(cpu, pfns[i], 0, &error));
         }
         if (round % 50 == 0)
-            OK(freehold_on_tick(allocator, (uint16_t)((me + 1) % THREADS), &error));
+            OK(freehold_tick(freehold_on(allocator, (uint16_t)((me + 1) % THREADS)), &error));
     }
-    OK(freehold_owned_release(cpu, &error));
+    OK(freehold_release(cpu, &error));
     return NULL;
 }
 

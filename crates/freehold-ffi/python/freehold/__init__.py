@@ -151,7 +151,7 @@ class Arena:
     def trim(self):
         """Gives what is free back to the system; how many bytes that were."""
         released = c.Released()
-        c.call("freehold_arena_trim_sized", self._get().raw, ctypes.byref(released), ctypes.sizeof(released))
+        c.call("freehold_arena_trim", self._get().raw, released)
         return released.bytes
 
     def free_frames(self):
@@ -161,7 +161,7 @@ class Arena:
     def stats(self):
         """Counters by name."""
         stats = c.Stats()
-        c.call("freehold_arena_read_stats_sized", self._get().raw, ctypes.byref(stats), ctypes.sizeof(stats))
+        c.call("freehold_arena_read_stats", self._get().raw, stats)
         return {name: getattr(stats, name) for name, *_ in c.Stats._fields_}
 
     def validate(self):

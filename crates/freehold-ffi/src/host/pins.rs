@@ -9,12 +9,11 @@ use crate::error::{Error, answer};
 use crate::host::arena::{Arena, live};
 use crate::status::Status;
 
-/// Keeps frames' memory where it is, in use or free, until `freehold_arena_unpin`: nothing is given
-/// back of the blocks that they are in. For memory that is registered for I/O
+/// Keeps frames' memory where it is, in use or free, until `freehold_arena_unpin`: nothing is
+/// given back of the blocks that they are in. For memory that is registered for I/O
 /// (IORING_REGISTER_BUFFERS, RDMA, AF_XDP, VFIO): pin it first, then register it.
 ///
-/// Thread safety: any thread, at any time but from a signal handler. Waits for a pass that gives
-/// memory back.
+/// Thread safety: waits for a pass that gives memory back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pin(
     arena: *const Arena,
@@ -32,8 +31,6 @@ pub unsafe extern "C" fn freehold_arena_pin(
 }
 
 /// Ends one `freehold_arena_pin` of the same frames: unregister them first.
-///
-/// Thread safety: any thread, at any time.
 ///
 /// Requires: these frames were pinned by one call and not unpinned since.
 #[unsafe(no_mangle)]
