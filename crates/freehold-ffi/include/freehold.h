@@ -52,10 +52,9 @@
  * during the call only, but for the metadata and what the platform points to, which an allocator
  * keeps until it is destroyed.
  *
- * Sizes. What programs fill in (freehold_config, freehold_zone, freehold_platform,
- * freehold_arena_options) may gain fields at its end. A program that was compiled with an older
- * header goes on working: it says how large it knows the structure, and what that lacks is zero.
- * All others stay as they are within a version of the ABI (FREEHOLD_VERSION_MINOR).
+ * Sizes. Structures stay as they are within a version of the ABI (FREEHOLD_VERSION_MINOR, which is
+ * part of the shared library's soname). freehold_arena_options may gain fields at its end: it says
+ * how large the program knows it.
  *
  * ThreadSanitizer does not see inside a library that is built without it, and reports races on
  * memory that went from one thread to another through this one. They are none: a free happens
@@ -355,13 +354,6 @@ typedef struct freehold_zone {
 /** The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of
  * it is kept. */
 typedef struct freehold_config {
-    /** Bytes of this structure as the program knows it; `freehold_config_init` notes this and
-     * the next two. */
-    uint32_t size;
-    /** Bytes of a `freehold_zone`. */
-    uint32_t zone_size;
-    /** Bytes of a `freehold_platform`. */
-    uint32_t platform_size;
     /** The zones, 1 to 64. On each node, those with higher frame numbers are used first. */
     const struct freehold_zone *zones;
     /** How many zones. */
@@ -442,12 +434,6 @@ typedef struct freehold_platform {
      * once. May be called with locks held: record it, do not call the allocator. Null: only
      * counted. */
     void (*late_double_free)(void *user, uint64_t pfn);
-    /** Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only
-     * called by a library built with the feature debug-poison. */
-    void (*poison)(void *user, uint64_t start, uint64_t end);
-    /** Frames are being handed out: check the pattern, which all memory must hold when it is
-     * first added. As `poison`. */
-    void (*check_poison)(void *user, uint64_t start, uint64_t end);
 } freehold_platform;
 
 /** A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable
@@ -713,11 +699,10 @@ extern "C" {
 
 /* ---- The bare allocator: making it, looking at it ---- */
 
-/** What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs,
- * all online, on node 0, and notes which versions of the structures the program was compiled
- * with. Everything else is zero. */
-void freehold_config_init_sized(struct freehold_config *config, size_t size, size_t zone_size,
-    size_t platform_size, uint16_t cpus, const struct freehold_zone *zones, size_t zone_count);
+/** Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else
+ * is zero. */
+void freehold_config_init(struct freehold_config *config, uint16_t cpus,
+    const struct freehold_zone *zones, size_t zone_count);
 
 /** How many bytes of metadata `freehold_new` needs for this configuration, whatever the
  * alignment of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128
@@ -1053,20 +1038,6 @@ enum freehold_status freehold_arena_pass(const struct freehold_arena *arena,
 enum freehold_status freehold_arena_new_with(const struct freehold_arena_options *options,
     struct freehold_arena **arena, struct freehold_error *error);
 
-/** Keeps frames' memory where it is, in use or free, until `freehold_arena_unpin`: nothing is
- * given back of the blocks that they are in. For memory that is registered for I/O
- * (IORING_REGISTER_BUFFERS, RDMA, AF_XDP, VFIO): pin it first, then register it.
- *
- * Thread safety: waits for a pass that gives memory back. */
-enum freehold_status freehold_arena_pin(const struct freehold_arena *arena, uint64_t start,
-    uint64_t end, struct freehold_error *error);
-
-/** Ends one `freehold_arena_pin` of the same frames: unregister them first.
- *
- * Requires: these frames were pinned by one call and not unpinned since. */
-enum freehold_status freehold_arena_unpin(const struct freehold_arena *arena, uint64_t start,
-    uint64_t end, struct freehold_error *error);
-
 /** Counters, and what is resident. Takes no time to speak of. */
 enum freehold_status freehold_arena_read_stats(const struct freehold_arena *arena,
     struct freehold_arena_stats *stats, struct freehold_error *error);
@@ -1235,12 +1206,6 @@ extern void freehold_panic(const char *message, size_t len);
 
 #endif  /* FREEHOLD_H */
 
-/** Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else
- * is zero. */
-#define freehold_config_init(config, cpus, zones, zone_count)                                      \
-    freehold_config_init_sized((config), sizeof(struct freehold_config),                           \
-        sizeof(struct freehold_zone), sizeof(struct freehold_platform), (cpus), (zones),           \
-        (zone_count))
 #ifdef FREEHOLD_POP_DIAGNOSTICS
 #pragma clang diagnostic pop
 #undef FREEHOLD_POP_DIAGNOSTICS

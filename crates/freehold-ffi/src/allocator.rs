@@ -15,7 +15,7 @@ use core::{ptr, slice};
 
 use freehold::{AllocFlags, CpuId, Freehold, Order, Pfn};
 
-use crate::arguments::{put, shared, wanted};
+use crate::arguments::{put, put_if_wanted, shared, wanted};
 use crate::config::Config;
 use crate::cpu::{Cpu, Way};
 use crate::error::{Error, Failure, answer};
@@ -80,23 +80,16 @@ fn needed(config: &freehold::Config<'_>) -> Result<usize, Failure> {
     Ok(Front::of(config).engine + ALIGN + engine)
 }
 
-/// What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs,
-/// all online, on node 0, and notes which versions of the structures the program was compiled
-/// with. Everything else is zero.
+/// Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else
+/// is zero.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_config_init_sized(
+pub unsafe extern "C" fn freehold_config_init(
     config: *mut Config,
-    size: usize,
-    zone_size: usize,
-    platform_size: usize,
     cpus: u16,
     zones: *const crate::config::Zone,
     zone_count: usize,
 ) {
     let value = Config {
-        size: size as u32,
-        zone_size: zone_size as u32,
-        platform_size: platform_size as u32,
         zones,
         zone_count,
         cpu_nodes: ptr::null(),
@@ -105,15 +98,9 @@ pub unsafe extern "C" fn freehold_config_init_sized(
         online: cpus,
         extra_ranges: 0,
     };
-    if config.is_null() {
-        // The caller's mistake; the next call that gets the null pointer says so.
-        return;
-    }
-    let known = size.min(size_of::<Config>());
+    // A null pointer is the caller's mistake; the next call that gets it says so.
     // SAFETY: the caller's promise.
-    unsafe {
-        ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), config.cast::<u8>(), known)
-    };
+    unsafe { put_if_wanted(config, value) };
 }
 
 /// How many bytes of metadata `freehold_new` needs for this configuration, whatever the
@@ -128,7 +115,7 @@ pub unsafe extern "C" fn freehold_metadata_size(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            let needed = Config::read(config)?.with_engine(needed)?;
+            let needed = shared(config, "config")?.with_engine(needed)?;
             put(size, "size", needed)
         })
     }
@@ -160,8 +147,8 @@ pub unsafe extern "C" fn freehold_new(
         answer(error, || {
             wanted(metadata, "metadata")?;
             wanted(allocator, "allocator")?;
-            let config = Config::read(config)?;
-            let host = Host::new(platform, config.platform_size as usize)?;
+            let config = shared(config, "config")?;
+            let host = Host::new(platform);
             let region =
                 slice::from_raw_parts_mut(metadata.cast(), metadata_size.min(isize::MAX as usize));
             let made = config.with_engine(|config| make(config, region, host))?;

@@ -1,13 +1,9 @@
 //! What only the host knows, as C functions.
 
 use core::ffi::c_void;
-use core::mem::offset_of;
 use core::ptr;
 
 use freehold::{CpuId, Pfn, PressureLevel as EngineLevel};
-
-use crate::arguments::{self, FilledIn, Versioned, check_size};
-use crate::error::Failure;
 
 /// The bands between a zone's watermarks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,21 +62,7 @@ pub struct Platform {
     /// once. May be called with locks held: record it, do not call the allocator. Null: only
     /// counted.
     pub late_double_free: Option<unsafe extern "C" fn(user: *mut c_void, pfn: u64)>,
-    /// Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only
-    /// called by a library built with the feature debug-poison.
-    pub poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
-    /// Frames are being handed out: check the pattern, which all memory must hold when it is
-    /// first added. As `poison`.
-    pub check_poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
 }
-
-impl Versioned for Platform {
-    const LEAST: usize = offset_of!(Self, heavy_barrier);
-    const NAME: &'static str = "platform_size";
-}
-
-// SAFETY: pointers, and functions that may be null.
-unsafe impl FilledIn for Platform {}
 
 /// The allocator's host: the caller's functions.
 pub(crate) struct Host(Platform);
@@ -95,24 +77,17 @@ unsafe impl Sync for Host {}
 impl Host {
     /// # Safety
     ///
-    /// `platform` is null or has `size` bytes, and its functions keep the promises of
-    /// [`Platform`] as long as this lives.
-    pub(crate) unsafe fn new(platform: *const Platform, size: usize) -> Result<Self, Failure> {
-        if platform.is_null() {
-            return Ok(Self(Platform {
-                user: ptr::null_mut(),
-                current_cpu: None,
-                heavy_barrier: None,
-                relax: None,
-                pressure: None,
-                late_double_free: None,
-                poison: None,
-                check_poison: None,
-            }));
-        }
-        check_size::<Platform>(size)?;
+    /// `platform` is null, or its functions keep the promises of [`Platform`] as long as this lives.
+    pub(crate) unsafe fn new(platform: *const Platform) -> Self {
         // SAFETY: the caller's promise.
-        Ok(Self(unsafe { arguments::versioned(platform, size) }))
+        Self(unsafe { platform.as_ref() }.copied().unwrap_or(Platform {
+            user: ptr::null_mut(),
+            current_cpu: None,
+            heavy_barrier: None,
+            relax: None,
+            pressure: None,
+            late_double_free: None,
+        }))
     }
 }
 
@@ -159,22 +134,6 @@ impl freehold::Platform for Host {
         if let Some(tell) = self.0.late_double_free {
             // SAFETY: the promise made to `new`.
             unsafe { tell(self.0.user, pfn.get()) };
-        }
-    }
-
-    #[cfg(feature = "debug-poison")]
-    fn poison(&self, frames: freehold::FrameRange) {
-        if let Some(poison) = self.0.poison {
-            // SAFETY: the promise made to `new`.
-            unsafe { poison(self.0.user, frames.start.get(), frames.end.get()) };
-        }
-    }
-
-    #[cfg(feature = "debug-poison")]
-    fn check_poison(&self, frames: freehold::FrameRange) {
-        if let Some(check_poison) = self.0.check_poison {
-            // SAFETY: the promise made to `new`.
-            unsafe { check_poison(self.0.user, frames.start.get(), frames.end.get()) };
         }
     }
 }

@@ -296,20 +296,6 @@ static void press(void *user, uint64_t resident, uint64_t limit)
     ++*(unsigned *)user;
 }
 
-/* Memory that a device knows stays. */
-static void pinned(freehold_arena *arena)
-{
-    const freehold_frame_range all = freehold_arena_range(arena);
-    freehold_released released;
-    OK(freehold_arena_pin(arena, all.start, all.end, &error));
-    OK(freehold_arena_trim(arena, &released, &error));
-    CHECK(released.blocks == 0);
-    FAILS(freehold_arena_pin(arena, 0, 1, &error), FREEHOLD_STATUS_OUTSIDE_ARENA);
-    OK(freehold_arena_unpin(arena, all.start, all.end, &error));
-    OK(freehold_arena_trim(arena, &released, &error));
-    CHECK(released.blocks == 2);
-}
-
 /* What an arena asks of the program before it refuses, and what it refuses. */
 static void watched(void)
 {
@@ -331,7 +317,6 @@ static void watched(void)
     CHECK(stats.frames_used == 1024 && stats.frames_free == 0);
     OK(freehold_arena_free_frames(arena, &whole, &error));
     OK(freehold_arena_free_frames(arena, &frames, &error));
-    pinned(arena);
     OK(freehold_arena_destroy(&arena, &error));
 
     /* All of an arena stays that was asked to. */

@@ -529,67 +529,9 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     OK(freehold_free(here, pfn, 9, &error));
 }
 
-/* The structures as an older header might have had them, with something else behind each. */
-static void older_structures(void)
-{
-    struct old_zone {
-        freehold_frame_range span;
-        const freehold_frame_range *memory;
-        size_t memory_count;
-    } zones[2];
-    struct old_platform {
-        void *user;
-        uint16_t (*current_cpu)(void *user);
-    } platforms[2];
-    const freehold_frame_range memory[2] = {{0, 4096}, {8192, 16384}};
-    const size_t old = offsetof(freehold_config, extra_ranges);
-    freehold_config config;
-    freehold_allocator *allocator = NULL;
-    size_t size, i, sizes[3];
-
-    memset(&zones, 0, sizeof zones);
-    memset(&platforms, 0xff, sizeof platforms);
-    for (i = 0; i < 2; i++) {
-        zones[i].memory = &memory[i];
-        zones[i].memory_count = 1;
-    }
-    platforms[0].user = &allocator;
-    platforms[0].current_cpu = NULL;
-    memset(&config, 0xff, sizeof config);
-    freehold_config_init_sized(&config, old, sizeof *zones, sizeof *platforms, 2, (const freehold_zone *)zones, 2);
-    for (i = old; i < sizeof config; i++)
-        CHECK(((unsigned char *)&config)[i] == 0xff);
-    OK(freehold_metadata_size(&config, &size, &error));
-    void *metadata = malloc(size);
-    OK(freehold_new(&config, metadata, size, (const freehold_platform *)platforms, &allocator, &error));
-    CHECK(freehold_zone_of(allocator, 4095) == 0 && freehold_zone_of(allocator, 16383) == 1);
-    freehold_request request;
-    memset(&request, 0, sizeof request);
-    uint64_t pfn;
-    const freehold_cpu *here = freehold_here(allocator);
-    OK(freehold_alloc(here, &request, &pfn, &error));
-    OK(freehold_free(here, pfn, 0, &error));
-    OK(freehold_destroy(allocator, &error));
-
-    /* A version that the library does not know, and a configuration that nobody has filled in. */
-    for (i = 0; i < 3; i++) {
-        sizes[0] = sizeof config, sizes[1] = sizeof(freehold_zone), sizes[2] = sizeof(freehold_platform);
-        sizes[i] += 8;
-        freehold_config_init_sized(&config, sizes[0], sizes[1], sizes[2], 2, (const freehold_zone *)zones, 2);
-        /* Where the size is believed there must be so many bytes. */
-        const freehold_platform *platform = i == 2 ? (const freehold_platform *)platforms : NULL;
-        FAILS(freehold_new(&config, metadata, size, platform, &allocator, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
-        CHECK(error.found == sizes[i]);
-    }
-    memset(&config, 0, sizeof config);
-    FAILS(freehold_metadata_size(&config, &size, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
-    free(metadata);
-}
-
 int main(void)
 {
     configurations();
-    older_structures();
 
     /* Two nodes of a zone each; the second has room for more memory. */
     const freehold_frame_range memory[3] = {{0x1000, 0x9000}, {0x80000, 0x83000}, {0x83000, 0x84000}};

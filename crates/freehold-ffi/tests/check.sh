@@ -6,7 +6,7 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
-programs="bare threads arena huge panic"
+programs="bare threads arena huge"
 warnings="-Wall -Wextra -Werror"
 installed="-I$STAGE/usr/include"
 shared="-L$STAGE/usr/lib -lfreehold -lpthread"
@@ -47,7 +47,7 @@ sanitized_by() {
         echo "SKIPPED: $1 has no AddressSanitizer" >&2
         return
     fi
-    for test in bare threads arena huge; do
+    for test in $programs; do
         build "$1 $flags" "tests/$test.c" "$test-sanitized" "$static"
         "$CHECK/$test-sanitized"
     done
@@ -116,8 +116,6 @@ installation
 for compiler in g++ clang++; do
     have "$compiler" || continue
     header_by "$compiler" c++ c++98 c++11 c++20
-    build "$compiler -std=c++17 -O2 -x c++" tests/panic.c panic-caught "-x none $shared"
-    "$CHECK/panic-caught"
     build "$compiler -std=c++17 -O2" examples/buffer_pool.cpp buffer_pool "$shared"
     "$CHECK/buffer_pool" | grep '16384 of 16384 frames free'
 done
@@ -130,7 +128,7 @@ if [ -z "${QUICK:-}" ]; then
         c_by clang
     fi
     if have valgrind; then
-        for test in bare threads arena huge; do
+        for test in $programs; do
             valgrind --quiet --error-exitcode=9 --leak-check=full \
                 --errors-for-leak-kinds=definite,indirect "$CHECK/$test-shared"
         done

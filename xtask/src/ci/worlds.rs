@@ -183,7 +183,7 @@ fn c(run: &Run) -> Result<(), String> {
     let target = crate::build::target().join("c");
     let define = |name: &str, folder: &std::path::Path| format!("{name}={}", folder.display());
     run.program("make", "--silent -C crates/freehold-ffi")
-        .words("check check-poison install check-freestanding first-minutes")
+        .words("check install check-freestanding first-minutes")
         .arg(define("TARGET_DIR", &target))
         .arg(define("DESTDIR", &target.join("installed")))
         .must()

@@ -64,7 +64,7 @@ fn generate(root: &Path) -> String {
 
 /// What precedes the first function of each group.
 const GROUPS: [(&str, &str); 10] = [
-    ("freehold_config_init_sized", "The bare allocator: making it, looking at it"),
+    ("freehold_config_init", "The bare allocator: making it, looking at it"),
     ("freehold_alloc_bulk", "The bare allocator: many frames, ranges, periodic work"),
     ("freehold_alloc", "The bare allocator: one chunk"),
     ("freehold_alloc_contig_range", "The bare allocator: runs, and frames that are named"),

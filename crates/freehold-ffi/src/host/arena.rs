@@ -44,20 +44,9 @@ impl Arena {
 
     /// Keeps the handle of an arena that has just ended.
     fn keep(&'static self) {
-        let this = ptr::from_ref(self).cast_mut();
-        // Relaxed throughout: nobody follows the list but who looks for leaks in the whole process.
-        let mut last = LAST_ENDED.load(Ordering::Relaxed);
-        loop {
-            self.before.store(last, Ordering::Relaxed);
-            #[cfg(test)]
-            tests::keeping();
-            let kept =
-                LAST_ENDED.compare_exchange(last, this, Ordering::Relaxed, Ordering::Relaxed);
-            match kept {
-                Ok(_) => return,
-                Err(now) => last = now,
-            }
-        }
+        // Relaxed: nobody follows the list but who looks for leaks in the whole process.
+        let before = LAST_ENDED.swap(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+        self.before.store(before, Ordering::Relaxed);
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -258,58 +247,4 @@ pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut E
 pub unsafe extern "C" fn freehold_arena_validate(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe { answer(error, || Ok(live(arena)?.validate()?)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::{Cell, RefCell};
-    use std::rc::Rc;
-
-    use super::*;
-
-    thread_local! {
-        static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
-    }
-
-    /// Called in the middle of keeping a handle.
-    pub(super) fn keeping() {
-        if let Some(meanwhile) = MEANWHILE.take() {
-            meanwhile();
-        }
-    }
-
-    fn new() -> *mut Arena {
-        Arena::boxed(HostArena::with_size(2 << 20).unwrap())
-    }
-
-    fn end(mut arena: *mut Arena) -> Status {
-        // SAFETY: an arena of this test's, which nobody uses any more.
-        unsafe { freehold_arena_destroy(&raw mut arena, ptr::null_mut()) }
-    }
-
-    /// In a child there is nobody who would give back a lock that was held when it was forked.
-    #[test]
-    fn a_child_forked_while_an_arena_ends_can_end_its_copy_of_another() {
-        let (first, second) = (new(), new());
-        let status = Rc::new(Cell::new(-1));
-        let told = Rc::clone(&status);
-        MEANWHILE.set(Some(Box::new(move || {
-            // SAFETY: the child ends its copy of an arena, and then itself; a signal ends it if it
-            // waits.
-            unsafe {
-                let child = libc::fork();
-                if child == 0 {
-                    libc::alarm(10);
-                    libc::_exit(i32::from(end(second) != Status::Ok));
-                }
-                let mut status = -1;
-                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-                told.set(status);
-            }
-        })));
-        assert_eq!(end(first), Status::Ok);
-        assert_eq!(status.get(), 0, "14: it waits for a lock that nobody will open");
-        assert_eq!(end(second), Status::Ok);
-        assert_eq!(end(first), Status::Ended, "who still uses the handle is told");
-    }
 }

@@ -4,5 +4,4 @@ pub mod arena;
 pub mod frames;
 pub mod memory;
 pub mod options;
-pub mod pins;
 pub mod stats;

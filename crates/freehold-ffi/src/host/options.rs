@@ -2,14 +2,14 @@
 //! `freehold_arena_new` makes it.
 
 use core::ffi::c_void;
-use core::mem::offset_of;
+use core::mem::{MaybeUninit, offset_of};
+use core::ptr;
 use std::time::Duration;
 
 use freehold_host::{
     Arena as HostArena, Backing as HostBacking, Builder, Numa as HostNuma, OnFork,
 };
 
-use crate::arguments::{FilledIn, Versioned, check_size, versioned};
 use crate::error::{Error, Failure, tell};
 use crate::host::arena::Arena;
 use crate::status::Status;
@@ -113,13 +113,6 @@ pub struct ArenaOptions {
     pub on_pressure: OnPressure,
 }
 
-impl Versioned for ArenaOptions {
-    const LEAST: usize = offset_of!(Self, user);
-}
-
-// SAFETY: integers, a pointer, and functions that may be null.
-unsafe impl FilledIn for ArenaOptions {}
-
 /// The program's own pointer, which the program lets any thread have.
 struct User(*mut c_void);
 
@@ -145,6 +138,8 @@ fn choice<T: Copy>(
 }
 
 impl ArenaOptions {
+    /// The caller's, which may be an older, shorter version: what that lacks is zero.
+    ///
     /// # Safety
     ///
     /// Null, or as many bytes as it says.
@@ -152,11 +147,17 @@ impl ArenaOptions {
         if options.is_null() {
             return Err(Failure::Null("options"));
         }
-        // SAFETY: it starts with its size in every version, and has so many bytes.
+        let mut value = MaybeUninit::<Self>::zeroed();
+        // SAFETY: it starts with its size in every version, and has so many bytes; all zeros, or
+        // the caller's, are a value: integers, a pointer, and functions that may be null.
         unsafe {
             let size = (&raw const (*options).size).read() as usize;
-            check_size::<Self>(size)?;
-            Ok(versioned(options, size))
+            if !(offset_of!(Self, user)..=size_of::<Self>()).contains(&size) {
+                let allowed = "the size of a freehold_arena_options that this library knows";
+                return Err(Failure::Argument { what: "size", value: size as u64, allowed });
+            }
+            ptr::copy_nonoverlapping(options.cast::<u8>(), value.as_mut_ptr().cast(), size);
+            Ok(value.assume_init())
         }
     }
 
