@@ -328,7 +328,7 @@ fn targets(run: &Run) -> Result<(), String> {
     let wasm = "wasm32-unknown-unknown";
     if ask::target(run, wasm) {
         check("-p freehold -p freehold-vm -p freehold-classic", wasm).must()?;
-        check("-p freehold-adapters --features buddy,ostd,hermit", wasm).must()?;
+        check("-p freehold-adapters --features ostd", wasm).must()?;
     }
     let windows = "x86_64-pc-windows-gnu";
     if ask::target(run, windows) {
@@ -389,7 +389,7 @@ fn documentation(run: &Run) -> Result<(), String> {
 }
 
 fn adapters(run: &Run) -> Result<(), String> {
-    for feature in ["x86_64", "buddy", "ostd", "hermit", "host"] {
+    for feature in ["x86_64", "ostd", "host"] {
         run.cargo("check --quiet -p freehold-adapters --no-default-features --features")
             .arg(feature)
             .must()?;
