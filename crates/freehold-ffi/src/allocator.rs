@@ -35,8 +35,12 @@ impl Allocator {
     }
 
     /// Where a CPU's handle lives while somebody owns the CPU.
-    pub(crate) fn owned_cpu(&self, cpu: u16) -> Option<&'static Cpu> {
-        self.owned_cpus().get(usize::from(cpu))
+    ///
+    /// # Panics
+    ///
+    /// Where the engine has no such CPU.
+    pub(crate) fn owned_cpu(&self, cpu: u16) -> &'static Cpu {
+        &self.owned_cpus()[usize::from(cpu)]
     }
 
     /// The handle of a CPU that anybody may use.
@@ -164,7 +168,7 @@ fn make(
 ) -> Result<*mut Allocator, Failure> {
     let needed = needed(config)?;
     if region.len() < needed {
-        return Err(Failure::Metadata { given: region.len(), needed });
+        return Err(freehold::ConfigError::TooSmall { given: region.len(), needed }.into());
     }
     let front = Front::of(config);
     let pad = region.as_ptr().align_offset(ALIGN);

@@ -169,8 +169,7 @@ pub unsafe extern "C" fn freehold_own(
         tell(handle, "handle", error, || {
             let this: &'static Allocator = shared(allocator, "allocator")?;
             let owned = this.engine.own(CpuId::new(cpu))?;
-            // The engine has as many CPUs as there are places.
-            let place = this.owned_cpu(cpu).ok_or(Failure::NoCpu { cpu })?;
+            let place = this.owned_cpu(cpu);
             place.put_in(owned);
             Ok(place)
         })

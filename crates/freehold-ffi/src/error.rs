@@ -57,17 +57,10 @@ pub(crate) enum Failure {
     Migratetype {
         migratetype: u8,
     },
-    Metadata {
-        given: usize,
-        needed: usize,
-    },
     /// The arena has been destroyed.
     #[cfg(feature = "std")]
     Ended,
     NotOwned {
-        cpu: u16,
-    },
-    NoCpu {
         cpu: u16,
     },
     Alloc(AllocError),
@@ -127,16 +120,9 @@ impl fmt::Display for Failure {
             Self::Migratetype { migratetype } => {
                 write!(f, "migratetype {migratetype}: must be 0 to 5")
             }
-            Self::Metadata { given, needed } => {
-                write!(
-                    f,
-                    "{needed} bytes of metadata are needed, {given} were given; ask freehold_metadata_size"
-                )
-            }
             #[cfg(feature = "std")]
             Self::Ended => f.write_str("the arena has been destroyed"),
             Self::NotOwned { cpu } => write!(f, "the handle of CPU {cpu} has been released"),
-            Self::NoCpu { cpu } => write!(f, "there is no CPU {cpu}"),
             Self::Alloc(error) => error.fmt(f),
             Self::Free(error) => error.fmt(f),
             Self::BulkFree(error) => error.fmt(f),
@@ -273,13 +259,9 @@ impl Failure {
             Self::Migratetype { migratetype } => {
                 Facts::new(Status::BadMigratetype).found((*migratetype).into())
             }
-            Self::Metadata { given, needed } => {
-                Facts::new(Status::MetadataTooSmall).found(*given as u64).expected(*needed as u64)
-            }
             #[cfg(feature = "std")]
             Self::Ended => Facts::new(Status::Ended),
             Self::NotOwned { cpu } => Facts::new(Status::CpuNotOwned).found((*cpu).into()),
-            Self::NoCpu { cpu } => Facts::new(Status::CpuOffline).found((*cpu).into()),
             Self::Alloc(error) => alloc_facts(error),
             Self::Free(error) => free_facts(error),
             Self::BulkFree(error) => Facts { done: error.freed as u64, ..free_facts(&error.error) },

@@ -88,6 +88,30 @@ static void knobs(void)
     FAILS(freehold_arena_new(UINT64_C(1) << 47, &arena, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
 }
 
+/* Over huge pages: made, used and given back, or refused with a reason when it is made. */
+static void huge(uint32_t backing, const char *named)
+{
+    freehold_arena *arena = NULL;
+    freehold_arena_options options = {.size = sizeof options, .bytes = 8 << 20, .backing = backing};
+    freehold_frames frames;
+    freehold_released released;
+    if (freehold_arena_new_with(&options, &arena, &error) != FREEHOLD_STATUS_OK) {
+        CHECK(error.status == FREEHOLD_STATUS_OS && strstr(error.message, named));
+        CHECK(error.os_errno != 0 && arena == NULL);
+        fprintf(stderr, "SKIPPED huge pages: %s\n", error.message);
+        return;
+    }
+    OK(freehold_arena_zeroed(arena, 1024, &frames, &error));
+    memset(frames.memory, 1, 1024 * 4096);
+    OK(freehold_arena_free_frames(arena, &frames, &error));
+    OK(freehold_arena_trim(arena, &released, &error));
+    CHECK(released.blocks >= 2 && released.bytes == released.blocks << 21);
+    OK(freehold_arena_zeroed(arena, 1, &frames, &error));
+    CHECK(*(char *)frames.memory == 0);
+    OK(freehold_arena_free_frames(arena, &frames, &error));
+    OK(freehold_arena_destroy(&arena, &error));
+}
+
 /* Frames and handles that are not what they should be. */
 static void mistaken(freehold_arena *arena)
 {
@@ -421,6 +445,8 @@ int main(void)
 {
     freehold_arena *arena;
     knobs();
+    huge(FREEHOLD_BACKING_HUGE_PAGES, "huge");
+    huge(FREEHOLD_BACKING_HUGETLB, "nr_hugepages");
     watched();
     ended_by_many();
     large_runs();

@@ -6,7 +6,7 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
-programs="bare threads arena huge"
+programs="bare threads arena"
 warnings="-Wall -Wextra -Werror"
 installed="-I$STAGE/usr/include"
 shared="-L$STAGE/usr/lib -lfreehold -lpthread"
