@@ -1,5 +1,6 @@
-/* What a kernel does at boot: hands the memory map and a region for the metadata to the bare allocator, brings CPUs
- * online, allocates for its page tables and for a device, and adds memory later. No memory is touched but the metadata.
+/* What a kernel does at boot: hands the memory map and a region for the metadata to the bare
+ * allocator, brings CPUs online, allocates for its page tables and for a device, and adds memory
+ * later. No memory is touched but the metadata.
  *
  *   make -C crates/freehold-ffi check     builds and runs it, or after an installation:
  *   cc boot.c $(pkg-config --cflags --libs freehold) -o boot && ./boot
@@ -8,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* As a boot loader's memory map tells: 4 GiB with the usual hole below 4 GiB, so some memory lies above. */
+/* As a boot loader's memory map tells: 4 GiB with the usual hole below 4 GiB, so some memory lies
+ * above. */
 static const freehold_frame_range dma32[] = {{0x100, 0xc0000}};
 static const freehold_frame_range normal[] = {{0x100000, 0x140000}};
 
@@ -63,8 +65,8 @@ int main(void)
     check(freehold_alloc(here, &request, &ring, &error), &error);
     request = (freehold_request){.order = 9, .migratetype = FREEHOLD_MIGRATETYPE_MOVABLE};
     check(freehold_alloc(here, &request, &huge, &error), &error);
-    printf("page table at pfn %#llx, ring at %#llx, huge page at %#llx\n", (unsigned long long)table,
-           (unsigned long long)ring, (unsigned long long)huge);
+    printf("page table at pfn %#llx, ring at %#llx, huge page at %#llx\n",
+           (unsigned long long)table, (unsigned long long)ring, (unsigned long long)huge);
 
     /* The huge page is split, and freed from another CPU, part by part. */
     cpu = 2;

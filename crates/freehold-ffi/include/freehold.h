@@ -67,7 +67,7 @@
 #ifndef FREEHOLD_H
 #define FREEHOLD_H
 
-/* Made by cbindgen of the sources of freehold-ffi: `make header`. Not to be edited. */
+/* Made by cbindgen of the sources of freehold-ffi: `make header`. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -215,8 +215,7 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_OTHER = 36,
     /** The arena has been destroyed. */
     FREEHOLD_STATUS_ENDED = 37,
-    /** A signal handler has called while its thread was inside a call. Found in builds with
-     * debug assertions only. */
+    /** A signal handler has called while its thread was inside its first call on an arena. */
     FREEHOLD_STATUS_REENTERED = 38,
     /** The arena's limit on resident memory is reached. `found`: the limit in bytes. */
     FREEHOLD_STATUS_LIMIT = 39

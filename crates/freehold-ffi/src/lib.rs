@@ -23,8 +23,8 @@
 //!
 //! No panic crosses the boundary. A panic would be a defect found in the middle of a call, after
 //! which the allocator cannot go on: every function is `extern "C"`, in which Rust turns a panic
-//! into an abort, with a message on standard error. Callbacks must not throw or longjmp either: they
-//! run with the allocator's own stack frames below them.
+//! into an abort, with a message on standard error. Callbacks must not throw or longjmp either:
+//! they run with the allocator's own stack frames below them.
 //!
 //! # Threads
 //!

@@ -77,7 +77,8 @@ unsafe impl Sync for Host {}
 impl Host {
     /// # Safety
     ///
-    /// `platform` is null, or its functions keep the promises of [`Platform`] as long as this lives.
+    /// `platform` is null, or its functions keep the promises of [`Platform`] as long as this
+    /// lives.
     pub(crate) unsafe fn new(platform: *const Platform) -> Self {
         // SAFETY: the caller's promise.
         Self(unsafe { platform.as_ref() }.copied().unwrap_or(Platform {

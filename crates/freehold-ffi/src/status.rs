@@ -102,8 +102,7 @@ pub enum Status {
     Other = 36,
     /// The arena has been destroyed.
     Ended = 37,
-    /// A signal handler has called while its thread was inside a call. Found in builds with
-    /// debug assertions only.
+    /// A signal handler has called while its thread was inside its first call on an arena.
     Reentered = 38,
     /// The arena's limit on resident memory is reached. `found`: the limit in bytes.
     Limit = 39,
@@ -131,7 +130,7 @@ statuses! {
     NoRoom = 20, "no room: set spare_sections and extra_ranges higher";
     ConfigCpus = 21, "there must be 1 to 32766 CPUs, and at most as many online";
     ConfigZones = 22, "there must be 1 to 64 zones, and the zone must be one of them";
-    ConfigSpan = 23, "a span or CMA piece must be of whole pageblocks, not empty and below PFN 2^40";
+    ConfigSpan = 23, "a span or CMA piece must be of whole pageblocks, not empty, below PFN 2^40";
     ConfigOutsideZone = 24, "a piece of memory is empty or outside its zone's span";
     ConfigOverlap = 25, "two pieces of memory or two zones share frames";
     Watermarks = 26, "watermarks must rise: min <= low <= high";

@@ -186,7 +186,8 @@ static void handles(freehold_arena *arena)
     CHECK(error.pfn == other.pfn && other.count == 5);
     CHECK(freehold_arena_free_frame_count(arena) == free_before);
 
-    /* Frames grow where they are, until something is in the way; what is free of a block in use is given back. */
+    /* Frames grow where they are, until something is in the way; what is free of a block in use is
+     * given back. */
     OK(freehold_arena_frames(arena, 512, &all, &error));
     memset(all.memory, 1, 512 * 4096);
     OK(freehold_frames_split(&all, 100, &rest, &error));
@@ -195,7 +196,8 @@ static void handles(freehold_arena *arena)
     OK(freehold_arena_free_frames(arena, &rest, &error));
     OK(freehold_arena_extend_frames(arena, &all, 28, &error));
     CHECK(all.count == 128);
-    FAILS(freehold_arena_extend_frames(arena, &all, UINT64_C(1) << 50, &error), FREEHOLD_STATUS_OUTSIDE_ARENA);
+    FAILS(freehold_arena_extend_frames(arena, &all, UINT64_C(1) << 50, &error),
+          FREEHOLD_STATUS_OUTSIDE_ARENA);
     FAILS(freehold_arena_extend_frames(arena, &rest, 1, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
     {
         freehold_released released;
@@ -225,7 +227,8 @@ static void handles(freehold_arena *arena)
     uint64_t in_memory = 0;
     OK(freehold_arena_frames_in_memory(arena, all.pfn, all.pfn + all.count, &in_memory, &error));
     CHECK(in_memory == 512);
-    FAILS(freehold_arena_populate(arena, range.end, range.end + 1, &error), FREEHOLD_STATUS_OUTSIDE_ARENA);
+    FAILS(freehold_arena_populate(arena, range.end, range.end + 1, &error),
+          FREEHOLD_STATUS_OUTSIDE_ARENA);
     CHECK(error.pfn == range.end);
     OK(freehold_arena_free_frames(arena, &all, &error));
     request.below = 5;
@@ -247,18 +250,21 @@ static void numbers(freehold_arena *arena)
     char *memory = freehold_arena_pointer(arena, pfn);
     CHECK(memory && freehold_arena_pfn_of(arena, memory + 4095) == pfn);
     CHECK(freehold_arena_pfn_of(arena, memory + 4096) == pfn + 1);
-    CHECK(freehold_arena_pfn_of(arena, &pfn) == FREEHOLD_NO_PFN && freehold_arena_pointer(arena, range.end) == NULL);
+    CHECK(freehold_arena_pfn_of(arena, &pfn) == FREEHOLD_NO_PFN
+          && freehold_arena_pointer(arena, range.end) == NULL);
     CHECK(range.start <= pfn && pfn < range.end);
     OK(freehold_arena_free(arena, pfn, 1, &error));
     OK(freehold_arena_free_range(arena, pfn + 2, pfn + 4, &error));
     FAILS(freehold_arena_free(arena, pfn, 2, &error), FREEHOLD_STATUS_DOUBLE_FREE);
     FAILS(freehold_arena_free(arena, range.end, 0, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
-    OK(freehold_arena_alloc_bulk(arena, FREEHOLD_MIGRATETYPE_MOVABLE, pfns, MANY, &allocated, &error));
+    OK(freehold_arena_alloc_bulk(arena, FREEHOLD_MIGRATETYPE_MOVABLE, pfns, MANY, &allocated,
+                                 &error));
     CHECK(allocated == MANY);
     OK(freehold_arena_free_bulk(arena, pfns, MANY, &error));
     FAILS(freehold_arena_free_bulk(arena, pfns, MANY, &error), FREEHOLD_STATUS_DOUBLE_FREE);
     CHECK(error.done == 0 && error.pfn == pfns[0]);
-    FAILS(freehold_arena_alloc_bulk(arena, 9, pfns, 1, &allocated, &error), FREEHOLD_STATUS_BAD_MIGRATETYPE);
+    FAILS(freehold_arena_alloc_bulk(arena, 9, pfns, 1, &allocated, &error),
+          FREEHOLD_STATUS_BAD_MIGRATETYPE);
     OK(freehold_arena_flush(arena, &error));
     FAILS(freehold_arena_read_stats(arena, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
     FAILS(freehold_arena_read_zone_stats(arena, 0, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
@@ -278,10 +284,12 @@ static void giving_back(freehold_arena *arena)
     OK(freehold_arena_pass(arena, &released, &error));
     CHECK(released.blocks == 0 && released.seen >= 4);
     OK(freehold_arena_pass(arena, &released, &error));
-    CHECK(released.blocks >= 4 && released.bytes == released.blocks << 21 && released.calls >= 1 && !released.cut_short);
+    CHECK(released.blocks >= 4 && released.bytes == released.blocks << 21 && released.calls >= 1
+          && !released.cut_short);
     OK(freehold_arena_trim(arena, NULL, &error));
     OK(freehold_arena_read_stats(arena, &stats, &error));
-    CHECK(stats.blocks_resident == 0 && stats.passes == 4 && stats.blocks_released >= released.blocks);
+    CHECK(stats.blocks_resident == 0 && stats.passes == 4
+          && stats.blocks_released >= released.blocks);
 }
 
 /* Runs of several blocks, by number: the same memory again and again, not all of the arena once. */

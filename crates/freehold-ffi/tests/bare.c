@@ -111,12 +111,15 @@ static void configurations(void)
     OK(freehold_metadata_size(&config, &size, &error));
     void *metadata = malloc(size);
     freehold_allocator *allocator = NULL;
-    FAILS(freehold_new(&config, metadata, size - 1, NULL, &allocator, &error), FREEHOLD_STATUS_METADATA_TOO_SMALL);
+    FAILS(freehold_new(&config, metadata, size - 1, NULL, &allocator, &error),
+          FREEHOLD_STATUS_METADATA_TOO_SMALL);
     CHECK(error.found == size - 1 && error.expected == size && allocator == NULL);
-    FAILS(freehold_new(&config, NULL, size, NULL, &allocator, &error), FREEHOLD_STATUS_NULL_POINTER);
+    FAILS(freehold_new(&config, NULL, size, NULL, &allocator, &error),
+          FREEHOLD_STATUS_NULL_POINTER);
     FAILS(freehold_new(&config, metadata, size, NULL, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
     OK(freehold_new(&config, metadata, size, NULL, &allocator, &error));
-    CHECK(freehold_zone_of(allocator, 63 * 512) == 63 && freehold_zone_of(allocator, 64 * 512) == -1);
+    CHECK(freehold_zone_of(allocator, 63 * 512) == 63
+          && freehold_zone_of(allocator, 64 * 512) == -1);
     OK(freehold_destroy(allocator, &error));
     free(metadata);
 }
@@ -216,7 +219,7 @@ static void frees(freehold_allocator *allocator)
     FAILS(freehold_free_range(here, pfn, pfn, &error), FREEHOLD_STATUS_ZERO_LENGTH);
     FAILS(freehold_free(here, 5, 0, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
 
-    /* Those that were kept, and one that was not: the frames before it are free, those behind not. */
+    /* Those that were kept, and one that was not: what is before it is free, the rest is not. */
     uint64_t pfns[6];
     for (unsigned i = 0; i < 6; i++)
         pfns[i] = pfn + 4 + 2 * i;
@@ -374,10 +377,13 @@ static void hotplug(freehold_allocator *allocator)
     const uint64_t before = zone_free(allocator, 1);
     OK(freehold_add_memory(allocator, 0x90000, 0x90000 + 1024, &error));
     CHECK(zone_free(allocator, 1) == before + 1024);
-    FAILS(freehold_add_memory(allocator, 0x90000 + 512, 0x90000 + 2048, &error), FREEHOLD_STATUS_PRESENT);
+    FAILS(freehold_add_memory(allocator, 0x90000 + 512, 0x90000 + 2048, &error),
+          FREEHOLD_STATUS_PRESENT);
     CHECK(error.pfn == 0x90000 + 512);
-    FAILS(freehold_remove_memory(allocator, 0x90000 + 1, 0x90000 + 512, &error), FREEHOLD_STATUS_MISALIGNED);
-    FAILS(freehold_remove_memory(allocator, 0x90000 + 512, 0x90000 + 2048, &error), FREEHOLD_STATUS_ABSENT);
+    FAILS(freehold_remove_memory(allocator, 0x90000 + 1, 0x90000 + 512, &error),
+          FREEHOLD_STATUS_MISALIGNED);
+    FAILS(freehold_remove_memory(allocator, 0x90000 + 512, 0x90000 + 2048, &error),
+          FREEHOLD_STATUS_ABSENT);
     FAILS(freehold_add_memory(allocator, 0x10, 0x20, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
     request.from = 0x90000;
     OK(freehold_alloc(here, &request, &pfn, &error));
@@ -386,9 +392,11 @@ static void hotplug(freehold_allocator *allocator)
     OK(freehold_free(here, pfn, 0, &error));
     OK(freehold_remove_memory(allocator, 0x90000, 0x90000 + 1024, &error));
     CHECK(zone_free(allocator, 1) == before);
-    FAILS(freehold_add_memory(allocator, 0x98000, 0x98000 + 16 * 32768, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
+    FAILS(freehold_add_memory(allocator, 0x98000, 0x98000 + 16 * 32768, &error),
+          FREEHOLD_STATUS_OUT_OF_ZONE);
 
-    FAILS(freehold_add_memory_in_use(allocator, 0x90000, 0x90000 + 1, &error), FREEHOLD_STATUS_MISALIGNED);
+    FAILS(freehold_add_memory_in_use(allocator, 0x90000, 0x90000 + 1, &error),
+          FREEHOLD_STATUS_MISALIGNED);
     OK(freehold_add_memory_in_use(allocator, 0x90000, 0x90000 + 512, &error));
     CHECK(zone_free(allocator, 1) == before);
     FAILS(freehold_remove_memory(allocator, 0x90000, 0x90000 + 512, &error), FREEHOLD_STATUS_BUSY);
@@ -413,11 +421,13 @@ static void isolated(freehold_allocator *allocator)
     OK(freehold_isolate(allocator, start, end, &error));
     FAILS(freehold_isolate(allocator, start, end, &error), FREEHOLD_STATUS_BUSY);
     OK(freehold_read_pageblock(allocator, pfn, &block, &error));
-    CHECK(block.migratetype == FREEHOLD_MIGRATETYPE_ISOLATE && block.frames == 512 && block.free == 511);
+    CHECK(block.migratetype == FREEHOLD_MIGRATETYPE_ISOLATE && block.frames == 512
+          && block.free == 511);
     CHECK(!(block.free_frames.words[pfn % 512 / 64] >> pfn % 64 & 1) && block.holder == -1);
     OK(freehold_take_free(allocator, start, end, &taken, &error));
     CHECK(!memcmp(&taken, &block.free_frames, sizeof(taken)));
-    FAILS(freehold_take_free(allocator, start + 1, end + 1, &taken, &error), FREEHOLD_STATUS_BAD_RANGE);
+    FAILS(freehold_take_free(allocator, start + 1, end + 1, &taken, &error),
+          FREEHOLD_STATUS_BAD_RANGE);
     FAILS(freehold_take_free(allocator, start, start, &taken, &error), FREEHOLD_STATUS_ZERO_LENGTH);
     for (uint64_t frame = start; frame < end; frame++) {
         if (frame == pfn)
@@ -445,25 +455,30 @@ static void contiguous(freehold_allocator *allocator)
     OK(freehold_alloc_contig(allocator, 700, 3, 0, 0, NULL, NULL, &run, &error));
     CHECK(run % 8 == 0);
     OK(freehold_free_range(here, run, run + 700, &error));
-    FAILS(freehold_alloc_contig(allocator, 0, 0, 0, 0, NULL, NULL, &run, &error), FREEHOLD_STATUS_ZERO_LENGTH);
-    FAILS(freehold_alloc_contig(allocator, 5, 0, 0, 0x1000, NULL, NULL, &run, &error), FREEHOLD_STATUS_NO_MEMORY);
+    FAILS(freehold_alloc_contig(allocator, 0, 0, 0, 0, NULL, NULL, &run, &error),
+          FREEHOLD_STATUS_ZERO_LENGTH);
+    FAILS(freehold_alloc_contig(allocator, 5, 0, 0, 0x1000, NULL, NULL, &run, &error),
+          FREEHOLD_STATUS_NO_MEMORY);
 
     request.migratetype = FREEHOLD_MIGRATETYPE_MOVABLE;
     OK(freehold_alloc(here, &request, &pfn, &error));
     const uint64_t block = pfn & ~UINT64_C(511);
-    FAILS(freehold_alloc_contig_range(allocator, block, block + 512, NULL, NULL, &error), FREEHOLD_STATUS_BUSY);
+    FAILS(freehold_alloc_contig_range(allocator, block, block + 512, NULL, NULL, &error),
+          FREEHOLD_STATUS_BUSY);
     CHECK(error.pfn == pfn);
     OK(freehold_alloc_contig_range(allocator, block, block + 512, move_away, &mover, &error));
     CHECK(mover.moved == 1);
     OK(freehold_free_range(here, block, block + 512, &error));
-    FAILS(freehold_alloc_contig_range(allocator, 0x100, 0x200, NULL, NULL, &error), FREEHOLD_STATUS_BAD_RANGE);
+    FAILS(freehold_alloc_contig_range(allocator, 0x100, 0x200, NULL, NULL, &error),
+          FREEHOLD_STATUS_BAD_RANGE);
     CHECK(zone_free(allocator, 0) + zone_free(allocator, 1) == before);
 }
 
 /* Zone 0 is of 64 blocks, of which 1 % is less than one: nothing is kept. */
 static void reserve(freehold_allocator *allocator)
 {
-    freehold_request request = {.order = 3, .flags = FREEHOLD_ALLOC_HIGH_ATOMIC | FREEHOLD_ALLOC_NO_LOCK};
+    freehold_request request = {.order = 3,
+                                .flags = FREEHOLD_ALLOC_HIGH_ATOMIC | FREEHOLD_ALLOC_NO_LOCK};
     const freehold_cpu *here = freehold_here(allocator);
     freehold_reserve kept = {1, 1};
     uint64_t pfn;
@@ -476,7 +491,8 @@ static void reserve(freehold_allocator *allocator)
     OK(freehold_read_reserve(allocator, 0, &kept, &error));
     CHECK(kept.blocks == 0 && kept.free == 0);
     CHECK(!freehold_give_up_reserve(allocator, 0, FREEHOLD_MIGRATETYPE_MOVABLE));
-    CHECK(!freehold_give_up_reserve(allocator, 0, FREEHOLD_MIGRATETYPES) && !freehold_give_up_reserve(NULL, 0, 0));
+    CHECK(!freehold_give_up_reserve(allocator, 0, FREEHOLD_MIGRATETYPES)
+          && !freehold_give_up_reserve(NULL, 0, 0));
     OK(freehold_free(here, pfn, 3, &error));
 }
 
@@ -492,11 +508,15 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     OK(freehold_drain_all(allocator, &error));
 
     OK(freehold_read_zone_stats(allocator, 0, &stats, &error));
-    CHECK(stats.managed == 32768 && stats.free == stats.managed && stats.free_in_zone == stats.free);
+    CHECK(stats.managed == 32768 && stats.free == stats.managed
+          && stats.free_in_zone == stats.free);
     CHECK(freehold_zone_stats_largest_free_order(&stats) >= 9);
-    CHECK(freehold_may_have_free(allocator, 0, 9, 0) && freehold_may_have_free(allocator, 0, 10, 0));
-    CHECK(!freehold_may_have_free(allocator, 2, 0, 0) && !freehold_may_have_free(allocator, 0, 19, 0));
-    CHECK(!freehold_may_have_free(NULL, 0, 0, 0) && !freehold_may_have_free(allocator, 0, 0, 1 << 15));
+    CHECK(freehold_may_have_free(allocator, 0, 9, 0)
+          && freehold_may_have_free(allocator, 0, 10, 0));
+    CHECK(!freehold_may_have_free(allocator, 2, 0, 0)
+          && !freehold_may_have_free(allocator, 0, 19, 0));
+    CHECK(!freehold_may_have_free(NULL, 0, 0, 0)
+          && !freehold_may_have_free(allocator, 0, 0, 1 << 15));
     frames = stats.free;
     for (int type = 0; type < FREEHOLD_MIGRATETYPES; type++) {
         OK(freehold_read_free_chunks(allocator, 0, (uint8_t)type, chunks, &error));
@@ -504,19 +524,22 @@ static void statistics(freehold_allocator *allocator, struct host *host)
             frames -= chunks[order] << order;
     }
     CHECK(frames == 0);
-    FAILS(freehold_read_free_chunks(allocator, 0, FREEHOLD_MIGRATETYPES, chunks, &error), FREEHOLD_STATUS_BAD_MIGRATETYPE);
+    FAILS(freehold_read_free_chunks(allocator, 0, FREEHOLD_MIGRATETYPES, chunks, &error),
+          FREEHOLD_STATUS_BAD_MIGRATETYPE);
     FAILS(freehold_read_free_chunks(allocator, 2, 0, chunks, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     CHECK(freehold_zone_stats_unusable_permille(&stats, 9) == 0);
     CHECK(freehold_zone_stats_unusable_permille(&stats, 18) == 1000);
     OK(freehold_read_totals(allocator, &totals, &error));
     CHECK(totals.shared_writes > 0 && totals.cpus.allocs[0][0] > 0);
 
-    /* Watermarks above all there is: a request comes under pressure, and the host is told which zone. */
+    /* Watermarks above all there is: a request comes under pressure, and the host is told which
+     * zone. */
     FAILS(freehold_set_watermarks(allocator, 9, 0, 0, 0, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     FAILS(freehold_set_watermarks(allocator, 0, 3, 2, 4, &error), FREEHOLD_STATUS_WATERMARKS);
     OK(freehold_set_watermarks(allocator, 1, 10, 20000, 30000, &error));
     OK(freehold_read_zone_stats(allocator, 1, &stats, &error));
-    CHECK(stats.watermarks[0] == 10 && stats.watermarks[1] == 20000 && stats.watermarks[2] == 30000);
+    CHECK(stats.watermarks[0] == 10 && stats.watermarks[1] == 20000
+          && stats.watermarks[2] == 30000);
     uint64_t pfn;
     freehold_request request = {0};
     request.order = 9;
@@ -524,7 +547,8 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     request.node = 1;
     const freehold_cpu *here = freehold_here(allocator);
     OK(freehold_alloc(here, &request, &pfn, &error));
-    CHECK(host->pressures > 0 && host->last.zone == 1 && host->last.level == FREEHOLD_PRESSURE_LEVEL_LOW);
+    CHECK(host->pressures > 0 && host->last.zone == 1
+          && host->last.level == FREEHOLD_PRESSURE_LEVEL_LOW);
     CHECK(host->last.low == 20000);
     OK(freehold_free(here, pfn, 9, &error));
 }
@@ -534,7 +558,8 @@ int main(void)
     configurations();
 
     /* Two nodes of a zone each; the second has room for more memory. */
-    const freehold_frame_range memory[3] = {{0x1000, 0x9000}, {0x80000, 0x83000}, {0x83000, 0x84000}};
+    const freehold_frame_range memory[3] = {
+        {0x1000, 0x9000}, {0x80000, 0x83000}, {0x83000, 0x84000}};
     freehold_zone zones[2];
     memset(zones, 0, sizeof zones);
     zones[0].memory = &memory[0];

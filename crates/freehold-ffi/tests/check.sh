@@ -1,7 +1,7 @@
 #!/bin/sh
 # The programs in C, C++ and Python, against the library as `make check` has installed it below
-# $STAGE: compiled, run, and what they say looked at. With QUICK set, as `cargo test` has it, without
-# what takes long: clang, AddressSanitizer, valgrind, RocksDB.
+# $STAGE: compiled, run, and what they say looked at. With QUICK set, as `cargo test` has it,
+# without what takes long: clang, AddressSanitizer, valgrind, RocksDB.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -133,7 +133,8 @@ if [ -z "${QUICK:-}" ]; then
                 --errors-for-leak-kinds=definite,indirect "$CHECK/$test-shared"
         done
     fi
-    if echo '#include <rocksdb/memory_allocator.h>' | c++ -std=c++17 -E -x c++ - > /dev/null 2>&1; then
+    echo '#include <rocksdb/memory_allocator.h>' > "$CHECK/rocksdb.cpp"
+    if c++ -std=c++17 -E "$CHECK/rocksdb.cpp" > /dev/null 2>&1; then
         build "c++ -std=c++17 -O2" examples/rocksdb_cache.cpp rocksdb_cache "$shared -lrocksdb"
         "$CHECK/rocksdb_cache"
     else

@@ -1,4 +1,5 @@
-/* The bare allocator from several threads: each owns a CPU, frames are freed by others than those who allocated them. */
+/* The bare allocator from several threads: each owns a CPU, frames are freed by others than those
+ * who allocated them. */
 #define _GNU_SOURCE
 #include <freehold.h>
 #include <linux/membarrier.h>
@@ -114,6 +115,7 @@ int main(void)
         platform.heavy_barrier = heavy_barrier;
         run(&config, &platform);
     }
-    printf("threads: all right%s\n", has_membarrier ? "" : "; SKIPPED the heavy barrier: no membarrier(2) here");
+    printf("threads: all right%s\n",
+           has_membarrier ? "" : "; SKIPPED the heavy barrier: no membarrier(2) here");
     return 0;
 }

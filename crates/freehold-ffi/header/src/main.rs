@@ -44,7 +44,7 @@ fn compare(found: &str, expected: &str) -> Result<(), String> {
             ("its end", "more or less"),
         ));
     Err(format!(
-        "stale at line {}: `{found}` should be `{expected}`. Run `make -C crates/freehold-ffi header`.",
+        "stale at line {}: `{found}` should be `{expected}`: `make -C crates/freehold-ffi header`",
         line + 1
     ))
 }

@@ -59,14 +59,17 @@ class FreeholdError(Exception):
 
     def __init__(self, error):
         super().__init__(error.message.decode())
-        self.status, self.pfn, self.found, self.expected = error.status, error.pfn, error.found, error.expected
+        self.status, self.pfn = error.status, error.pfn
+        self.found, self.expected = error.found, error.expected
 
 
 def _load():
     beside = os.path.join(os.path.dirname(__file__), "libfreehold.so")
-    found = os.environ.get("FREEHOLD_LIBRARY") or (beside if os.path.exists(beside) else ctypes.util.find_library("freehold"))
+    found = os.environ.get("FREEHOLD_LIBRARY") or (
+        beside if os.path.exists(beside) else ctypes.util.find_library("freehold")
+    )
     if not found:
-        raise ImportError("libfreehold.so is not in the package: install it, or set FREEHOLD_LIBRARY to its path")
+        raise ImportError("no libfreehold.so: install it, or set FREEHOLD_LIBRARY to its path")
     library = ctypes.CDLL(found)
     signatures = {
         "freehold_arena_new": [c_uint64, POINTER(c_void_p), POINTER(Error)],
