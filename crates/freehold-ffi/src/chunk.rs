@@ -24,8 +24,10 @@ pub unsafe extern "C" fn freehold_alloc(
     unsafe {
         let Some(asked) = request.as_ref() else { return alloc_any(cpu, request, pfn, error) };
         // Single frames here, which saves the jump and a look at the order.
-        if take_in_hand(cpu, asked.single(), Order::ZERO, pfn) {
-            return Status::Ok;
+        match take_in_hand(cpu, asked.single(), Order::ZERO, pfn) {
+            InHand::Taken => return Status::Ok,
+            InHand::NotOwner => return alloc_any(cpu, request, pfn, error),
+            InHand::Nothing => {}
         }
         match ALLOC.get(usize::from(asked.order)) {
             Some(alloc) => alloc(cpu, request, pfn, error),
@@ -84,17 +86,27 @@ unsafe fn alloc_chunk<const ORDER: u8>(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        if const { ORDER > 0 && ORDER < 6 }
-            && take_in_hand(cpu, (*request).chunk(), const { order_of(ORDER) }, pfn)
-        {
-            return Status::Ok;
+        if const { ORDER > 0 && ORDER < 6 } {
+            match take_in_hand(cpu, (*request).chunk(), const { order_of(ORDER) }, pfn) {
+                InHand::Taken => return Status::Ok,
+                InHand::NotOwner => return alloc_any(cpu, request, pfn, error),
+                InHand::Nothing => {}
+            }
         }
         alloc_long::<ORDER>(cpu, request, pfn, error)
     }
 }
 
-/// A chunk of order 0 to 5 from what the CPU has in hand. Where it says no, the long way knows
-/// what to do; it is a jump away, so that nothing has to be saved for it.
+/// What came of looking into a CPU's hand.
+enum InHand {
+    Taken,
+    /// The long way knows what to do; it is a jump away, so that nothing has to be saved for it.
+    Nothing,
+    /// The handle is not an owner's.
+    NotOwner,
+}
+
+/// A chunk of order 0 to 5 from what the CPU has in hand.
 ///
 /// # Safety
 ///
@@ -105,17 +117,14 @@ unsafe fn take_in_hand(
     kind: Option<Migratetype>,
     order: Order,
     pfn: *mut u64,
-) -> bool {
-    let Some(kind) = kind else { return false };
-    if pfn.is_null() {
-        return false;
-    }
+) -> InHand {
+    let Some(kind) = kind.filter(|_| !pfn.is_null()) else { return InHand::Nothing };
     // SAFETY: the caller's promise.
-    let Some(owned) = (unsafe { owned(cpu) }) else { return false };
-    let Some(found) = owned.alloc_in_hand(order, kind) else { return false };
+    let Some(owned) = (unsafe { owned(cpu) }) else { return InHand::NotOwner };
+    let Some(found) = owned.alloc_in_hand(order, kind) else { return InHand::Nothing };
     // SAFETY: not null, and the rest is the caller's promise.
     unsafe { pfn.write(found.get()) };
-    true
+    InHand::Taken
 }
 
 /// # Safety
