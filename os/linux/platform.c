@@ -40,7 +40,8 @@ static const freehold_cpu *here(unsigned int which)
 	return freehold_on(fh_allocators[which], smp_processor_id());
 }
 
-/* That of one CPU more than the machine has: nobody's, always online, for calls on a CPU that has just left. */
+/* That of one CPU more than the machine has: nobody's, always online, for calls on a CPU that has
+ * just left. */
 static const freehold_cpu *spare(unsigned int which)
 {
 	return freehold_on(fh_allocators[which], nr_cpu_ids);

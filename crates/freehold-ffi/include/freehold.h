@@ -688,7 +688,7 @@ typedef struct freehold_totals {
     uint64_t unattributed_frees;
     /** Double frees that no call could see. */
     uint64_t late_double_frees;
-    /** Writes to memory that all CPUs of a zone write, by whoever made them. */
+    /** Writes to memory that all CPUs of a zone write, all of them. */
     uint64_t shared_writes;
 } freehold_totals;
 
@@ -1122,14 +1122,14 @@ enum freehold_status freehold_isolate(const struct freehold_allocator *allocator
 /** Ends the isolation of every pageblock that the frames from `start` to `end` (not included)
  * touch: their free frames are anybody's. Waits for nobody.
  *
- * Thread safety: whoever has isolated them. */
+ * Thread safety: the thread that has isolated them. */
 enum freehold_status freehold_restore(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
 /** From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`.
  * Such requests of orders 1 to 8 take HIGHATOMIC pageblocks first, after what their CPU has in
  * hand, and of an ordinary pageblock only by keeping it, up to 1 % of the zone. No HIGHATOMIC
- * pageblock becomes ordinary but by `freehold_give_up_reserve`, whoever fails. Without this the
+ * pageblock becomes ordinary but by `freehold_give_up_reserve`, whatever fails. Without this the
  * allocator decides both by its watermarks.
  *
  * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone. */

@@ -48,7 +48,7 @@ pub(crate) enum Way {
     Current,
 }
 
-// SAFETY: `owned` is only touched by whoever owns the CPU: one party at a time, which the engine
+// SAFETY: `owned` is only touched by the owner of the CPU: one party at a time, which the engine
 // sees to, and which the functions here demand of their callers as such a handle is used by one
 // thread at a time. The allocator is for any thread.
 unsafe impl Sync for Cpu {}
@@ -73,7 +73,7 @@ impl Cpu {
     }
 
     pub(crate) fn is_taken(&self) -> bool {
-        // Acquire: pairs with the releases of `put_in` and `take_out`, whoever calls.
+        // Acquire: pairs with the releases of `put_in` and `take_out`.
         self.taken.load(Ordering::Acquire)
     }
 
@@ -81,10 +81,10 @@ impl Cpu {
     ///
     /// `owned` is of this CPU.
     unsafe fn put_in(&self, owned: Owned<'static, 'static, Host>) {
-        // SAFETY: who has the CPU has this place, and the caller has the CPU: it has just got
+        // SAFETY: the place is the CPU's owner's, and the caller owns the CPU: it has just got
         // `owned` from the engine.
         unsafe { (*self.owned.get()).write(owned) };
-        // Release: who sees it taken sees what is in it.
+        // Release: a thread that sees it taken sees what is in it.
         self.taken.store(true, Ordering::Release);
     }
 

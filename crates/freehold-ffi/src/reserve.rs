@@ -20,7 +20,7 @@ pub struct Reserve {
 /// From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`.
 /// Such requests of orders 1 to 8 take HIGHATOMIC pageblocks first, after what their CPU has in
 /// hand, and of an ordinary pageblock only by keeping it, up to 1 % of the zone. No HIGHATOMIC
-/// pageblock becomes ordinary but by `freehold_give_up_reserve`, whoever fails. Without this the
+/// pageblock becomes ordinary but by `freehold_give_up_reserve`, whatever fails. Without this the
 /// allocator decides both by its watermarks.
 ///
 /// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.

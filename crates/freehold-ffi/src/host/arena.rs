@@ -50,7 +50,7 @@ impl Arena {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        // Relaxed: who ends an arena while others use it has broken a promise; this is to find
+        // Relaxed: to end an arena while others use it breaks a promise; this is to find
         // those who come later.
         match self.magic.load(Ordering::Relaxed) {
             LIVE => Ok(()),

@@ -116,7 +116,7 @@ pub struct ArenaOptions {
 /// The program's own pointer, which the program lets any thread have.
 struct User(*mut c_void);
 
-// SAFETY: whoever sets a callback promises that it can be called on any thread.
+// SAFETY: a program that sets a callback promises that it can be called on any thread.
 unsafe impl Send for User {}
 // SAFETY: the pointer is only handed to that callback.
 unsafe impl Sync for User {}
@@ -199,14 +199,14 @@ impl ArenaOptions {
         if let Some(call) = self.on_exhausted {
             let user = User(self.user);
             builder = builder.on_exhausted(move |wanted| {
-                // SAFETY: the promise of whoever has set it.
+                // SAFETY: the promise of the program that has set it.
                 unsafe { call(user.get(), wanted.frames, wanted.attempts) }
             });
         }
         if let Some(call) = self.on_pressure {
             let user = User(self.user);
             builder = builder.on_pressure(move |pressure| {
-                // SAFETY: the promise of whoever has set it.
+                // SAFETY: the promise of the program that has set it.
                 unsafe { call(user.get(), pressure.resident, pressure.limit) }
             });
         }
