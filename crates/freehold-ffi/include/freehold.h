@@ -688,7 +688,7 @@ typedef struct freehold_totals {
     uint64_t unattributed_frees;
     /** Double frees that no call could see. */
     uint64_t late_double_frees;
-    /** Writes to memory that all CPUs of a zone write, all of them. */
+    /** Writes to memory that all CPUs of a zone write, over all CPUs. */
     uint64_t shared_writes;
 } freehold_totals;
 
@@ -1122,7 +1122,7 @@ enum freehold_status freehold_isolate(const struct freehold_allocator *allocator
 /** Ends the isolation of every pageblock that the frames from `start` to `end` (not included)
  * touch: their free frames are anybody's. Waits for nobody.
  *
- * Thread safety: the thread that has isolated them. */
+ * Thread safety: the party that has isolated them. */
 enum freehold_status freehold_restore(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 

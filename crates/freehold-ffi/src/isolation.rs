@@ -109,7 +109,7 @@ pub unsafe extern "C" fn freehold_isolate(
 /// Ends the isolation of every pageblock that the frames from `start` to `end` (not included)
 /// touch: their free frames are anybody's. Waits for nobody.
 ///
-/// Thread safety: the thread that has isolated them.
+/// Thread safety: the party that has isolated them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_restore(
     allocator: *const Allocator,

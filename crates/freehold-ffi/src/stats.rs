@@ -91,7 +91,7 @@ pub struct Totals {
     pub unattributed_frees: u64,
     /// Double frees that no call could see.
     pub late_double_frees: u64,
-    /// Writes to memory that all CPUs of a zone write, all of them.
+    /// Writes to memory that all CPUs of a zone write, over all CPUs.
     pub shared_writes: u64,
 }
 
