@@ -183,7 +183,7 @@ fn c(run: &Run) -> Result<(), String> {
     let target = crate::build::target().join("c");
     let define = |name: &str, folder: &std::path::Path| format!("{name}={}", folder.display());
     run.program("make", "--silent -C crates/freehold-ffi")
-        .words("check install check-freestanding first-minutes")
+        .words("check check-poison install check-freestanding first-minutes")
         .arg(define("TARGET_DIR", &target))
         .arg(define("DESTDIR", &target.join("installed")))
         .must()
@@ -328,7 +328,7 @@ fn targets(run: &Run) -> Result<(), String> {
     let wasm = "wasm32-unknown-unknown";
     if ask::target(run, wasm) {
         check("-p freehold -p freehold-vm -p freehold-classic", wasm).must()?;
-        check("-p freehold-adapters --features ostd", wasm).must()?;
+        check("-p freehold-adapters --features buddy,ostd,hermit", wasm).must()?;
     }
     let windows = "x86_64-pc-windows-gnu";
     if ask::target(run, windows) {
@@ -389,7 +389,7 @@ fn documentation(run: &Run) -> Result<(), String> {
 }
 
 fn adapters(run: &Run) -> Result<(), String> {
-    for feature in ["x86_64", "ostd", "host"] {
+    for feature in ["x86_64", "buddy", "ostd", "hermit", "host"] {
         run.cargo("check --quiet -p freehold-adapters --no-default-features --features")
             .arg(feature)
             .must()?;
