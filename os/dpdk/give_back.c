@@ -79,7 +79,7 @@ static int give(struct pool *pool, bool joins, const struct given *window)
 	int rc = discard(window->pages, window->pages_end - window->pages);
 	if (rc < 0) {
 		list_restore(pool, head, window->first - first, window->end - first);
-		freehold_free_range(pool->engine, window->first, window->end, NULL);
+		freehold_free_range(freehold_here(pool->engine), window->first, window->end, NULL);
 		return rc;
 	}
 	if (before != NULL) {
@@ -185,7 +185,7 @@ int64_t freehold_mempool_take_back(struct rte_mempool *mp, uint32_t objects, rte
 		pool->given_objects -= end - from;
 		mp->populated_size += (uint32_t)(end - from);
 		freehold_error error;
-		if (freehold_free_range(pool->engine, from, end, &error) != FREEHOLD_STATUS_OK) {
+		if (freehold_free_range(freehold_here(pool->engine), from, end, &error) != FREEHOLD_STATUS_OK) {
 			POOL_LOG(ERR, "%s: %s\n", mp->name, error.message);
 			return -EINVAL;
 		}

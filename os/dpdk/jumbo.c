@@ -30,7 +30,7 @@ static inline bool is_here(const struct jumbo *jumbo)
 }
 
 /* The packet buffer becomes the parent's again, slot by slot. */
-static int put_one(struct rte_mempool *mp, const struct jumbo *jumbo, const freehold_owned_cpu *cpu, void *object)
+static int put_one(struct rte_mempool *mp, const struct jumbo *jumbo, const freehold_cpu *cpu, void *object)
 {
 	struct pool *pool = jumbo->parent;
 	uint64_t frame = frame_of(pool, object), slots = UINT64_C(1) << jumbo->order;
@@ -44,9 +44,7 @@ static int put_one(struct rte_mempool *mp, const struct jumbo *jumbo, const free
 	for (uint64_t i = 0; i < slots; i++)
 		rte_pktmbuf_init(pool->mp, NULL, (uint8_t *)object + i * pool->slot, (unsigned int)i);
 	freehold_error error;
-	freehold_status status = cpu != NULL ? freehold_owned_free(cpu, frame, jumbo->order, &error)
-	                                     : freehold_on_free(pool->engine, SHARED_CPU, frame, jumbo->order, &error);
-	if (status == FREEHOLD_STATUS_OK)
+	if (freehold_free(cpu_or_shared(pool, cpu), frame, jumbo->order, &error) == FREEHOLD_STATUS_OK)
 		return 0;
 	POOL_LOG(ERR, "%s: %s\n", mp->name, error.message);
 	return -EINVAL;
@@ -57,7 +55,7 @@ static int jumbo_enqueue(struct rte_mempool *mp, void *const *objects, unsigned 
 	const struct jumbo *jumbo = mp->pool_data;
 	if (unlikely(!is_here(jumbo)))
 		return pool_not_here(mp);
-	const freehold_owned_cpu *cpu = here(jumbo->parent)->cpu;
+	const freehold_cpu *cpu = here(jumbo->parent)->cpu;
 	int rc = 0;
 	for (unsigned int i = 0; i < n; i++)
 		if (put_one(mp, jumbo, cpu, objects[i]) < 0)
@@ -71,13 +69,11 @@ static int jumbo_dequeue(struct rte_mempool *mp, void **objects, unsigned int n)
 	struct pool *pool = jumbo->parent;
 	if (unlikely(!is_here(jumbo)))
 		return pool_not_here(mp);
-	const freehold_owned_cpu *cpu = here(pool)->cpu;
+	const freehold_cpu *cpu = cpu_or_shared(pool, here(pool)->cpu);
 	const freehold_request request = {.order = jumbo->order};
 	for (unsigned int i = 0; i < n; i++) {
 		uint64_t frame;
-		freehold_status status = cpu != NULL ? freehold_owned_alloc(cpu, &request, &frame, NULL)
-		                                     : freehold_on_alloc(pool->engine, SHARED_CPU, &request, &frame, NULL);
-		if (status != FREEHOLD_STATUS_OK) {
+		if (freehold_alloc(cpu, &request, &frame, NULL) != FREEHOLD_STATUS_OK) {
 			jumbo_enqueue(mp, objects, i);
 			return -ENOBUFS;
 		}

@@ -11,15 +11,13 @@ enum { BATCH = 2 * RTE_MEMPOOL_CACHE_MAX_SIZE };
 static const freehold_request one_frame;
 
 /* All of it, or the frames before the first that is refused, as `error` says. */
-static inline int free_frames(struct pool *pool, const freehold_owned_cpu *cpu, const uint64_t *frames, size_t n, freehold_error *error)
+static inline int free_frames(struct pool *pool, const freehold_cpu *cpu, const uint64_t *frames, size_t n, freehold_error *error)
 {
-	if (likely(cpu != NULL))
-		return (int)freehold_owned_free_bulk(cpu, frames, n, error);
-	return (int)freehold_on_free_bulk(pool->engine, SHARED_CPU, frames, n, error);
+	return (int)freehold_free_bulk(cpu_or_shared(pool, cpu), frames, n, error);
 }
 
 /* Leaves out what is refused, and says so. */
-static __rte_cold __rte_noinline int free_what_can_be(struct pool *pool, const freehold_owned_cpu *cpu, const uint64_t *frames, size_t n,
+static __rte_cold __rte_noinline int free_what_can_be(struct pool *pool, const freehold_cpu *cpu, const uint64_t *frames, size_t n,
     const freehold_error *first_error)
 {
 	freehold_error error = *first_error;
@@ -74,7 +72,7 @@ static __rte_always_inline bool enqueue_one(const struct pool *pool, const struc
 	const struct chunk *chunk = &pool->by_address[guess(&lcore->put_in)];
 	uint64_t slot = slots_in((uintptr_t)object - (uintptr_t)chunk->object, pool->inverse, pool->shift);
 	return slot < chunk->count && lcore->cpu != NULL
-	    && freehold_owned_free(lcore->cpu, chunk->first + slot, 0, NULL) == FREEHOLD_STATUS_OK;
+	    && freehold_free(lcore->cpu, chunk->first + slot, 0, NULL) == FREEHOLD_STATUS_OK;
 }
 
 /* All objects that can be: DPDK's callers do not look at what is returned. */
@@ -120,13 +118,10 @@ static unsigned int get_count(const struct rte_mempool *mp)
 }
 
 /* As many frames as there are, up to `n`. */
-static inline size_t alloc_frames(struct pool *pool, const freehold_owned_cpu *cpu, uint64_t *frames, size_t n)
+static inline size_t alloc_frames(struct pool *pool, const freehold_cpu *cpu, uint64_t *frames, size_t n)
 {
 	size_t got = 0;
-	if (likely(cpu != NULL))
-		freehold_owned_alloc_bulk(cpu, &one_frame, frames, n, &got, NULL);
-	else
-		freehold_on_alloc_bulk(pool->engine, SHARED_CPU, &one_frame, frames, n, &got, NULL);
+	freehold_alloc_bulk(cpu_or_shared(pool, cpu), &one_frame, frames, n, &got, NULL);
 	return got;
 }
 
@@ -135,7 +130,7 @@ static inline size_t alloc_frames(struct pool *pool, const freehold_owned_cpu *c
  * and once has always been enough; a few times more cost nothing. */
 enum { AGAIN = 4 };
 
-static __rte_cold __rte_noinline bool alloc_the_rest(struct pool *pool, const freehold_owned_cpu *cpu, uint64_t *frames, size_t got,
+static __rte_cold __rte_noinline bool alloc_the_rest(struct pool *pool, const freehold_cpu *cpu, uint64_t *frames, size_t got,
     size_t n)
 {
 	for (int attempt = 0; attempt < AGAIN && got < n; attempt++) {
@@ -175,7 +170,7 @@ static __rte_noinline bool dequeue_batch(struct pool *pool, struct lcore *lcore,
 static __rte_always_inline bool dequeue_one(const struct pool *pool, const struct lcore *lcore, void **object)
 {
 	uint64_t frame;
-	if (unlikely(lcore->cpu == NULL) || freehold_owned_alloc(lcore->cpu, &one_frame, &frame, NULL) != FREEHOLD_STATUS_OK)
+	if (unlikely(lcore->cpu == NULL) || freehold_alloc(lcore->cpu, &one_frame, &frame, NULL) != FREEHOLD_STATUS_OK)
 		return false;
 	const struct chunk *chunk = &pool->chunks[guess(&lcore->got_from)];
 	uint64_t slot = frame - chunk->first;
@@ -232,7 +227,7 @@ static int populate(struct rte_mempool *mp, unsigned int max_objects, void *memo
 		add(mp, add_arg, (uint8_t *)memory + offset, iova == RTE_BAD_IOVA ? RTE_BAD_IOVA : iova + offset);
 	}
 	freehold_error error;
-	if (freehold_free_range(pool->engine, first, first + count, &error) != FREEHOLD_STATUS_OK) {
+	if (freehold_free_range(freehold_here(pool->engine), first, first + count, &error) != FREEHOLD_STATUS_OK) {
 		POOL_LOG(ERR, "%s: %s\n", mp->name, error.message);
 		return -EINVAL;
 	}

@@ -26,9 +26,9 @@ static void *lcore_callback;
 
 static void release_of(struct pool *pool, void *lcore)
 {
-	const freehold_owned_cpu **cpu = &pool->lcores[*(unsigned int *)lcore].cpu;
+	const freehold_cpu **cpu = &pool->lcores[*(unsigned int *)lcore].cpu;
 	if (*cpu != NULL)
-		freehold_owned_release(*cpu, NULL);
+		freehold_release(*cpu, NULL);
 	*cpu = NULL;
 }
 
@@ -344,7 +344,7 @@ void pool_own(struct pool *pool, unsigned int lcore)
 	if (lcore == SHARED_CPU)
 		return;
 	freehold_error error;
-	const freehold_owned_cpu *cpu = NULL;
+	const freehold_cpu *cpu = NULL;
 	if (freehold_own(pool->engine, (uint16_t)lcore, &cpu, &error) == FREEHOLD_STATUS_OK)
 		pool->lcores[lcore].cpu = cpu;
 	else

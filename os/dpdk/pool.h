@@ -36,7 +36,7 @@ struct given {
 
 /* An lcore's own, or what threads that are none share. */
 struct lcore {
-	const freehold_owned_cpu *cpu; /* null before its first call, and for the shared one */
+	const freehold_cpu *cpu; /* null before its first call, and for the shared one */
 	/* Where its last objects were: indices of chunks. A guess, which may be wrong, and which threads that share it change at any
 	 * moment: read once, and written, with nothing ordered by it. */
 	_Atomic unsigned int put_in, got_from;
@@ -100,6 +100,12 @@ static inline struct lcore *here(struct pool *pool)
 	if (unlikely(lcore->cpu == NULL))
 		pool_own(pool, id);
 	return lcore;
+}
+
+/* An lcore's own CPU, or the one that is shared. */
+static inline const freehold_cpu *cpu_or_shared(const struct pool *pool, const freehold_cpu *cpu)
+{
+	return likely(cpu != NULL) ? cpu : freehold_on(pool->engine, SHARED_CPU);
 }
 
 static inline unsigned int guess(const _Atomic unsigned int *chunk)

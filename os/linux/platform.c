@@ -20,7 +20,7 @@
 #include <linux/vmalloc.h>
 
 struct fh_cpu {
-	const freehold_owned_cpu *handles[FH_ALLOCATORS];
+	const freehold_cpu *handles[FH_ALLOCATORS];
 	bool inside;
 	u64 interrupted;
 };
@@ -34,10 +34,17 @@ static DEFINE_PER_CPU(struct fh_cpu, fh_cpus);
 static void *metadata[FH_ALLOCATORS];
 static enum cpuhp_state hotplug_state;
 
-/* One more than the machine has: nobody's, always online, for calls on a CPU that has just left. */
-static u16 spare_cpu(void)
+/* The shared door of this CPU. */
+static const freehold_cpu *here(unsigned int which)
 {
-	return nr_cpu_ids;
+	return freehold_on(fh_allocators[which], smp_processor_id());
+}
+
+/* That of one CPU more than the machine has: nobody's, always online, for calls on a CPU that has
+ * just left. */
+static const freehold_cpu *spare(unsigned int which)
+{
+	return freehold_on(fh_allocators[which], nr_cpu_ids);
 }
 
 void freehold_panic(const char *message, size_t len)
@@ -132,12 +139,12 @@ int fh_alloc_of(unsigned int which, gfp_t gfp, u16 flags, unsigned int order, u6
 	int status;
 
 	if (likely(cpu)) {
-		status = freehold_owned_alloc(cpu->handles[which], &request, pfn, NULL);
+		status = freehold_alloc(cpu->handles[which], &request, pfn, NULL);
 	} else {
 		/* Who may block has interrupted nobody: this CPU is just coming or going. */
-		status = freehold_on_alloc(fh_allocators[which], smp_processor_id(), &request, pfn, NULL);
+		status = freehold_alloc(here(which), &request, pfn, NULL);
 		if (status == FREEHOLD_STATUS_CPU_OFFLINE)
-			status = freehold_on_alloc(fh_allocators[which], spare_cpu(), &request, pfn, NULL);
+			status = freehold_alloc(spare(which), &request, pfn, NULL);
 	}
 	leave(cpu);
 	return likely(!status) ? 0 : checked(status);
@@ -154,11 +161,11 @@ int fh_free_of(unsigned int which, u64 pfn, unsigned int order)
 	int status;
 
 	if (likely(cpu)) {
-		status = freehold_owned_free(cpu->handles[which], pfn, order, NULL);
+		status = freehold_free(cpu->handles[which], pfn, order, NULL);
 	} else {
-		status = freehold_on_free(fh_allocators[which], smp_processor_id(), pfn, order, NULL);
+		status = freehold_free(here(which), pfn, order, NULL);
 		if (status == FREEHOLD_STATUS_CPU_OFFLINE)
-			status = freehold_on_free(fh_allocators[which], spare_cpu(), pfn, order, NULL);
+			status = freehold_free(spare(which), pfn, order, NULL);
 	}
 	leave(cpu);
 	return likely(!status) ? 0 : checked(status);
@@ -177,9 +184,9 @@ size_t fh_alloc_bulk_of(unsigned int which, gfp_t gfp, u16 flags, size_t count, 
 	int status;
 
 	if (likely(cpu)) {
-		status = freehold_owned_alloc_bulk(cpu->handles[which], &request, pfns, count, &allocated, NULL);
+		status = freehold_alloc_bulk(cpu->handles[which], &request, pfns, count, &allocated, NULL);
 	} else {
-		status = freehold_on_alloc_bulk(fh_allocators[which], spare_cpu(), &request, pfns, count, &allocated, NULL);
+		status = freehold_alloc_bulk(spare(which), &request, pfns, count, &allocated, NULL);
 	}
 	leave(cpu);
 	if (unlikely(status))
@@ -198,9 +205,9 @@ int fh_free_bulk(const u64 *pfns, size_t count)
 	int status;
 
 	if (likely(cpu))
-		status = freehold_owned_free_bulk(cpu->handles[0], pfns, count, NULL);
+		status = freehold_free_bulk(cpu->handles[0], pfns, count, NULL);
 	else
-		status = freehold_on_free_bulk(fh_allocators[0], spare_cpu(), pfns, count, NULL);
+		status = freehold_free_bulk(spare(0), pfns, count, NULL);
 	leave(cpu);
 	return likely(!status) ? 0 : checked(status);
 }
@@ -211,7 +218,7 @@ void fh_flush(void)
 		struct fh_cpu *cpu = enter(which);
 
 		if (cpu)
-			freehold_owned_flush(cpu->handles[which], NULL);
+			freehold_flush(cpu->handles[which], NULL);
 		leave(cpu);
 	}
 }
@@ -222,7 +229,7 @@ void fh_tick(void)
 		struct fh_cpu *cpu = enter(which);
 
 		if (cpu)
-			freehold_owned_tick(cpu->handles[which], NULL);
+			freehold_tick(cpu->handles[which], NULL);
 		leave(cpu);
 	}
 }
@@ -241,7 +248,7 @@ u64 fh_interrupted(void)
 static void give_up(unsigned int which, unsigned int number)
 {
 	struct fh_cpu *cpu = per_cpu_ptr(&fh_cpus, number);
-	const freehold_owned_cpu *handle = cpu->handles[which];
+	const freehold_cpu *handle = cpu->handles[which];
 	freehold_allocator *fh = fh_allocators[which];
 	freehold_error error;
 
@@ -250,7 +257,7 @@ static void give_up(unsigned int which, unsigned int number)
 	/* From here on interrupts of this CPU use the shared door. */
 	WRITE_ONCE(cpu->handles[which], NULL);
 	barrier();
-	if (FH_ALONE(freehold_owned_release(handle, &error)) || FH_HOTPLUG(freehold_cpu_offline(fh, number, &error))) {
+	if (FH_ALONE(freehold_release(handle, &error)) || FH_HOTPLUG(freehold_cpu_offline(fh, number, &error))) {
 		pr_err("CPU %u is not given up: %s\n", number, error.message);
 		atomic64_inc(&fh_refused);
 	}
@@ -267,7 +274,7 @@ static int cpu_comes(unsigned int number)
 {
 	for (unsigned int which = 0; which < allocators; which++) {
 		freehold_allocator *fh = fh_allocators[which];
-		const freehold_owned_cpu *handle;
+		const freehold_cpu *handle;
 		freehold_error error;
 
 		if (!fh)

@@ -2,10 +2,9 @@
 
 #![no_std]
 
-use core::alloc::{GlobalAlloc, Layout};
+use core::alloc::Layout;
 
 use freehold::{Order, Pfn, SingleCpu};
-use freehold_adapters::buddy::LockedFrameAllocator;
 use freehold_adapters::ostd::{GlobalFrames, Settings};
 use freehold_vm::{Access, Entry, Flush, FlushKind, Mmu, SoftMmu, SpaceId, Vpn, VpnRange};
 
@@ -30,29 +29,12 @@ pub extern "C" fn probe_vm(pfn: u64) -> u64 {
     mmu.stats().pages_flushed + Entry::new(Pfn::new(pfn), Access::Read).bits()
 }
 
-/// The buddy adapter takes its metadata from a heap. There is none here, only what the linker asks
-/// for.
-struct NoHeap;
-
-// SAFETY: it never has memory, which an allocator may say at any time.
-unsafe impl GlobalAlloc for NoHeap {
-    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
-        core::ptr::null_mut()
-    }
-    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
-}
-
-#[global_allocator]
-static HEAP: NoHeap = NoHeap;
-
-static BUDDY: LockedFrameAllocator = LockedFrameAllocator::new();
 // SAFETY: it is never given memory.
 static GLOBAL: GlobalFrames<SingleCpu> =
     unsafe { GlobalFrames::new(Settings::new(1, 1 << 30, |paddr| paddr as *mut u8), || SingleCpu) };
 
 /// Something of the adapters.
 #[unsafe(no_mangle)]
-pub extern "C" fn probe_adapters(count: usize) -> usize {
-    let there = BUDDY.lock().alloc(count).is_some() || GLOBAL.alloc(Layout::new::<u64>()).is_some();
-    usize::from(there)
+pub extern "C" fn probe_adapters() -> usize {
+    usize::from(GLOBAL.alloc(Layout::new::<u64>()).is_some())
 }

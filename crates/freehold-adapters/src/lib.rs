@@ -5,9 +5,7 @@
 //! | feature | interface | how it is used |
 //! |---|---|---|
 //! | `x86_64` | `FrameAllocator` and `FrameDeallocator` of the [`x86_64`](https://docs.rs/x86_64/0.15) crate, for 4 KiB, 2 MiB and 1 GiB | `mapper.map_to(page, frame, flags, &mut frames)`, with `frames` of `Frames::new(&freehold)` |
-//! | `buddy` | `FrameAllocator` and `LockedFrameAllocator` of `buddy_system_allocator` | change `use buddy_system_allocator::…` to `use freehold_adapters::buddy::…` |
 //! | `ostd` | `GlobalFrameAllocator` of Asterinas OSTD | a `static`, which takes its metadata out of the first memory it is given |
-//! | `hermit` | `PageRangeAllocator` of the Hermit kernel, over the `free-list` crate's ranges and layouts | two functions on a type of the kernel's own |
 //! | `host` | `Allocator` of `allocator-api2`, and `GlobalAlloc` | large buffers from a [hosted arena](https://docs.rs/freehold-host) of this process, small ones from the system |
 //!
 //! # What happens to a wrong free
@@ -20,28 +18,58 @@
 //! leases the frame's word, neither may see the other: the frame is free once, and the platform's
 //! `late_double_free` is told.
 //!
-//! All but `host` work without std; `buddy` needs a heap.
+//! All but `host` work without std.
+//!
+//! # Interfaces that are two calls
+//!
+//! The frame allocators of `buddy_system_allocator`, and Hermit's `PageRangeAllocator`, hand out
+//! any number of frames in a row. Behind them go a search and a free of any range; what is aligned
+//! to its size, and a power of two, is faster by `alloc` with a request:
+//!
+//! ```
+//! use freehold::{AllocError, FrameRange, Freehold, FreeError, Order, Pfn, Platform};
+//!
+//! /// `count` frames in a row, the first a multiple of `align`.
+//! fn alloc<P: Platform>(
+//!     frames: &Freehold<'_, P>,
+//!     count: u64,
+//!     align: Order,
+//! ) -> Result<FrameRange, AllocError> {
+//!     let everywhere = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
+//!     frames.alloc_contig_free(count, align, everywhere)
+//! }
+//!
+//! /// What was allocated, or any part of it. A wrong free changes nothing.
+//! fn dealloc<P: Platform>(frames: &Freehold<'_, P>, range: FrameRange) -> Result<(), FreeError> {
+//!     frames.here().free_range(range)
+//! }
+//!
+//! # use freehold::{Config, Threads, ZoneConfig};
+//! # let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 15).unwrap()];
+//! # let zones = [ZoneConfig::new(&memory)];
+//! # let frames = Freehold::leaked(&Config::new(1, &zones), Threads::new(1)).unwrap();
+//! let range = alloc(&frames, 5, Order::new(2).unwrap()).unwrap();
+//! assert_eq!((range.len(), range.start.get() % 4), (5, 0));
+//! dealloc(&frames, range).unwrap();
+//! assert!(dealloc(&frames, range).is_err());
+//! ```
+//!
+//! `alloc_at` and `allocate_at` are `alloc_contig_range` with a `migrate` that moves nothing.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-#[cfg(feature = "buddy")]
-extern crate alloc;
 #[cfg(feature = "host")]
 extern crate std;
 
-#[cfg(feature = "buddy")]
-pub mod buddy;
 #[cfg(feature = "host")]
 pub mod global;
-#[cfg(feature = "hermit")]
-pub mod hermit;
 #[cfg(feature = "host")]
 pub mod large;
 #[cfg(feature = "ostd")]
 pub mod ostd;
-#[cfg(any(feature = "buddy", feature = "ostd", feature = "hermit"))]
+#[cfg(feature = "ostd")]
 mod run;
 #[cfg(feature = "x86_64")]
 pub mod x86_64;

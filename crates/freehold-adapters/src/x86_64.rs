@@ -3,12 +3,14 @@
 //! ```
 //! use freehold::{Config, FrameRange, Freehold, Pfn, SingleCpu, ZoneConfig};
 //! use freehold_adapters::x86_64::Frames;
-//! use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PhysFrame, Size2MiB, Size4KiB};
+//! use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PhysFrame};
+//! use x86_64::structures::paging::{Size2MiB, Size4KiB};
 //!
 //! let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 15).unwrap()];
 //! let zones = [ZoneConfig::new(&memory)];
 //! let config = Config::new(1, &zones);
-//! let mut metadata = vec![core::mem::MaybeUninit::uninit(); Freehold::<SingleCpu>::metadata_size(&config)?];
+//! let size = Freehold::<SingleCpu>::metadata_size(&config)?;
+//! let mut metadata = vec![core::mem::MaybeUninit::uninit(); size];
 //! let freehold = Freehold::new(&config, &mut metadata, SingleCpu)?;
 //!
 //! // A handle: copy it, keep one on each CPU.
@@ -43,8 +45,8 @@ pub struct Frames<S> {
 }
 
 impl<S: freehold::Frames> Frames<S> {
-    /// Frames of that allocator, or CPU: anything that is [`freehold::Frames`]. They are unmovable: what a page table, a stack or a device
-    /// has cannot go elsewhere.
+    /// Frames of that allocator, or CPU: anything that is [`freehold::Frames`]. They are unmovable:
+    /// what a page table, a stack or a device has cannot go elsewhere.
     ///
     /// ```compile_fail,E0133
     /// # use freehold::{Freehold, SingleCpu};

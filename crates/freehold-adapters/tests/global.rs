@@ -105,8 +105,8 @@ fn threads_come_and_go_and_leave_nothing() {
     GLOBAL.arena().unwrap().validate().unwrap();
 }
 
-/// What the harness's own threads take and give back meanwhile is in the count, too: one fork of ten
-/// that nothing else came beside will do. What a child did to the arena would be in all of them.
+/// What the harness's own threads take and give back meanwhile is in the count, too: one fork of
+/// ten that nothing else came beside will do. What a child did to the arena would be in all of them.
 #[test]
 fn a_forked_child_gets_by_without_the_arena() {
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
@@ -132,8 +132,8 @@ fn fork_and_wait(parents: &Vec<u8>) {
     if child == 0 {
         let mine = vec![7u8; 100_000];
         let ok = !is_frames(&mine) && parents[99_999] == 6;
-        // SAFETY: a second owner of the parent's buffer, which only the child has: it drops its copy
-        // of memory that is the parent's, and never comes back.
+        // SAFETY: a second owner of the parent's buffer, which only the child has: it drops its
+        // copy of memory that is the parent's, and never comes back.
         drop(unsafe { std::ptr::read(parents) });
         drop(mine);
         // SAFETY: ends the process without running anything of the parent's.

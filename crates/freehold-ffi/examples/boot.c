@@ -1,5 +1,6 @@
-/* What a kernel does at boot: hands the memory map and a region for the metadata to the bare allocator, brings CPUs
- * online, allocates for its page tables and for a device, and adds memory later. No memory is touched but the metadata.
+/* What a kernel does at boot: hands the memory map and a region for the metadata to the bare
+ * allocator, brings CPUs online, allocates for its page tables and for a device, and adds memory
+ * later. No memory is touched but the metadata.
  *
  *   make -C crates/freehold-ffi check     builds and runs it, or after an installation:
  *   cc boot.c $(pkg-config --cflags --libs freehold) -o boot && ./boot
@@ -8,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* As a boot loader's memory map tells: 4 GiB with the usual hole below 4 GiB, so some memory lies above. */
+/* As a boot loader's memory map tells: 4 GiB with the usual hole below 4 GiB, so some memory lies
+ * above. */
 static const freehold_frame_range dma32[] = {{0x100, 0xc0000}};
 static const freehold_frame_range normal[] = {{0x100000, 0x140000}};
 
@@ -52,29 +54,31 @@ int main(void)
     for (uint16_t other = 1; other < 4; other++)
         check(freehold_cpu_online(allocator, other, &error), &error);
 
+    /* The platform is asked at each call which CPU this is. */
+    const freehold_cpu *here = freehold_here(allocator);
     uint64_t table, ring, huge;
     freehold_request request = {.order = 0, .migratetype = FREEHOLD_MIGRATETYPE_UNMOVABLE};
-    check(freehold_alloc(allocator, &request, &table, &error), &error);
+    check(freehold_alloc(here, &request, &table, &error), &error);
     /* A device that can only address 32 bits wants 64 KiB. */
     request.order = 4;
     request.below = 0x100000;
-    check(freehold_alloc(allocator, &request, &ring, &error), &error);
+    check(freehold_alloc(here, &request, &ring, &error), &error);
     request = (freehold_request){.order = 9, .migratetype = FREEHOLD_MIGRATETYPE_MOVABLE};
-    check(freehold_alloc(allocator, &request, &huge, &error), &error);
-    printf("page table at pfn %#llx, ring at %#llx, huge page at %#llx\n", (unsigned long long)table,
-           (unsigned long long)ring, (unsigned long long)huge);
+    check(freehold_alloc(here, &request, &huge, &error), &error);
+    printf("page table at pfn %#llx, ring at %#llx, huge page at %#llx\n",
+           (unsigned long long)table, (unsigned long long)ring, (unsigned long long)huge);
 
     /* The huge page is split, and freed from another CPU, part by part. */
     cpu = 2;
-    check(freehold_free_range(allocator, huge, huge + 100, &error), &error);
-    check(freehold_free_range(allocator, huge + 100, huge + 512, &error), &error);
-    if (freehold_free(allocator, huge, 0, &error) == FREEHOLD_STATUS_OK)
+    check(freehold_free_range(here, huge, huge + 100, &error), &error);
+    check(freehold_free_range(here, huge + 100, huge + 512, &error), &error);
+    if (freehold_free(here, huge, 0, &error) == FREEHOLD_STATUS_OK)
         return 1;
     printf("freed once more: %s\n", error.message);
 
     check(freehold_add_memory(allocator, 0x140000, 0x180000, &error), &error);
-    check(freehold_free(allocator, ring, 4, &error), &error);
-    check(freehold_free(allocator, table, 0, &error), &error);
+    check(freehold_free(here, ring, 4, &error), &error);
+    check(freehold_free(here, table, 0, &error), &error);
     check(freehold_drain_all(allocator, &error), &error);
     check(freehold_validate(allocator, &error), &error);
     freehold_zone_stats stats;

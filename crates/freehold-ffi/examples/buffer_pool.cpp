@@ -1,7 +1,8 @@
-// A pool of buffers for C++: page frames behind RAII, so that a buffer goes home by itself on whichever thread drops it.
+// A pool of buffers for C++: page frames behind RAII, so that a buffer goes home by itself on
+// whichever thread drops it.
 //
 //   make -C crates/freehold-ffi check     builds and runs it, or after an installation:
-//   c++ -std=c++17 buffer_pool.cpp $(pkg-config --cflags --libs freehold) -lpthread -o buffer_pool && ./buffer_pool
+//   c++ -std=c++17 buffer_pool.cpp $(pkg-config --cflags --libs freehold) -lpthread && ./a.out
 #include <freehold.hpp>
 
 #include <cstring>

@@ -1,14 +1,15 @@
-/* RocksDB's block cache in an arena, by its MemoryAllocator interface: blocks are frames, and what the cache gives up goes back to
- * the system when the arena is trimmed.
+/* RocksDB's block cache in an arena, by its MemoryAllocator interface: blocks are frames, and what
+ * the cache gives up goes back to the system when the arena is trimmed.
  *
- *     c++ -O2 -std=c++17 rocksdb_cache.cpp $(pkg-config --cflags --libs freehold) -lrocksdb -o rocksdb_cache && ./rocksdb_cache
+ *     c++ -O2 -std=c++17 rocksdb_cache.cpp $(pkg-config --cflags --libs freehold) -lrocksdb
  *
- * One piece of work is done again and again, each time in a process of its own: with blocks from malloc, from jemalloc (preloaded,
- * so that all of RocksDB has it; left out where there is none), and from an arena, with malloc for everything else: `freehold`
- * gives back free runs of 8 frames and more, `freehold-1` every free frame. A database is
- * written and compacted; then keys are read, mostly a quarter of them, through a cache of 64 MiB; then the cache shrinks to 4 MiB,
- * free memory is given back by whatever call there is for that, and some more is read. What is compared is the CPU time of a read
- * and what is resident.
+ * One piece of work is done again and again, each time in a process of its own: with blocks from
+ * malloc, from jemalloc (preloaded, so that all of RocksDB has it; left out where there is none),
+ * and from an arena, with malloc for everything else: `freehold` gives back free runs of 8 frames
+ * and more, `freehold-1` every free frame. A database is written and compacted; then keys are read,
+ * mostly a quarter of them, through a cache of 64 MiB; then the cache shrinks to 4 MiB, free memory
+ * is given back by whatever call there is for that, and some more is read. What is compared is the
+ * CPU time of a read and what is resident.
  */
 #include <freehold.hpp>
 
@@ -44,12 +45,14 @@ void must(bool right, const std::string &what)
 
 void must(const rocksdb::Status &status) { must(status.ok(), status.ToString()); }
 
-/* Blocks as frames. RocksDB frees by pointer alone, so that the length of each is kept beside the arena. What is smaller than a
- * frame, and what the arena has no room for, is malloc's. */
+/* Blocks as frames. RocksDB frees by pointer alone, so that the length of each is kept beside the
+ * arena. What is smaller than a frame, and what the arena has no room for, is malloc's. */
 class Blocks : public rocksdb::MemoryAllocator {
 public:
-    /* Of free runs in blocks of 2 MiB that are in use, those of `least` frames and more are given back. */
-    Blocks(std::uint64_t bytes, std::uint64_t least) : arena_(make(bytes, least)), range_(freehold_arena_range(arena_.get()))
+    /* Of free runs in blocks of 2 MiB that are in use, those of `least` frames and more are given
+     * back. */
+    Blocks(std::uint64_t bytes, std::uint64_t least)
+        : arena_(make(bytes, least)), range_(freehold_arena_range(arena_.get()))
     {
         lengths_.resize(range_.end - range_.start);
     }
@@ -60,7 +63,8 @@ public:
     {
         const std::uint64_t count = (size + freehold::frame_size - 1) / freehold::frame_size;
         freehold_frames frames;
-        if (size < freehold::frame_size || freehold_arena_frames(arena_.get(), count, &frames, nullptr) != FREEHOLD_STATUS_OK)
+        if (size < freehold::frame_size
+            || freehold_arena_frames(arena_.get(), count, &frames, nullptr) != FREEHOLD_STATUS_OK)
             return std::malloc(size);
         lengths_[frames.pfn - range_.start] = static_cast<std::uint32_t>(count);
         return frames.memory;
@@ -72,7 +76,9 @@ public:
         if (pfn == FREEHOLD_NO_PFN)
             std::free(block);
         else
-            must(freehold_arena_free_range(arena_.get(), pfn, pfn + length(pfn), nullptr) == FREEHOLD_STATUS_OK, "a free was refused");
+            must(freehold_arena_free_range(arena_.get(), pfn, pfn + length(pfn), nullptr)
+                     == FREEHOLD_STATUS_OK,
+                 "a free was refused");
     }
 
     std::size_t UsableSize(void *block, std::size_t size) const override
@@ -88,11 +94,11 @@ private:
     {
         freehold_arena *arena = nullptr;
         freehold_error error;
-        freehold_arena_builder *builder = freehold_arena_builder_new(bytes);
-        const bool made = freehold_arena_builder_least_run(builder, least, &error) == FREEHOLD_STATUS_OK
-            && freehold_arena_builder_build(builder, &arena, &error) == FREEHOLD_STATUS_OK;
-        freehold_arena_builder_destroy(builder);
-        if (!made)
+        freehold_arena_options options{};
+        options.size = sizeof options;
+        options.bytes = bytes;
+        options.least_run = least;
+        if (freehold_arena_new_with(&options, &arena, &error) != FREEHOLD_STATUS_OK)
             throw freehold::Error(error);
         return arena;
     }
@@ -182,7 +188,8 @@ void work(const std::string &name)
     must(rocksdb::DB::Open(options, path, &opened));
     std::unique_ptr<rocksdb::DB> db(opened);
     for (unsigned key = 0; key < keys; key++)
-        must(db->Put(rocksdb::WriteOptions(), key_of(key), std::string(100 + next(6000), static_cast<char>('a' + key % 26))));
+        must(db->Put(rocksdb::WriteOptions(), key_of(key),
+                     std::string(100 + next(6000), static_cast<char>('a' + key % 26))));
     must(db->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr));
     give_back(blocks);
     const long before = resident();
@@ -201,12 +208,15 @@ void work(const std::string &name)
     if (ours) {
         const freehold_arena *arena = blocks->arena().get();
         const freehold_frame_range all = freehold_arena_range(arena);
-        must(freehold_arena_frames_in_memory(arena, all.start, all.end, &in_arena, nullptr) == FREEHOLD_STATUS_OK,
+        must(freehold_arena_frames_in_memory(arena, all.start, all.end, &in_arena, nullptr)
+                 == FREEHOLD_STATUS_OK,
              "the kernel does not say what is in memory");
     }
-    std::printf("%-10s %8llu hits %7llu misses  %6.2f us of CPU a read  %6ld KiB full  %6ld KiB after shrinking, %6ld in the arena  sum %lu\n",
-                name.c_str(), static_cast<unsigned long long>(hits), static_cast<unsigned long long>(misses), seconds * 1e6 / reads,
-                full - before, shrunk - before, static_cast<long>(in_arena * 4), sum);
+    std::printf("%-10s %8llu hits %7llu misses  %6.2f us of CPU a read  %6ld KiB full  %6ld KiB "
+                "after shrinking, %6ld in the arena  sum %lu\n",
+                name.c_str(), static_cast<unsigned long long>(hits),
+                static_cast<unsigned long long>(misses), seconds * 1e6 / reads, full - before,
+                shrunk - before, static_cast<long>(in_arena * 4), sum);
     db.reset();
     must(rocksdb::DestroyDB(path, options));
     table.block_cache.reset();
@@ -221,11 +231,13 @@ void work(const std::string &name)
 /* The work in a process of its own, with a library before all others or none; its sum. */
 std::string in_a_process(const char *program, const char *name, const char *preload)
 {
-    const std::string command = (preload ? "LD_PRELOAD=" + std::string(preload) + " " : "") + "'" + program + "' " + name;
+    const std::string command =
+        (preload ? "LD_PRELOAD=" + std::string(preload) + " " : "") + "'" + program + "' " + name;
     std::FILE *child = popen(command.c_str(), "r");
     must(child != nullptr, "no process");
     char line[256] = "";
-    must(std::fgets(line, sizeof line, child) != nullptr && pclose(child) == 0, std::string("the work failed: ") + name);
+    must(std::fgets(line, sizeof line, child) != nullptr && pclose(child) == 0,
+         std::string("the work failed: ") + name);
     std::string said = line;
     const auto sum = said.rfind("  sum ");
     must(sum != std::string::npos, "the work said " + said);
@@ -246,7 +258,8 @@ try {
     must(in_a_process(words[0], "freehold", nullptr) == theirs, "other values were read");
     must(in_a_process(words[0], "freehold-1", nullptr) == theirs, "other values were read");
     if (std::system("LD_PRELOAD=libjemalloc.so.2 /bin/true 2>&1 | grep -q . ") != 0)
-        must(in_a_process(words[0], "jemalloc", "libjemalloc.so.2") == theirs, "other values were read");
+        must(in_a_process(words[0], "jemalloc", "libjemalloc.so.2") == theirs,
+             "other values were read");
     else
         std::printf("SKIPPED: there is no libjemalloc.so.2 to preload\n");
     std::printf("rocksdb_cache: all right\n");

@@ -1,22 +1,22 @@
 /*
- * Freehold: a page-frame allocator in which no allocation and no free takes a lock, each CPU leases words of 64
- * frames, and every freed frame goes home.
+ * Freehold: a page-frame allocator in which no allocation and no free takes a lock, each CPU leases
+ * words of 64 frames, and every freed frame goes home.
  *
- * Frames are of 4096 bytes and named by their number (PFN); 512 of them are a pageblock; a chunk of order n is 2^n
- * neighbouring, naturally aligned frames. Two allocators are here: the bare one over frame numbers, for kernels
- * (freehold_new), and the hosted arena of real memory in a Linux process (freehold_arena_new). Define
- * FREEHOLD_FREESTANDING before including this header where the library was built without std: the arena is not in it.
+ * Frames are of 4096 bytes and named by their number (PFN); 512 of them are a pageblock; a chunk of
+ * order n is 2^n neighbouring, naturally aligned frames. Two allocators are here: the bare one over
+ * frame numbers, for kernels (freehold_new), and the hosted arena of real memory in a Linux process
+ * (freehold_arena_new). Define FREEHOLD_FREESTANDING before including this header where the library
+ * was built without std: the arena is not in it.
  *
  * In short, for a Linux process:
  *
- *     freehold_arena *arena;                                      an arena of real memory; addresses only until used
- *     freehold_arena_new(bytes, &arena, &error);                  (freehold_arena_builder_... for the knobs)
+ *     freehold_arena *arena;                                 real memory; addresses only until used
+ *     freehold_arena_new(bytes, &arena, &error);             (freehold_arena_new_with: the knobs)
  *     freehold_frames frames;
- *     freehold_arena_frames(arena, n, &frames, &error);           n neighbouring frames: frames.memory, frames.pfn
- *     freehold_frames_split, freehold_frames_merge                parts of them, without a call on the arena
- *     freehold_arena_free_frames(arena, &frames, &error);         from any thread
- *     freehold_arena_trim(arena, NULL, &error);                   what is free goes back to the system
- *     freehold_arena_grow, freehold_arena_shrink                  within what freehold_arena_builder_reserve set aside
+ *     freehold_arena_frames(arena, n, &frames, &error);      n neighbouring frames: frames.memory
+ *     freehold_frames_split, freehold_frames_merge           parts of them, without the arena
+ *     freehold_arena_free_frames(arena, &frames, &error);    from any thread
+ *     freehold_arena_trim(arena, NULL, &error);              what is free goes back to the system
  *     freehold_arena_destroy(&arena, &error);
  *
  * and for a kernel, or for frames that are somebody else's memory:
@@ -24,39 +24,42 @@
  *     freehold_config_init(&config, cpus, zones, zone_count);     what memory there is
  *     freehold_metadata_size(&config, &size, &error);
  *     freehold_new(&config, metadata, size, &platform, &allocator, &error);
- *     freehold_alloc(allocator, &request, &pfn, &error);          on the CPU that platform.current_cpu names
- *     freehold_free(allocator, pfn, order, &error);
- *     freehold_on_...(allocator, cpu, ...)                        on a CPU that is named
- *     freehold_own, freehold_owned_...(cpu, ...)                  on a CPU that the caller has for itself: fastest
+ *     const freehold_cpu *cpu = freehold_here(allocator);         as platform.current_cpu says, or
+ *     cpu = freehold_on(allocator, 3);                            CPU 3, from anywhere, or
+ *     freehold_own(allocator, 3, &cpu, &error);                   for the caller alone: fastest
+ *     freehold_alloc(cpu, &request, &pfn, &error);
+ *     freehold_free(cpu, pfn, order, &error);
  *
- * Errors. Calls that can fail return a status, 0 for success; freehold_strerror puts it into words. Their last parameter is
- * null or gets the details of a failure. Results are written to out parameters, which are not touched on failure, and nothing
- * else has changed then either, unless the function says so. A panic inside aborts the program. Callbacks must not throw or
- * longjmp.
+ * Errors. Calls that can fail return a status, 0 for success; freehold_strerror puts it into words.
+ * Their last parameter is null or gets the details of a failure. Results are written to out
+ * parameters, which are not touched on failure, and nothing else has changed then either, unless
+ * the function says so. A panic inside aborts the program. Callbacks must not throw or longjmp.
  *
- * Pointers. A null pointer is refused (FREEHOLD_STATUS_NULL_POINTER), or does nothing and yields 0, -1, false or null in the
- * calls that return no status. All others must be what they are called: an allocator, CPU, arena or builder comes from this
- * library and is not destroyed; what is named in the singular can be read, or written to where it is a result; an array has as
- * many entries as is said; a text ends with a zero; a callback may be called with its `user`, during the call and, where the
- * library keeps it, as long as it does.
+ * Pointers. A null pointer is refused (FREEHOLD_STATUS_NULL_POINTER), or does nothing and yields 0,
+ * -1, false or null in the calls that return no status. All others must be what they are called: an
+ * allocator, CPU or arena comes from this library and is not destroyed; what is named in the
+ * singular can be read, or written to where it is a result; an array has as many entries as is
+ * said; a callback may be called with its `user`, during the call and, where the library keeps it,
+ * as long as it does.
  *
- * Ownership. Frames are their caller's from the allocation to the free; who frees them must be sure that nobody uses them
- * any more. What is handed over by pointer stays the caller's and is read during the call only, but for the metadata and what
- * the platform points to, which an allocator keeps until it is destroyed.
+ * Threads. Any thread may make any call at any time, with these exceptions. A function that asks
+ * for more says so under "Thread safety". The handle of an owned CPU, and a freehold_frames, belong
+ * to one thread at a time. In a callback of the platform only those calls may be made that take no
+ * lock; they say so. In a signal handler there is no call on an arena.
  *
- * Sizes. freehold_config, freehold_zone, freehold_platform, freehold_released and the four of statistics may gain fields at
- * their ends. A program that was compiled with an older header goes on working: macros of the plain names (the functions end
- * in _sized) tell the library how large the program knows them; what the former three lack is zero, and of the others no more
- * is written. freehold_pressure may grow too: it is the library's own. All others stay as they are within a version of the ABI
- * (FREEHOLD_VERSION_MINOR): freehold_request is read in every allocation, freehold_frames is a value that programs copy and
- * keep, freehold_frame_range comes in arrays, and freehold_error is handed over as it comes from the stack, without a size in
- * it, so what else there is to tell goes into its message.
+ * Ownership. Frames are their caller's from the allocation to the free; who frees them must be sure
+ * that nobody uses them any more. What is handed over by pointer stays the caller's and is read
+ * during the call only, but for the metadata and what the platform points to, which an allocator
+ * keeps until it is destroyed.
  *
- * "Thread safety" says for each function who may call it and when; "Requires", what else the caller promises.
+ * Sizes. Structures stay as they are within a version of the ABI (FREEHOLD_VERSION_MINOR, which is
+ * part of the shared library's soname). freehold_arena_options may gain fields at its end: it says
+ * how large the program knows it.
  *
- * ThreadSanitizer does not see inside a library that is built without it, and reports races on memory that went from one
- * thread to another through this one. They are none: a free happens before the allocation that gets the frames. Build the
- * library instrumented (see its Makefile: `make tsan`), or suppress them.
+ * ThreadSanitizer does not see inside a library that is built without it, and reports races on
+ * memory that went from one thread to another through this one. They are none: a free happens
+ * before the allocation that gets the frames. Build the library instrumented (see its Makefile:
+ * `make tsan`), or suppress them.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -64,7 +67,7 @@
 #ifndef FREEHOLD_H
 #define FREEHOLD_H
 
-/* Made by cbindgen of the sources of freehold-ffi: `make header`. Not to be edited. */
+/* Made by cbindgen of the sources of freehold-ffi: `make header`. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -124,8 +127,8 @@
 /** The patch version of this header. */
 #define FREEHOLD_VERSION_PATCH 0
 
-/** What became of a call. Zero is success; the numbers are part of the ABI and never change their
- * meaning.
+/** What became of a call. Zero is success; the numbers are part of the ABI and never change
+ * their meaning (12 and 13 had one that is gone).
  *
  * Whatever a failed call returns: nothing has changed, unless the function says otherwise. */
 typedef enum freehold_status {
@@ -136,8 +139,8 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_NO_MEMORY = 1,
     /** There are no chunks of that order. `found`: the order; `expected`: the largest. */
     FREEHOLD_STATUS_ORDER_TOO_LARGE = 2,
-    /** The migratetype is no number of one, or is a state of a pageblock that no request may name.
-     * `found`: it. */
+    /** The migratetype is no number of one, or is a state of a pageblock that no request may
+     * name. `found`: it. */
     FREEHOLD_STATUS_BAD_MIGRATETYPE = 3,
     /** A range of no frames. */
     FREEHOLD_STATUS_ZERO_LENGTH = 4,
@@ -145,7 +148,7 @@ typedef enum freehold_status {
      * part of it. */
     FREEHOLD_STATUS_BAD_RANGE = 5,
     /** A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`:
-     * the frame; of an arena that is to shrink, `found`: how many bytes could go. */
+     * the frame. */
     FREEHOLD_STATUS_BUSY = 6,
     /** The request may not wait for locks and one was held. */
     FREEHOLD_STATUS_WOULD_BLOCK = 7,
@@ -157,12 +160,6 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_DOUBLE_FREE = 10,
     /** The frame was never handed out. `pfn`: the frame. */
     FREEHOLD_STATUS_NEVER_ALLOCATED = 11,
-    /** An arena that notes where allocations start (`freehold_arena_builder_checked`): more frames
-     * were to be freed than were allocated. `pfn`: the first of them; `found`: how many; `expected`:
-     * where the next allocation starts. */
-    FREEHOLD_STATUS_WRONG_ORDER = 12,
-    /** Kept for its number; no call returns it. */
-    FREEHOLD_STATUS_INSIDE_ALLOCATION = 13,
     /** No zone has that frame. `pfn`: the frame. */
     FREEHOLD_STATUS_OUT_OF_ZONE = 14,
     /** There is no memory at that frame. `pfn`: the frame. */
@@ -176,21 +173,21 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_PRESENT = 18,
     /** Memory to be removed is not there. `pfn`: the first such frame. */
     FREEHOLD_STATUS_ABSENT = 19,
-    /** The configuration left no room for another section or piece of memory; of an arena, not so
-     * many addresses were reserved. `found`: how many bytes there is room for. */
+    /** The configuration left no room for another section or piece of memory. */
     FREEHOLD_STATUS_NO_ROOM = 20,
-    /** Configuration: there must be 1 to 32,766 CPUs, and no more online than there are. `found`:
-     * the number. */
+    /** Configuration: there must be 1 to 32,766 CPUs, and no more online than there are.
+     * `found`: the number. */
     FREEHOLD_STATUS_CONFIG_CPUS = 21,
     /** Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone.
      * `found`: its index. */
     FREEHOLD_STATUS_CONFIG_ZONES = 22,
-    /** Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where it
-     * starts. */
+    /** Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where
+     * it starts. */
     FREEHOLD_STATUS_CONFIG_SPAN = 23,
     /** Configuration: memory or CMA outside its zone, or empty. `pfn`: where it starts. */
     FREEHOLD_STATUS_CONFIG_OUTSIDE_ZONE = 24,
-    /** Configuration: two pieces of memory, or two zones, share frames. `pfn`: the first of them. */
+    /** Configuration: two pieces of memory, or two zones, share frames. `pfn`: the first of
+     * them. */
     FREEHOLD_STATUS_CONFIG_OVERLAP = 25,
     /** Watermarks must rise: min, low, high. */
     FREEHOLD_STATUS_WATERMARKS = 26,
@@ -200,14 +197,15 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_CPU_NOT_OWNED = 28,
     /** A pointer was null that must not be. The message names it. */
     FREEHOLD_STATUS_NULL_POINTER = 29,
-    /** A value is out of its range. `found`: the value; the message says which and what is allowed. */
+    /** A value is out of its range. `found`: the value; the message says which and what is
+     * allowed. */
     FREEHOLD_STATUS_INVALID_ARGUMENT = 30,
     /** The invariant walk found a defect. `pfn`, `found`, `expected`: what is broken. */
     FREEHOLD_STATUS_BROKEN = 31,
     /** The kernel refused a system call. `os_errno`: why; `found`: how many bytes it was about. */
     FREEHOLD_STATUS_OS = 32,
-    /** The process was forked off the one that made the arena, which still has the frames. Make a
-     * new arena. */
+    /** The process was forked off the one that made the arena, which still has the frames. Make
+     * a new arena. */
     FREEHOLD_STATUS_FORKED = 33,
     /** The system's pages are not 4 KiB. `found`: their size. */
     FREEHOLD_STATUS_PAGE_SIZE = 34,
@@ -217,8 +215,7 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_OTHER = 36,
     /** The arena has been destroyed. */
     FREEHOLD_STATUS_ENDED = 37,
-    /** A signal handler has called while its thread was inside a call. Found in builds with debug
-     * assertions only. */
+    /** A signal handler has called while its thread was inside its first call on an arena. */
     FREEHOLD_STATUS_REENTERED = 38,
     /** The arena's limit on resident memory is reached. `found`: the limit in bytes. */
     FREEHOLD_STATUS_LIMIT = 39
@@ -237,37 +234,27 @@ typedef enum freehold_pressure_level {
 #if defined(FREEHOLD_HOSTED)
 /** What the frames of an arena are made of. */
 typedef enum freehold_backing {
-    /** Private anonymous memory. The default. */
+    /** Private anonymous memory. */
     FREEHOLD_BACKING_PRIVATE = 0,
     /** A memfd, so that a frame can be mapped a second time. */
     FREEHOLD_BACKING_MEMFD = 1,
     /** Private anonymous memory that the kernel may back with huge pages. */
     FREEHOLD_BACKING_HUGE_PAGES = 2,
     /** Huge pages set aside by the administrator (vm.nr_hugepages). */
-    FREEHOLD_BACKING_HUGETLB = 3,
-    /** Huge pages of 1 GiB set aside by the administrator, in whole ones; nothing is given back. */
-    FREEHOLD_BACKING_HUGETLB1_G = 4
+    FREEHOLD_BACKING_HUGETLB = 3
 } freehold_backing;
 
 /** What a forked child finds at the arena's addresses. */
 typedef enum freehold_fork_rule {
-    /** Its own copy (private memory only). The default. */
+    /** Its own copy (private memory only). */
     FREEHOLD_FORK_RULE_COPY = 0,
     /** Nothing: touching a frame is a segmentation fault. */
     FREEHOLD_FORK_RULE_UNMAPPED = 1
 } freehold_fork_rule;
-
-/** How a thread gets at the state of the CPU it has for itself. */
-typedef enum freehold_lock_rule {
-    /** With plain stores and loads, where the kernel has membarrier(2). The default. */
-    FREEHOLD_LOCK_RULE_BIASED = 0,
-    /** With an ordinary lock. */
-    FREEHOLD_LOCK_RULE_ORDINARY = 1
-} freehold_lock_rule;
 #endif
 
-/** What a pageblock is meant for. Requests name one of the first three; the others are states of a
- * pageblock. */
+/** What a pageblock is meant for. Requests name one of the first three; the others are states of
+ * a pageblock. */
 typedef enum freehold_migratetype {
     /** Stays where it is until freed: kernel objects, page tables. */
     FREEHOLD_MIGRATETYPE_UNMOVABLE = 0,
@@ -286,7 +273,7 @@ typedef enum freehold_migratetype {
 #if defined(FREEHOLD_HOSTED)
 /** What to do where there is more than one memory node. */
 typedef enum freehold_numa_rule {
-    /** A zone for each node, whose pages come from that node while it has memory. The default. */
+    /** A zone for each node, whose pages come from that node while it has memory. */
     FREEHOLD_NUMA_RULE_PREFER = 0,
     /** A zone for each node, whose pages come from that node or not at all. */
     FREEHOLD_NUMA_RULE_BIND = 1,
@@ -313,20 +300,17 @@ typedef struct freehold_allocator freehold_allocator;
 #if defined(FREEHOLD_HOSTED)
 /** An arena of real page frames in this process. Opaque.
  *
- * Its calls may be made from any thread, but not from signal handlers. In a child of fork(2) every
- * call is refused with `FREEHOLD_STATUS_FORKED`: the frames belong to the parent. */
+ * Its calls may be made from any thread, but not from signal handlers. In a child of fork(2)
+ * every call is refused with `FREEHOLD_STATUS_FORKED`: the frames belong to the parent. */
 typedef struct freehold_arena freehold_arena;
-
-/** The knobs of an arena to be made. Opaque. */
-typedef struct freehold_arena_builder freehold_arena_builder;
 #endif
 
-/** A CPU that the holder of this handle has for itself. Opaque.
+/** A CPU, as its owner, or anybody, calls the allocator on it. Opaque.
  *
- * It lives in the allocator's metadata, one place for each CPU: the engine sees to it that a CPU
- * has one owner at most, and that owner has the place. 64 bytes apart from the next, which another
- * CPU writes to. */
-typedef struct freehold_owned_cpu freehold_owned_cpu;
+ * Made by `freehold_own`, `freehold_on` and `freehold_here`; ends with its allocator. An owned
+ * one belongs to one thread at a time; the others are for any thread, at any time but inside a
+ * callback. */
+typedef struct freehold_cpu freehold_cpu;
 
 /** Neighbouring frames: `start` included, `end` not. */
 typedef struct freehold_frame_range {
@@ -342,7 +326,8 @@ typedef struct freehold_zone {
     /** Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
      * must not overlap. Both zero: just what its memory needs. */
     struct freehold_frame_range span;
-    /** The memory there is at first: pieces within the span that do not overlap, of any alignment. */
+    /** The memory there is at first: pieces within the span that do not overlap, of any
+     * alignment. */
     const struct freehold_frame_range *memory;
     /** How many pieces. */
     size_t memory_count;
@@ -365,22 +350,15 @@ typedef struct freehold_zone {
     uint8_t node;
 } freehold_zone;
 
-/** The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of it
- * is kept. */
+/** The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of
+ * it is kept. */
 typedef struct freehold_config {
-    /** Bytes of this structure as the program knows it; `freehold_config_init` notes this and the
-     * next two. */
-    uint32_t size;
-    /** Bytes of a `freehold_zone`. */
-    uint32_t zone_size;
-    /** Bytes of a `freehold_platform`. */
-    uint32_t platform_size;
     /** The zones, 1 to 64. On each node, those with higher frame numbers are used first. */
     const struct freehold_zone *zones;
     /** How many zones. */
     size_t zone_count;
-    /** The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are on
-     * node 0. */
+    /** The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are
+     * on node 0. */
     const uint8_t *cpu_nodes;
     /** How many entries that has. */
     size_t cpu_node_count;
@@ -393,12 +371,13 @@ typedef struct freehold_config {
     uint16_t extra_ranges;
 } freehold_config;
 
-/** The details of a failure. A function that takes a pointer to one writes all of it when it fails,
- * and does not touch it when it succeeds; the pointer may be null. */
+/** The details of a failure. A function that takes a pointer to one writes all of it when it
+ * fails, and does not touch it when it succeeds; the pointer may be null. */
 typedef struct freehold_error {
     /** What was returned. */
     enum freehold_status status;
-    /** The kernel's error number, as in errno(3), where the kernel refused something; 0 otherwise. */
+    /** The kernel's error number, as in errno(3), where the kernel refused something; 0
+     * otherwise. */
     int32_t os_errno;
     /** The frame concerned; `FREEHOLD_NO_PFN` where there is none. */
     uint64_t pfn;
@@ -432,13 +411,13 @@ typedef struct freehold_pressure {
 /** What the host brings. Copied by `freehold_new`. Any function may be null, which means what it
  * says beside it.
  *
- * Every function may be called on any CPU, by several at once, and gets `user` as it is. None may
- * throw a C++ exception or longjmp out, and none but `pressure` may call the allocator. */
+ * Every function may be called on any CPU, by several at once, and gets `user` as it is. None
+ * may throw a C++ exception or longjmp out, and none but `pressure` may call the allocator. */
 typedef struct freehold_platform {
     /** Handed to every function. */
     void *user;
-    /** Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale
-     * by the time it is used; a CPU's state is locked either way. Null: CPU 0, always. */
+    /** Which CPU the caller runs on: where the calls by `freehold_here` go. The answer may be
+     * stale by the time it is used; a CPU's state is locked either way. Null: CPU 0, always. */
     uint16_t (*current_cpu)(void *user);
     /** Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns:
      * membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only
@@ -450,24 +429,14 @@ typedef struct freehold_platform {
     /** A zone's pressure level has changed. Called without any lock held. Null: nobody wants to
      * know. */
     void (*pressure)(void *user, const struct freehold_pressure *pressure);
-    /** A frame was freed twice in a way that the second call could not see. The frame is free once.
-     * May be called with locks held: record it, do not call the allocator. Null: only counted. */
+    /** A frame was freed twice in a way that the second call could not see. The frame is free
+     * once. May be called with locks held: record it, do not call the allocator. Null: only
+     * counted. */
     void (*late_double_free)(void *user, uint64_t pfn);
-    /** Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only
-     * called by a library built with the feature debug-poison. */
-    void (*poison)(void *user, uint64_t start, uint64_t end);
-    /** Frames are being handed out: check the pattern, which all memory must hold when it is first
-     * added. As `poison`. */
-    void (*check_poison)(void *user, uint64_t start, uint64_t end);
 } freehold_platform;
 
-/** Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
- * frames; says whether trying was of use. Called without any lock held, so it may call the
- * allocator. Must not throw or longjmp. */
-typedef bool (*freehold_migrate)(void *user, uint64_t start, uint64_t end);
-
-/** A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable frame,
- * anywhere. */
+/** A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable
+ * frame, anywhere. */
 typedef struct freehold_request {
     /** How much: `2^order` frames. 0 to 18 (1 GiB). */
     uint8_t order;
@@ -488,8 +457,10 @@ typedef struct freehold_request {
     uint64_t from;
 } freehold_request;
 
-/** Whether the reference that is being dropped was a frame's last one. Must not throw or longjmp. */
-typedef bool (*freehold_last_reference)(void *user, uint64_t pfn);
+/** Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
+ * frames; says whether trying was of use. Called without any lock held, so it may call the
+ * allocator. Must not throw or longjmp. */
+typedef bool (*freehold_migrate)(void *user, uint64_t start, uint64_t end);
 
 #if defined(FREEHOLD_HOSTED)
 /** Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the
@@ -504,14 +475,6 @@ typedef struct freehold_frames {
     /** Their arena; null where there are no frames. */
     const struct freehold_arena *arena;
 } freehold_frames;
-
-/** An allocation of so many neighbouring frames is about to fail, for the `attempts`th time. Says
- * whether it has freed something, so that it is to be tried again. Must not throw or longjmp. */
-typedef bool (*freehold_on_exhausted)(void *user, uint64_t frames, uint32_t attempts);
-
-/** An arena is at its limit of resident memory: bytes that the OS may back, and the limit. Must not
- * throw or longjmp. */
-typedef void (*freehold_on_pressure)(void *user, uint64_t resident, uint64_t limit);
 
 /** What giving memory back to the OS did. */
 typedef struct freehold_released {
@@ -529,6 +492,64 @@ typedef struct freehold_released {
     uint64_t frames;
 } freehold_released;
 
+/** An allocation of so many neighbouring frames is about to fail, for the `attempts`th time.
+ * Says whether it has freed something, so that it is to be tried again. Must not throw or
+ * longjmp. */
+typedef bool (*freehold_on_exhausted)(void *user, uint64_t frames, uint32_t attempts);
+
+/** An arena is at its limit of resident memory: bytes that the OS may back, and the limit. Must
+ * not throw or longjmp. */
+typedef void (*freehold_on_pressure)(void *user, uint64_t resident, uint64_t limit);
+
+/** The knobs of an arena to be made. Zero is the default of each but the first two. */
+typedef struct freehold_arena_options {
+    /** `sizeof` this structure, as the program knows it. */
+    uint32_t size;
+    /** What the frames are made of: a `freehold_backing`. Default: private memory. */
+    uint32_t backing;
+    /** At least so many bytes, in whole blocks of 2 MiB. It may be more than the machine's
+     * memory: only what is used counts. */
+    uint64_t bytes;
+    /** What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always
+     * unmapped there. Default: its own copy. */
+    uint32_t on_fork;
+    /** What to do where there is more than one memory node: a `freehold_numa_rule`. Default:
+     * memory of the thread's own node first. */
+    uint32_t numa;
+    /** How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
+     * Default: four for each of the machine's CPUs, but no more than one for each 16 blocks. */
+    uint16_t slots;
+    /** How many CPUs the threads beyond that share, at most 30,000. Default: one for each of the
+     * machine's CPUs, at most 8. */
+    uint16_t shared_slots;
+    /** Not zero: the kernel backs the whole arena while it is made, so that running out of
+     * memory is an error there. */
+    uint8_t populate;
+    /** Not zero: nothing is ever given back, for arenas that a device or the kernel knows the
+     * pages of. For parts of one there is `freehold_arena_pin`. */
+    uint8_t pinned;
+    /** Not zero: a thread makes a pass each decay time. */
+    uint8_t background;
+    /** How many milliseconds a block must have been wholly free before the background thread
+     * gives it back. Default: 10,000. */
+    uint64_t decay_ms;
+    /** The least run of free frames, a power of two from 1 to 512, that is given back out of a
+     * block in use. Default: 8. */
+    uint64_t least_run;
+    /** The most bytes that the OS may back, in blocks of 2 MiB. Where that is reached, free
+     * memory is given back first, and then calls that need more are refused with
+     * `FREEHOLD_STATUS_LIMIT`. Default: none. */
+    uint64_t resident_limit;
+    /** Handed to the two callbacks. */
+    void *user;
+    /** Called before an allocation fails for want of frames, on the thread that allocates, with
+     * no lock held: it may free, allocate and trim. Default: nobody is asked. */
+    freehold_on_exhausted on_exhausted;
+    /** Called where the limit on resident memory is reached, before free memory is given back;
+     * the rest is as for `on_exhausted`. */
+    freehold_on_pressure on_pressure;
+} freehold_arena_options;
+
 /** A snapshot of an arena: each number is exact, but they may be of slightly different moments
  * while others work. */
 typedef struct freehold_arena_stats {
@@ -536,8 +557,8 @@ typedef struct freehold_arena_stats {
     uint64_t frames;
     /** Blocks of 2 MiB there are. */
     uint64_t blocks;
-    /** Blocks of which frames were handed out since they last came from the OS: at most these are
-     * backed by memory. */
+    /** Blocks of which frames were handed out since they last came from the OS: at most these
+     * are backed by memory. */
     uint64_t blocks_resident;
     /** Blocks given back to the OS so far, each time counted. */
     uint64_t blocks_released;
@@ -557,22 +578,17 @@ typedef struct freehold_arena_stats {
     uint64_t threads_sharing;
     /** Bytes of metadata. */
     uint64_t metadata_bytes;
-    /** Always 0 here: C frees frames by raw calls, which say when they are refused. */
-    uint64_t refused_drops;
-    /** Double frees that only showed after the second call had returned: a defect of the program. */
+    /** Double frees that only showed after the second call had returned: a defect of the
+     * program. */
     uint64_t late_double_frees;
-    /** Frames there may be, as far as addresses are reserved. */
-    uint64_t frames_reserved;
-    /** Threads use the biased lock. */
-    bool biased;
     /** Frames in use. Exact while nothing runs. */
     uint64_t frames_used;
     /** Frames that are free, wherever they are held. */
     uint64_t frames_free;
     /** Frames given back out of blocks in use so far, each time counted. */
     uint64_t frames_released;
-    /** The most blocks that the OS may back; 0 where there is no limit. */
-    uint64_t blocks_resident_limit;
+    /** Threads use the biased lock. */
+    bool biased;
 } freehold_arena_stats;
 #endif
 
@@ -610,44 +626,6 @@ typedef struct freehold_zone_stats {
     uint64_t mixed;
 } freehold_zone_stats;
 
-/** What one CPU has done since the allocator was made, or all of them together. */
-typedef struct freehold_cpu_stats {
-    /** Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each
-     * frame of a bulk allocation counts as one of order 0. */
-    uint64_t allocs[3][FREEHOLD_ORDERS];
-    /** Frees (calls, or frames of bulk calls) of frames whose block this CPU held. */
-    uint64_t local_frees;
-    /** Frees of frames whose block somebody else held. */
-    uint64_t remote_frees;
-    /** Allocations that failed. */
-    uint64_t failed;
-    /** Allocations that needed more than what the CPU held. */
-    uint64_t slow;
-    /** Times it went to a zone for more. */
-    uint64_t refills;
-    /** Refills that gave something, by where it came from: a partly free block, a whole block, a block
-     * of another type. */
-    uint64_t refills_by_phase[3];
-    /** Free frames that zones handed over. */
-    uint64_t refilled_frames;
-    /** Times it asked all other CPUs for what they had in hand. */
-    uint64_t recalls;
-    /** Writes to memory that all CPUs of a zone write. */
-    uint64_t shared_writes;
-} freehold_cpu_stats;
-
-/** Sums over all CPUs and zones. */
-typedef struct freehold_totals {
-    /** Sums over all CPUs. */
-    struct freehold_cpu_stats cpus;
-    /** Frees made while the CPU's own state was in use by somebody else; no CPU counts them. */
-    uint64_t unattributed_frees;
-    /** Double frees that no call could see. */
-    uint64_t late_double_frees;
-    /** Writes to memory that all CPUs of a zone write, by whoever made them. */
-    uint64_t shared_writes;
-} freehold_totals;
-
 /** Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame. */
 typedef struct freehold_block_frames {
     /** The bits, by rising address. */
@@ -676,43 +654,76 @@ typedef struct freehold_reserve {
     uint64_t free;
 } freehold_reserve;
 
+/** What all CPUs have done since the allocator was made. */
+typedef struct freehold_cpu_stats {
+    /** Allocations by requested migratetype (unmovable, movable, reclaimable), then by order;
+     * each frame of a bulk allocation counts as one of order 0. */
+    uint64_t allocs[3][FREEHOLD_ORDERS];
+    /** Frees (calls, or frames of bulk calls) of frames whose block this CPU held. */
+    uint64_t local_frees;
+    /** Frees of frames whose block somebody else held. */
+    uint64_t remote_frees;
+    /** Allocations that failed. */
+    uint64_t failed;
+    /** Allocations that needed more than what the CPU held. */
+    uint64_t slow;
+    /** Times it went to a zone for more. */
+    uint64_t refills;
+    /** Refills that gave something, by where it came from: a partly free block, a whole block, a
+     * block of another type. */
+    uint64_t refills_by_phase[3];
+    /** Free frames that zones handed over. */
+    uint64_t refilled_frames;
+    /** Times it asked all other CPUs for what they had in hand. */
+    uint64_t recalls;
+    /** Writes to memory that all CPUs of a zone write. */
+    uint64_t shared_writes;
+} freehold_cpu_stats;
+
+/** Sums over all CPUs and zones. */
+typedef struct freehold_totals {
+    /** Sums over all CPUs. */
+    struct freehold_cpu_stats cpus;
+    /** Frees made while the CPU's own state was in use by somebody else; no CPU counts them. */
+    uint64_t unattributed_frees;
+    /** Double frees that no call could see. */
+    uint64_t late_double_frees;
+    /** Writes to memory that all CPUs of a zone write, over all CPUs. */
+    uint64_t shared_writes;
+} freehold_totals;
+
 #ifdef __cplusplus
 extern "C" {
 #endif  /* __cplusplus */
 
-/* ---- The bare allocator: making it ---- */
+/* ---- The bare allocator: making it, looking at it ---- */
 
-/** What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs, all
- * online, on node 0, and notes which versions of the structures the program was compiled with.
- * Everything else is zero.
- *
- * Thread safety: any thread; `config` must be the caller's own. */
-void freehold_config_init_sized(struct freehold_config *config, size_t size, size_t zone_size,
-    size_t platform_size, uint16_t cpus, const struct freehold_zone *zones, size_t zone_count);
+/** Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else
+ * is zero. */
+void freehold_config_init(struct freehold_config *config, uint16_t cpus,
+    const struct freehold_zone *zones, size_t zone_count);
 
-/** How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment
- * of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128 MiB, and a few
- * KiB for each CPU.
- *
- * Thread safety: any thread, at any time. */
+/** How many bytes of metadata `freehold_new` needs for this configuration, whatever the
+ * alignment of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128
+ * MiB, and a few KiB for each CPU. */
 enum freehold_status freehold_metadata_size(const struct freehold_config *config, size_t *size,
     struct freehold_error *error);
 
 /** Makes an allocator inside `metadata`, with all memory of the configuration free. There is
  * nothing to give back but that region; see `freehold_destroy`.
  *
- * Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what CPUs
- * need; a pageblock's own metadata only when its section of 128 MiB is first used. None of the
- * memory managed is touched, now or later.
+ * Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what
+ * CPUs need; a pageblock's own metadata only when its section of 128 MiB is first used. None of
+ * the memory managed is touched, now or later.
  *
- * Thread safety: any thread. The allocator may be used by all of them once the pointer has been
- * published to them.
+ * Thread safety: other threads may use the allocator once the pointer has been published to
+ * them.
  *
  * Requires: `metadata` points to `metadata_size` bytes that are the allocator's alone until
  * `freehold_destroy`. */
-enum freehold_status freehold_new(const struct freehold_config *config, void *metadata, size_t metadata_size,
-    const struct freehold_platform *platform, struct freehold_allocator **allocator,
-    struct freehold_error *error);
+enum freehold_status freehold_new(const struct freehold_config *config, void *metadata,
+    size_t metadata_size, const struct freehold_platform *platform,
+    struct freehold_allocator **allocator, struct freehold_error *error);
 
 /** Ends an allocator: its metadata region is the caller's again. Frames that are allocated are
  * nobody's business any more. A null pointer is fine and does nothing.
@@ -720,425 +731,243 @@ enum freehold_status freehold_new(const struct freehold_config *config, void *me
  * Fails with `FREEHOLD_STATUS_CPU_OWNED` while a CPU is owned; the allocator goes on then.
  *
  * Thread safety: nobody may be using the allocator, or use it later. */
-enum freehold_status freehold_destroy(struct freehold_allocator *allocator, struct freehold_error *error);
-
-/** The `user` pointer of the platform; null for a null allocator.
- *
- * Thread safety: any thread, at any time. */
-void *freehold_user(const struct freehold_allocator *allocator);
-
-/* ---- The bare allocator: looking at it, watermarks, ranges ---- */
-
-/** How many zones there are.
- *
- * Thread safety: any thread, at any time. */
-size_t freehold_zone_count(const struct freehold_allocator *allocator);
-
-/** How many CPUs there can be.
- *
- * Thread safety: any thread, at any time. */
-size_t freehold_cpu_count(const struct freehold_allocator *allocator);
+enum freehold_status freehold_destroy(struct freehold_allocator *allocator,
+    struct freehold_error *error);
 
 /** The zone that a frame belongs to, as an index into the configuration; -1 where there is no
- * memory. Constant time, but for blocks with holes.
- *
- * Thread safety: any thread, at any time. */
+ * memory. Constant time, but for blocks with holes. */
 int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pfn);
 
-/** The largest order that memory of a zone could serve if all of it were free; -1 where there is no
- * such zone or no memory in it.
+/** Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
+ * what the zone knows of its blocks: for a kernel's watermark check of a high order. Of `flags`
+ * `FREEHOLD_ALLOC_CMA` says whether frames of CMA blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC`
+ * and `FREEHOLD_ALLOC_OOM` whether those of HIGHATOMIC blocks will. False where there is no
+ * such zone, order or flag.
  *
- * Thread safety: any thread, at any time. */
-int32_t freehold_largest_possible_order(const struct freehold_allocator *allocator, size_t zone);
-
-/** Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at what
- * the zone knows of its blocks: for a kernel's watermark check of a high order. Of `flags`
- * `FREEHOLD_ALLOC_CMA` says whether frames of CMA blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC` and
- * `FREEHOLD_ALLOC_OOM` whether those of HIGHATOMIC blocks will. False where there is no such zone, order
- * or flag.
- *
- * Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be out of
- * date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
- *
- * Thread safety: any thread, at any time. */
-bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order, uint16_t flags);
+ * Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be
+ * out of date. Orders above 9 are answered by the number of whole blocks, wherever they lie. */
+bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order,
+    uint16_t flags);
 
 /** Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
  *
- * Thread safety: any thread, at any time; waits for the zone lock. */
-enum freehold_status freehold_set_watermarks(const struct freehold_allocator *allocator, size_t zone,
-    uint64_t min, uint64_t low, uint64_t high, struct freehold_error *error);
+ * Thread safety: waits for the zone lock. */
+enum freehold_status freehold_set_watermarks(const struct freehold_allocator *allocator,
+    size_t zone, uint64_t min, uint64_t low, uint64_t high, struct freehold_error *error);
 
 /** Gives all that CPUs hold free back to the zones. Takes time proportional to the
  * blocks held.
  *
- * Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn. */
-enum freehold_status freehold_drain_all(const struct freehold_allocator *allocator, struct freehold_error *error);
+ * Thread safety: waits for each CPU's lock in turn. */
+enum freehold_status freehold_drain_all(const struct freehold_allocator *allocator,
+    struct freehold_error *error);
 
 /** Checks every invariant. Takes time proportional to the memory managed.
  *
  * Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or
  * somebody wrote into its metadata.
  *
- * Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile.
- * Only to be relied on while nobody frees. */
-enum freehold_status freehold_validate(const struct freehold_allocator *allocator, struct freehold_error *error);
-
-/** Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their
- * users away.
- *
- * Takes time proportional to the range, times the rounds of migration (5 at most). Fails with
- * `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still in
- * use; every block is as it was then, but for what `migrate` has moved.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator *allocator, uint64_t start,
-    uint64_t end, freehold_migrate migrate, void *user, struct freehold_error *error);
-
-/** Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align`
- * frames and lie from `from` to `below` (not included; 0 for no limit), in any zone; writes the
- * first to `pfn`. To be freed by `freehold_free_range`.
- *
- * First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA
- * blocks are in the way. Tries at most 32 candidates.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_alloc_contig(const struct freehold_allocator *allocator, uint64_t count,
-    uint8_t align, uint64_t from, uint64_t below, freehold_migrate migrate, void *user, uint64_t *pfn,
+ * Thread safety: everybody else waits meanwhile. Only to be relied on while nobody frees. */
+enum freehold_status freehold_validate(const struct freehold_allocator *allocator,
     struct freehold_error *error);
 
-#if !defined(FREEHOLD_HOSTED)
-/** The program's own: told why, with `len` bytes of text and a zero behind them. Must not
- * return. */
-extern void freehold_panic(const char *message, size_t len);
-#endif
+/* ---- The bare allocator: many frames, ranges, periodic work ---- */
 
-/* ---- The bare allocator: on the CPU that the platform names ---- */
-
-/** Allocates what the request says on the current CPU; writes the first frame to `pfn`.
+/** Allocates single frames until `count` are there or memory is not; writes them to `pfns` and
+ * how many there are to `allocated`. The request must be of order 0.
  *
- * Constant time from what the CPU has in hand; otherwise a bounded amount of work to get more.
- * Before it fails every CPU is asked, unless the request may not wait.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_alloc(const struct freehold_allocator *allocator,
-    const struct freehold_request *request, uint64_t *pfn, struct freehold_error *error);
-
-/** Allocates single frames on the current CPU until `count` are there or memory is not; writes them
- * to `pfns` and how many there are to `allocated`. The request must be of order 0.
- *
- * Fails only where not a single frame was allocated.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_alloc_bulk(const struct freehold_allocator *allocator,
+ * Fails only where not a single frame was allocated. */
+enum freehold_status freehold_alloc_bulk(const struct freehold_cpu *cpu,
     const struct freehold_request *request, uint64_t *pfns, size_t count, size_t *allocated,
     struct freehold_error *error);
 
-/** Frees `2^order` frames on the current CPU: any aligned part of what was allocated, by whomever.
- * Never waits for a lock.
- *
- * Frames that are free already are refused. Where both frees run at the same moment, one of them
- * by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
- * the platform's `late_double_free` is told.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_free(const struct freehold_allocator *allocator, uint64_t pfn, uint8_t order,
-    struct freehold_error *error);
-
-/** Frees the frames from `start` to `end` (not included) on the current CPU, whatever the
- * allocations were. Never waits for a lock.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_free_range(const struct freehold_allocator *allocator, uint64_t start,
+/** Frees the frames from `start` to `end` (not included), whatever the allocations were. Never
+ * waits for a lock. */
+enum freehold_status freehold_free_range(const struct freehold_cpu *cpu, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
-/** Frees those frames from `start` to `end` (not included) on the current CPU of which
- * `last_reference` says that it was the last one, in maximal runs; writes how many were kept to
- * `kept`, unless that is null. Each frame is asked about once, in rising order, without any lock
- * held.
- *
- * Where a run cannot be freed the call ends; the runs before it have been freed.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_free_range_with(const struct freehold_allocator *allocator, uint64_t start,
-    uint64_t end, freehold_last_reference last_reference, void *user, uint64_t *kept,
-    struct freehold_error *error);
-
-/** Frees single frames on the current CPU, in any order. Never waits for a lock.
+/** Frees single frames, in any order. Never waits for a lock.
  *
  * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
- * those behind it have not.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_free_bulk(const struct freehold_allocator *allocator, const uint64_t *pfns,
+ * those behind it have not. */
+enum freehold_status freehold_free_bulk(const struct freehold_cpu *cpu, const uint64_t *pfns,
     size_t count, struct freehold_error *error);
+
+/** The periodic work of a CPU, about once a second: leases that were not used end, and a CPU
+ * that allocated nothing since the last tick gives back everything. */
+enum freehold_status freehold_tick(const struct freehold_cpu *cpu, struct freehold_error *error);
+
+/** Ends a CPU's leases: for a CPU about to go idle. What it has freed is visible to others
+ * without this. */
+enum freehold_status freehold_flush(const struct freehold_cpu *cpu, struct freehold_error *error);
+
+/* ---- The bare allocator: one chunk ---- */
+
+/** Allocates what the request says; writes the first frame to `pfn`.
+ *
+ * Constant time from what the CPU has in hand; otherwise a bounded amount of work to get more.
+ * Before it fails every CPU is asked, unless the request may not wait. */
+enum freehold_status freehold_alloc(const struct freehold_cpu *cpu,
+    const struct freehold_request *request, uint64_t *pfn, struct freehold_error *error);
+
+/** Frees `2^order` frames: any aligned part of what was allocated, on whatever CPU. Never waits
+ * for a lock.
+ *
+ * Frames that are free already are refused. Where both frees run at the same moment, one of
+ * them by the CPU that leases the frame's word, neither may see the other: the frame is free
+ * once, and the platform's `late_double_free` is told. */
+enum freehold_status freehold_free(const struct freehold_cpu *cpu, uint64_t pfn, uint8_t order,
+    struct freehold_error *error);
+
+/* ---- The bare allocator: runs, and frames that are named ---- */
+
+/** Allocates exactly the frames from `start` to `end` (not included), having `migrate` move
+ * their users away.
+ *
+ * Takes time proportional to the range, times the rounds of migration (5 at most). Fails with
+ * `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still
+ * in use; every block is as it was then, but for what `migrate` has moved. */
+enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator *allocator,
+    uint64_t start, uint64_t end, freehold_migrate migrate, void *user,
+    struct freehold_error *error);
+
+/** Finds and allocates `count` frames in a row, any number, that start at a multiple of
+ * `2^align` frames and lie from `from` to `below` (not included; 0 for no limit), in any zone;
+ * writes the first to `pfn`. To be freed by `freehold_free_range`.
+ *
+ * First where nothing has to be moved; then, unless `migrate` is null, where only movable and
+ * CMA blocks are in the way. Tries at most 32 candidates. */
+enum freehold_status freehold_alloc_contig(const struct freehold_allocator *allocator,
+    uint64_t count, uint8_t align, uint64_t from, uint64_t below, freehold_migrate migrate,
+    void *user, uint64_t *pfn, struct freehold_error *error);
+
+/* ---- The bare allocator: CPUs ---- */
+
+/** Takes a CPU for the caller, until `freehold_release`: its calls need no atomic
+ * read-modify-write then, where the platform has a heavy barrier.
+ *
+ * Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`. */
+enum freehold_status freehold_own(const struct freehold_allocator *allocator, uint16_t cpu,
+    const struct freehold_cpu **handle, struct freehold_error *error);
+
+/** Gives an owned CPU back, with all that it holds; the handle is dead then. Using it again is
+ * refused with `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then,
+ * whose handle it is.
+ *
+ * Thread safety: the thread that uses the handle. */
+enum freehold_status freehold_release(const struct freehold_cpu *cpu, struct freehold_error *error);
+
+/** That CPU, from anywhere: for hosts that know better than a callback, for tests and replays.
+ * Null where there is no such CPU; whether it is online is checked by each call. Nothing to
+ * give back. */
+const struct freehold_cpu *freehold_on(const struct freehold_allocator *allocator, uint16_t cpu);
+
+/** The current CPU: each call asks the platform's `current_cpu` which one that is. Nothing to
+ * give back. */
+const struct freehold_cpu *freehold_here(const struct freehold_allocator *allocator);
 
 #if defined(FREEHOLD_HOSTED)
 /* ---- The arena: making it, frames by number ---- */
 
 /** An arena of at least that many bytes of private memory, with every knob at its default; see
- * `freehold_arena_builder_new` for the knobs. To be given to `freehold_arena_destroy`.
+ * `freehold_arena_new_with` for the knobs. To be given to `freehold_arena_destroy`.
  *
- * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at
- * once: make it before that call, or as small as it has to be.
- *
- * Thread safety: any thread, at any time. */
-enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **arena, struct freehold_error *error);
+ * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena
+ * at once: make it before that call, or as small as it has to be. */
+enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **arena,
+    struct freehold_error *error);
 
 /** Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
- * still allocated included. A null arena is fine and nothing is done. Whoever uses another copy of
- * the pointer later is told `FREEHOLD_STATUS_ENDED`.
+ * still allocated included. A null arena is fine and nothing is done. Whoever uses another copy
+ * of the pointer later is told `FREEHOLD_STATUS_ENDED`.
  *
- * Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have
- * used it need not have ended. */
-enum freehold_status freehold_arena_destroy(struct freehold_arena **arena, struct freehold_error *error);
+ * Thread safety: nobody may be using the arena or its frames, or use them later. Threads that
+ * have used it need not have ended. */
+enum freehold_status freehold_arena_destroy(struct freehold_arena **arena,
+    struct freehold_error *error);
 
-/** Allocates what the request says, without limits; writes the first frame to `pfn`. What is in the
- * frames is whatever their last user left.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
+/** Allocates what the request says, without limits; writes the first frame to `pfn`. What is in
+ * the frames is whatever their last user left. */
 enum freehold_status freehold_arena_alloc(const struct freehold_arena *arena,
     const struct freehold_request *request, uint64_t *pfn, struct freehold_error *error);
 
 /** Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not;
- * writes them to `pfns` and how many there are to `allocated`. Fails only where not a single frame
- * was allocated.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *arena, uint8_t migratetype,
-    uint64_t *pfns, size_t count, size_t *allocated, struct freehold_error *error);
-
-/** Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for
- * a lock.
- *
- * Frames that are free already are refused. Where both frees run at the same moment, one of them
- * by the thread whose CPU leases the frame's word, neither may see the other: then it is counted
- * in `late_double_frees` of the statistics.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_free(const struct freehold_arena *arena, uint64_t pfn, uint8_t order,
+ * writes them to `pfns` and how many there are to `allocated`. Fails only where not a single
+ * frame was allocated. */
+enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *arena,
+    uint8_t migratetype, uint64_t *pfns, size_t count, size_t *allocated,
     struct freehold_error *error);
 
-/** Frees the frames from `start` to `end` (not included), whatever the allocations were.
+/** Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits
+ * for a lock.
  *
- * Thread safety: any thread, at any time but from a signal handler. */
+ * Frames that are free already are refused. Where both frees run at the same moment, one of
+ * them by the thread whose CPU leases the frame's word, neither may see the other: then it is
+ * counted in `late_double_frees` of the statistics. */
+enum freehold_status freehold_arena_free(const struct freehold_arena *arena, uint64_t pfn,
+    uint8_t order, struct freehold_error *error);
+
+/** Frees the frames from `start` to `end` (not included), whatever the allocations were. */
 enum freehold_status freehold_arena_free_range(const struct freehold_arena *arena, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
 /** Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
- * frames before it have been freed, those behind it have not.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_free_bulk(const struct freehold_arena *arena, const uint64_t *pfns,
-    size_t count, struct freehold_error *error);
-
-/** The CPU that the calling thread works on: its own, or one that it shares. Written to `cpu`.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_current_cpu(const struct freehold_arena *arena, uint16_t *cpu,
-    struct freehold_error *error);
+ * frames before it have been freed, those behind it have not. */
+enum freehold_status freehold_arena_free_bulk(const struct freehold_arena *arena,
+    const uint64_t *pfns, size_t count, struct freehold_error *error);
 
 /** Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a
  * thread about to sleep for long. A thread that ends does so by itself. What it has freed is
- * visible to others without this.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_flush(const struct freehold_arena *arena, struct freehold_error *error);
+ * visible to others without this. */
+enum freehold_status freehold_arena_flush(const struct freehold_arena *arena,
+    struct freehold_error *error);
 
-/** Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for
- * very large runs.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_drain(const struct freehold_arena *arena, struct freehold_error *error);
+/** Gathers all free frames that threads hold in the zones' hands: for tests, and before looking
+ * for very large runs. */
+enum freehold_status freehold_arena_drain(const struct freehold_arena *arena,
+    struct freehold_error *error);
 
 /** Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
  *
- * Thread safety: any thread, at any time but from a signal handler. Everybody else waits
- * meanwhile; only to be relied on while nobody frees. */
-enum freehold_status freehold_arena_validate(const struct freehold_arena *arena, struct freehold_error *error);
-
-/* ---- The arena: its knobs ---- */
-
-/** The knobs, at their defaults, of an arena of at least that many bytes, in whole blocks of 2 MiB.
- * It may be larger than the machine's memory: only what is used counts. To be given to
- * `freehold_arena_builder_destroy`. Never null.
- *
- * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at
- * once: make it before that call, or as small as it has to be.
- *
- * Thread safety: any thread, at any time. */
-struct freehold_arena_builder *freehold_arena_builder_new(uint64_t bytes);
-
-/** Ends a builder. Arenas made with it go on. A null pointer is fine and does nothing.
- *
- * Thread safety: one thread at a time for each builder. */
-void freehold_arena_builder_destroy(struct freehold_arena_builder *builder);
-
-/** Sets addresses aside for so many bytes in all, so that the arena can grow; by default as many as
- * it has. Not for huge pages set aside by the administrator.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_reserve(struct freehold_arena_builder *builder, uint64_t bytes,
+ * Thread safety: everybody else waits meanwhile. Only to be relied on while nobody frees. */
+enum freehold_status freehold_arena_validate(const struct freehold_arena *arena,
     struct freehold_error *error);
-
-/** What the frames are made of: a `freehold_backing`.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_backing(struct freehold_arena_builder *builder, uint32_t backing,
-    struct freehold_error *error);
-
-/** What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always unmapped
- * there.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_on_fork(struct freehold_arena_builder *builder, uint32_t rule,
-    struct freehold_error *error);
-
-/** How threads get at their CPUs: a `freehold_lock_rule`.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_lock(struct freehold_arena_builder *builder, uint32_t rule,
-    struct freehold_error *error);
-
-/** What to do where there is more than one memory node: a `freehold_numa_rule`.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_numa(struct freehold_arena_builder *builder, uint32_t rule,
-    struct freehold_error *error);
-
-/** How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
- *
- * Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the
- * arena.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_slots(struct freehold_arena_builder *builder, uint16_t slots,
-    struct freehold_error *error);
-
-/** How many CPUs the threads beyond that share, 1 to 30,000. Default: one for each of the machine's
- * CPUs, at most 8.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_shared_slots(struct freehold_arena_builder *builder,
-    uint16_t slots, struct freehold_error *error);
-
-/** How much each zone holds back for requests that may not fail: a `freehold_watermark_rule`, and
- * for `FREEHOLD_WATERMARK_RULE_FRAMES` the numbers of frames. Default: nothing.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_watermarks(struct freehold_arena_builder *builder, uint32_t rule,
-    uint64_t min, uint64_t low, uint64_t high, struct freehold_error *error);
-
-/** Whether the kernel backs the whole arena while it is built, so that running out of memory is an
- * error there. Default: no.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_populate(struct freehold_arena_builder *builder, bool populate,
-    struct freehold_error *error);
-
-/** How many milliseconds a block must have been wholly free before the background thread gives it
- * back. Default: 10,000.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_decay(struct freehold_arena_builder *builder,
-    uint64_t milliseconds, struct freehold_error *error);
-
-/** The most blocks that one pass gives back. Default: 512 (1 GiB).
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_budget(struct freehold_arena_builder *builder, uint64_t blocks,
-    struct freehold_error *error);
-
-/** How many blocks are out of the allocator's hands at a time while they are given back, 1 to
- * 1,048,576. Default: 32.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_batch(struct freehold_arena_builder *builder, uint64_t blocks,
-    struct freehold_error *error);
-
-/** Whether to start a thread that makes a pass each decay time. Default: no.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_background(struct freehold_arena_builder *builder,
-    bool background, struct freehold_error *error);
-
-/** Takes the machine's memory nodes from that directory, laid out as `/sys/devices/system/node`,
- * which is the default; one node where it cannot be read.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_topology_path(struct freehold_arena_builder *builder,
-    const char *directory, struct freehold_error *error);
-
-/** Takes the machine to have these memory nodes. `nodes` is a list as the kernel writes it
- * (`0-1,4`); `cpulists` has as many texts, each the list of the CPUs next to that node.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_topology(struct freehold_arena_builder *builder,
-    const char *nodes, const char *const *cpulists, size_t count, struct freehold_error *error);
-
-/** Makes an arena with these knobs; the builder can be used again. Takes about a millisecond,
- * whatever the arena's size. To be given to `freehold_arena_destroy`.
- *
- * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with
- * `FREEHOLD_STATUS_OS` where the kernel has no address space, no huge pages or no memory.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_build(const struct freehold_arena_builder *builder,
-    struct freehold_arena **arena, struct freehold_error *error);
 
 /* ---- The arena: frames as memory ---- */
 
 /** So many neighbouring frames, any number, written to `out`. What is in them is whatever their
  * last user left.
  *
- * A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk is
- * free. Any other number is taken from wherever so many are free; where memory is scarce that is a
- * search of the whole arena.
+ * A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk
+ * is free. Any other number is taken from wherever so many are free; where memory is scarce
+ * that is a search of the whole arena.
  *
- * Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
+ * Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames. */
 enum freehold_status freehold_arena_frames(const struct freehold_arena *arena, uint64_t count,
     struct freehold_frames *out, struct freehold_error *error);
 
-/** So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and
- * are not touched.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
+/** So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already
+ * and are not touched. */
 enum freehold_status freehold_arena_zeroed(const struct freehold_arena *arena, uint64_t count,
     struct freehold_frames *out, struct freehold_error *error);
 
-/** What the request says, as memory: a power of two of frames, of some migratetype, on some node,
- * without limits.
+/** Adds the `more` frames right behind these, if they are free: nothing is moved. What is in
+ * them is whatever their last user left.
  *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_frames_with(const struct freehold_arena *arena,
-    const struct freehold_request *request, struct freehold_frames *out, struct freehold_error *error);
-
-/** Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them
- * is whatever their last user left.
- *
- * Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA`
- * behind the arena's end.
- *
- * Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's
- * own. */
+ * Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use,
+ * `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end. */
 enum freehold_status freehold_arena_extend_frames(const struct freehold_arena *arena,
     struct freehold_frames *frames, uint64_t more, struct freehold_error *error);
 
-/** Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames
- * are fine and nothing is done.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
+/** Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No
+ * frames are fine and nothing is done. */
 enum freehold_status freehold_arena_free_frames(const struct freehold_arena *arena,
     struct freehold_frames *frames, struct freehold_error *error);
 
-/** Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in
- * the arena: any part of an allocation may be freed on its own.
+/** Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens
+ * in the arena: any part of an allocation may be freed on its own.
  *
- * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
- *
- * Thread safety: any thread; the two values must be the caller's own. */
+ * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty. */
 enum freehold_status freehold_frames_split(struct freehold_frames *first, uint64_t count,
     struct freehold_frames *rest, struct freehold_error *error);
 
@@ -1146,604 +975,229 @@ enum freehold_status freehold_frames_split(struct freehold_frames *first, uint64
  * none.
  *
  * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas;
- * both are as they were then.
- *
- * Thread safety: any thread; the two values must be the caller's own. */
-enum freehold_status freehold_frames_merge(struct freehold_frames *first, struct freehold_frames *other,
-    struct freehold_error *error);
+ * both are as they were then. */
+enum freehold_status freehold_frames_merge(struct freehold_frames *first,
+    struct freehold_frames *other, struct freehold_error *error);
 
-/** Never gives memory back: for arenas that a device or the kernel knows the pages of. For parts of
- * one there is `freehold_arena_pin`. Default: no.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_pinned(struct freehold_arena_builder *builder, bool pinned,
-    struct freehold_error *error);
-
-/** Notes where allocations start, so that `freehold_arena_free` of more frames than were allocated
- * is refused with `FREEHOLD_STATUS_WRONG_ORDER`. Every call takes longer. Default: no, but for
- * builds of the library with debug assertions.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_checked(struct freehold_arena_builder *builder, bool checked,
-    struct freehold_error *error);
-
-/** Writes zeros over frames that are freed. Default: no.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_zero_on_free(struct freehold_arena_builder *builder, bool zero,
-    struct freehold_error *error);
-
-/** Leaves the arena out of core dumps. Default: no.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_dont_dump(struct freehold_arena_builder *builder, bool dont_dump,
-    struct freehold_error *error);
-
-/** Keeps every page in memory from its first touch on (mlock2 with MLOCK_ONFAULT); nothing is given
- * back. Default: no.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_locked(struct freehold_arena_builder *builder, bool locked,
-    struct freehold_error *error);
-
-/** The most bytes that the OS may back of the arena, in blocks of 2 MiB. Where that is reached, free
- * memory is given back first, and then calls that need more are refused with
- * `FREEHOLD_STATUS_LIMIT`. Default: none.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_resident_limit(struct freehold_arena_builder *builder,
-    uint64_t bytes, struct freehold_error *error);
-
-/** The least run of free frames, a power of two from 1 to 512, that is given back out of a block in
- * use. Default: 8.
- *
- * Thread safety: one thread at a time for each builder. */
-enum freehold_status freehold_arena_builder_least_run(struct freehold_arena_builder *builder, uint64_t frames,
-    struct freehold_error *error);
-
-/** Called before an allocation fails for want of frames, on the thread that allocates, with no lock
- * held: it may free, allocate and trim. Null, the default: nobody is asked.
- *
- * Thread safety: one thread at a time for each builder.
- *
- * Requires: the callback can be called with `user` on any thread while an arena made with it is
- * not destroyed. */
-enum freehold_status freehold_arena_builder_on_exhausted(struct freehold_arena_builder *builder,
-    freehold_on_exhausted callback, void *user, struct freehold_error *error);
-
-/** Called where the limit on resident memory is reached, before free memory is given back, as
- * `freehold_arena_builder_on_exhausted` says.
- *
- * Thread safety: one thread at a time for each builder.
- *
- * Requires: the callback can be called with `user` on any thread while an arena made with it is
- * not destroyed. */
-enum freehold_status freehold_arena_builder_on_pressure(struct freehold_arena_builder *builder,
-    freehold_on_pressure callback, void *user, struct freehold_error *error);
-
-/** Where a frame is; null for frames of other arenas. Reading and writing there is for whoever has the
- * frame.
- *
- * Thread safety: any thread, at any time. */
+/** Where a frame is; null for frames of other arenas. Reading and writing there is for whoever
+ * has the frame. */
 void *freehold_arena_pointer(const struct freehold_arena *arena, uint64_t pfn);
 
-/** Which frame a byte is in; `FREEHOLD_NO_PFN` outside the arena.
- *
- * Thread safety: any thread, at any time. */
+/** Which frame a byte is in; `FREEHOLD_NO_PFN` outside the arena. */
 uint64_t freehold_arena_pfn_of(const struct freehold_arena *arena, const void *pointer);
 
-/** All frames there are.
- *
- * Thread safety: any thread, at any time. */
+/** All frames there are. */
 struct freehold_frame_range freehold_arena_range(const struct freehold_arena *arena);
 
-/** The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`;
+/** The memfd behind the frames, for a second mapping, with frame `pfn` at
+ * `freehold_arena_offset`;
  * -1 for other kinds of memory. It stays the arena's: not to be closed, its size not to be
- * changed. Whoever reads or writes frames through it must have those frames.
- *
- * Thread safety: any thread, at any time. */
+ * changed. Whoever reads or writes frames through it must have those frames. */
 int freehold_arena_memfd(const struct freehold_arena *arena);
 
-/** Where a frame is in the memfd, in bytes; -1 for frames of other arenas.
- *
- * Thread safety: any thread, at any time. */
+/** Where a frame is in the memfd, in bytes; -1 for frames of other arenas. */
 int64_t freehold_arena_offset(const struct freehold_arena *arena, uint64_t pfn);
 
-/** What the frames are made of: a `freehold_backing`; -1 for a null arena.
+/** Has the kernel back the frames from `start` to `end` (not included) now, so that it says here
+ * if it cannot, instead of by a signal at the first touch. What is in them does not change.
  *
- * Thread safety: any thread, at any time. */
-int32_t freehold_arena_backing(const struct freehold_arena *arena);
-
-/** What a forked child finds at the frames' addresses: a `freehold_fork_rule`; -1 for a null arena.
- *
- * Thread safety: any thread, at any time. */
-int32_t freehold_arena_on_fork(const struct freehold_arena *arena);
-
-/** Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if
- * it cannot, instead of by a signal at the first touch. What is in them does not change.
- *
- * Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that failed
- * may be backed.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_populate(const struct freehold_arena *arena, uint64_t start, uint64_t end,
-    struct freehold_error *error);
+ * Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that
+ * failed may be backed. */
+enum freehold_status freehold_arena_populate(const struct freehold_arena *arena, uint64_t start,
+    uint64_t end, struct freehold_error *error);
 
 /** How many of the frames from `start` to `end` (not included) the kernel has in memory at this
- * moment, written to `count`. Takes time proportional to the range.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena *arena, uint64_t start,
-    uint64_t end, uint64_t *count, struct freehold_error *error);
+ * moment, written to `count`. Takes time proportional to the range. */
+enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena *arena,
+    uint64_t start, uint64_t end, uint64_t *count, struct freehold_error *error);
 
-/** What `freehold_arena_trim` is: gives free memory back to the OS, now: every wholly free block,
+/** Gives free memory back to the OS, now: every wholly free block,
  * and of blocks in use the aligned runs of 8 free frames or more. What it did is written to
  * `released`, unless that is null.
  *
- * Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others
- * were given back.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_trim_sized(const struct freehold_arena *arena,
-    struct freehold_released *released, size_t size, struct freehold_error *error);
+ * Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all
+ * others were given back. */
+enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
+    struct freehold_released *released, struct freehold_error *error);
 
-/** What `freehold_arena_pass` is: gives back the blocks that have been wholly free, and untouched,
- * since the last call, and free runs of those of which nothing was handed out since, up to the
- * budget; does the periodic work of the threads' CPUs. To be called once each decay time, unless
- * the background thread does. What it did is written to `released`, unless that is null.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_pass_sized(const struct freehold_arena *arena,
-    struct freehold_released *released, size_t size, struct freehold_error *error);
+/** Gives back the blocks that have been wholly free, and untouched, since the last call, and
+ * free runs of those of which nothing was handed out since; does the periodic work of the
+ * threads' CPUs. To be called once each decay time, unless the background thread does. What it
+ * did is written to `released`, unless that is null. */
+enum freehold_status freehold_arena_pass(const struct freehold_arena *arena,
+    struct freehold_released *released, struct freehold_error *error);
 
-/** Keeps frames' memory where it is, in use or free, until `freehold_arena_unpin`: nothing is given
- * back of the blocks that they are in. For memory that is registered for I/O
- * (IORING_REGISTER_BUFFERS, RDMA, AF_XDP, VFIO): pin it first, then register it.
+/** An arena with these knobs. Takes about a millisecond, whatever its size. To be given to
+ * `freehold_arena_destroy`.
  *
- * Thread safety: any thread, at any time but from a signal handler. Waits for a pass that gives
- * memory back. */
-enum freehold_status freehold_arena_pin(const struct freehold_arena *arena, uint64_t start, uint64_t end,
-    struct freehold_error *error);
+ * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with
+ * `FREEHOLD_STATUS_OS` where the kernel has no address space, no huge pages or no memory.
+ *
+ * Requires: the callbacks can be called with `user` on any thread until the arena is destroyed. */
+enum freehold_status freehold_arena_new_with(const struct freehold_arena_options *options,
+    struct freehold_arena **arena, struct freehold_error *error);
 
-/** Ends one `freehold_arena_pin` of the same frames: unregister them first.
- *
- * Thread safety: any thread, at any time.
- *
- * Requires: these frames were pinned by one call and not unpinned since. */
-enum freehold_status freehold_arena_unpin(const struct freehold_arena *arena, uint64_t start, uint64_t end,
-    struct freehold_error *error);
-
-/** Adds at least so many bytes, in whole blocks of 2 MiB, behind the arena's end: of the addresses
- * that `freehold_arena_builder_reserve` has set aside. The new frames, all of them free, are
- * written to `added`, unless that is null.
- *
- * Fails with `FREEHOLD_STATUS_NO_ROOM` where not so much was reserved: `error->found` is how many
- * bytes could be added.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_grow(const struct freehold_arena *arena, uint64_t bytes,
-    struct freehold_frame_range *added, struct freehold_error *error);
-
-/** Takes at least so many bytes, in whole blocks of 2 MiB, off the arena's end; their memory goes
- * back to the OS, their addresses stay reserved. The frames that are gone are written to
- * `removed`, unless that is null.
- *
- * Fails with `FREEHOLD_STATUS_BUSY` where not all of them are free: `error->found` is how many
- * bytes could go; and with `FREEHOLD_STATUS_INVALID_ARGUMENT` where nothing would be left.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_shrink(const struct freehold_arena *arena, uint64_t bytes,
-    struct freehold_frame_range *removed, struct freehold_error *error);
-
-/** What `freehold_arena_read_stats` is: counters, and what is resident. Takes no time to speak of.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_read_stats_sized(const struct freehold_arena *arena,
-    struct freehold_arena_stats *stats, size_t size, struct freehold_error *error);
-
-/** The statistics as one JSON object, with a terminating zero, cut off where there is not enough
- * room; `length`, unless it is null, gets how long it is without the zero.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_json(const struct freehold_arena *arena, char *buffer, size_t size,
-    size_t *length, struct freehold_error *error);
-
-/** The statistics in Prometheus' text format, with `name` as the label `arena`; the rest is as for
- * `freehold_arena_json`.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_prometheus(const struct freehold_arena *arena, const char *name,
-    char *buffer, size_t size, size_t *length, struct freehold_error *error);
-
-/** How many bytes this process's control group may use, by its own limit and those of the groups
- * above it, and how many the group with the least of these uses. Where nothing limits it, or the
- * kernel does not say, `limit` gets `UINT64_MAX` and `used` 0. A share of it is what to give to
- * `freehold_arena_builder_resident_limit`.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_control_group(uint64_t *limit, uint64_t *used, struct freehold_error *error);
+/** Counters, and what is resident. Takes no time to speak of. */
+enum freehold_status freehold_arena_read_stats(const struct freehold_arena *arena,
+    struct freehold_arena_stats *stats, struct freehold_error *error);
 
 /** How many frames are free, wherever they are held. Looks at every block; exact while nothing
- * runs.
- *
- * Thread safety: any thread, at any time. */
+ * runs. */
 uint64_t freehold_arena_free_frame_count(const struct freehold_arena *arena);
 
-/** What `freehold_arena_read_zone_stats` is: the allocator's view of one zone; there is one for
- * each memory node.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_read_zone_stats_sized(const struct freehold_arena *arena, size_t zone,
-    struct freehold_zone_stats *stats, size_t size, struct freehold_error *error);
-
-/** What `freehold_arena_read_totals` is: the allocator's counters, over all threads.
- *
- * Thread safety: any thread, at any time but from a signal handler. */
-enum freehold_status freehold_arena_read_totals_sized(const struct freehold_arena *arena,
-    struct freehold_totals *totals, size_t size, size_t cpu_size, struct freehold_error *error);
+/** The allocator's view of one zone; there is one for each memory node. */
+enum freehold_status freehold_arena_read_zone_stats(const struct freehold_arena *arena, size_t zone,
+    struct freehold_zone_stats *stats, struct freehold_error *error);
 #endif
 
 /* ---- The bare allocator: CPUs and memory that come and go ---- */
 
 /** A CPU comes online; nothing where it is already.
  *
- * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other. */
+ * Thread safety: hotplug calls wait for each other. */
 enum freehold_status freehold_cpu_online(const struct freehold_allocator *allocator, uint16_t cpu,
     struct freehold_error *error);
 
-/** A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go on
- * meanwhile.
+/** A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go
+ * on meanwhile.
  *
  * Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
  *
- * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other. */
+ * Thread safety: hotplug calls wait for each other. */
 enum freehold_status freehold_cpu_offline(const struct freehold_allocator *allocator, uint16_t cpu,
     struct freehold_error *error);
 
-/** Whether there is such a CPU and it is online.
+/** Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all
+ * of them are free at once. Watermarks that follow the Linux formulae are computed again.
  *
- * Thread safety: any thread, at any time. */
-bool freehold_cpu_is_online(const struct freehold_allocator *allocator, uint16_t cpu);
-
-/** Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all of
- * them are free at once. Watermarks that follow the Linux formulae are computed again.
- *
- * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other. */
+ * Thread safety: hotplug calls wait for each other. */
 enum freehold_status freehold_add_memory(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
-/** Adds the frames from `start` to `end` (not included), whole pageblocks, to the zone whose span
- * covers them, all of them in use: they become free as somebody frees them, in chunks of any order.
- * Watermarks that follow the Linux formulae are computed again.
+/** Adds the frames from `start` to `end` (not included), whole pageblocks, to the zone whose
+ * span covers them, all of them in use: they become free as somebody frees them, in chunks of
+ * any order. Watermarks that follow the Linux formulae are computed again.
  *
- * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other. */
-enum freehold_status freehold_add_memory_in_use(const struct freehold_allocator *allocator, uint64_t start,
-    uint64_t end, struct freehold_error *error);
+ * Thread safety: hotplug calls wait for each other. */
+enum freehold_status freehold_add_memory_in_use(const struct freehold_allocator *allocator,
+    uint64_t start, uint64_t end, struct freehold_error *error);
 
 /** Removes the frames from `start` to `end` (not included), all of which must be free: whole
- * pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back first.
+ * pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back
+ * first.
  *
- * Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other. */
-enum freehold_status freehold_remove_memory(const struct freehold_allocator *allocator, uint64_t start,
-    uint64_t end, struct freehold_error *error);
+ * Thread safety: hotplug calls wait for each other. */
+enum freehold_status freehold_remove_memory(const struct freehold_allocator *allocator,
+    uint64_t start, uint64_t end, struct freehold_error *error);
 
-/** Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while nothing
- * runs.
- *
- * Fails with `FREEHOLD_STATUS_BAD_RANGE` where there is no memory.
- *
- * Thread safety: any thread, at any time. */
-enum freehold_status freehold_read_pageblock(const struct freehold_allocator *allocator, uint64_t pfn,
-    struct freehold_pageblock *block, struct freehold_error *error);
+/* ---- The bare allocator: pageblocks, reserves ---- */
 
-/** Takes those frames from `start` to `end` (not included), all of one pageblock, that are free, as if
- * each had been allocated by itself; writes which these were to `taken`.
+/** Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while
+ * nothing runs.
  *
- * Left where they are: frames that a CPU has in hand, and a block that is free as a whole, unless it
- * is isolated, in which case nobody has any of it in hand. Waits for nobody.
+ * Fails with `FREEHOLD_STATUS_BAD_RANGE` where there is no memory. */
+enum freehold_status freehold_read_pageblock(const struct freehold_allocator *allocator,
+    uint64_t pfn, struct freehold_pageblock *block, struct freehold_error *error);
+
+/** Takes those frames from `start` to `end` (not included), all of one pageblock, that are free,
+ * as if each had been allocated by itself; writes which these were to `taken`.
  *
- * Fails with `FREEHOLD_STATUS_ZERO_LENGTH`, or `FREEHOLD_STATUS_BAD_RANGE` where the range goes on
- * behind the block's end.
+ * Left where they are: frames that a CPU has in hand, and a block that is free as a whole,
+ * unless it is isolated, in which case nobody has any of it in hand. Waits for nobody.
  *
- * Thread safety: any thread, at any time. */
+ * Fails with `FREEHOLD_STATUS_ZERO_LENGTH`, or `FREEHOLD_STATUS_BAD_RANGE` where the range goes
+ * on behind the block's end. */
 enum freehold_status freehold_take_free(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_block_frames *taken, struct freehold_error *error);
 
 /** Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none:
  * nothing is allocated from them until `freehold_restore`. What is freed into them stays there.
  *
- * Takes one heavy barrier where CPUs have some of it in hand. Fails with `FREEHOLD_STATUS_BAD_RANGE`,
- * or with `FREEHOLD_STATUS_BUSY` and the first frame whose block is isolated already.
- *
- * Thread safety: any thread, at any time but inside a callback. */
+ * Takes one heavy barrier where CPUs have some of it in hand. Fails with
+ * `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame whose block
+ * is isolated already. */
 enum freehold_status freehold_isolate(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
-/** Ends the isolation of every pageblock that the frames from `start` to `end` (not included) touch:
- * their free frames are anybody's. Waits for nobody.
+/** Ends the isolation of every pageblock that the frames from `start` to `end` (not included)
+ * touch: their free frames are anybody's. Waits for nobody.
  *
- * Thread safety: whoever has isolated them. */
+ * Thread safety: the party that has isolated them. */
 enum freehold_status freehold_restore(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
-/* ---- The bare allocator: on a CPU that the caller names ---- */
-
-/** Allocates what the request says on a CPU; writes the first frame to `pfn`.
+/** From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`.
+ * Such requests of orders 1 to 8 take HIGHATOMIC pageblocks first, after what their CPU has in
+ * hand, and of an ordinary pageblock only by keeping it, up to 1 % of the zone. No HIGHATOMIC
+ * pageblock becomes ordinary but by `freehold_give_up_reserve`, whatever fails. Without this the
+ * allocator decides both by its watermarks.
  *
- * The work is that of `freehold_alloc`.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_on_alloc(const struct freehold_allocator *allocator, uint16_t cpu,
-    const struct freehold_request *request, uint64_t *pfn, struct freehold_error *error);
-
-/** Allocates single frames on a CPU until `count` are there or memory is not; writes them to `pfns`
- * and how many there are to `allocated`. The request must be of order 0.
- *
- * Fails only where not a single frame was allocated.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_on_alloc_bulk(const struct freehold_allocator *allocator, uint16_t cpu,
-    const struct freehold_request *request, uint64_t *pfns, size_t count, size_t *allocated,
-    struct freehold_error *error);
-
-/** Frees `2^order` frames on a CPU: any aligned part of what was allocated, by whomever. Never
- * waits for a lock.
- *
- * Frames that are free already are refused. Where both frees run at the same moment, one of them
- * by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
- * the platform's `late_double_free` is told.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_on_free(const struct freehold_allocator *allocator, uint16_t cpu, uint64_t pfn,
-    uint8_t order, struct freehold_error *error);
-
-/** Frees the frames from `start` to `end` (not included) on a CPU, whatever the allocations were.
- * Never waits for a lock.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_on_free_range(const struct freehold_allocator *allocator, uint16_t cpu,
-    uint64_t start, uint64_t end, struct freehold_error *error);
-
-/** Frees those frames from `start` to `end` (not included) on a CPU of which `last_reference` says
- * that it was the last one, in maximal runs; writes how many were kept to `kept`, unless that is
- * null. Each frame is asked about once, in rising order, without any lock held.
- *
- * Where a run cannot be freed the call ends; the runs before it have been freed.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_on_free_range_with(const struct freehold_allocator *allocator, uint16_t cpu,
-    uint64_t start, uint64_t end, freehold_last_reference last_reference, void *user, uint64_t *kept,
-    struct freehold_error *error);
-
-/** Frees single frames on a CPU, in any order. Never waits for a lock.
- *
- * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
- * those behind it have not.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_on_free_bulk(const struct freehold_allocator *allocator, uint16_t cpu,
-    const uint64_t *pfns, size_t count, struct freehold_error *error);
-
-/** The periodic work of a CPU, about once a second: leases that were not used end, and a CPU that
- * allocated nothing since the last tick gives back everything.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_on_tick(const struct freehold_allocator *allocator, uint16_t cpu,
-    struct freehold_error *error);
-
-/** Ends a CPU's leases: for a CPU about to go idle. What it has freed is visible to others without
- * this.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_on_flush(const struct freehold_allocator *allocator, uint16_t cpu,
-    struct freehold_error *error);
-
-/* ---- The bare allocator: on a CPU that the caller has for itself ---- */
-
-/** Takes a CPU for the caller, until `freehold_owned_release`: its calls need no atomic
- * read-modify-write then, where the platform has a heavy barrier.
- *
- * Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`.
- *
- * Thread safety: any thread, at any time but inside a callback. */
-enum freehold_status freehold_own(const struct freehold_allocator *allocator, uint16_t cpu,
-    const struct freehold_owned_cpu **handle, struct freehold_error *error);
-
-/** Gives a CPU back, with all that it holds; the handle is dead then. Using it again is refused
- * with `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then, whose handle it
- * is.
- *
- * Thread safety: the thread that uses the handle. */
-enum freehold_status freehold_owned_release(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
-
-/** Which CPU a handle is for.
- *
- * Thread safety: any thread, at any time. */
-uint16_t freehold_owned_cpu_number(const struct freehold_owned_cpu *cpu);
-
-/** Allocates single frames on an owned CPU until `count` are there or memory is not; writes them to
- * `pfns` and how many there are to `allocated`. The request must be of order 0.
- *
- * Fails only where not a single frame was allocated.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each
- * other. */
-enum freehold_status freehold_owned_alloc_bulk(const struct freehold_owned_cpu *cpu,
-    const struct freehold_request *request, uint64_t *pfns, size_t count, size_t *allocated,
-    struct freehold_error *error);
-
-/** Frees the frames from `start` to `end` (not included) on an owned CPU, whatever the allocations
- * were. Never waits for a lock.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each
- * other. */
-enum freehold_status freehold_owned_free_range(const struct freehold_owned_cpu *cpu, uint64_t start,
-    uint64_t end, struct freehold_error *error);
-
-/** Frees those frames from `start` to `end` (not included) on an owned CPU of which
- * `last_reference` says that it was the last one, in maximal runs; writes how many were kept to
- * `kept`, unless that is null. Each frame is asked about once, in rising order, without any lock
- * held.
- *
- * Where a run cannot be freed the call ends; the runs before it have been freed.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each
- * other. */
-enum freehold_status freehold_owned_free_range_with(const struct freehold_owned_cpu *cpu, uint64_t start,
-    uint64_t end, freehold_last_reference last_reference, void *user, uint64_t *kept,
-    struct freehold_error *error);
-
-/** Frees single frames on an owned CPU, in any order. Never waits for a lock.
- *
- * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
- * those behind it have not.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each
- * other. */
-enum freehold_status freehold_owned_free_bulk(const struct freehold_owned_cpu *cpu, const uint64_t *pfns,
-    size_t count, struct freehold_error *error);
-
-/** The periodic work of an owned CPU, about once a second: leases that were not used end, and
- * a CPU that allocated nothing since the last tick gives back everything.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each
- * other. */
-enum freehold_status freehold_owned_tick(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
-
-/** Ends an owned CPU's leases: for a CPU about to go idle. What it has freed is visible to others
- * without this.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each
- * other. */
-enum freehold_status freehold_owned_flush(const struct freehold_owned_cpu *cpu, struct freehold_error *error);
-
-/** Allocates what the request says on an owned CPU; writes the first frame to `pfn`.
- *
- * The work is that of `freehold_alloc`.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each
- * other. */
-enum freehold_status freehold_owned_alloc(const struct freehold_owned_cpu *cpu,
-    const struct freehold_request *request, uint64_t *pfn, struct freehold_error *error);
-
-/** Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever.
- * Never waits for a lock.
- *
- * Frames that are free already are refused. Where both frees run at the same moment, one of them
- * by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
- * the platform's `late_double_free` is told.
- *
- * Thread safety: one thread at a time for each handle; different handles do not disturb each
- * other. */
-enum freehold_status freehold_owned_free(const struct freehold_owned_cpu *cpu, uint64_t pfn, uint8_t order,
-    struct freehold_error *error);
-
-/** From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`. Such
- * requests of orders 1 to 8 take HIGHATOMIC pageblocks first, after what their CPU has in hand, and of an
- * ordinary pageblock only by keeping it, up to 1 % of the zone. No HIGHATOMIC pageblock becomes ordinary
- * but by `freehold_give_up_reserve`, whoever fails. Without this the allocator decides both by its
- * watermarks.
- *
- * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
- *
- * Thread safety: any thread, at any time. */
-enum freehold_status freehold_leave_reserve_to_host(const struct freehold_allocator *allocator, size_t zone,
-    struct freehold_error *error);
+ * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone. */
+enum freehold_status freehold_leave_reserve_to_host(const struct freehold_allocator *allocator,
+    size_t zone, struct freehold_error *error);
 
 /** One HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
- * `freehold_migratetype`. False where there is none, no such zone, or no such ordinary type. Takes no
- * lock.
- *
- * Thread safety: any thread, at any time. */
-bool freehold_give_up_reserve(const struct freehold_allocator *allocator, size_t zone, uint8_t migratetype);
+ * `freehold_migratetype`. False where there is none, no such zone, or no such ordinary type.
+ * Takes no lock. */
+bool freehold_give_up_reserve(const struct freehold_allocator *allocator, size_t zone,
+    uint8_t migratetype);
 
-/** Writes to `reserve` what a zone keeps: for a watermark that its free frames do not count for. Takes
- * no lock. Exact while nothing runs; looks at a line of each CPU where there are such pageblocks, at none
- * otherwise.
+/** Writes to `reserve` what a zone keeps: for a watermark that its free frames do not count for.
+ * Takes no lock. Exact while nothing runs; looks at a line of each CPU where there are such
+ * pageblocks, at none otherwise.
  *
- * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
- *
- * Thread safety: any thread, at any time. */
+ * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone. */
 enum freehold_status freehold_read_reserve(const struct freehold_allocator *allocator, size_t zone,
     struct freehold_reserve *reserve, struct freehold_error *error);
 
 /* ---- The bare allocator: statistics. Errors and versions ---- */
 
-/** What `freehold_read_cpu_stats` is: what a CPU has done. Takes no lock.
- *
- * Thread safety: any thread, at any time. */
-enum freehold_status freehold_read_cpu_stats_sized(const struct freehold_allocator *allocator, uint16_t cpu,
-    struct freehold_cpu_stats *stats, size_t cpu_size, struct freehold_error *error);
-
-/** What `freehold_read_zone_stats` is: the state and history of a zone. Takes no lock; walks all of
- * its blocks. Exact while nothing runs.
- *
- * Thread safety: any thread, at any time. */
-enum freehold_status freehold_read_zone_stats_sized(const struct freehold_allocator *allocator, size_t zone,
-    struct freehold_zone_stats *stats, size_t size, struct freehold_error *error);
+/** The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing
+ * runs. */
+enum freehold_status freehold_read_zone_stats(const struct freehold_allocator *allocator,
+    size_t zone, struct freehold_zone_stats *stats, struct freehold_error *error);
 
 /** The fewest naturally aligned chunks that the free frames of a zone's blocks of one
- * `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers. Frames of
- * isolated blocks are of `FREEHOLD_MIGRATETYPE_ISOLATE`. Takes no lock; walks all blocks of the zone.
- * Exact while nothing runs.
+ * `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers.
+ * Frames of isolated blocks are of `FREEHOLD_MIGRATETYPE_ISOLATE`. Takes no lock; walks all
+ * blocks of the zone. Exact while nothing runs.
  *
  * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone, or with
- * `FREEHOLD_STATUS_BAD_MIGRATETYPE`.
- *
- * Thread safety: any thread, at any time. */
-enum freehold_status freehold_read_free_chunks(const struct freehold_allocator *allocator, size_t zone,
-    uint8_t migratetype, uint64_t *chunks, struct freehold_error *error);
+ * `FREEHOLD_STATUS_BAD_MIGRATETYPE`. */
+enum freehold_status freehold_read_free_chunks(const struct freehold_allocator *allocator,
+    size_t zone, uint8_t migratetype, uint64_t *chunks, struct freehold_error *error);
 
-/** What `freehold_read_totals` is: sums over all CPUs and zones. Takes no lock; does not walk.
- * `size` is that of the caller's `freehold_totals`, `cpu_size` that of the `freehold_cpu_stats` at
- * its start.
- *
- * Thread safety: any thread, at any time. */
-enum freehold_status freehold_read_totals_sized(const struct freehold_allocator *allocator,
-    struct freehold_totals *totals, size_t size, size_t cpu_size, struct freehold_error *error);
-
-/** Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes
- * no lock.
- *
- * Thread safety: any thread, at any time. */
-enum freehold_status freehold_cpu_holdings(const struct freehold_allocator *allocator, uint16_t cpu,
-    uint64_t *frames, uint64_t *high, struct freehold_error *error);
-
-/** Of how many blocks a CPU is the first to lease words; of how many nobody does where `cpu` is
- * negative. Walks all blocks.
- *
- * Thread safety: any thread, at any time. */
-uint64_t freehold_blocks_held(const struct freehold_allocator *allocator, int32_t cpu);
+/** Sums over all CPUs and zones. Takes no lock; does not walk. */
+enum freehold_status freehold_read_totals(const struct freehold_allocator *allocator,
+    struct freehold_totals *totals, struct freehold_error *error);
 
 /** The share of free memory that cannot serve a request of `order`, in thousandths: the
  * unusable-free-space index (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is
- * free, and for a null pointer.
- *
- * Thread safety: any thread, at any time. */
-uint64_t freehold_zone_stats_unusable_permille(const struct freehold_zone_stats *stats, uint8_t order);
+ * free, and for a null pointer. */
+uint64_t freehold_zone_stats_unusable_permille(const struct freehold_zone_stats *stats,
+    uint8_t order);
 
-/** The largest order of which a chunk is free, wherever it is held; -1 where nothing is.
- *
- * Thread safety: any thread, at any time. */
+/** The largest order of which a chunk is free, wherever it is held; -1 where nothing is. */
 int32_t freehold_zone_stats_largest_free_order(const struct freehold_zone_stats *stats);
 
-/** What a status means, in a few English words; `"unknown status"` for numbers that are none. Never
- * null; not to be freed.
- *
- * Thread safety: any thread, at any time. */
+/** What a status means, in a few English words; `"unknown status"` for numbers that are none.
+ * Never null; not to be freed. */
 const char *freehold_strerror(int status);
 
 /** The version of the library that is linked: `(major << 16) | (minor << 8) | patch`.
  *
- * To be compared with the header's `FREEHOLD_VERSION_MAJOR` and `FREEHOLD_VERSION_MINOR`.
- *
- * Thread safety: any thread, at any time. */
+ * To be compared with the header's `FREEHOLD_VERSION_MAJOR` and `FREEHOLD_VERSION_MINOR`. */
 uint32_t freehold_version_number(void);
 
-/** The version of the library that is linked, as text: `"0.1.0"`. Never null; not to be freed.
- *
- * Thread safety: any thread, at any time. */
+/** The version of the library that is linked, as text: `"0.1.0"`. Never null; not to be freed. */
 const char *freehold_version(void);
+
+#if !defined(FREEHOLD_HOSTED)
+/** To be brought by a program that links the library without std: told why, with `len` bytes
+ * of text and a zero behind them, when the allocator has found a defect in itself. Must not
+ * return. */
+extern void freehold_panic(const char *message, size_t len);
+#endif
 
 #ifdef __cplusplus
 }  /* extern "C" */
@@ -1751,48 +1205,7 @@ const char *freehold_version(void);
 
 #endif  /* FREEHOLD_H */
 
-/** Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else is zero. */
-#define freehold_config_init(config, cpus, zones, zone_count)                                                           \
-    freehold_config_init_sized((config), sizeof(struct freehold_config), sizeof(struct freehold_zone),                 \
-                               sizeof(struct freehold_platform), (cpus), (zones), (zone_count))
-/** What one CPU has done. Takes no lock. */
-#define freehold_read_cpu_stats(allocator, cpu, stats, error)                                                           \
-    freehold_read_cpu_stats_sized((allocator), (cpu), (stats), sizeof(struct freehold_cpu_stats), (error))
-/** The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing runs. */
-#define freehold_read_zone_stats(allocator, zone, stats, error)                                                         \
-    freehold_read_zone_stats_sized((allocator), (zone), (stats), sizeof(struct freehold_zone_stats), (error))
-/** Sums over all CPUs and zones. Takes no lock; does not walk. */
-#define freehold_read_totals(allocator, totals, error)                                                                  \
-    freehold_read_totals_sized((allocator), (totals), sizeof(struct freehold_totals),                                  \
-                               sizeof(struct freehold_cpu_stats), (error))
-#if defined(FREEHOLD_HOSTED)
-/** Gives free memory back to the OS, now. What it did is written to `released`, unless that is null. */
-#define freehold_arena_trim(arena, released, error)                                                                     \
-    freehold_arena_trim_sized((arena), (released), sizeof(struct freehold_released), (error))
-/** Gives back what has been free, and untouched, since the last call. What it did is written to `released`, unless that is
- * null. */
-#define freehold_arena_pass(arena, released, error)                                                                     \
-    freehold_arena_pass_sized((arena), (released), sizeof(struct freehold_released), (error))
-/** Counters, and what is resident. */
-#define freehold_arena_read_stats(arena, stats, error)                                                                  \
-    freehold_arena_read_stats_sized((arena), (stats), sizeof(struct freehold_arena_stats), (error))
-/** The allocator's view of one zone; there is one for each memory node. */
-#define freehold_arena_read_zone_stats(arena, zone, stats, error)                                                       \
-    freehold_arena_read_zone_stats_sized((arena), (zone), (stats), sizeof(struct freehold_zone_stats), (error))
-/** The allocator's counters, over all threads. */
-#define freehold_arena_read_totals(arena, totals, error)                                                                \
-    freehold_arena_read_totals_sized((arena), (totals), sizeof(struct freehold_totals),                                \
-                                     sizeof(struct freehold_cpu_stats), (error))
-#endif
 #ifdef FREEHOLD_POP_DIAGNOSTICS
 #pragma clang diagnostic pop
 #undef FREEHOLD_POP_DIAGNOSTICS
-#endif
-#if defined(FREEHOLD_FREESTANDING)
-/* To be brought by a program that links the library without std: told why, with `len` bytes of text and a zero behind
- * them, when the allocator has found a defect in itself. Must not return. */
-#ifdef __cplusplus
-extern "C"
-#endif
-void freehold_panic(const char *message, size_t len);
 #endif

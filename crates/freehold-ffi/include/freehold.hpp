@@ -1,12 +1,13 @@
 /*
- * Freehold for C++17 and later: arenas and frames as types that end by themselves, and failures as exceptions.
+ * Freehold for C++17 and later: arenas and frames as types that end by themselves, and failures as
+ * exceptions.
  *
  *     freehold::Arena arena(64 << 20);
- *     freehold::Frames frames = arena.zeroed(5);      // 5 neighbouring frames; sent, cut and dropped on any thread
- *     frames.data(), frames.size();                   // bytes; frames.bytes() where there is std::span (C++20)
+ *     freehold::Frames frames = arena.zeroed(5);    // 5 neighbouring frames, for any thread
+ *     frames.data(), frames.size();                 // bytes; frames.bytes(): a std::span (C++20)
  *
- * Everything here is a call of freehold.h, which says what each costs and who may make it. An arena outlives its frames:
- * destroy it last.
+ * Everything here is a call of freehold.h, which says what each costs and who may make it. An arena
+ * outlives its frames: destroy it last.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -34,7 +35,9 @@ inline constexpr std::size_t frame_size = 4096;
 /* What a call was refused with; `details` has the frame and the numbers. */
 class Error : public std::runtime_error {
 public:
-    explicit Error(const freehold_error &error) : std::runtime_error(error.message), details(error) {}
+    explicit Error(const freehold_error &error) : std::runtime_error(error.message), details(error)
+    {
+    }
 
     freehold_status status() const noexcept { return details.status; }
     bool is_out_of_memory() const noexcept { return details.status == FREEHOLD_STATUS_NO_MEMORY; }
@@ -86,14 +89,18 @@ public:
     Frames split(std::uint64_t frames)
     {
         freehold_frames rest;
-        detail::check([&](freehold_error *error) { return freehold_frames_split(&raw_, frames, &rest, error); });
+        detail::check([&](freehold_error *error) {
+            return freehold_frames_split(&raw_, frames, &rest, error);
+        });
         return Frames(rest);
     }
 
     /* Takes frames over that are this one's neighbours, on either side. */
     void merge(Frames other)
     {
-        detail::check([&](freehold_error *error) { return freehold_frames_merge(&raw_, &other.raw_, error); });
+        detail::check([&](freehold_error *error) {
+            return freehold_frames_merge(&raw_, &other.raw_, error);
+        });
     }
 
     /* Gives the frames home now. */
@@ -117,17 +124,20 @@ public:
     explicit Arena(std::uint64_t bytes)
     {
         freehold_arena *made = nullptr;
-        detail::check([&](freehold_error *error) { return freehold_arena_new(bytes, &made, error); });
+        detail::check(
+            [&](freehold_error *error) { return freehold_arena_new(bytes, &made, error); });
         raw_.reset(made);
     }
-    /* Takes an arena over that a builder of the C interface has made. */
+    /* Takes an arena over that freehold_arena_new_with has made. */
     explicit Arena(freehold_arena *raw) noexcept : raw_(raw) {}
 
     /* So many neighbouring frames; what is in them is whatever their last user left. */
     Frames frames(std::uint64_t count) const
     {
         freehold_frames frames;
-        detail::check([&](freehold_error *error) { return freehold_arena_frames(get(), count, &frames, error); });
+        detail::check([&](freehold_error *error) {
+            return freehold_arena_frames(get(), count, &frames, error);
+        });
         return Frames(frames);
     }
 
@@ -135,7 +145,9 @@ public:
     Frames zeroed(std::uint64_t count) const
     {
         freehold_frames frames;
-        detail::check([&](freehold_error *error) { return freehold_arena_zeroed(get(), count, &frames, error); });
+        detail::check([&](freehold_error *error) {
+            return freehold_arena_zeroed(get(), count, &frames, error);
+        });
         return Frames(frames);
     }
 
@@ -143,14 +155,16 @@ public:
     freehold_released trim() const
     {
         freehold_released released;
-        detail::check([&](freehold_error *error) { return freehold_arena_trim(get(), &released, error); });
+        detail::check(
+            [&](freehold_error *error) { return freehold_arena_trim(get(), &released, error); });
         return released;
     }
 
     freehold_arena_stats stats() const
     {
         freehold_arena_stats stats;
-        detail::check([&](freehold_error *error) { return freehold_arena_read_stats(get(), &stats, error); });
+        detail::check(
+            [&](freehold_error *error) { return freehold_arena_read_stats(get(), &stats, error); });
         return stats;
     }
 
@@ -161,7 +175,10 @@ public:
 
 private:
     struct End {
-        void operator()(freehold_arena *arena) const noexcept { freehold_arena_destroy(&arena, nullptr); }
+        void operator()(freehold_arena *arena) const noexcept
+        {
+            freehold_arena_destroy(&arena, nullptr);
+        }
     };
     std::unique_ptr<freehold_arena, End> raw_;
 };

@@ -1,4 +1,4 @@
-"""A wheel with the shared library in it: built by cargo, or taken from FREEHOLD_LIBRARY where that is set."""
+"""A wheel with the shared library in it: built by cargo, or taken from FREEHOLD_LIBRARY."""
 
 import os
 import re
@@ -29,7 +29,8 @@ def library():
     # As ../Makefile builds it, so that what is there already is taken as it is.
     command = ["cargo", "rustc", "--profile", PROFILE, "--package", "freehold-ffi", "--lib"]
     command += ["--crate-type", "cdylib,staticlib"]
-    subprocess.run(command, cwd=HERE, check=True, env={**os.environ, "CARGO_TARGET_DIR": str(target)})
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
+    subprocess.run(command, cwd=HERE, check=True, env=environment)
     return target / PROFILE / "libfreehold_ffi.so"
 
 

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! metadata                                                                      metadata + size
-//! |pad| Allocator | CPU handle 0 | CPU handle 1 | ... | the engine's own metadata ...         |
-//!     ^           ^ one for each CPU: there is never more than one owner of each
+//! |pad| Allocator | CPU handles: owners', anybody's, the current one's | the engine's metadata |
+//!     ^
 //!     freehold_allocator *
 //! ```
 
@@ -15,18 +15,44 @@ use core::{ptr, slice};
 
 use freehold::{AllocFlags, CpuId, Freehold, Order, Pfn};
 
-use crate::arguments::{put, shared, wanted};
+use crate::arguments::{put, put_if_wanted, shared, wanted};
 use crate::config::Config;
+use crate::cpu::{Cpu, Way};
 use crate::error::{Error, Failure, answer};
-use crate::handle::OwnedCpu;
 use crate::platform::{Host, Platform};
 use crate::status::Status;
 
 /// A page-frame allocator over the caller's metadata memory. Opaque.
 pub struct Allocator {
     pub(crate) engine: Freehold<'static, Host>,
-    /// Where each CPU's handle lives while somebody owns the CPU.
-    pub(crate) owned: &'static [OwnedCpu],
+    /// Of each CPU its owner's handle; then of each CPU anybody's; then that of the current CPU.
+    cpus: &'static [Cpu],
+}
+
+impl Allocator {
+    fn owned_cpus(&self) -> &'static [Cpu] {
+        &self.cpus[..self.engine.cpu_count()]
+    }
+
+    /// Where a CPU's handle lives while somebody owns the CPU.
+    ///
+    /// # Panics
+    ///
+    /// Where the engine has no such CPU.
+    pub(crate) fn owned_cpu(&self, cpu: u16) -> &'static Cpu {
+        &self.owned_cpus()[usize::from(cpu)]
+    }
+
+    /// The handle of a CPU that anybody may use.
+    pub(crate) fn any_cpu(&self, cpu: u16) -> Option<&'static Cpu> {
+        let count = self.engine.cpu_count();
+        self.cpus[count..2 * count].get(usize::from(cpu))
+    }
+
+    /// The handle of the current CPU.
+    pub(crate) fn current_cpu(&self) -> &'static Cpu {
+        &self.cpus[2 * self.engine.cpu_count()]
+    }
 }
 
 /// Where things start, in bytes behind the pad.
@@ -35,16 +61,21 @@ struct Front {
     engine: usize,
 }
 
-const ALIGN: usize = if align_of::<Allocator>() > align_of::<OwnedCpu>() {
+const ALIGN: usize = if align_of::<Allocator>() > align_of::<Cpu>() {
     align_of::<Allocator>()
 } else {
-    align_of::<OwnedCpu>()
+    align_of::<Cpu>()
 };
+
+/// Two of each CPU, and that of the current one.
+fn handle_count(config: &freehold::Config<'_>) -> usize {
+    2 * usize::from(config.cpus) + 1
+}
 
 impl Front {
     fn of(config: &freehold::Config<'_>) -> Self {
         let handles = size_of::<Allocator>().next_multiple_of(ALIGN);
-        Self { handles, engine: handles + usize::from(config.cpus) * size_of::<OwnedCpu>() }
+        Self { handles, engine: handles + handle_count(config) * size_of::<Cpu>() }
     }
 }
 
@@ -53,25 +84,16 @@ fn needed(config: &freehold::Config<'_>) -> Result<usize, Failure> {
     Ok(Front::of(config).engine + ALIGN + engine)
 }
 
-/// What `freehold_config_init` is: it fills in a configuration of these zones with `cpus` CPUs, all
-/// online, on node 0, and notes which versions of the structures the program was compiled with.
-/// Everything else is zero.
-///
-/// Thread safety: any thread; `config` must be the caller's own.
+/// Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else
+/// is zero.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_config_init_sized(
+pub unsafe extern "C" fn freehold_config_init(
     config: *mut Config,
-    size: usize,
-    zone_size: usize,
-    platform_size: usize,
     cpus: u16,
     zones: *const crate::config::Zone,
     zone_count: usize,
 ) {
     let value = Config {
-        size: size as u32,
-        zone_size: zone_size as u32,
-        platform_size: platform_size as u32,
         zones,
         zone_count,
         cpu_nodes: ptr::null(),
@@ -80,22 +102,14 @@ pub unsafe extern "C" fn freehold_config_init_sized(
         online: cpus,
         extra_ranges: 0,
     };
-    if config.is_null() {
-        // The caller's mistake; the next call that gets the null pointer says so.
-        return;
-    }
-    let known = size.min(size_of::<Config>());
+    // A null pointer is the caller's mistake; the next call that gets it says so.
     // SAFETY: the caller's promise.
-    unsafe {
-        ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), config.cast::<u8>(), known)
-    };
+    unsafe { put_if_wanted(config, value) };
 }
 
-/// How many bytes of metadata `freehold_new` needs for this configuration, whatever the alignment
-/// of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128 MiB, and a few
-/// KiB for each CPU.
-///
-/// Thread safety: any thread, at any time.
+/// How many bytes of metadata `freehold_new` needs for this configuration, whatever the
+/// alignment of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128
+/// MiB, and a few KiB for each CPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_metadata_size(
     config: *const Config,
@@ -105,7 +119,7 @@ pub unsafe extern "C" fn freehold_metadata_size(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         answer(error, || {
-            let needed = Config::read(config)?.with_engine(needed)?;
+            let needed = shared(config, "config")?.with_engine(needed)?;
             put(size, "size", needed)
         })
     }
@@ -114,12 +128,12 @@ pub unsafe extern "C" fn freehold_metadata_size(
 /// Makes an allocator inside `metadata`, with all memory of the configuration free. There is
 /// nothing to give back but that region; see `freehold_destroy`.
 ///
-/// Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what CPUs
-/// need; a pageblock's own metadata only when its section of 128 MiB is first used. None of the
-/// memory managed is touched, now or later.
+/// Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what
+/// CPUs need; a pageblock's own metadata only when its section of 128 MiB is first used. None of
+/// the memory managed is touched, now or later.
 ///
-/// Thread safety: any thread. The allocator may be used by all of them once the pointer has been
-/// published to them.
+/// Thread safety: other threads may use the allocator once the pointer has been published to
+/// them.
 ///
 /// Requires: `metadata` points to `metadata_size` bytes that are the allocator's alone until
 /// `freehold_destroy`.
@@ -137,8 +151,8 @@ pub unsafe extern "C" fn freehold_new(
         answer(error, || {
             wanted(metadata, "metadata")?;
             wanted(allocator, "allocator")?;
-            let config = Config::read(config)?;
-            let host = Host::new(platform, config.platform_size as usize)?;
+            let config = shared(config, "config")?;
+            let host = Host::new(platform);
             let region =
                 slice::from_raw_parts_mut(metadata.cast(), metadata_size.min(isize::MAX as usize));
             let made = config.with_engine(|config| make(config, region, host))?;
@@ -154,28 +168,28 @@ fn make(
 ) -> Result<*mut Allocator, Failure> {
     let needed = needed(config)?;
     if region.len() < needed {
-        return Err(Failure::Metadata { given: region.len(), needed });
+        return Err(freehold::ConfigError::TooSmall { given: region.len(), needed }.into());
     }
     let front = Front::of(config);
     let pad = region.as_ptr().align_offset(ALIGN);
     let (first, metadata) = region[pad..].split_at_mut(front.engine);
     let first = first.as_mut_ptr();
-    // SAFETY: `first` has room for the allocator and, from there on, for a handle for each CPU;
-    // both are aligned, because `ALIGN` is enough for either and the allocator's size is rounded up
-    // to it. The region is nobody else's.
-    let owned = unsafe {
-        let handles = first.add(front.handles).cast::<OwnedCpu>();
-        for cpu in 0..config.cpus {
-            handles.add(cpu.into()).write(OwnedCpu::new(CpuId::new(cpu)));
+    let allocator = first.cast::<Allocator>();
+    // SAFETY: `first` has room for the allocator and, from there on, for the handles; both are
+    // aligned, because `ALIGN` is enough for either and the allocator's size is rounded up to it.
+    // The region is nobody else's.
+    let cpus = unsafe {
+        let handles = first.add(front.handles).cast::<Cpu>();
+        let numbers = || (0..config.cpus).map(CpuId::new);
+        let ways = numbers().map(Way::Owner).chain(numbers().map(Way::Anybody));
+        for (at, way) in ways.chain([Way::Current]).enumerate() {
+            handles.add(at).write(Cpu::new(allocator, way));
         }
-        slice::from_raw_parts(handles.cast_const(), config.cpus.into())
+        slice::from_raw_parts(handles.cast_const(), handle_count(config))
     };
     let engine = Freehold::new(config, metadata, host)?;
-    let allocator = first.cast::<Allocator>();
-    // SAFETY: `first` has room for the allocator and, from there on, for a handle for each CPU;
-    // both are aligned, because `ALIGN` is enough for either and the allocator's size is rounded up
-    // to it. The region is nobody else's.
-    unsafe { allocator.write(Allocator { engine, owned }) };
+    // SAFETY: there is room for it at the start, aligned; the region is nobody else's.
+    unsafe { allocator.write(Allocator { engine, cpus }) };
     Ok(allocator)
 }
 
@@ -191,8 +205,8 @@ pub unsafe extern "C" fn freehold_destroy(allocator: *mut Allocator, error: *mut
     unsafe {
         answer(error, || {
             let Some(this) = allocator.as_ref() else { return Ok(()) };
-            if let Some(cpu) = this.owned.iter().find(|cpu| cpu.is_taken()) {
-                return Err(freehold::AllocError::CpuOwned { cpu: cpu.cpu() }.into());
+            if let Some(cpu) = this.owned_cpus().iter().find(|cpu| cpu.is_taken()) {
+                return Err(freehold::AllocError::CpuOwned { cpu: cpu.number() }.into());
             }
             ptr::drop_in_place(allocator);
             Ok(())
@@ -200,37 +214,8 @@ pub unsafe extern "C" fn freehold_destroy(allocator: *mut Allocator, error: *mut
     }
 }
 
-/// The `user` pointer of the platform; null for a null allocator.
-///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_user(allocator: *const Allocator) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { allocator.as_ref() }.map_or(ptr::null_mut(), |this| this.engine.platform().user())
-}
-
-/// How many zones there are.
-///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_zone_count(allocator: *const Allocator) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { allocator.as_ref() }.map_or(0, |this| this.engine.zone_count())
-}
-
-/// How many CPUs there can be.
-///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_cpu_count(allocator: *const Allocator) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { allocator.as_ref() }.map_or(0, |this| this.engine.cpu_count())
-}
-
 /// The zone that a frame belongs to, as an index into the configuration; -1 where there is no
 /// memory. Constant time, but for blocks with holes.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64) -> i32 {
     // SAFETY: the caller's promise.
@@ -238,31 +223,14 @@ pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64)
     zone.map_or(-1, |zone| zone as i32)
 }
 
-/// The largest order that memory of a zone could serve if all of it were free; -1 where there is no
-/// such zone or no memory in it.
+/// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
+/// what the zone knows of its blocks: for a kernel's watermark check of a high order. Of `flags`
+/// `FREEHOLD_ALLOC_CMA` says whether frames of CMA blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC`
+/// and `FREEHOLD_ALLOC_OOM` whether those of HIGHATOMIC blocks will. False where there is no
+/// such zone, order or flag.
 ///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_largest_possible_order(
-    allocator: *const Allocator,
-    zone: usize,
-) -> i32 {
-    // SAFETY: the caller's promise.
-    let order =
-        unsafe { allocator.as_ref() }.and_then(|this| this.engine.largest_possible_order(zone));
-    order.map_or(-1, |order: Order| order.get().into())
-}
-
-/// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at what
-/// the zone knows of its blocks: for a kernel's watermark check of a high order. Of `flags`
-/// `FREEHOLD_ALLOC_CMA` says whether frames of CMA blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC` and
-/// `FREEHOLD_ALLOC_OOM` whether those of HIGHATOMIC blocks will. False where there is no such zone, order
-/// or flag.
-///
-/// Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be out of
-/// date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
-///
-/// Thread safety: any thread, at any time.
+/// Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be
+/// out of date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_may_have_free(
     allocator: *const Allocator,
@@ -279,7 +247,7 @@ pub unsafe extern "C" fn freehold_may_have_free(
 
 /// Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
 ///
-/// Thread safety: any thread, at any time; waits for the zone lock.
+/// Thread safety: waits for the zone lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_set_watermarks(
     allocator: *const Allocator,
@@ -300,7 +268,7 @@ pub unsafe extern "C" fn freehold_set_watermarks(
 /// Gives all that CPUs hold free back to the zones. Takes time proportional to the
 /// blocks held.
 ///
-/// Thread safety: any thread, at any time but inside a callback; waits for each CPU's lock in turn.
+/// Thread safety: waits for each CPU's lock in turn.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_drain_all(
     allocator: *const Allocator,
@@ -320,8 +288,7 @@ pub unsafe extern "C" fn freehold_drain_all(
 /// Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or
 /// somebody wrote into its metadata.
 ///
-/// Thread safety: any thread, at any time but inside a callback; everybody else waits meanwhile.
-/// Only to be relied on while nobody frees.
+/// Thread safety: everybody else waits meanwhile. Only to be relied on while nobody frees.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_validate(
     allocator: *const Allocator,

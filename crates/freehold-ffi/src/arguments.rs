@@ -1,7 +1,6 @@
 //! What callers hand over, checked once at the door: pointers, orders, migratetypes.
 
-use core::mem::MaybeUninit;
-use core::{ptr, slice};
+use core::slice;
 
 use freehold::{FrameRange, Migratetype, Order, Pfn};
 
@@ -19,48 +18,6 @@ pub(crate) unsafe fn shared<'a, T>(
 ) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or(Failure::Null(name))
-}
-
-/// A structure that may gain fields at its end.
-pub(crate) trait Versioned: Copy {
-    /// Bytes that the first version had.
-    const LEAST: usize;
-    /// What its size is called.
-    const NAME: &'static str = "size";
-}
-
-/// One that callers fill in.
-///
-/// # Safety
-///
-/// Any bytes that a caller may write are a value, all zeros among them.
-pub(crate) unsafe trait FilledIn: Versioned {}
-
-/// Whether the caller's version of a structure, told by its size, is one that this library knows.
-pub(crate) fn check_size<T: Versioned>(size: usize) -> Result<(), Failure> {
-    if (T::LEAST..=size_of::<T>()).contains(&size) {
-        return Ok(());
-    }
-    let allowed = "a size that this library knows: its header's macros say the right one";
-    Err(Failure::Argument { what: T::NAME, value: size as u64, allowed })
-}
-
-/// A structure of which the caller may have an older, shorter version: what that lacks is zero.
-///
-/// # Safety
-///
-/// `pointer` is valid for reads of `size` bytes, which [`check_size`] has found right.
-pub(crate) unsafe fn versioned<T: FilledIn>(pointer: *const T, size: usize) -> T {
-    let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: both have as many bytes, and all zeros or the caller's are a value.
-    unsafe {
-        ptr::copy_nonoverlapping(
-            pointer.cast::<u8>(),
-            value.as_mut_ptr().cast(),
-            size.min(size_of::<T>()),
-        );
-        value.assume_init()
-    }
 }
 
 /// `len` things in a row. Where there are none the pointer may be anything.
@@ -149,33 +106,6 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, name: &'static str, value: T) -> Re
     // SAFETY: not null, and the rest is the caller's promise.
     unsafe { pointer.write(value) };
     Ok(())
-}
-
-/// Refuses to write a result of which the caller has another version than this library knows,
-/// before anything is done.
-pub(crate) fn wanted_sized<T: Versioned>(
-    pointer: *const T,
-    size: usize,
-    name: &'static str,
-) -> Result<(), Failure> {
-    wanted(pointer, name)?;
-    check_size::<T>(size)
-}
-
-/// Writes as much of a result as the caller's version of the structure has.
-///
-/// # Safety
-///
-/// Valid for a write of `size` bytes; [`wanted_sized`] has found both right.
-pub(crate) unsafe fn put_sized<T: Versioned>(pointer: *mut T, size: usize, value: T) {
-    // SAFETY: the caller's promise; no more is read than there is.
-    unsafe {
-        ptr::copy_nonoverlapping(
-            (&raw const value).cast::<u8>(),
-            pointer.cast(),
-            size.min(size_of::<T>()),
-        )
-    };
 }
 
 /// Writes a result to where the caller wants it, if it does.

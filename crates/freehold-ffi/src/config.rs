@@ -6,7 +6,7 @@ use freehold::{
     Config as EngineConfig, FrameRange as EngineRange, NodeId, Pfn, Watermarks, ZoneConfig,
 };
 
-use crate::arguments::{self, FilledIn, Versioned, check_size};
+use crate::arguments;
 use crate::error::Failure;
 
 /// Neighbouring frames: `start` included, `end` not.
@@ -25,8 +25,8 @@ impl From<EngineRange> for FrameRange {
     }
 }
 
-/// Arrays of ranges are handed on where they lie (there is no heap to copy them to), so both must
-/// look the same.
+/// Arrays of ranges are handed on where they lie (there is no heap to copy them to), so both
+/// must look the same.
 const _: () = {
     assert!(size_of::<FrameRange>() == size_of::<EngineRange>());
     assert!(align_of::<FrameRange>() >= align_of::<EngineRange>());
@@ -54,7 +54,8 @@ pub struct Zone {
     /// Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
     /// must not overlap. Both zero: just what its memory needs.
     pub span: FrameRange,
-    /// The memory there is at first: pieces within the span that do not overlap, of any alignment.
+    /// The memory there is at first: pieces within the span that do not overlap, of any
+    /// alignment.
     pub memory: *const FrameRange,
     /// How many pieces.
     pub memory_count: usize,
@@ -77,24 +78,17 @@ pub struct Zone {
     pub node: u8,
 }
 
-/// The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of it
-/// is kept.
+/// The machine to manage. Read by `freehold_metadata_size` and `freehold_new` only; nothing of
+/// it is kept.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Config {
-    /// Bytes of this structure as the program knows it; `freehold_config_init` notes this and the
-    /// next two.
-    pub size: u32,
-    /// Bytes of a `freehold_zone`.
-    pub zone_size: u32,
-    /// Bytes of a `freehold_platform`.
-    pub platform_size: u32,
     /// The zones, 1 to 64. On each node, those with higher frame numbers are used first.
     pub zones: *const Zone,
     /// How many zones.
     pub zone_count: usize,
-    /// The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are on
-    /// node 0.
+    /// The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are
+    /// on node 0.
     pub cpu_nodes: *const u8,
     /// How many entries that has.
     pub cpu_node_count: usize,
@@ -106,21 +100,6 @@ pub struct Config {
     /// How many pieces of memory may be added at run time, over all zones.
     pub extra_ranges: u16,
 }
-
-impl Versioned for Zone {
-    const LEAST: usize = offset_of!(Self, cma);
-    const NAME: &'static str = "zone_size";
-}
-
-// SAFETY: integers and pointers.
-unsafe impl FilledIn for Zone {}
-
-impl Versioned for Config {
-    const LEAST: usize = offset_of!(Self, extra_ranges);
-}
-
-// SAFETY: integers and pointers.
-unsafe impl FilledIn for Config {}
 
 /// # Safety
 ///
@@ -180,26 +159,10 @@ pub(crate) fn watermark_rule(value: u32) -> Failure {
 }
 
 impl Config {
-    /// The caller's, of whatever version.
-    ///
-    /// # Safety
-    ///
-    /// Null, or as `freehold_config_init` has filled it in.
-    pub(crate) unsafe fn read(config: *const Self) -> Result<Self, Failure> {
-        if config.is_null() {
-            return Err(Failure::Null("config"));
-        }
-        // SAFETY: it starts with its size in every version.
-        let size = unsafe { (&raw const (*config).size).read() } as usize;
-        check_size::<Self>(size)?;
-        // SAFETY: so many bytes, as the caller says.
-        Ok(unsafe { arguments::versioned(config, size) })
-    }
-
     /// Runs `f` with the allocator's form of it.
     ///
-    /// That needs room for its zones, of which most machines have a few and some have 64, which is
-    /// 7 KiB: more than a kernel likes to see on its stack for nothing.
+    /// That needs room for its zones, of which most machines have a few and some have 64, which
+    /// is 7 KiB: more than a kernel likes to see on its stack for nothing.
     ///
     /// # Safety
     ///
@@ -227,12 +190,10 @@ impl Config {
         &self,
         f: impl FnOnce(&EngineConfig<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let size = self.zone_size as usize;
-        check_size::<Zone>(size)?;
         // SAFETY: the caller's promise. A NodeId is a u8 (`repr(transparent)`).
         let (zones, cpu_nodes) = unsafe {
             (
-                arguments::array(self.zones.cast::<u8>(), self.zone_count * size, "zones")?,
+                arguments::array(self.zones, self.zone_count, "zones")?,
                 arguments::array(
                     self.cpu_nodes.cast::<NodeId>(),
                     self.cpu_node_count,
@@ -241,9 +202,9 @@ impl Config {
             )
         };
         let mut room = [ZoneConfig::new(&[]); N];
-        for (to, from) in room.iter_mut().zip(zones.chunks_exact(size)) {
-            // SAFETY: the caller's promise; the bytes of one zone.
-            *to = unsafe { arguments::versioned(from.as_ptr().cast::<Zone>(), size).engine()? };
+        for (to, from) in room.iter_mut().zip(zones) {
+            // SAFETY: the caller's promise.
+            *to = unsafe { from.engine()? };
         }
         f(&EngineConfig {
             cpus: self.cpus,

@@ -17,14 +17,15 @@ pub const FREEHOLD_NO_PFN: u64 = 0xFFFF_FFFF_FFFF_FFFF;
 /// Bytes of `freehold_error.message`, the terminating zero included.
 pub const FREEHOLD_MESSAGE_SIZE: usize = 256;
 
-/// The details of a failure. A function that takes a pointer to one writes all of it when it fails,
-/// and does not touch it when it succeeds; the pointer may be null.
+/// The details of a failure. A function that takes a pointer to one writes all of it when it
+/// fails, and does not touch it when it succeeds; the pointer may be null.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Error {
     /// What was returned.
     pub status: Status,
-    /// The kernel's error number, as in errno(3), where the kernel refused something; 0 otherwise.
+    /// The kernel's error number, as in errno(3), where the kernel refused something; 0
+    /// otherwise.
     pub os_errno: i32,
     /// The frame concerned; `FREEHOLD_NO_PFN` where there is none.
     pub pfn: u64,
@@ -56,17 +57,10 @@ pub(crate) enum Failure {
     Migratetype {
         migratetype: u8,
     },
-    Metadata {
-        given: usize,
-        needed: usize,
-    },
     /// The arena has been destroyed.
     #[cfg(feature = "std")]
     Ended,
     NotOwned {
-        cpu: u16,
-    },
-    NoCpu {
         cpu: u16,
     },
     Alloc(AllocError),
@@ -126,16 +120,9 @@ impl fmt::Display for Failure {
             Self::Migratetype { migratetype } => {
                 write!(f, "migratetype {migratetype}: must be 0 to 5")
             }
-            Self::Metadata { given, needed } => {
-                write!(
-                    f,
-                    "{needed} bytes of metadata are needed, {given} were given; ask freehold_metadata_size"
-                )
-            }
             #[cfg(feature = "std")]
             Self::Ended => f.write_str("the arena has been destroyed"),
             Self::NotOwned { cpu } => write!(f, "the handle of CPU {cpu} has been released"),
-            Self::NoCpu { cpu } => write!(f, "there is no CPU {cpu}"),
             Self::Alloc(error) => error.fmt(f),
             Self::Free(error) => error.fmt(f),
             Self::BulkFree(error) => error.fmt(f),
@@ -255,13 +242,8 @@ fn host_facts(error: &freehold_host::Error) -> Facts {
         Host::PageSize { bytes } => Facts::new(Status::PageSize).found(bytes as u64),
         Host::Knob { value, .. } => Facts::new(Status::InvalidArgument).found(value),
         Host::OutsideArena { pfn } => Facts::at(Status::OutsideArena, pfn),
-        Host::Reserve { bytes } => Facts::new(Status::NoRoom).found(bytes),
-        Host::WrongOrder { pfn, frames, next } => {
-            Facts::at(Status::WrongOrder, pfn).found(frames).expected(next.get())
-        }
         Host::Reentered => Facts::new(Status::Reentered),
         Host::Limit { bytes } => Facts::new(Status::Limit).found(bytes),
-        Host::InUse { bytes } => Facts::new(Status::Busy).found(bytes),
         _ => Facts::new(Status::Other),
     }
 }
@@ -277,13 +259,9 @@ impl Failure {
             Self::Migratetype { migratetype } => {
                 Facts::new(Status::BadMigratetype).found((*migratetype).into())
             }
-            Self::Metadata { given, needed } => {
-                Facts::new(Status::MetadataTooSmall).found(*given as u64).expected(*needed as u64)
-            }
             #[cfg(feature = "std")]
             Self::Ended => Facts::new(Status::Ended),
             Self::NotOwned { cpu } => Facts::new(Status::CpuNotOwned).found((*cpu).into()),
-            Self::NoCpu { cpu } => Facts::new(Status::CpuOffline).found((*cpu).into()),
             Self::Alloc(error) => alloc_facts(error),
             Self::Free(error) => free_facts(error),
             Self::BulkFree(error) => Facts { done: error.freed as u64, ..free_facts(&error.error) },
@@ -348,8 +326,8 @@ pub(crate) unsafe fn answer(
     }
 }
 
-/// [`answer`] with a result that is written to `out`; before anything is done whose result could then
-/// not be told, a null pointer there is refused.
+/// [`answer`] with a result that is written to `out`; before anything is done whose result could
+/// then not be told, a null pointer there is refused.
 ///
 /// # Safety
 ///

@@ -5,7 +5,8 @@ use core::fmt::{self, Write};
 use core::panic::PanicInfo;
 
 unsafe extern "C" {
-    /// The program's own: told why, with `len` bytes of text and a zero behind them. Must not
+    /// To be brought by a program that links the library without std: told why, with `len` bytes
+    /// of text and a zero behind them, when the allocator has found a defect in itself. Must not
     /// return.
     fn freehold_panic(message: *const c_char, len: usize) -> !;
 }

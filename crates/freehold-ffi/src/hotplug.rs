@@ -9,7 +9,7 @@ use crate::status::Status;
 
 /// A CPU comes online; nothing where it is already.
 ///
-/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+/// Thread safety: hotplug calls wait for each other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_online(
     allocator: *const Allocator,
@@ -22,12 +22,12 @@ pub unsafe extern "C" fn freehold_cpu_online(
     }
 }
 
-/// A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go on
-/// meanwhile.
+/// A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go
+/// on meanwhile.
 ///
 /// Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
 ///
-/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+/// Thread safety: hotplug calls wait for each other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_offline(
     allocator: *const Allocator,
@@ -40,19 +40,10 @@ pub unsafe extern "C" fn freehold_cpu_offline(
     }
 }
 
-/// Whether there is such a CPU and it is online.
+/// Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all
+/// of them are free at once. Watermarks that follow the Linux formulae are computed again.
 ///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_cpu_is_online(allocator: *const Allocator, cpu: u16) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { allocator.as_ref() }.is_some_and(|this| this.engine.is_online(CpuId::new(cpu)))
-}
-
-/// Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all of
-/// them are free at once. Watermarks that follow the Linux formulae are computed again.
-///
-/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+/// Thread safety: hotplug calls wait for each other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_add_memory(
     allocator: *const Allocator,
@@ -68,11 +59,11 @@ pub unsafe extern "C" fn freehold_add_memory(
     }
 }
 
-/// Adds the frames from `start` to `end` (not included), whole pageblocks, to the zone whose span
-/// covers them, all of them in use: they become free as somebody frees them, in chunks of any order.
-/// Watermarks that follow the Linux formulae are computed again.
+/// Adds the frames from `start` to `end` (not included), whole pageblocks, to the zone whose
+/// span covers them, all of them in use: they become free as somebody frees them, in chunks of
+/// any order. Watermarks that follow the Linux formulae are computed again.
 ///
-/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+/// Thread safety: hotplug calls wait for each other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_add_memory_in_use(
     allocator: *const Allocator,
@@ -89,9 +80,10 @@ pub unsafe extern "C" fn freehold_add_memory_in_use(
 }
 
 /// Removes the frames from `start` to `end` (not included), all of which must be free: whole
-/// pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back first.
+/// pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back
+/// first.
 ///
-/// Thread safety: any thread, at any time but inside a callback; hotplug calls wait for each other.
+/// Thread safety: hotplug calls wait for each other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_remove_memory(
     allocator: *const Allocator,

@@ -1,5 +1,5 @@
-//! Isolation that lasts from one call to another, and pageblocks looked at and emptied one by one: for
-//! those who walk memory, as a kernel's compaction, contiguous allocation and offlining do.
+//! Isolation that lasts from one call to another, and pageblocks looked at and emptied one by one:
+//! for those who walk memory, as a kernel's compaction, contiguous allocation and offlining do.
 
 use freehold::Pfn;
 
@@ -32,12 +32,10 @@ pub struct Pageblock {
     pub migratetype: u32,
 }
 
-/// Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while nothing
-/// runs.
+/// Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while
+/// nothing runs.
 ///
 /// Fails with `FREEHOLD_STATUS_BAD_RANGE` where there is no memory.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_pageblock(
     allocator: *const Allocator,
@@ -63,16 +61,14 @@ pub unsafe extern "C" fn freehold_read_pageblock(
     }
 }
 
-/// Takes those frames from `start` to `end` (not included), all of one pageblock, that are free, as if
-/// each had been allocated by itself; writes which these were to `taken`.
+/// Takes those frames from `start` to `end` (not included), all of one pageblock, that are free,
+/// as if each had been allocated by itself; writes which these were to `taken`.
 ///
-/// Left where they are: frames that a CPU has in hand, and a block that is free as a whole, unless it
-/// is isolated, in which case nobody has any of it in hand. Waits for nobody.
+/// Left where they are: frames that a CPU has in hand, and a block that is free as a whole,
+/// unless it is isolated, in which case nobody has any of it in hand. Waits for nobody.
 ///
-/// Fails with `FREEHOLD_STATUS_ZERO_LENGTH`, or `FREEHOLD_STATUS_BAD_RANGE` where the range goes on
-/// behind the block's end.
-///
-/// Thread safety: any thread, at any time.
+/// Fails with `FREEHOLD_STATUS_ZERO_LENGTH`, or `FREEHOLD_STATUS_BAD_RANGE` where the range goes
+/// on behind the block's end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_take_free(
     allocator: *const Allocator,
@@ -94,10 +90,9 @@ pub unsafe extern "C" fn freehold_take_free(
 /// Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none:
 /// nothing is allocated from them until `freehold_restore`. What is freed into them stays there.
 ///
-/// Takes one heavy barrier where CPUs have some of it in hand. Fails with `FREEHOLD_STATUS_BAD_RANGE`,
-/// or with `FREEHOLD_STATUS_BUSY` and the first frame whose block is isolated already.
-///
-/// Thread safety: any thread, at any time but inside a callback.
+/// Takes one heavy barrier where CPUs have some of it in hand. Fails with
+/// `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame whose block
+/// is isolated already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_isolate(
     allocator: *const Allocator,
@@ -111,10 +106,10 @@ pub unsafe extern "C" fn freehold_isolate(
     }
 }
 
-/// Ends the isolation of every pageblock that the frames from `start` to `end` (not included) touch:
-/// their free frames are anybody's. Waits for nobody.
+/// Ends the isolation of every pageblock that the frames from `start` to `end` (not included)
+/// touch: their free frames are anybody's. Waits for nobody.
 ///
-/// Thread safety: whoever has isolated them.
+/// Thread safety: the party that has isolated them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_restore(
     allocator: *const Allocator,

@@ -12,10 +12,10 @@
 //! # Pointers
 //!
 //! What every function asks of its pointers is said once, here and at the top of the header; a
-//! function says what else it asks for under "Requires". A null pointer is refused with a status, or
-//! does nothing and yields 0, -1, false or null in the calls that return no status. All others are
-//! what they are called: an allocator, a CPU, an arena or a builder comes from this library and is
-//! not destroyed; what is named in the singular can be read, or written to where it is a result; an
+//! function says what else it asks for under "Requires". A null pointer is refused with a status,
+//! or does nothing and yields 0, -1, false or null in the calls that return no status. All others
+//! are what they are called: an allocator, a CPU or an arena comes from this library and is not
+//! destroyed; what is named in the singular can be read, or written to where it is a result; an
 //! array has as many entries as is said; a text ends with a zero; a callback may be called with its
 //! `user`, during the call and, where the library keeps it, as long as it does.
 //!
@@ -23,16 +23,16 @@
 //!
 //! No panic crosses the boundary. A panic would be a defect found in the middle of a call, after
 //! which the allocator cannot go on: every function is `extern "C"`, in which Rust turns a panic
-//! into an abort, with a message on standard error. `tests/panic.c` overwrites the metadata and
-//! sees the program end so, as C and as C++ that tries to catch. Callbacks must not throw or
-//! longjmp either: they run with the allocator's own stack frames below them.
+//! into an abort, with a message on standard error. Callbacks must not throw or longjmp either:
+//! they run with the allocator's own stack frames below them.
 //!
 //! # Threads
 //!
-//! Every function says under "Thread safety" which threads may call it. In short: any thread may
-//! call an allocator or an arena at any time; a CPU handle, a builder and a `freehold_frames`
-//! belong to one thread at a time; nothing may be called from a signal handler. Any thread may free
-//! a frame.
+//! Any thread may make any call at any time, with these exceptions. A function that asks for more
+//! says so under "Thread safety". The handle of an owned CPU, and a `freehold_frames`, belong to
+//! one thread at a time. In a callback of the platform only those calls may be made that take no
+//! lock; they say so. In a signal handler there is no call on an arena. Any thread may free a
+//! frame.
 //!
 //! # Without std
 //!
@@ -59,22 +59,22 @@
 
 pub mod allocator;
 mod arguments;
+pub mod calls;
+pub mod chunk;
 pub mod config;
 pub mod contig;
+pub mod cpu;
 pub mod error;
-#[cfg(all(feature = "panic-handler", not(feature = "std"), not(test)))]
-mod freestanding;
-pub mod handle;
-pub mod here;
 #[cfg(feature = "std")]
 pub mod host;
 pub mod hotplug;
 pub mod isolation;
-pub mod on;
-pub mod owned;
 pub mod platform;
 pub mod request;
 pub mod reserve;
 pub mod stats;
 pub mod status;
 pub mod version;
+
+#[cfg(all(feature = "panic-handler", not(feature = "std"), not(test)))]
+mod freestanding;

@@ -1,13 +1,9 @@
 //! What only the host knows, as C functions.
 
 use core::ffi::c_void;
-use core::mem::offset_of;
 use core::ptr;
 
 use freehold::{CpuId, Pfn, PressureLevel as EngineLevel};
-
-use crate::arguments::{self, FilledIn, Versioned, check_size};
-use crate::error::Failure;
 
 /// The bands between a zone's watermarks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,15 +38,15 @@ pub struct Pressure {
 /// What the host brings. Copied by `freehold_new`. Any function may be null, which means what it
 /// says beside it.
 ///
-/// Every function may be called on any CPU, by several at once, and gets `user` as it is. None may
-/// throw a C++ exception or longjmp out, and none but `pressure` may call the allocator.
+/// Every function may be called on any CPU, by several at once, and gets `user` as it is. None
+/// may throw a C++ exception or longjmp out, and none but `pressure` may call the allocator.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Platform {
     /// Handed to every function.
     pub user: *mut c_void,
-    /// Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale
-    /// by the time it is used; a CPU's state is locked either way. Null: CPU 0, always.
+    /// Which CPU the caller runs on: where the calls by `freehold_here` go. The answer may be
+    /// stale by the time it is used; a CPU's state is locked either way. Null: CPU 0, always.
     pub current_cpu: Option<unsafe extern "C" fn(user: *mut c_void) -> u16>,
     /// Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns:
     /// membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only
@@ -62,24 +58,11 @@ pub struct Platform {
     /// A zone's pressure level has changed. Called without any lock held. Null: nobody wants to
     /// know.
     pub pressure: Option<unsafe extern "C" fn(user: *mut c_void, pressure: *const Pressure)>,
-    /// A frame was freed twice in a way that the second call could not see. The frame is free once.
-    /// May be called with locks held: record it, do not call the allocator. Null: only counted.
+    /// A frame was freed twice in a way that the second call could not see. The frame is free
+    /// once. May be called with locks held: record it, do not call the allocator. Null: only
+    /// counted.
     pub late_double_free: Option<unsafe extern "C" fn(user: *mut c_void, pfn: u64)>,
-    /// Frames `start` to `end` (not included) are being freed: fill them with a pattern. Only
-    /// called by a library built with the feature debug-poison.
-    pub poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
-    /// Frames are being handed out: check the pattern, which all memory must hold when it is first
-    /// added. As `poison`.
-    pub check_poison: Option<unsafe extern "C" fn(user: *mut c_void, start: u64, end: u64)>,
 }
-
-impl Versioned for Platform {
-    const LEAST: usize = offset_of!(Self, heavy_barrier);
-    const NAME: &'static str = "platform_size";
-}
-
-// SAFETY: pointers, and functions that may be null.
-unsafe impl FilledIn for Platform {}
 
 /// The allocator's host: the caller's functions.
 pub(crate) struct Host(Platform);
@@ -94,28 +77,18 @@ unsafe impl Sync for Host {}
 impl Host {
     /// # Safety
     ///
-    /// `platform` is null or has `size` bytes, and its functions keep the promises of [`Platform`]
-    /// as long as this lives.
-    pub(crate) unsafe fn new(platform: *const Platform, size: usize) -> Result<Self, Failure> {
-        if platform.is_null() {
-            return Ok(Self(Platform {
-                user: ptr::null_mut(),
-                current_cpu: None,
-                heavy_barrier: None,
-                relax: None,
-                pressure: None,
-                late_double_free: None,
-                poison: None,
-                check_poison: None,
-            }));
-        }
-        check_size::<Platform>(size)?;
+    /// `platform` is null, or its functions keep the promises of [`Platform`] as long as this
+    /// lives.
+    pub(crate) unsafe fn new(platform: *const Platform) -> Self {
         // SAFETY: the caller's promise.
-        Ok(Self(unsafe { arguments::versioned(platform, size) }))
-    }
-
-    pub(crate) fn user(&self) -> *mut c_void {
-        self.0.user
+        Self(unsafe { platform.as_ref() }.copied().unwrap_or(Platform {
+            user: ptr::null_mut(),
+            current_cpu: None,
+            heavy_barrier: None,
+            relax: None,
+            pressure: None,
+            late_double_free: None,
+        }))
     }
 }
 
@@ -162,22 +135,6 @@ impl freehold::Platform for Host {
         if let Some(tell) = self.0.late_double_free {
             // SAFETY: the promise made to `new`.
             unsafe { tell(self.0.user, pfn.get()) };
-        }
-    }
-
-    #[cfg(feature = "debug-poison")]
-    fn poison(&self, frames: freehold::FrameRange) {
-        if let Some(poison) = self.0.poison {
-            // SAFETY: the promise made to `new`.
-            unsafe { poison(self.0.user, frames.start.get(), frames.end.get()) };
-        }
-    }
-
-    #[cfg(feature = "debug-poison")]
-    fn check_poison(&self, frames: freehold::FrameRange) {
-        if let Some(check_poison) = self.0.check_poison {
-            // SAFETY: the promise made to `new`.
-            unsafe { check_poison(self.0.user, frames.start.get(), frames.end.get()) };
         }
     }
 }

@@ -36,8 +36,8 @@ const _: () = {
     assert!(FREEHOLD_ALLOC_NO_WATERMARKS == AllocFlags::NO_WATERMARKS.bits());
 };
 
-/// What a pageblock is meant for. Requests name one of the first three; the others are states of a
-/// pageblock.
+/// What a pageblock is meant for. Requests name one of the first three; the others are states of
+/// a pageblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum Migratetype {
@@ -64,8 +64,8 @@ const _: () = {
     assert!(Migratetype::Isolate as usize == Engine::Isolate.index());
 };
 
-/// A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable frame,
-/// anywhere.
+/// A request for `2^order` neighbouring, naturally aligned frames. All zero is one unmovable
+/// frame, anywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Request {
@@ -118,8 +118,8 @@ impl Request {
         if self.is_plain() { Ok(request) } else { self.special(request) }
     }
 
-    /// The migratetype of a single frame for which nothing else is asked: what most requests are.
-    /// Told by one comparison and two for zero.
+    /// The migratetype of a single frame for which nothing else is asked: what most requests
+    /// are. Told by one comparison and two for zero.
     #[inline(always)]
     pub(crate) fn single(&self) -> Option<Engine> {
         // The migratetype is lowest, so that a small number says that all above it is zero, the

@@ -1,14 +1,10 @@
-//! The counters, as structures that may grow at their ends: the caller says how much of them it
-//! knows, and gets as much.
+//! The counters.
 
-use core::mem::offset_of;
-use core::ptr;
-
-use freehold::{CpuId, Order};
+use freehold::Order;
 
 use crate::allocator::Allocator;
-use crate::arguments::{Versioned, migratetype, put, put_sized, shared, wanted, wanted_sized};
-use crate::error::{Error, Failure, answer};
+use crate::arguments::{migratetype, put, shared, wanted};
+use crate::error::{Error, Failure, answer, tell};
 use crate::status::Status;
 
 /// Orders that there are: 0 to 18.
@@ -21,12 +17,12 @@ const _: () = {
     assert!(FREEHOLD_MIGRATETYPES == freehold::Migratetype::ALL.len());
 };
 
-/// What one CPU has done since the allocator was made, or all of them together.
+/// What all CPUs have done since the allocator was made.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CpuStats {
-    /// Allocations by requested migratetype (unmovable, movable, reclaimable), then by order; each
-    /// frame of a bulk allocation counts as one of order 0.
+    /// Allocations by requested migratetype (unmovable, movable, reclaimable), then by order;
+    /// each frame of a bulk allocation counts as one of order 0.
     pub allocs: [[u64; FREEHOLD_ORDERS]; 3],
     /// Frees (calls, or frames of bulk calls) of frames whose block this CPU held.
     pub local_frees: u64,
@@ -38,8 +34,8 @@ pub struct CpuStats {
     pub slow: u64,
     /// Times it went to a zone for more.
     pub refills: u64,
-    /// Refills that gave something, by where it came from: a partly free block, a whole block, a block
-    /// of another type.
+    /// Refills that gave something, by where it came from: a partly free block, a whole block, a
+    /// block of another type.
     pub refills_by_phase: [u64; 3],
     /// Free frames that zones handed over.
     pub refilled_frames: u64,
@@ -95,7 +91,7 @@ pub struct Totals {
     pub unattributed_frees: u64,
     /// Double frees that no call could see.
     pub late_double_frees: u64,
-    /// Writes to memory that all CPUs of a zone write, by whoever made them.
+    /// Writes to memory that all CPUs of a zone write, over all CPUs.
     pub shared_writes: u64,
 }
 
@@ -149,121 +145,40 @@ impl From<freehold::Totals> for Totals {
     }
 }
 
-impl Versioned for CpuStats {
-    const LEAST: usize = offset_of!(Self, recalls);
-    const NAME: &'static str = "cpu_size";
-}
-
-impl Versioned for ZoneStats {
-    const LEAST: usize = offset_of!(Self, fallbacks);
-}
-
-impl Versioned for Totals {
-    const LEAST: usize = offset_of!(Self, shared_writes);
-}
-
-const _: () = assert!(offset_of!(Totals, unattributed_frees) == size_of::<CpuStats>());
-
-impl Totals {
-    /// Refuses what a caller does not have room for; `cpu_size` is the size of its [`CpuStats`],
-    /// which its other counters follow.
-    pub(crate) fn wanted(totals: *const Self, size: usize, cpu_size: usize) -> Result<(), Failure> {
-        wanted_sized(totals.cast::<CpuStats>(), cpu_size, "totals")?;
-        // As large as this library's would be with such a part at its start.
-        let whole = size.wrapping_sub(cpu_size).wrapping_add(size_of::<CpuStats>());
-        wanted_sized(totals, whole, "totals")
-    }
-
-    /// Writes as much as the caller's version has.
-    ///
-    /// # Safety
-    ///
-    /// Valid for a write of `size` bytes; [`Self::wanted`] has found all of it right.
-    pub(crate) unsafe fn put(self, totals: *mut Self, size: usize, cpu_size: usize) {
-        // SAFETY: the caller's promise; there are as many bytes in each part of this.
-        unsafe {
-            put_sized(totals.cast::<CpuStats>(), cpu_size, self.cpus);
-            let rest = (&raw const self).cast::<u8>().add(offset_of!(Self, unattributed_frees));
-            ptr::copy_nonoverlapping(rest, totals.cast::<u8>().add(cpu_size), size - cpu_size);
-        }
-    }
-}
-
 impl ZoneStats {
-    /// What the derived figures are computed from, as the allocator has it: of the caller's, only
-    /// what every version has.
-    ///
-    /// # Safety
-    ///
-    /// Null, or a result of this library's for a caller of any version.
-    unsafe fn engine(this: *const Self) -> Option<freehold::ZoneStats> {
-        if this.is_null() {
-            return None;
-        }
+    /// What the derived figures are computed from, as the allocator has it.
+    fn engine(&self) -> freehold::ZoneStats {
         let mut stats = freehold::ZoneStats::default();
-        // SAFETY: the caller's promise; these fields lie within the least size.
-        unsafe {
-            stats.free = (&raw const (*this).free).read();
-            stats.free_chunks = (&raw const (*this).free_chunks).read();
-        }
-        Some(stats)
+        (stats.free, stats.free_chunks) = (self.free, self.free_chunks);
+        stats
     }
 }
 
-/// What `freehold_read_cpu_stats` is: what a CPU has done. Takes no lock.
-///
-/// Thread safety: any thread, at any time.
+/// The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing
+/// runs.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_read_cpu_stats_sized(
-    allocator: *const Allocator,
-    cpu: u16,
-    stats: *mut CpuStats,
-    cpu_size: usize,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            wanted_sized(stats, cpu_size, "stats")?;
-            let found = shared(allocator, "allocator")?.engine.cpu_stats(CpuId::new(cpu));
-            put_sized(stats, cpu_size, found.ok_or(Failure::NoCpu { cpu })?.into());
-            Ok(())
-        })
-    }
-}
-
-/// What `freehold_read_zone_stats` is: the state and history of a zone. Takes no lock; walks all of
-/// its blocks. Exact while nothing runs.
-///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_read_zone_stats_sized(
+pub unsafe extern "C" fn freehold_read_zone_stats(
     allocator: *const Allocator,
     zone: usize,
     stats: *mut ZoneStats,
-    size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            wanted_sized(stats, size, "stats")?;
+        tell(stats, "stats", error, || {
             let found = shared(allocator, "allocator")?.engine.zone_stats(zone);
-            put_sized(stats, size, found.ok_or_else(|| no_zone(zone))?.into());
-            Ok(())
+            Ok(found.ok_or_else(|| no_zone(zone))?.into())
         })
     }
 }
 
 /// The fewest naturally aligned chunks that the free frames of a zone's blocks of one
-/// `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers. Frames of
-/// isolated blocks are of `FREEHOLD_MIGRATETYPE_ISOLATE`. Takes no lock; walks all blocks of the zone.
-/// Exact while nothing runs.
+/// `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers.
+/// Frames of isolated blocks are of `FREEHOLD_MIGRATETYPE_ISOLATE`. Takes no lock; walks all
+/// blocks of the zone. Exact while nothing runs.
 ///
 /// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone, or with
 /// `FREEHOLD_STATUS_BAD_MIGRATETYPE`.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_free_chunks(
     allocator: *const Allocator,
@@ -288,93 +203,37 @@ pub(crate) fn no_zone(zone: usize) -> Failure {
     freehold::ConfigError::Zones { zones: zone }.into()
 }
 
-/// What `freehold_read_totals` is: sums over all CPUs and zones. Takes no lock; does not walk.
-/// `size` is that of the caller's `freehold_totals`, `cpu_size` that of the `freehold_cpu_stats` at
-/// its start.
-///
-/// Thread safety: any thread, at any time.
+/// Sums over all CPUs and zones. Takes no lock; does not walk.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_read_totals_sized(
+pub unsafe extern "C" fn freehold_read_totals(
     allocator: *const Allocator,
     totals: *mut Totals,
-    size: usize,
-    cpu_size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            Totals::wanted(totals, size, cpu_size)?;
-            Totals::from(shared(allocator, "allocator")?.engine.totals())
-                .put(totals, size, cpu_size);
-            Ok(())
-        })
+        tell(totals, "totals", error, || Ok(shared(allocator, "allocator")?.engine.totals().into()))
     }
-}
-
-/// Free frames that a CPU has in hand, over all zones, and the sum of its present high marks. Takes
-/// no lock.
-///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_cpu_holdings(
-    allocator: *const Allocator,
-    cpu: u16,
-    frames: *mut u64,
-    high: *mut u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            let found = shared(allocator, "allocator")?.engine.cpu_holdings(CpuId::new(cpu));
-            let (count, mark) = found.ok_or(Failure::NoCpu { cpu })?;
-            put(frames, "frames", count)?;
-            put(high, "high", mark)
-        })
-    }
-}
-
-/// Of how many blocks a CPU is the first to lease words; of how many nobody does where `cpu` is
-/// negative. Walks all blocks.
-///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_blocks_held(allocator: *const Allocator, cpu: i32) -> u64 {
-    let holder = u16::try_from(cpu).ok().map(CpuId::new);
-    // A number that no CPU can have.
-    if cpu >= 0 && holder.is_none() {
-        return 0;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { allocator.as_ref() }.map_or(0, |this| {
-        let zones = 0..this.engine.zone_count();
-        let blocks = zones.flat_map(|zone| this.engine.pageblocks(zone));
-        blocks.filter(|block| block.holder == holder).count() as u64
-    })
 }
 
 /// The share of free memory that cannot serve a request of `order`, in thousandths: the
 /// unusable-free-space index (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is
 /// free, and for a null pointer.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_stats_unusable_permille(
     stats: *const ZoneStats,
     order: u8,
 ) -> u64 {
     // SAFETY: the caller's promise.
-    let stats = unsafe { ZoneStats::engine(stats) };
+    let stats = unsafe { stats.as_ref() }.map(ZoneStats::engine);
     stats.map_or(0, |stats| stats.unusable_permille(Order::new(order).unwrap_or(Order::MAX)))
 }
 
 /// The largest order of which a chunk is free, wherever it is held; -1 where nothing is.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_stats_largest_free_order(stats: *const ZoneStats) -> i32 {
     // SAFETY: the caller's promise.
-    let order = unsafe { ZoneStats::engine(stats) }.and_then(|stats| stats.largest_free_order());
+    let stats = unsafe { stats.as_ref() }.map(ZoneStats::engine);
+    let order = stats.and_then(|stats| stats.largest_free_order());
     order.map_or(-1, |order| order.get().into())
 }

@@ -12,8 +12,8 @@ macro_rules! statuses {
     };
 }
 
-/// What became of a call. Zero is success; the numbers are part of the ABI and never change their
-/// meaning.
+/// What became of a call. Zero is success; the numbers are part of the ABI and never change
+/// their meaning (12 and 13 had one that is gone).
 ///
 /// Whatever a failed call returns: nothing has changed, unless the function says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +26,8 @@ pub enum Status {
     NoMemory = 1,
     /// There are no chunks of that order. `found`: the order; `expected`: the largest.
     OrderTooLarge = 2,
-    /// The migratetype is no number of one, or is a state of a pageblock that no request may name.
-    /// `found`: it.
+    /// The migratetype is no number of one, or is a state of a pageblock that no request may
+    /// name. `found`: it.
     BadMigratetype = 3,
     /// A range of no frames.
     ZeroLength = 4,
@@ -35,7 +35,7 @@ pub enum Status {
     /// part of it.
     BadRange = 5,
     /// A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`:
-    /// the frame; of an arena that is to shrink, `found`: how many bytes could go.
+    /// the frame.
     Busy = 6,
     /// The request may not wait for locks and one was held.
     WouldBlock = 7,
@@ -47,12 +47,6 @@ pub enum Status {
     DoubleFree = 10,
     /// The frame was never handed out. `pfn`: the frame.
     NeverAllocated = 11,
-    /// An arena that notes where allocations start (`freehold_arena_builder_checked`): more frames
-    /// were to be freed than were allocated. `pfn`: the first of them; `found`: how many; `expected`:
-    /// where the next allocation starts.
-    WrongOrder = 12,
-    /// Kept for its number; no call returns it.
-    InsideAllocation = 13,
     /// No zone has that frame. `pfn`: the frame.
     OutOfZone = 14,
     /// There is no memory at that frame. `pfn`: the frame.
@@ -66,21 +60,21 @@ pub enum Status {
     Present = 18,
     /// Memory to be removed is not there. `pfn`: the first such frame.
     Absent = 19,
-    /// The configuration left no room for another section or piece of memory; of an arena, not so
-    /// many addresses were reserved. `found`: how many bytes there is room for.
+    /// The configuration left no room for another section or piece of memory.
     NoRoom = 20,
-    /// Configuration: there must be 1 to 32,766 CPUs, and no more online than there are. `found`:
-    /// the number.
+    /// Configuration: there must be 1 to 32,766 CPUs, and no more online than there are.
+    /// `found`: the number.
     ConfigCpus = 21,
     /// Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone.
     /// `found`: its index.
     ConfigZones = 22,
-    /// Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where it
-    /// starts.
+    /// Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where
+    /// it starts.
     ConfigSpan = 23,
     /// Configuration: memory or CMA outside its zone, or empty. `pfn`: where it starts.
     ConfigOutsideZone = 24,
-    /// Configuration: two pieces of memory, or two zones, share frames. `pfn`: the first of them.
+    /// Configuration: two pieces of memory, or two zones, share frames. `pfn`: the first of
+    /// them.
     ConfigOverlap = 25,
     /// Watermarks must rise: min, low, high.
     Watermarks = 26,
@@ -90,14 +84,15 @@ pub enum Status {
     CpuNotOwned = 28,
     /// A pointer was null that must not be. The message names it.
     NullPointer = 29,
-    /// A value is out of its range. `found`: the value; the message says which and what is allowed.
+    /// A value is out of its range. `found`: the value; the message says which and what is
+    /// allowed.
     InvalidArgument = 30,
     /// The invariant walk found a defect. `pfn`, `found`, `expected`: what is broken.
     Broken = 31,
     /// The kernel refused a system call. `os_errno`: why; `found`: how many bytes it was about.
     Os = 32,
-    /// The process was forked off the one that made the arena, which still has the frames. Make a
-    /// new arena.
+    /// The process was forked off the one that made the arena, which still has the frames. Make
+    /// a new arena.
     Forked = 33,
     /// The system's pages are not 4 KiB. `found`: their size.
     PageSize = 34,
@@ -107,8 +102,7 @@ pub enum Status {
     Other = 36,
     /// The arena has been destroyed.
     Ended = 37,
-    /// A signal handler has called while its thread was inside a call. Found in builds with debug
-    /// assertions only.
+    /// A signal handler has called while its thread was inside its first call on an arena.
     Reentered = 38,
     /// The arena's limit on resident memory is reached. `found`: the limit in bytes.
     Limit = 39,
@@ -127,18 +121,16 @@ statuses! {
     CpuOwned = 9, "the CPU is owned; release its handle first";
     DoubleFree = 10, "double free: the frame is free already";
     NeverAllocated = 11, "the frame was never allocated";
-    WrongOrder = 12, "more frames were to be freed than were allocated";
-    InsideAllocation = 13, "the frame lies inside an allocation; no call returns this";
     OutOfZone = 14, "no zone has that frame";
     Hole = 15, "the frame lies in a hole: there is no memory there";
     PastEnd = 16, "the range ends behind its zone";
     Misaligned = 17, "a chunk of that order cannot start at that frame";
     Present = 18, "the memory is there already";
     Absent = 19, "the memory is not there";
-    NoRoom = 20, "no room: set spare_sections and extra_ranges higher, or reserve more";
+    NoRoom = 20, "no room: set spare_sections and extra_ranges higher";
     ConfigCpus = 21, "there must be 1 to 32766 CPUs, and at most as many online";
     ConfigZones = 22, "there must be 1 to 64 zones, and the zone must be one of them";
-    ConfigSpan = 23, "a span or CMA piece must be of whole pageblocks, not empty and below PFN 2^40";
+    ConfigSpan = 23, "a span or CMA piece must be of whole pageblocks, not empty, below PFN 2^40";
     ConfigOutsideZone = 24, "a piece of memory is empty or outside its zone's span";
     ConfigOverlap = 25, "two pieces of memory or two zones share frames";
     Watermarks = 26, "watermarks must rise: min <= low <= high";
@@ -157,10 +149,8 @@ statuses! {
     Limit = 39, "the arena's limit on resident memory is reached";
 }
 
-/// What a status means, in a few English words; `"unknown status"` for numbers that are none. Never
-/// null; not to be freed.
-///
-/// Thread safety: any thread, at any time.
+/// What a status means, in a few English words; `"unknown status"` for numbers that are none.
+/// Never null; not to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn freehold_strerror(status: c_int) -> *const c_char {
     let text = TEXTS
@@ -185,7 +175,7 @@ mod tests {
             texts.insert(unsafe { CStr::from_ptr(freehold_strerror(value)) });
         }
         assert_eq!(texts.len(), ALL.len());
-        for wrong in [-1, ALL.len() as c_int, c_int::MAX] {
+        for wrong in [-1, 12, 13, 40, c_int::MAX] {
             // SAFETY: the texts end with a zero and live for ever.
             assert_eq!(unsafe { CStr::from_ptr(freehold_strerror(wrong)) }, c"unknown status");
         }

@@ -12,16 +12,12 @@ pub const FREEHOLD_VERSION_PATCH: u32 = 0;
 /// The version of the library that is linked: `(major << 16) | (minor << 8) | patch`.
 ///
 /// To be compared with the header's `FREEHOLD_VERSION_MAJOR` and `FREEHOLD_VERSION_MINOR`.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn freehold_version_number() -> u32 {
     FREEHOLD_VERSION_MAJOR << 16 | FREEHOLD_VERSION_MINOR << 8 | FREEHOLD_VERSION_PATCH
 }
 
 /// The version of the library that is linked, as text: `"0.1.0"`. Never null; not to be freed.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn freehold_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

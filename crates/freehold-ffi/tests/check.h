@@ -36,12 +36,4 @@
         }                                                                                      \
     } while (0)
 
-/* Room for a result, an array filled with 0xff before, has the first `known` bytes of it and nothing more. */
-#define HOLDS_ONLY(room, result, known)                                                        \
-    do {                                                                                       \
-        const unsigned char *room_ = (room);                                                   \
-        CHECK(memcmp(room_, (result), (known)) == 0);                                          \
-        CHECK(room_[known] == 0xff && room_[(known) + 7] == 0xff);                             \
-    } while (0)
-
 #endif

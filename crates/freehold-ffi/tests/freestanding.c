@@ -1,5 +1,5 @@
-/* The bare allocator in a program that has no C library, no heap and no threads: what a kernel is to it. x86-64 Linux only
- * in how it says how it went. */
+/* The bare allocator in a program that has no C library, no heap and no threads: what a kernel is
+ * to it. x86-64 Linux only in how it says how it went. */
 #define FREEHOLD_FREESTANDING
 #include <freehold.h>
 
@@ -47,7 +47,10 @@ int bcmp(const void *a, const void *b, size_t n)
 static long system_call(long number, long a, long b, long c)
 {
     long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c)
+                     : "rcx", "r11", "memory");
     return result;
 }
 
@@ -89,21 +92,26 @@ __attribute__((used)) static _Noreturn void start(void)
     freehold_config_init(&config, 2, &zone, 1);
     CHECK(freehold_metadata_size(&config, &size, &error) == FREEHOLD_STATUS_OK);
     CHECK(size <= sizeof metadata);
-    CHECK(freehold_new(&config, metadata, sizeof metadata, NULL, &allocator, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_new(&config, metadata, sizeof metadata, NULL, &allocator, &error)
+          == FREEHOLD_STATUS_OK);
     for (request.order = 0; request.order <= 9; request.order++) {
-        CHECK(freehold_alloc(allocator, &request, &pfn, &error) == FREEHOLD_STATUS_OK);
-        CHECK(freehold_on_free(allocator, 1, pfn, request.order, &error) == FREEHOLD_STATUS_OK);
-        CHECK(freehold_free(allocator, pfn, request.order, &error) != FREEHOLD_STATUS_OK);
-        CHECK(error.status == FREEHOLD_STATUS_DOUBLE_FREE && error.pfn == pfn && error.message[0] == 'd');
+        CHECK(freehold_alloc(freehold_here(allocator), &request, &pfn, &error)
+              == FREEHOLD_STATUS_OK);
+        CHECK(freehold_free(freehold_on(allocator, 1), pfn, request.order, &error)
+              == FREEHOLD_STATUS_OK);
+        CHECK(freehold_free(freehold_here(allocator), pfn, request.order, &error)
+              != FREEHOLD_STATUS_OK);
+        CHECK(error.status == FREEHOLD_STATUS_DOUBLE_FREE && error.pfn == pfn
+              && error.message[0] == 'd');
     }
-    const freehold_owned_cpu *cpu;
+    const freehold_cpu *cpu;
     request.order = 0;
     CHECK(freehold_own(allocator, 0, &cpu, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_alloc(cpu, &request, &pfn, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_free(cpu, pfn, 0, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_alloc(cpu, &request, &again, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_free(cpu, again, 0, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_owned_release(cpu, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_alloc(cpu, &request, &pfn, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_free(cpu, pfn, 0, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_alloc(cpu, &request, &again, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_free(cpu, again, 0, &error) == FREEHOLD_STATUS_OK);
+    CHECK(freehold_release(cpu, &error) == FREEHOLD_STATUS_OK);
     CHECK(freehold_drain_all(allocator, &error) == FREEHOLD_STATUS_OK);
     CHECK(freehold_validate(allocator, &error) == FREEHOLD_STATUS_OK);
     static const char done[] = "freestanding: all right\n";

@@ -1,4 +1,5 @@
-/* The bare allocator from several threads: each owns a CPU, frames are freed by others than those who allocated them. */
+/* The bare allocator from several threads: each owns a CPU, frames are freed by others than those
+ * who allocated them. */
 #define _GNU_SOURCE
 #include <freehold.h>
 #include <linux/membarrier.h>
@@ -32,7 +33,7 @@ static void *work(void *argument)
 {
     const unsigned me = (unsigned)(size_t)argument;
     struct ring *out = &rings[me], *in = &rings[(me + THREADS - 1) % THREADS];
-    const freehold_owned_cpu *cpu;
+    const freehold_cpu *cpu;
     freehold_error error;
     freehold_request request;
     memset(&request, 0, sizeof request);
@@ -42,7 +43,7 @@ static void *work(void *argument)
     for (unsigned round = 0; round < ROUNDS; round++) {
         uint64_t pfns[BATCH];
         size_t allocated;
-        OK(freehold_owned_alloc_bulk(cpu, &request, pfns, BATCH, &allocated, &error));
+        OK(freehold_alloc_bulk(cpu, &request, pfns, BATCH, &allocated, &error));
         CHECK(allocated == BATCH);
         pthread_mutex_lock(&out->mutex);
         while (out->full)
@@ -60,15 +61,15 @@ static void *work(void *argument)
         pthread_cond_broadcast(&in->changed);
         pthread_mutex_unlock(&in->mutex);
         if (round % 2) {
-            OK(freehold_owned_free_bulk(cpu, pfns, BATCH, &error));
+            OK(freehold_free_bulk(cpu, pfns, BATCH, &error));
         } else {
             for (unsigned i = 0; i < BATCH; i++)
-                OK(freehold_owned_free(cpu, pfns[i], 0, &error));
+                OK(freehold_free(cpu, pfns[i], 0, &error));
         }
         if (round % 50 == 0)
-            OK(freehold_on_tick(allocator, (uint16_t)((me + 1) % THREADS), &error));
+            OK(freehold_tick(freehold_on(allocator, (uint16_t)((me + 1) % THREADS)), &error));
     }
-    OK(freehold_owned_release(cpu, &error));
+    OK(freehold_release(cpu, &error));
     return NULL;
 }
 
@@ -114,6 +115,7 @@ int main(void)
         platform.heavy_barrier = heavy_barrier;
         run(&config, &platform);
     }
-    printf("threads: all right%s\n", has_membarrier ? "" : "; SKIPPED the heavy barrier: no membarrier(2) here");
+    printf("threads: all right%s\n",
+           has_membarrier ? "" : "; SKIPPED the heavy barrier: no membarrier(2) here");
     return 0;
 }

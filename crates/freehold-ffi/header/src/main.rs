@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! make header               writes it: after a change of the sources
-//! cargo xtask ci header     says where it is stale
+//! bash .ci/run header     says where it is stale
 //! ```
 //!
 //! A workspace of its own: cbindgen and what it needs are a tenth of what the tests would compile.
@@ -44,7 +44,7 @@ fn compare(found: &str, expected: &str) -> Result<(), String> {
             ("its end", "more or less"),
         ));
     Err(format!(
-        "stale at line {}: `{found}` should be `{expected}`. Run `make -C crates/freehold-ffi header`.",
+        "stale at line {}: `{found}` should be `{expected}`: `make -C crates/freehold-ffi header`",
         line + 1
     ))
 }
@@ -64,16 +64,16 @@ fn generate(root: &Path) -> String {
 
 /// What precedes the first function of each group.
 const GROUPS: [(&str, &str); 10] = [
-    ("freehold_config_init_sized", "The bare allocator: making it"),
-    ("freehold_zone_count", "The bare allocator: looking at it, watermarks, ranges"),
-    ("freehold_alloc", "The bare allocator: on the CPU that the platform names"),
+    ("freehold_config_init", "The bare allocator: making it, looking at it"),
+    ("freehold_alloc_bulk", "The bare allocator: many frames, ranges, periodic work"),
+    ("freehold_alloc", "The bare allocator: one chunk"),
+    ("freehold_alloc_contig_range", "The bare allocator: runs, and frames that are named"),
+    ("freehold_own", "The bare allocator: CPUs"),
     ("freehold_arena_new", "The arena: making it, frames by number"),
-    ("freehold_arena_builder_new", "The arena: its knobs"),
     ("freehold_arena_frames", "The arena: frames as memory"),
     ("freehold_cpu_online", "The bare allocator: CPUs and memory that come and go"),
-    ("freehold_on_alloc", "The bare allocator: on a CPU that the caller names"),
-    ("freehold_own", "The bare allocator: on a CPU that the caller has for itself"),
-    ("freehold_read_cpu_stats_sized", "The bare allocator: statistics. Errors and versions"),
+    ("freehold_read_pageblock", "The bare allocator: pageblocks, reserves"),
+    ("freehold_read_zone_stats", "The bare allocator: statistics. Errors and versions"),
 ];
 
 /// What cbindgen has no setting for: C of 1989 and C++ of 1998 have no comma behind the last name
@@ -147,7 +147,7 @@ fn compact(header: &str) -> String {
             while let Some(more) = lines.next_if(|more| more.starts_with("     ")) {
                 let more = more.trim_start();
                 let (before, start) =
-                    if length + more.len() < 110 { (" ", length + 1) } else { ("\n    ", 4) };
+                    if length + more.len() < 100 { (" ", length + 1) } else { ("\n    ", 4) };
                 out += before;
                 out += more;
                 length = start + more.len();

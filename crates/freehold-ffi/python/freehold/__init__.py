@@ -1,8 +1,9 @@
 """Page frames of real memory as buffers.
 
-An `Arena` hands out any number of neighbouring frames of 4096 bytes as `Frames`. Their memory is a `memoryview`, and
-goes home when the last view of it is gone; so a view, or a numpy array over one, never points at memory that is somebody
-else's. Calls may be made from any thread; a child of fork makes an arena of its own.
+An `Arena` hands out any number of neighbouring frames of 4096 bytes as `Frames`. Their memory is a
+`memoryview`, and goes home when the last view of it is gone; so a view, or a numpy array over one,
+never points at memory that is somebody else's. Calls may be made from any thread; a child of fork
+makes an arena of its own.
 """
 
 import ctypes
@@ -60,7 +61,8 @@ class Frames:
     def __init__(self, part):
         self._raw, self._parts = part.raw, [part]
         # The array is what views keep alive, and it keeps the parts.
-        self._memory = (ctypes.c_ubyte * (part.raw.count * FRAME_SIZE)).from_address(part.raw.memory)
+        kind = ctypes.c_ubyte * (part.raw.count * FRAME_SIZE)
+        self._memory = kind.from_address(part.raw.memory)
         weakref.finalize(self._memory, _let_go, self._parts).atexit = False
 
     def _get(self):
@@ -104,7 +106,8 @@ class Frames:
         return numpy.frombuffer(self._memory, dtype=dtype)
 
     def split(self, frames):
-        """Two handles: of the first `frames`, and of the rest, in place of this one. Views of the whole keep both."""
+        """Two handles, of the first `frames` and of the rest, in place of this one. Views of the
+        whole keep both."""
         self._get()
         (part,) = self._parts
         first, rest = part.split(frames)
@@ -114,7 +117,8 @@ class Frames:
 
 
 class Arena:
-    """An arena of at least `bytes` of memory, in whole blocks of 2 MiB. Addresses only, until frames are used."""
+    """An arena of at least `bytes` of memory, in whole blocks of 2 MiB. Addresses only, until
+    frames are used."""
 
     def __init__(self, bytes):
         raw = ctypes.c_void_p()
@@ -151,7 +155,7 @@ class Arena:
     def trim(self):
         """Gives what is free back to the system; how many bytes that were."""
         released = c.Released()
-        c.call("freehold_arena_trim_sized", self._get().raw, ctypes.byref(released), ctypes.sizeof(released))
+        c.call("freehold_arena_trim", self._get().raw, released)
         return released.bytes
 
     def free_frames(self):
@@ -161,7 +165,7 @@ class Arena:
     def stats(self):
         """Counters by name."""
         stats = c.Stats()
-        c.call("freehold_arena_read_stats_sized", self._get().raw, ctypes.byref(stats), ctypes.sizeof(stats))
+        c.call("freehold_arena_read_stats", self._get().raw, stats)
         return {name: getattr(stats, name) for name, *_ in c.Stats._fields_}
 
     def validate(self):

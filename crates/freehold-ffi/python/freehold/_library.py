@@ -3,7 +3,7 @@
 import ctypes
 import ctypes.util
 import os
-from ctypes import POINTER, byref, c_bool, c_char, c_int, c_int32, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char, c_int, c_int32, c_uint64, c_void_p
 
 FRAME_SIZE = 4096
 
@@ -42,15 +42,16 @@ class Released(ctypes.Structure):
 
 
 class Stats(ctypes.Structure):
-    """freehold_arena_stats, as far as it is of one type: the sized call fills as much as there is room for"""
+    """freehold_arena_stats"""
 
     _fields_ = [
         (name, c_uint64)
         for name in (
-            "frames blocks blocks_resident blocks_released bytes_released release_calls release_refused passes slots "
-            "slots_taken threads_sharing metadata_bytes refused_drops late_double_frees frames_reserved"
+            "frames blocks blocks_resident blocks_released bytes_released release_calls"
+            " release_refused passes slots slots_taken threads_sharing metadata_bytes"
+            " late_double_frees frames_used frames_free frames_released"
         ).split()
-    ]
+    ] + [("biased", c_bool)]
 
 
 class FreeholdError(Exception):
@@ -58,14 +59,17 @@ class FreeholdError(Exception):
 
     def __init__(self, error):
         super().__init__(error.message.decode())
-        self.status, self.pfn, self.found, self.expected = error.status, error.pfn, error.found, error.expected
+        self.status, self.pfn = error.status, error.pfn
+        self.found, self.expected = error.found, error.expected
 
 
 def _load():
     beside = os.path.join(os.path.dirname(__file__), "libfreehold.so")
-    found = os.environ.get("FREEHOLD_LIBRARY") or (beside if os.path.exists(beside) else ctypes.util.find_library("freehold"))
+    found = os.environ.get("FREEHOLD_LIBRARY") or (
+        beside if os.path.exists(beside) else ctypes.util.find_library("freehold")
+    )
     if not found:
-        raise ImportError("libfreehold.so is not in the package: install it, or set FREEHOLD_LIBRARY to its path")
+        raise ImportError("no libfreehold.so: install it, or set FREEHOLD_LIBRARY to its path")
     library = ctypes.CDLL(found)
     signatures = {
         "freehold_arena_new": [c_uint64, POINTER(c_void_p), POINTER(Error)],
@@ -74,8 +78,8 @@ def _load():
         "freehold_arena_zeroed": [c_void_p, c_uint64, POINTER(Frames), POINTER(Error)],
         "freehold_arena_free_frames": [c_void_p, POINTER(Frames), POINTER(Error)],
         "freehold_frames_split": [POINTER(Frames), c_uint64, POINTER(Frames), POINTER(Error)],
-        "freehold_arena_trim_sized": [c_void_p, c_void_p, c_size_t, POINTER(Error)],
-        "freehold_arena_read_stats_sized": [c_void_p, c_void_p, c_size_t, POINTER(Error)],
+        "freehold_arena_trim": [c_void_p, POINTER(Released), POINTER(Error)],
+        "freehold_arena_read_stats": [c_void_p, POINTER(Stats), POINTER(Error)],
         "freehold_arena_validate": [c_void_p, POINTER(Error)],
     }
     for name, arguments in signatures.items():

@@ -1,6 +1,7 @@
-"""What the package does, tried: frames as buffers, views that keep them, wrong calls. Run by `make check` and by CI.
+"""What the package does, tried: frames as buffers, views that keep them, wrong calls. `make check`
+runs it.
 
-    python3 python/tests/check.py         (FREEHOLD_LIBRARY=/path/to/libfreehold.so where the package has none of its own)
+    FREEHOLD_LIBRARY=/path/to/libfreehold.so python3 python/tests/check.py
 """
 
 import gc

@@ -7,17 +7,15 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use freehold::Pfn;
 use freehold_host::{Arena as HostArena, FrameRequest};
 
-use crate::arguments::{
-    array_of_frames, array_of_frames_mut, frames, migratetype, order, put, shared,
-};
+use crate::arguments::{array_of_frames, array_of_frames_mut, frames, migratetype, order, shared};
 use crate::error::{Error, Failure, answer, tell};
 use crate::request::Request;
 use crate::status::Status;
 
 /// An arena of real page frames in this process. Opaque.
 ///
-/// Its calls may be made from any thread, but not from signal handlers. In a child of fork(2) every
-/// call is refused with `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
+/// Its calls may be made from any thread, but not from signal handlers. In a child of fork(2)
+/// every call is refused with `FREEHOLD_STATUS_FORKED`: the frames belong to the parent.
 pub struct Arena {
     /// `LIVE`, or `ENDED`; in whatever else a pointer points to, most likely neither.
     magic: AtomicU64,
@@ -30,9 +28,9 @@ const LIVE: u64 = 0xF4EE_401D_A4E7_A11E;
 const ENDED: u64 = 0xF4EE_401D_DEAD_A4E7;
 
 /// The handles of ended arenas, a few words each: the last one, which leads to those before it.
-/// They are kept, so that who still uses one is told so, and does not read memory that is somebody
-/// else's by now. No lock: a child of fork(2) may end its copies too, and a lock that another thread
-/// held at that moment would stay locked there.
+/// They are kept, so that who still uses one is told so, and does not read memory that is
+/// somebody else's by now. No lock: a child of fork(2) may end its copies too, and a lock that
+/// another thread held at that moment would stay locked there.
 static LAST_ENDED: AtomicPtr<Arena> = AtomicPtr::new(ptr::null_mut());
 
 impl Arena {
@@ -46,24 +44,13 @@ impl Arena {
 
     /// Keeps the handle of an arena that has just ended.
     fn keep(&'static self) {
-        let this = ptr::from_ref(self).cast_mut();
-        // Relaxed throughout: nobody follows the list but who looks for leaks in the whole process.
-        let mut last = LAST_ENDED.load(Ordering::Relaxed);
-        loop {
-            self.before.store(last, Ordering::Relaxed);
-            #[cfg(test)]
-            tests::keeping();
-            let kept =
-                LAST_ENDED.compare_exchange(last, this, Ordering::Relaxed, Ordering::Relaxed);
-            match kept {
-                Ok(_) => return,
-                Err(now) => last = now,
-            }
-        }
+        // Relaxed: nobody follows the list but who looks for leaks in the whole process.
+        let before = LAST_ENDED.swap(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+        self.before.store(before, Ordering::Relaxed);
     }
 
     fn check(&self) -> Result<(), Failure> {
-        // Relaxed: who ends an arena while others use it has broken a promise; this is to find
+        // Relaxed: to end an arena while others use it breaks a promise; this is to find
         // those who come later.
         match self.magic.load(Ordering::Relaxed) {
             LIVE => Ok(()),
@@ -108,12 +95,10 @@ pub(crate) fn frame_request(request: &Request) -> Result<FrameRequest, Failure> 
 }
 
 /// An arena of at least that many bytes of private memory, with every knob at its default; see
-/// `freehold_arena_builder_new` for the knobs. To be given to `freehold_arena_destroy`.
+/// `freehold_arena_new_with` for the knobs. To be given to `freehold_arena_destroy`.
 ///
-/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena at
-/// once: make it before that call, or as small as it has to be.
-///
-/// Thread safety: any thread, at any time.
+/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena
+/// at once: make it before that call, or as small as it has to be.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_new(
     bytes: u64,
@@ -125,11 +110,11 @@ pub unsafe extern "C" fn freehold_arena_new(
 }
 
 /// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
-/// still allocated included. A null arena is fine and nothing is done. Whoever uses another copy of
-/// the pointer later is told `FREEHOLD_STATUS_ENDED`.
+/// still allocated included. A null arena is fine and nothing is done. Whoever uses another copy
+/// of the pointer later is told `FREEHOLD_STATUS_ENDED`.
 ///
-/// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that have
-/// used it need not have ended.
+/// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that
+/// have used it need not have ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_destroy(
     arena: *mut *mut Arena,
@@ -157,10 +142,8 @@ pub unsafe extern "C" fn freehold_arena_destroy(
     }
 }
 
-/// Allocates what the request says, without limits; writes the first frame to `pfn`. What is in the
-/// frames is whatever their last user left.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
+/// Allocates what the request says, without limits; writes the first frame to `pfn`. What is in
+/// the frames is whatever their last user left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_alloc(
     arena: *const Arena,
@@ -178,10 +161,8 @@ pub unsafe extern "C" fn freehold_arena_alloc(
 }
 
 /// Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not;
-/// writes them to `pfns` and how many there are to `allocated`. Fails only where not a single frame
-/// was allocated.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
+/// writes them to `pfns` and how many there are to `allocated`. Fails only where not a single
+/// frame was allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_alloc_bulk(
     arena: *const Arena,
@@ -200,14 +181,12 @@ pub unsafe extern "C" fn freehold_arena_alloc_bulk(
     }
 }
 
-/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for
-/// a lock.
+/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits
+/// for a lock.
 ///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of them
-/// by the thread whose CPU leases the frame's word, neither may see the other: then it is counted
-/// in `late_double_frees` of the statistics.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of
+/// them by the thread whose CPU leases the frame's word, neither may see the other: then it is
+/// counted in `late_double_frees` of the statistics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free(
     arena: *const Arena,
@@ -220,8 +199,6 @@ pub unsafe extern "C" fn freehold_arena_free(
 }
 
 /// Frees the frames from `start` to `end` (not included), whatever the allocations were.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_range(
     arena: *const Arena,
@@ -235,8 +212,6 @@ pub unsafe extern "C" fn freehold_arena_free_range(
 
 /// Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
 /// frames before it have been freed, those behind it have not.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_bulk(
     arena: *const Arena,
@@ -248,34 +223,17 @@ pub unsafe extern "C" fn freehold_arena_free_bulk(
     unsafe { answer(error, || Ok(live(arena)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?)) }
 }
 
-/// The CPU that the calling thread works on: its own, or one that it shares. Written to `cpu`.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_current_cpu(
-    arena: *const Arena,
-    cpu: *mut u16,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || put(cpu, "cpu", live(arena)?.current_cpu()?.get())) }
-}
-
 /// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a
 /// thread about to sleep for long. A thread that ends does so by itself. What it has freed is
 /// visible to others without this.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_flush(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe { answer(error, || Ok(live(arena)?.flush()?)) }
 }
 
-/// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking for
-/// very large runs.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
+/// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking
+/// for very large runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
@@ -284,64 +242,9 @@ pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut E
 
 /// Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
 ///
-/// Thread safety: any thread, at any time but from a signal handler. Everybody else waits
-/// meanwhile; only to be relied on while nobody frees.
+/// Thread safety: everybody else waits meanwhile. Only to be relied on while nobody frees.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_validate(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe { answer(error, || Ok(live(arena)?.validate()?)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::{Cell, RefCell};
-    use std::rc::Rc;
-
-    use super::*;
-
-    thread_local! {
-        static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
-    }
-
-    /// Called in the middle of keeping a handle.
-    pub(super) fn keeping() {
-        if let Some(meanwhile) = MEANWHILE.take() {
-            meanwhile();
-        }
-    }
-
-    fn new() -> *mut Arena {
-        Arena::boxed(HostArena::with_size(2 << 20).unwrap())
-    }
-
-    fn end(mut arena: *mut Arena) -> Status {
-        // SAFETY: an arena of this test's, which nobody uses any more.
-        unsafe { freehold_arena_destroy(&raw mut arena, ptr::null_mut()) }
-    }
-
-    /// In a child there is nobody who would give back a lock that was held when it was forked.
-    #[test]
-    fn a_child_forked_while_an_arena_ends_can_end_its_copy_of_another() {
-        let (first, second) = (new(), new());
-        let status = Rc::new(Cell::new(-1));
-        let told = Rc::clone(&status);
-        MEANWHILE.set(Some(Box::new(move || {
-            // SAFETY: the child ends its copy of an arena, and then itself; a signal ends it if it
-            // waits.
-            unsafe {
-                let child = libc::fork();
-                if child == 0 {
-                    libc::alarm(10);
-                    libc::_exit(i32::from(end(second) != Status::Ok));
-                }
-                let mut status = -1;
-                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-                told.set(status);
-            }
-        })));
-        assert_eq!(end(first), Status::Ok);
-        assert_eq!(status.get(), 0, "14: it waits for a lock that nobody will open");
-        assert_eq!(end(second), Status::Ok);
-        assert_eq!(end(first), Status::Ended, "who still uses the handle is told");
-    }
 }

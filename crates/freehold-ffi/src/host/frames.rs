@@ -6,10 +6,9 @@ use core::ptr;
 use freehold::FRAME_SIZE;
 use freehold_host::Frames as HostFrames;
 
-use crate::arguments::{frames, put, shared, wanted};
+use crate::arguments::{frames, put, wanted};
 use crate::error::{Error, Failure, answer, tell};
-use crate::host::arena::{Arena, frame_request, live};
-use crate::request::Request;
+use crate::host::arena::{Arena, live};
 use crate::status::Status;
 
 /// Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the
@@ -48,13 +47,11 @@ fn same(frames: &Frames, arena: *const Arena, allowed: &'static str) -> Result<(
 /// So many neighbouring frames, any number, written to `out`. What is in them is whatever their
 /// last user left.
 ///
-/// A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk is
-/// free. Any other number is taken from wherever so many are free; where memory is scarce that is a
-/// search of the whole arena.
+/// A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk
+/// is free. Any other number is taken from wherever so many are free; where memory is scarce
+/// that is a search of the whole arena.
 ///
 /// Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_frames(
     arena: *const Arena,
@@ -66,10 +63,8 @@ pub unsafe extern "C" fn freehold_arena_frames(
     unsafe { tell(out, "out", error, || Ok(self::out(arena, live(arena)?.frames(count)?))) }
 }
 
-/// So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already and
-/// are not touched.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
+/// So many neighbouring frames, all zero. Frames that come fresh from the OS are zero already
+/// and are not touched.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_zeroed(
     arena: *const Arena,
@@ -81,34 +76,11 @@ pub unsafe extern "C" fn freehold_arena_zeroed(
     unsafe { tell(out, "out", error, || Ok(self::out(arena, live(arena)?.zeroed(count)?))) }
 }
 
-/// What the request says, as memory: a power of two of frames, of some migratetype, on some node,
-/// without limits.
+/// Adds the `more` frames right behind these, if they are free: nothing is moved. What is in
+/// them is whatever their last user left.
 ///
-/// Thread safety: any thread, at any time but from a signal handler.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_frames_with(
-    arena: *const Arena,
-    request: *const Request,
-    out: *mut Frames,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        tell(out, "out", error, || {
-            let wanted = frame_request(shared(request, "request")?)?;
-            Ok(self::out(arena, HostFrames::from_request(live(arena)?, wanted)?))
-        })
-    }
-}
-
-/// Adds the `more` frames right behind these, if they are free: nothing is moved. What is in them
-/// is whatever their last user left.
-///
-/// Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use, `FREEHOLD_STATUS_OUTSIDE_ARENA`
-/// behind the arena's end.
-///
-/// Thread safety: any thread, at any time but from a signal handler; `frames` must be the caller's
-/// own.
+/// Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use,
+/// `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_extend_frames(
     arena: *const Arena,
@@ -130,10 +102,8 @@ pub unsafe extern "C" fn freehold_arena_extend_frames(
     }
 }
 
-/// Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No frames
-/// are fine and nothing is done.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
+/// Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No
+/// frames are fine and nothing is done.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_frames(
     arena: *const Arena,
@@ -161,12 +131,10 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
     }
 }
 
-/// Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in
-/// the arena: any part of an allocation may be freed on its own.
+/// Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens
+/// in the arena: any part of an allocation may be freed on its own.
 ///
 /// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
-///
-/// Thread safety: any thread; the two values must be the caller's own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_frames_split(
     first: *mut Frames,
@@ -207,8 +175,6 @@ pub unsafe extern "C" fn freehold_frames_split(
 ///
 /// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas;
 /// both are as they were then.
-///
-/// Thread safety: any thread; the two values must be the caller's own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_frames_merge(
     first: *mut Frames,

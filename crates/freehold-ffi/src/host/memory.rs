@@ -1,18 +1,16 @@
 //! Frames as memory: their addresses, the pages that back them, giving those back to the OS.
 
 use core::ffi::{c_int, c_void};
-use core::mem::offset_of;
 use core::ptr;
 use std::os::fd::AsRawFd;
 
 use freehold::Pfn;
-use freehold_host::{OnFork, Released as HostReleased};
+use freehold_host::Released as HostReleased;
 
-use crate::arguments::{Versioned, check_size, frames, put, put_sized};
+use crate::arguments::{frames, put, put_if_wanted};
 use crate::config::FrameRange;
-use crate::error::{Error, FREEHOLD_NO_PFN, Failure, answer};
+use crate::error::{Error, FREEHOLD_NO_PFN, answer};
 use crate::host::arena::{Arena, live};
-use crate::host::builder::Backing;
 use crate::status::Status;
 
 /// What giving memory back to the OS did.
@@ -40,34 +38,8 @@ impl From<HostReleased> for Released {
     }
 }
 
-impl Versioned for Released {
-    const LEAST: usize = offset_of!(Self, frames);
-}
-
-/// Gives memory back and says what that did, to a caller that wants to know.
-///
-/// # Safety
-///
-/// `released` is null or can be written to, `size` bytes.
-unsafe fn released_by(
-    released: *mut Released,
-    size: usize,
-    give: impl FnOnce() -> Result<HostReleased, Failure>,
-) -> Result<(), Failure> {
-    if released.is_null() {
-        return give().map(drop);
-    }
-    check_size::<Released>(size)?;
-    let done = give()?;
-    // SAFETY: the caller's promise.
-    unsafe { put_sized(released, size, done.into()) };
-    Ok(())
-}
-
-/// Where a frame is; null for frames of other arenas. Reading and writing there is for whoever has the
-/// frame.
-///
-/// Thread safety: any thread, at any time.
+/// Where a frame is; null for frames of other arenas. Reading and writing there is for whoever
+/// has the frame.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pointer(arena: *const Arena, pfn: u64) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -77,8 +49,6 @@ pub unsafe extern "C" fn freehold_arena_pointer(arena: *const Arena, pfn: u64) -
 }
 
 /// Which frame a byte is in; `FREEHOLD_NO_PFN` outside the arena.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pfn_of(arena: *const Arena, pointer: *const c_void) -> u64 {
     // SAFETY: the caller's promise.
@@ -88,19 +58,16 @@ pub unsafe extern "C" fn freehold_arena_pfn_of(arena: *const Arena, pointer: *co
 }
 
 /// All frames there are.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange {
     // SAFETY: the caller's promise.
     unsafe { live(arena).ok() }.map_or(FrameRange::default(), |arena| arena.range().into())
 }
 
-/// The memfd behind the frames, for a second mapping, with frame `pfn` at `freehold_arena_offset`;
+/// The memfd behind the frames, for a second mapping, with frame `pfn` at
+/// `freehold_arena_offset`;
 /// -1 for other kinds of memory. It stays the arena's: not to be closed, its size not to be
 /// changed. Whoever reads or writes frames through it must have those frames.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
     // SAFETY: the caller's promise.
@@ -108,8 +75,6 @@ pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
 }
 
 /// Where a frame is in the memfd, in bytes; -1 for frames of other arenas.
-///
-/// Thread safety: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) -> i64 {
     // SAFETY: the caller's promise.
@@ -118,35 +83,11 @@ pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) ->
         .map_or(-1, |offset| offset as i64)
 }
 
-/// What the frames are made of: a `freehold_backing`; -1 for a null arena.
+/// Has the kernel back the frames from `start` to `end` (not included) now, so that it says here
+/// if it cannot, instead of by a signal at the first touch. What is in them does not change.
 ///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_backing(arena: *const Arena) -> i32 {
-    // SAFETY: the caller's promise.
-    unsafe { live(arena).ok() }.map_or(-1, |arena| Backing::number_of(arena.backing()))
-}
-
-/// What a forked child finds at the frames' addresses: a `freehold_fork_rule`; -1 for a null arena.
-///
-/// Thread safety: any thread, at any time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_on_fork(arena: *const Arena) -> i32 {
-    // SAFETY: the caller's promise.
-    unsafe { live(arena).ok() }.map_or(-1, |arena| match arena.on_fork() {
-        OnFork::Copy => 0,
-        OnFork::Unmapped => 1,
-        _ => -1,
-    })
-}
-
-/// Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if
-/// it cannot, instead of by a signal at the first touch. What is in them does not change.
-///
-/// Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that failed
-/// may be backed.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
+/// Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that
+/// failed may be backed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_populate(
     arena: *const Arena,
@@ -160,8 +101,6 @@ pub unsafe extern "C" fn freehold_arena_populate(
 
 /// How many of the frames from `start` to `end` (not included) the kernel has in memory at this
 /// moment, written to `count`. Takes time proportional to the range.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_frames_in_memory(
     arena: *const Arena,
@@ -176,38 +115,44 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
     }
 }
 
-/// What `freehold_arena_trim` is: gives free memory back to the OS, now: every wholly free block,
+/// Gives free memory back to the OS, now: every wholly free block,
 /// and of blocks in use the aligned runs of 8 free frames or more. What it did is written to
 /// `released`, unless that is null.
 ///
-/// Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all others
-/// were given back.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
+/// Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all
+/// others were given back.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_trim_sized(
+pub unsafe extern "C" fn freehold_arena_trim(
     arena: *const Arena,
     released: *mut Released,
-    size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || released_by(released, size, || Ok(live(arena)?.trim()?))) }
+    unsafe {
+        answer(error, || {
+            let done = live(arena)?.trim()?;
+            put_if_wanted(released, done.into());
+            Ok(())
+        })
+    }
 }
 
-/// What `freehold_arena_pass` is: gives back the blocks that have been wholly free, and untouched,
-/// since the last call, and free runs of those of which nothing was handed out since, up to the
-/// budget; does the periodic work of the threads' CPUs. To be called once each decay time, unless
-/// the background thread does. What it did is written to `released`, unless that is null.
-///
-/// Thread safety: any thread, at any time but from a signal handler.
+/// Gives back the blocks that have been wholly free, and untouched, since the last call, and
+/// free runs of those of which nothing was handed out since; does the periodic work of the
+/// threads' CPUs. To be called once each decay time, unless the background thread does. What it
+/// did is written to `released`, unless that is null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_pass_sized(
+pub unsafe extern "C" fn freehold_arena_pass(
     arena: *const Arena,
     released: *mut Released,
-    size: usize,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || released_by(released, size, || Ok(live(arena)?.pass()?))) }
+    unsafe {
+        answer(error, || {
+            let done = live(arena)?.pass()?;
+            put_if_wanted(released, done.into());
+            Ok(())
+        })
+    }
 }

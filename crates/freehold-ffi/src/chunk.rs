@@ -1,23 +1,21 @@
-//! One chunk on an owned CPU: the hot calls. From what the CPU has in hand first, compiled once for
-//! each order; then the long way; then the way that finds out what is wrong.
+//! One chunk: the hot calls. An owner's from what its CPU has in hand first, compiled once for each
+//! order; then the long way; then the way for everybody else, and that finds out what is wrong.
 
 use freehold::{Migratetype, Order, Pfn};
 
 use crate::arguments::shared;
+use crate::cpu::{Cpu, call, owned};
 use crate::error::{Error, answer, fail_alloc, fail_free, tell};
-use crate::handle::{OwnedCpu, owned};
 use crate::request::Request;
 use crate::status::Status;
 
-/// Allocates what the request says on an owned CPU; writes the first frame to `pfn`.
+/// Allocates what the request says; writes the first frame to `pfn`.
 ///
-/// The work is that of `freehold_alloc`.
-///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each
-/// other.
+/// Constant time from what the CPU has in hand; otherwise a bounded amount of work to get more.
+/// Before it fails every CPU is asked, unless the request may not wait.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_owned_alloc(
-    cpu: *const OwnedCpu,
+pub unsafe extern "C" fn freehold_alloc(
+    cpu: *const Cpu,
     request: *const Request,
     pfn: *mut u64,
     error: *mut Error,
@@ -26,8 +24,10 @@ pub unsafe extern "C" fn freehold_owned_alloc(
     unsafe {
         let Some(asked) = request.as_ref() else { return alloc_any(cpu, request, pfn, error) };
         // Single frames here, which saves the jump and a look at the order.
-        if take_in_hand(cpu, asked.single(), Order::ZERO, pfn) {
-            return Status::Ok;
+        match take_in_hand(cpu, asked.single(), Order::ZERO, pfn) {
+            InHand::Taken => return Status::Ok,
+            InHand::NotOwner => return alloc_any(cpu, request, pfn, error),
+            InHand::Nothing => {}
         }
         match ALLOC.get(usize::from(asked.order)) {
             Some(alloc) => alloc(cpu, request, pfn, error),
@@ -36,8 +36,8 @@ pub unsafe extern "C" fn freehold_owned_alloc(
     }
 }
 
-type Alloc = unsafe fn(*const OwnedCpu, *const Request, *mut u64, *mut Error) -> Status;
-type Free = unsafe fn(*const OwnedCpu, u64, *mut Error) -> Status;
+type Alloc = unsafe fn(*const Cpu, *const Request, *mut u64, *mut Error) -> Status;
+type Free = unsafe fn(*const Cpu, u64, *mut Error) -> Status;
 
 /// By order. Compiled once for each: what is known of the order then need not be asked, some 60
 /// instructions of a pair.
@@ -75,48 +75,56 @@ const fn order_of(order: u8) -> Order {
 
 /// # Safety
 ///
-/// The pointers are as the [crate](crate#pointers) says, and `request` is not null and of that order.
+/// The pointers are as the [crate](crate#pointers) says, and `request` is not null and of that
+/// order.
 #[inline(never)]
 unsafe fn alloc_chunk<const ORDER: u8>(
-    cpu: *const OwnedCpu,
+    cpu: *const Cpu,
     request: *const Request,
     pfn: *mut u64,
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        if const { ORDER > 0 && ORDER < 6 }
-            && take_in_hand(cpu, (*request).chunk(), const { order_of(ORDER) }, pfn)
-        {
-            return Status::Ok;
+        if const { ORDER > 0 && ORDER < 6 } {
+            match take_in_hand(cpu, (*request).chunk(), const { order_of(ORDER) }, pfn) {
+                InHand::Taken => return Status::Ok,
+                InHand::NotOwner => return alloc_any(cpu, request, pfn, error),
+                InHand::Nothing => {}
+            }
         }
         alloc_long::<ORDER>(cpu, request, pfn, error)
     }
 }
 
-/// A chunk of order 0 to 5 from what the CPU has in hand. Where it says no, the long way knows what
-/// to do; it is a jump away, so that nothing has to be saved for it.
+/// What came of looking into a CPU's hand.
+enum InHand {
+    Taken,
+    /// The long way knows what to do; it is a jump away, so that nothing has to be saved for it.
+    Nothing,
+    /// The handle is not an owner's.
+    NotOwner,
+}
+
+/// A chunk of order 0 to 5 from what the CPU has in hand.
 ///
 /// # Safety
 ///
 /// The pointers are as the [crate](crate#pointers) says.
 #[inline(always)]
 unsafe fn take_in_hand(
-    cpu: *const OwnedCpu,
+    cpu: *const Cpu,
     kind: Option<Migratetype>,
     order: Order,
     pfn: *mut u64,
-) -> bool {
-    let Some(kind) = kind else { return false };
-    if pfn.is_null() {
-        return false;
-    }
+) -> InHand {
+    let Some(kind) = kind.filter(|_| !pfn.is_null()) else { return InHand::Nothing };
     // SAFETY: the caller's promise.
-    let Ok(owned) = (unsafe { owned(cpu) }) else { return false };
-    let Some(found) = owned.alloc_in_hand(order, kind) else { return false };
+    let Some(owned) = (unsafe { owned(cpu) }) else { return InHand::NotOwner };
+    let Some(found) = owned.alloc_in_hand(order, kind) else { return InHand::Nothing };
     // SAFETY: not null, and the rest is the caller's promise.
     unsafe { pfn.write(found.get()) };
-    true
+    InHand::Taken
 }
 
 /// # Safety
@@ -124,7 +132,7 @@ unsafe fn take_in_hand(
 /// As `alloc_chunk`.
 #[inline(never)]
 unsafe fn alloc_long<const ORDER: u8>(
-    cpu: *const OwnedCpu,
+    cpu: *const Cpu,
     request: *const Request,
     pfn: *mut u64,
     error: *mut Error,
@@ -135,7 +143,7 @@ unsafe fn alloc_long<const ORDER: u8>(
         if pfn.is_null() {
             return alloc_any(cpu, request, pfn, error);
         }
-        let Ok(owned) = owned(cpu) else { return alloc_any(cpu, request, pfn, error) };
+        let Some(owned) = owned(cpu) else { return alloc_any(cpu, request, pfn, error) };
         match owned.alloc(freehold::Request::new(const { order_of(ORDER) }, kind)) {
             Ok(found) => {
                 pfn.write(found.get());
@@ -152,7 +160,7 @@ unsafe fn alloc_long<const ORDER: u8>(
 #[cold]
 #[inline(never)]
 unsafe fn alloc_any(
-    cpu: *const OwnedCpu,
+    cpu: *const Cpu,
     request: *const Request,
     pfn: *mut u64,
     error: *mut Error,
@@ -161,23 +169,20 @@ unsafe fn alloc_any(
     unsafe {
         tell(pfn, "pfn", error, || {
             let request = shared(request, "request")?.engine()?;
-            Ok(owned(cpu)?.alloc(request)?.get())
+            Ok(call!(cpu, handle => handle.alloc(request))?.get())
         })
     }
 }
 
-/// Frees `2^order` frames on an owned CPU: any aligned part of what was allocated, by whomever.
-/// Never waits for a lock.
+/// Frees `2^order` frames: any aligned part of what was allocated, on whatever CPU. Never waits
+/// for a lock.
 ///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of them
-/// by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
-/// the platform's `late_double_free` is told.
-///
-/// Thread safety: one thread at a time for each handle; different handles do not disturb each
-/// other.
+/// Frames that are free already are refused. Where both frees run at the same moment, one of
+/// them by the CPU that leases the frame's word, neither may see the other: the frame is free
+/// once, and the platform's `late_double_free` is told.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_owned_free(
-    cpu: *const OwnedCpu,
+pub unsafe extern "C" fn freehold_free(
+    cpu: *const Cpu,
     pfn: u64,
     order: u8,
     error: *mut Error,
@@ -198,10 +203,10 @@ pub unsafe extern "C" fn freehold_owned_free(
 ///
 /// The pointers are as the [crate](crate#pointers) says.
 #[inline(always)]
-unsafe fn free_chunk<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut Error) -> Status {
+unsafe fn free_chunk<const ORDER: u8>(cpu: *const Cpu, pfn: u64, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        let Ok(owned) = owned(cpu) else { return free_any(cpu, pfn, ORDER, error) };
+        let Some(owned) = owned(cpu) else { return free_any(cpu, pfn, ORDER, error) };
         if owned.free_in_hand(Pfn::new(pfn), const { order_of(ORDER) }) {
             return Status::Ok;
         }
@@ -213,10 +218,10 @@ unsafe fn free_chunk<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mu
 ///
 /// The pointers are as the [crate](crate#pointers) says.
 #[inline(never)]
-unsafe fn free_long<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut Error) -> Status {
+unsafe fn free_long<const ORDER: u8>(cpu: *const Cpu, pfn: u64, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        let Ok(owned) = owned(cpu) else { return free_any(cpu, pfn, ORDER, error) };
+        let Some(owned) = owned(cpu) else { return free_any(cpu, pfn, ORDER, error) };
         match owned.free(Pfn::new(pfn), const { order_of(ORDER) }) {
             Ok(()) => Status::Ok,
             Err(why) => fail_free(error, why),
@@ -229,9 +234,12 @@ unsafe fn free_long<const ORDER: u8>(cpu: *const OwnedCpu, pfn: u64, error: *mut
 /// The pointers are as the [crate](crate#pointers) says.
 #[cold]
 #[inline(never)]
-unsafe fn free_any(cpu: *const OwnedCpu, pfn: u64, order: u8, error: *mut Error) -> Status {
+unsafe fn free_any(cpu: *const Cpu, pfn: u64, order: u8, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || Ok(owned(cpu)?.free(Pfn::new(pfn), crate::arguments::order(order)?)?))
+        answer(error, || {
+            let order = crate::arguments::order(order)?;
+            Ok(call!(cpu, handle => handle.free(Pfn::new(pfn), order))?)
+        })
     }
 }
