@@ -23,7 +23,6 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::mapping::Mapping;
 use crate::memory::Backing;
-use crate::spare::Spare;
 use crate::sys;
 use crate::{Arena, Error};
 
@@ -64,7 +63,6 @@ struct Counters {
 pub struct HostAreas {
     arena: Arc<Arena>,
     reserved: ManuallyDrop<Mapping>,
-    spare: Spare,
     counters: Counters,
 }
 
@@ -93,12 +91,7 @@ impl HostAreas {
         let align = (PAGEBLOCK_FRAMES * FRAME_SIZE) as usize;
         let reserved =
             Mapping::aligned(bytes.max(1), align, ProtFlags::empty(), MapFlags::NORESERVE)?;
-        Ok(Self {
-            arena,
-            reserved: ManuallyDrop::new(reserved),
-            spare: Spare::new()?,
-            counters: Counters::default(),
-        })
+        Ok(Self { arena, reserved: ManuallyDrop::new(reserved), counters: Counters::default() })
     }
 
     /// The reserved pages: the range for [`Vmalloc::new`](freehold_vm::Vmalloc::new).
@@ -157,38 +150,24 @@ impl HostAreas {
         let (start, flags) =
             (start.as_ptr().cast(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
         count(&self.counters.unmaps, 1);
-        let replace = || {
-            // SAFETY: within the reserved range; whoever has unmapped these pages does not use them
-            // any more.
-            unsafe { rustix::mm::mmap_anonymous(start, len, ProtFlags::empty(), flags) }.map(drop)
-        };
-        let done = replace().or_else(|_| self.at_the_limit(start.cast(), len, replace));
-        self.spare.keep();
-        done
+        // SAFETY: within the reserved range; whoever has unmapped these pages does not use them any
+        // more.
+        unsafe { rustix::mm::mmap_anonymous(start, len, ProtFlags::empty(), flags) }
+            .map(drop)
+            .or_else(|_| Self::at_the_limit(start.cast(), len))
     }
 
     /// Takes pages away without a mapping to spare.
     ///
-    /// Of whole mappings the access can be taken, and then there is room to put one in their place,
-    /// which makes them fewer. A part of one is made guard pages, for which nothing is cut; where
-    /// the kernel has none for files (before Linux 6.15), it is cut with what room there is.
-    fn at_the_limit(
-        &self,
-        start: *mut u8,
-        len: usize,
-        replace: impl Fn() -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
+    /// Of whole mappings the access can be taken. A part of one is made guard pages, for which
+    /// nothing is cut, where the kernel has them for files (since Linux 6.15).
+    fn at_the_limit(start: *mut u8, len: usize) -> Result<(), Errno> {
         // SAFETY: as in `take_away`.
         if unsafe { rustix::mm::mprotect(start.cast(), len, MprotectFlags::empty()) }.is_ok() {
-            if self.spare.give_up() {
-                // Else they are as many as before, and out of reach.
-                let _ = replace();
-            }
             return Ok(());
         }
         // SAFETY: as in `take_away`. The frames are the file's, and stay.
-        let guarded = unsafe { sys::install_guards((start, len)) };
-        guarded.or_else(|errno| if self.spare.give_up() { replace() } else { Err(errno) })
+        unsafe { sys::install_guards((start, len)) }
     }
 }
 

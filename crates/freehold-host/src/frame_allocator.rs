@@ -58,6 +58,6 @@ impl Frames for ArenaFrames<'_> {
     }
 
     fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-        self.arena.end_range(range).map_err(|error| free_error(error, range.start))
+        self.arena.give_range(range).map_err(|error| free_error(error, range.start))
     }
 }

@@ -23,8 +23,7 @@
 //! ```
 //!
 //! - **Reserving** is address space only; pages come when they are touched, so an arena may be
-//!   larger than the machine. It can [grow](Arena::grow) into what was
-//!   [reserved](Builder::reserve), and [shrink](Arena::shrink) by what is free at its end.
+//!   larger than the machine.
 //! - **Threads are CPUs.** At its first call a thread gets a CPU slot; when it ends it gives the
 //!   slot back, with all that the slot holds. Allocations of a frame or of a run of up to 32, and
 //!   their frees, take no atomic read-modify-write where they lie in words that the slot leases:
@@ -85,12 +84,8 @@
 //! registered buffers is like any use of memory. It is different where the kernel or a device is
 //! told of memory **once** and remembers its pages: `IORING_REGISTER_BUFFERS`, RDMA memory regions,
 //! `AF_XDP` umems, VFIO. Memory that is given back and touched again is another page, and their
-//! writes go to the old one. So:
-//!
-//! 1. [`Pin`] the frames, or make the whole arena [pinned](Builder::pinned);
-//! 2. register their memory;
-//! 3. use it, allocate and free as ever: pinned memory is not given back;
-//! 4. unregister it, and drop the pin.
+//! writes go to the old one. So such memory wants an arena of its own, a [pinned](Builder::pinned)
+//! one: nothing of it is given back. It is registered once, and allocated and freed as ever.
 //!
 //! In a [`HostVm`] pin every page that a device writes to with [`Vm::pin`](freehold_vm::Vm::pin)
 //! before it is registered, and unpin it as dirty: reclaim sees writes of programs and system
@@ -123,20 +118,11 @@ mod background;
 #[cfg(target_os = "linux")]
 mod builder;
 #[cfg(target_os = "linux")]
-#[cfg(target_os = "linux")]
-mod checks;
-#[cfg(target_os = "linux")]
-mod control_group;
-#[cfg(target_os = "linux")]
 mod core;
 #[cfg(target_os = "linux")]
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod error;
-#[cfg(target_os = "linux")]
-mod events;
-#[cfg(target_os = "linux")]
-mod extent;
 #[cfg(target_os = "linux")]
 mod frame_allocator;
 #[cfg(target_os = "linux")]
@@ -162,15 +148,11 @@ mod own_thread;
 #[cfg(target_os = "linux")]
 mod pass;
 #[cfg(target_os = "linux")]
-mod pins;
-#[cfg(target_os = "linux")]
 mod release;
 #[cfg(target_os = "linux")]
 mod request;
 #[cfg(target_os = "linux")]
 mod slots;
-#[cfg(target_os = "linux")]
-mod spare;
 #[cfg(target_os = "linux")]
 mod stamp;
 #[cfg(target_os = "linux")]
@@ -179,8 +161,6 @@ mod stats;
 mod sys;
 #[cfg(target_os = "linux")]
 mod thread;
-#[cfg(target_os = "linux")]
-mod used;
 #[cfg(target_os = "linux")]
 mod userfault;
 #[cfg(target_os = "linux")]
@@ -197,8 +177,6 @@ pub use arena::{Arena, Handle};
 #[cfg(target_os = "linux")]
 pub use builder::{Builder, Lock};
 #[cfg(target_os = "linux")]
-pub use control_group::ControlGroup;
-#[cfg(target_os = "linux")]
 pub use error::Error;
 #[cfg(target_os = "linux")]
 pub use frame_allocator::ArenaFrames;
@@ -212,8 +190,6 @@ pub use mmu::{HostMmu, HostStats, Stored};
 pub use numa::{Numa, Topology};
 #[cfg(target_os = "linux")]
 pub use pass::Released;
-#[cfg(target_os = "linux")]
-pub use pins::Pin;
 #[cfg(target_os = "linux")]
 pub use request::FrameRequest;
 #[cfg(target_os = "linux")]

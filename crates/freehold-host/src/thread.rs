@@ -20,14 +20,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use freehold::CpuId;
 
 use crate::Error;
 use crate::core::{Core, Cpu};
 use crate::host::OwnedCpu;
-use crate::key::{Fast, Key, Place, WAYS};
+use crate::key::{Fast, Key, WAYS};
 
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
@@ -55,7 +54,7 @@ impl Hasher for Spread {
 }
 
 thread_local! {
-    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), place: Cell::new(NonNull::dangling()) } }; WAYS] };
+    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(NonNull::dangling()) } }; WAYS] };
     static ENTRIES: RefCell<Entries> =
         const { RefCell::new(HashMap::with_hasher(BuildHasherDefault::new())) };
     /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it
@@ -68,37 +67,15 @@ thread_local! {
 /// The calling thread's own CPU, for one call on it. In builds with debug assertions the thread
 /// counts as inside while this lives, so that a signal handler that calls meanwhile is found out.
 pub(crate) struct Own<'a> {
-    place: &'a Place,
+    cpu: &'a OwnedCpu,
     _inside: Inside,
-}
-
-impl Own<'_> {
-    #[inline(always)]
-    fn add(&self, frames: u64) {
-        // SAFETY: the count lives as long as the core, which lives while somebody has the place.
-        let used = unsafe { self.place.used.as_ref() };
-        // Relaxed, both, and no read-modify-write: nobody else writes, and it is a statistic.
-        used.store(used.load(Ordering::Relaxed).wrapping_add(frames), Ordering::Relaxed);
-    }
-
-    /// Frames have been allocated on it.
-    #[inline(always)]
-    pub(crate) fn taken(&self, frames: u64) {
-        self.add(frames);
-    }
-
-    /// Frames have been freed on it.
-    #[inline(always)]
-    pub(crate) fn given(&self, frames: u64) {
-        self.add(frames.wrapping_neg());
-    }
 }
 
 impl Deref for Own<'_> {
     type Target = OwnedCpu;
     #[inline(always)]
     fn deref(&self) -> &OwnedCpu {
-        &self.place.cpu
+        self.cpu
     }
 }
 
@@ -128,7 +105,7 @@ struct Entry {
 }
 
 enum Seat {
-    Exclusive(CpuId, Box<Place>),
+    Exclusive(CpuId, Box<OwnedCpu>),
     Shared(CpuId),
     /// Given up; only while an entry is dropped or changed.
     GivenUp,
@@ -153,16 +130,15 @@ impl Entry {
             core.slots.give(&core.engine, cpu);
             return false;
         };
-        let used = NonNull::from(core.used.of_slot(cpu.index()));
-        self.seat = Seat::Exclusive(cpu, Box::new(Place { cpu: owned, used }));
+        self.seat = Seat::Exclusive(cpu, Box::new(owned));
         true
     }
 
     fn cache(&self) {
-        let Seat::Exclusive(_, place) = &self.seat else { return };
+        let Seat::Exclusive(_, cpu) = &self.seat else { return };
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
-            fast.place.set(NonNull::from(&**place));
+            fast.cpu.set(NonNull::from(&**cpu));
             fast.id.set(self.id);
         });
     }
@@ -174,7 +150,7 @@ impl Drop for Entry {
             let fast = &fast[self.core.key().way()];
             if fast.id.get() == self.id {
                 fast.id.set(NOBODY);
-                fast.place.set(NonNull::dangling());
+                fast.cpu.set(NonNull::dangling());
             }
         });
         let core = &self.core;
@@ -213,8 +189,8 @@ pub(crate) fn fast(key: &Key) -> Option<Own<'_>> {
         // thread's entry for it, which clears the cell before it drops the handle. An entry goes
         // when its thread ends or when its arena is closed, which cannot be while somebody has a
         // reference to the arena.
-        let place = unsafe { fast.place.get().as_ref() };
-        Some(Own { place, _inside: Inside::begin()? })
+        let cpu = unsafe { fast.cpu.get().as_ref() };
+        Some(Own { cpu, _inside: Inside::begin()? })
     })
 }
 
@@ -278,7 +254,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
         }
         entry.cache();
         Ok(match &entry.seat {
-            Seat::Exclusive(_, place) => Ok(&raw const place.cpu),
+            Seat::Exclusive(_, cpu) => Ok(&raw const **cpu),
             Seat::Shared(cpu) => Err(*cpu),
             Seat::GivenUp => Err(core.slots.keeper()),
         })
@@ -326,7 +302,7 @@ fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R,
             let Some(entry) = entries.get(&id) else { return };
             entry.cache();
             place = match &entry.seat {
-                Seat::Exclusive(_, place) => Some(Ok(&raw const place.cpu)),
+                Seat::Exclusive(_, cpu) => Some(Ok(&raw const **cpu)),
                 Seat::Shared(cpu) => Some(Err(*cpu)),
                 Seat::GivenUp => None,
             };
@@ -403,23 +379,5 @@ mod tests {
             }
         }
         assert!(own(&strangers.core().key()).is_none(), "this thread has no CPU there");
-    }
-
-    /// Also where others came and went in between. Tests beside this one have arenas too, so this
-    /// is tried until they have few.
-    #[test]
-    fn arenas_that_one_thread_uses_in_turn_do_not_take_each_others_place() {
-        let alone = (0..200).any(|_| {
-            let first = Arena::with_size(2 << 20).unwrap();
-            let mut others: Vec<_> = (0..3).map(|_| Arena::with_size(2 << 20).unwrap()).collect();
-            others.drain(..2);
-            others.push(Arena::with_size(2 << 20).unwrap());
-            others.push(first);
-            let mut ways: Vec<_> = others.iter().map(|arena| arena.core().key().way()).collect();
-            ways.sort_unstable();
-            ways.dedup();
-            ways.len() == others.len()
-        });
-        assert!(alone, "two of three arenas always have the same place");
     }
 }

@@ -106,12 +106,6 @@ impl Arena {
         self.inner.memory.in_memory(range)
     }
 
-    /// An error for frames that are not the arena's, or for none; and in a forked child.
-    pub(crate) fn check_range(&self, range: FrameRange) -> Result<(), Error> {
-        self.core.check_fork()?;
-        self.check_inside(range)
-    }
-
     pub(super) fn check_inside(&self, range: FrameRange) -> Result<(), Error> {
         let all = self.range();
         if range.start < all.start || range.start >= all.end {

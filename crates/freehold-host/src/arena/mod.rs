@@ -5,7 +5,6 @@ mod look;
 mod memory;
 mod quick;
 mod raw;
-mod resize;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use freehold::Pfn;
 pub use self::handle::Handle;
 use crate::Error;
 use crate::background::Background;
-use crate::checks::{Checks, ON_THE_FAST_WAY};
 use crate::core::Core;
 use crate::inner::Inner;
 use crate::key::Key;
@@ -33,8 +31,7 @@ use crate::thread;
 /// frees must be right about who uses them. [`frames`](Self::frames) and its kin return handles
 /// that do it by themselves.
 pub struct Arena {
-    /// What a thread finds its CPU by: a copy of `core.key`, two loads less on every call; none
-    /// where the slow way has checks to make.
+    /// What a thread finds its CPU by: a copy of `core.key`, two loads less on every call.
     key: Key,
     /// A copy of `inner.core`: one load less on every call.
     core: Arc<Core>,
@@ -46,11 +43,7 @@ pub struct Arena {
 impl Arena {
     pub(crate) fn new(inner: Arc<Inner>, background: Option<Background>) -> Self {
         Self {
-            key: if ON_THE_FAST_WAY || inner.checks.is_none() {
-                inner.core.key()
-            } else {
-                Key::of_none()
-            },
+            key: inner.core.key(),
             core: Arc::clone(&inner.core),
             inner,
             background,
@@ -82,10 +75,10 @@ impl Arena {
     }
 
     /// Gives back the blocks that have been wholly free, and untouched, since the last call, and
-    /// free runs of those of which nothing was handed out since, up to the
-    /// [budget](crate::Builder::budget); does the periodic work of the threads' CPUs. To be called
-    /// once each
-    /// [decay](crate::Builder::decay) time; the [background thread](crate::Builder::background) does just that.
+    /// free runs of those of which nothing was handed out since, up to 512 blocks (1 GiB, about 65
+    /// ms in 4 KiB pages); does the periodic work of the threads' CPUs. To be called once each
+    /// [decay](crate::Builder::decay) time, as the [background
+    /// thread](crate::Builder::background) does.
     ///
     /// # Errors
     ///
@@ -101,12 +94,6 @@ impl Arena {
 
     pub(crate) fn pointer_unchecked(&self, pfn: Pfn) -> *mut u8 {
         self.inner.memory.pointer(pfn)
-    }
-
-    /// What the fast way has to look at: nothing in optimised builds.
-    #[inline(always)]
-    fn fast_checks(&self) -> Option<&Checks> {
-        if ON_THE_FAST_WAY { self.inner.checks.as_ref() } else { None }
     }
 
     /// A handle's frames could not be freed.
