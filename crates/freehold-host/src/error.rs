@@ -60,8 +60,8 @@ pub enum Error {
         /// The limit.
         bytes: u64,
     },
-    /// A signal handler has called while its thread was inside a call on an arena. Found in builds
-    /// with debug assertions only; in others it is a promise.
+    /// A signal handler has called while its thread was inside its first call on an arena. Inside
+    /// later calls it is not found out: that no handler calls is a promise.
     Reentered,
     /// Frames outside the arena were named.
     OutsideArena {

@@ -17,7 +17,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -60,41 +59,6 @@ thread_local! {
     /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it
     /// has a destructor.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
-    /// The thread is inside a call on a CPU. Kept in builds with debug assertions only.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The calling thread's own CPU, for one call on it. In builds with debug assertions the thread
-/// counts as inside while this lives, so that a signal handler that calls meanwhile is found out.
-pub(crate) struct Own<'a> {
-    cpu: &'a OwnedCpu,
-    _inside: Inside,
-}
-
-impl Deref for Own<'_> {
-    type Target = OwnedCpu;
-    #[inline(always)]
-    fn deref(&self) -> &OwnedCpu {
-        self.cpu
-    }
-}
-
-/// The thread is inside a call while this lives.
-struct Inside;
-
-impl Inside {
-    /// `None` where it is already: this is a signal handler.
-    #[inline(always)]
-    fn begin() -> Option<Self> {
-        if cfg!(debug_assertions) && INSIDE.replace(true) { None } else { Some(Self) }
-    }
-}
-
-#[cfg(debug_assertions)]
-impl Drop for Inside {
-    fn drop(&mut self) {
-        INSIDE.set(false);
-    }
 }
 
 /// What a thread has in one arena.
@@ -176,7 +140,7 @@ impl Drop for Entry {
 
 /// The calling thread's own CPU, if the cache knows it.
 #[inline(always)]
-pub(crate) fn fast(key: &Key) -> Option<Own<'_>> {
+pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
     // SAFETY: the core lives: the caller has the arena, or the core itself.
     let id = unsafe { key.id() };
     FAST.with(|fast| {
@@ -189,14 +153,13 @@ pub(crate) fn fast(key: &Key) -> Option<Own<'_>> {
         // thread's entry for it, which clears the cell before it drops the handle. An entry goes
         // when its thread ends or when its arena is closed, which cannot be while somebody has a
         // reference to the arena.
-        let cpu = unsafe { fast.cpu.get().as_ref() };
-        Some(Own { cpu, _inside: Inside::begin()? })
+        Some(unsafe { fast.cpu.get().as_ref() })
     })
 }
 
 /// [`fast`], also where another arena has taken the place since.
 #[inline(always)]
-pub(crate) fn own(key: &Key) -> Option<Own<'_>> {
+pub(crate) fn own(key: &Key) -> Option<&OwnedCpu> {
     fast(key).or_else(|| if cache_again(key) { fast(key) } else { None })
 }
 
@@ -204,7 +167,7 @@ pub(crate) fn own(key: &Key) -> Option<Own<'_>> {
 #[cold]
 #[inline(never)]
 pub(crate) fn cache_again(key: &Key) -> bool {
-    if !KNOWN.get() || INSIDE.get() {
+    if !KNOWN.get() {
         return false;
     }
     // SAFETY: the core lives: the caller has the arena.
@@ -222,7 +185,7 @@ pub(crate) fn cache_again(key: &Key) -> bool {
 #[inline(always)]
 pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     match fast(&core.key()) {
-        Some(own) => Ok(f(Cpu::Owned(&own))),
+        Some(own) => Ok(f(Cpu::Owned(own))),
         None => enter_slow(core, f),
     }
 }
@@ -231,12 +194,9 @@ pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result
 #[inline(never)]
 fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
-    if INSIDE.get() {
-        return Err(Error::Reentered);
-    }
     let id = core.stamp.id();
     let place = ENTRIES.try_with(|entries| {
-        // Borrowed where this is a signal handler: that call is not yet `INSIDE`.
+        // Borrowed where this is a signal handler.
         let Ok(mut entries) = entries.try_borrow_mut() else { return Err(Error::Reentered) };
         if !entries.contains_key(&id) {
             if entries.len() == entries.capacity() {
@@ -263,7 +223,6 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
         Ok(place) => Ok(place?),
         Err(error) => Err(error),
     };
-    let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
     Ok(match place {
         // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
         Ok(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
@@ -281,7 +240,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
 #[inline(always)]
 pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     match fast(&core.key()) {
-        Some(own) => Ok(f(Cpu::Owned(&own))),
+        Some(own) => Ok(f(Cpu::Owned(own))),
         None => enter_to_free_slow(core, f),
     }
 }
@@ -290,9 +249,6 @@ pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Res
 #[inline(never)]
 fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
-    if INSIDE.get() {
-        return Err(Error::Reentered);
-    }
     let id = core.stamp.id();
     let mut place = None;
     if KNOWN.get() {
@@ -308,7 +264,6 @@ fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R,
             };
         });
     }
-    let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
     Ok(match place {
         // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
         Some(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
@@ -344,24 +299,6 @@ mod tests {
 
     use super::*;
     use crate::Arena;
-
-    /// As in a signal handler that interrupts a call, on its own thread's CPU.
-    #[test]
-    fn a_call_within_a_call_is_refused_where_that_is_looked_for() {
-        if !cfg!(debug_assertions) {
-            return;
-        }
-        let arena = Arena::builder(4 << 20).build().unwrap();
-        let frame = arena.frames(1).unwrap();
-        let key = arena.core().key();
-        let interrupted = fast(&key).unwrap();
-        assert_eq!(arena.frames(1).unwrap_err(), Error::Reentered);
-        drop(frame);
-        assert_eq!(arena.stats().refused_drops, 1, "its frame stays allocated");
-        drop(interrupted);
-        assert!(arena.frames(1).is_ok());
-        assert_eq!(arena.free_frames(), arena.stats().frames - 1);
-    }
 
     /// Of more arenas than there are places two share one, and each is found there in its turn.
     #[test]

@@ -6,8 +6,8 @@
 //! whether the kernel is to do it. The allocator of the C library is left alone: what it cannot get
 //! ends a Rust program.
 //!
-//! Under AddressSanitizer, too, whose own calls are told from the crate's by where they are made. Not
-//! under valgrind, which has no seccomp(2): the tests skip there.
+//! Not under valgrind, which has no seccomp(2): the tests skip there. Nor under AddressSanitizer,
+//! which ends the program where a call of its own is refused.
 
 #[path = "../../freehold-testkit/src/length.rs"]
 #[allow(unreachable_pub)]
@@ -16,7 +16,6 @@ mod length;
 use std::io::Write;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -195,48 +194,9 @@ const MADV_GUARD_INSTALL: u64 = 102;
 const HEAP: [libc::c_long; 4] =
     [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise];
 
-/// Where in this program AddressSanitizer's code is, which ends the program where a call of its own
-/// is refused; nowhere in a program without it. By the names of its functions, as `nm` tells them.
-fn sanitizer() -> Result<Vec<Range<u64>>, String> {
-    let me = std::env::current_exe().map_err(|error| error.to_string())?;
-    // Backwards, so that this is not what is found.
-    let init: Vec<u8> = b"tini_nasa__".iter().rev().copied().collect();
-    let program = std::fs::read(&me).map_err(|error| format!("{}: {error}", me.display()))?;
-    if !program.windows(init.len()).any(|part| part == init) {
-        return Ok(Vec::new());
-    }
-    let told = Command::new("nm").args(["--defined-only", "--print-size"]).arg(&me).output();
-    let told = told.map_err(|error| format!("nm: {error}"))?;
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let line = maps.lines().find(|line| line.ends_with(me.to_str().unwrap())).unwrap();
-    // A program at any address has its names' counted from there.
-    let base = u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
-    let text = String::from_utf8_lossy(&told.stdout);
-    let functions = text.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [at, size, "t" | "T" | "w" | "W", name] = words[..] else { return None };
-        let theirs = ["__sanitizer", "__asan", "interceptor", "__interception", "__lsan"];
-        let theirs = theirs.iter().any(|part| name.contains(part));
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        let (at, size) = (number(at)? + base, number(size)?);
-        // The address that is told is that behind the call.
-        theirs.then_some(at..at + size + 1)
-    });
-    let mut functions: Vec<_> = functions.collect();
-    if functions.is_empty() {
-        return Err("no names in this program".into());
-    }
-    // Of each new thread it asks the C library where the stack is, and has to be told; that asks the
-    // kernel for the thread's CPUs, too. SAFETY: a name, ended by a zero.
-    let affinity =
-        unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_getaffinity_np".as_ptr()) }.addr() as u64;
-    functions.push(affinity..affinity + 128);
-    Ok(functions)
-}
-
 /// Decides about calls as long as there is somebody who makes them. Allocates nothing: who waits for
 /// an answer may hold a lock of the heap's.
-fn decide(listener: &OwnedFd, plan: &Plan, library: &Range<u64>, sanitizer: &[Range<u64>]) {
+fn decide(listener: &OwnedFd, plan: &Plan, library: &Range<u64>) {
     loop {
         let mut notice = Notice::default();
         // SAFETY: the structures of the two requests.
@@ -249,9 +209,8 @@ fn decide(listener: &OwnedFd, plan: &Plan, library: &Range<u64>, sanitizer: &[Ra
         let call = libc::c_long::from(notice.call);
         let guard = call == libc::SYS_madvise && notice.arguments[2] == MADV_GUARD_INSTALL;
         let heap = library.contains(&notice.instruction) && HEAP.contains(&call) && !guard;
-        let exempt = heap || sanitizer.iter().any(|part| part.contains(&notice.instruction));
         let mut answer = Answer { id: notice.id, flags: 1, ..Answer::default() }; // CONTINUE
-        if !exempt && plan.seen.fetch_add(1, SeqCst) == plan.refuse.load(SeqCst) {
+        if !heap && plan.seen.fetch_add(1, SeqCst) == plan.refuse.load(SeqCst) {
             plan.refused.store(notice.call, SeqCst);
             answer = Answer { id: notice.id, error: -plan.error.load(SeqCst), ..Answer::default() };
         }
@@ -396,7 +355,7 @@ struct Watched {
 impl Watched {
     /// Also says why there is none, where that is so.
     fn new() -> Result<Self, String> {
-        let (library, sanitizer) = (c_library(), sanitizer()?);
+        let library = c_library();
         let plan: &'static Plan = Box::leak(Box::default());
         // With room for what is sent: once it is watched, the thread waits for an answer to each
         // call, and the heap may make one.
@@ -407,7 +366,7 @@ impl Watched {
         std::thread::spawn(move || match receive.recv().unwrap() {
             Ok(listener) => {
                 start.send(Ok(())).unwrap();
-                decide(&listener, plan, &library, &sanitizer);
+                decide(&listener, plan, &library);
             }
             Err(error) => start.send(Err(error)).unwrap(),
         });

@@ -24,8 +24,7 @@ use crate::thread;
 /// An arena of real page frames. See the [crate's documentation](crate).
 ///
 /// All calls take `&self` and may be made from any thread. They are not for signal handlers: a
-/// thread that is interrupted inside its own CPU's state must not enter it again. Builds with debug
-/// assertions refuse that ([`Error::Reentered`]); others rely on it.
+/// thread that is interrupted inside its own CPU's state must not enter it again.
 ///
 /// The calls by frame number are the raw ones: nothing frees such frames but a free, and whoever
 /// frees must be right about who uses them. [`frames`](Self::frames) and its kin return handles

@@ -15,6 +15,7 @@
 use freehold::{FrameRange, Migratetype, Order, Pfn};
 
 use super::Arena;
+use crate::host::OwnedCpu;
 use crate::request::FrameRequest;
 use crate::thread;
 
@@ -123,7 +124,7 @@ fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
 fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     let order = const { order(ORDER) };
     let whole = range.end.get().wrapping_sub(range.start.get()) == order.frames();
-    let freed = |cpu: thread::Own<'_>| cpu.free_in_hand(range.start, order);
+    let freed = |cpu: &OwnedCpu| cpu.free_in_hand(range.start, order);
     if whole && thread::fast(&arena.key).is_some_and(freed) {
         return;
     }
