@@ -71,8 +71,8 @@ impl HostAreas {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] where there is no address space; [`Error::Knob`] where the arena is not of [`Backing::Memfd`], whose
-    /// frames alone can be shown a second time.
+    /// [`Error::Os`] where there is no address space; [`Error::Knob`] where the arena is not of
+    /// [`Backing::Memfd`], whose frames alone can be shown a second time.
     pub fn new(arena: Arc<Arena>, pages: u64) -> Result<Self, Error> {
         if arena.backing() != Backing::Memfd {
             return Err(Error::Knob {

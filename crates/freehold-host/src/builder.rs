@@ -94,10 +94,10 @@ impl Arena {
 impl Builder {
     /// An arena of at least that many bytes, in whole blocks of 2 MiB.
     ///
-    /// It may be larger than the machine's memory: only what is used counts. An arena does not grow,
-    /// so make it as large as it may ever have to be: one too large costs 180 bytes for each 2 MiB
-    /// of it that is used (0.0086 %). For a moment it takes up to 1 GiB more of addresses, to start
-    /// at a multiple of the largest chunk.
+    /// It may be larger than the machine's memory: only what is used counts. An arena does not
+    /// grow, so make it as large as it may ever have to be: one too large costs 180 bytes for each
+    /// 2 MiB of it that is used (0.0086 %). For a moment it takes up to 1 GiB more of addresses, to
+    /// start at a multiple of the largest chunk.
     ///
     /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at
     /// once, as it does with every mapping then: make the arena before that call, or as small as it
@@ -262,8 +262,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Knob`] for a knob out of its range; [`Error::Os`] where the kernel has no address space, no huge pages or
-    /// no memory; [`Error::PageSize`]; [`Error::Config`].
+    /// [`Error::Knob`] for a knob out of its range; [`Error::Os`] where the kernel has no address
+    /// space, no huge pages or no memory; [`Error::PageSize`]; [`Error::Config`].
     pub fn build(&self) -> Result<Arena, Error> {
         let least = self.check_knobs()?;
         let blocks = self.bytes.div_ceil(BLOCK);

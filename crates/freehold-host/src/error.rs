@@ -128,7 +128,8 @@ impl fmt::Display for Error {
             Self::Broken(violation) => write!(f, "broken invariant: {violation}"),
             Self::Limit { bytes } => write!(
                 f,
-                "the arena's limit of {bytes} bytes of resident memory is reached; free or trim, or raise it"
+                "the arena's limit of {bytes} bytes of resident memory is reached; \
+                 free or trim, or raise it"
             ),
             Self::Reentered => f.write_str(
                 "called from a signal handler that has interrupted another call of its thread",

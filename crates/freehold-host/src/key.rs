@@ -17,6 +17,12 @@ pub(crate) struct Fast {
     pub(crate) cpu: Cell<NonNull<OwnedCpu>>,
 }
 
+impl Fast {
+    pub(crate) const fn nobodys(id: u64) -> Self {
+        Self { id: Cell::new(id), cpu: Cell::new(NonNull::dangling()) }
+    }
+}
+
 /// By what a thread finds its CPU of an arena. Good while the arena's [`Core`](crate::core::Core)
 /// lives.
 #[derive(Clone, Copy)]

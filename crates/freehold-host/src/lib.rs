@@ -8,9 +8,9 @@
 //!
 //! ```text
 //!                 an Arena
-//!  addresses      base (a multiple of 1 GiB)                                              base + size
-//!  memory         |###block###|###block###|...........|###block###|...........|...........|
-//!                  2 MiB, 512 frames       given back                not touched yet: costs nothing
+//!  addresses      base (a multiple of 1 GiB)                              base + size
+//!  memory         |##block##|##block##|.........|##block##|.........|.........|
+//!                  2 MiB, 512 frames    given back         not touched yet: costs nothing
 //!  PFN            base >> 12                              a frame's PFN is its address >> 12
 //!
 //!  beside it      engine    100 bytes a block: which frames are free, which CPUs lease words
@@ -19,7 +19,7 @@
 //!
 //!  threads        thread A -> CPU 0, its own:  plain loads and stores
 //!                 thread B -> CPU 1, its own
-//!                 thread X -> CPU E, shared:   a lock         (when there are more threads than slots)
+//!                 thread X -> CPU E, shared:   a lock      (more threads than slots)
 //! ```
 //!
 //! - **Reserving** is address space only; pages come when they are touched, so an arena may be

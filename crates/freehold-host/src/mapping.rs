@@ -149,8 +149,8 @@ impl Mapping {
         // SAFETY: the range replaced is this mapping's, which `&mut self` shows to be unused.
         let mapped =
             unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.len, prot, flags) };
-        let hint = "set huge pages aside first: vm.nr_hugepages must have one to spare for each 2 MiB \
-                    of the arena";
+        let hint = "set huge pages aside first: vm.nr_hugepages must have one to spare for each \
+                    2 MiB of the arena";
         mapped
             .map(drop)
             .map_err(|errno| Error::os("mmap(MAP_HUGETLB)", errno, self.len as u64, hint))
@@ -186,7 +186,7 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::pages_in_memory;
+    use crate::sys::{Placement, bind, pages_in_memory};
 
     #[test]
     fn aligned_mappings_are_and_can_be_written_to_the_last_byte() {
@@ -226,5 +226,27 @@ mod tests {
                 assert_eq!(rights(beside).as_deref(), Some("---p"), "beside {base:#x}");
             }
         }
+    }
+
+    #[test]
+    fn binding_to_a_node_that_there_is_and_to_one_that_there_is_not() {
+        let mapping = Mapping::zeroed(4096).unwrap();
+        let range = (mapping.base(), mapping.len());
+        for placement in [Placement::Preferred, Placement::Bound] {
+            match bind(range, 0, placement) {
+                // A kernel without NUMA support, or a sandbox.
+                Err(Errno::NOSYS | Errno::PERM) => return,
+                bound => assert_eq!(bound, Ok(())),
+            }
+            assert!(bind(range, 1000, placement).is_err());
+            assert_eq!(
+                bind(range, 5000, placement),
+                Err(Errno::INVAL),
+                "more nodes than the mask has room for"
+            );
+        }
+        // SAFETY: within the mapping, which nobody else knows.
+        unsafe { mapping.base().write(1) };
+        assert_eq!(pages_in_memory(range), Ok(1));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! for each block that the OS backs, the highest first:
-//!     take it out of the allocator, if it is wholly free   (an allocation limited to that very block)
+//!     take it out of the allocator, if it is wholly free   (a request limited to that very block)
 //!     or else what is free in it, in chunks of 8 frames or more (a knob)
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
@@ -73,12 +73,13 @@ fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
     }
 }
 
-/// The most blocks that a decaying pass gives back (1 GiB), which takes about 65 ms in 4 KiB pages: so
-/// the background thread uses less than 1 % of a core at the default decay.
+/// The most blocks that a decaying pass gives back (1 GiB), which takes about 65 ms in 4 KiB pages:
+/// so the background thread uses less than 1 % of a core at the default decay.
 const BUDGET: u64 = 512;
 
-/// Blocks that are out of the allocator's hands at a time: 64 MiB, about 4 ms. More would mean fewer
-/// system calls where free blocks are not neighbours; but an allocation that fails meanwhile waits.
+/// Blocks that are out of the allocator's hands at a time: 64 MiB, about 4 ms. More would mean
+/// fewer system calls where free blocks are not neighbours; but an allocation that fails meanwhile
+/// waits.
 const BATCH: u64 = 32;
 
 const WORDS: usize = (PAGEBLOCK_FRAMES / 64) as usize;

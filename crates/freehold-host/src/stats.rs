@@ -19,8 +19,8 @@ pub struct Stats {
     /// Blocks there are.
     pub blocks: u64,
     /// Blocks of which frames were handed out since they last came from the OS: at most these are
-    /// backed by memory.
-    /// [`Arena::frames_in_memory`](crate::Arena::frames_in_memory) asks the kernel for the exact number of frames.
+    /// backed by memory. [`Arena::frames_in_memory`](crate::Arena::frames_in_memory) asks the
+    /// kernel for the exact number of frames.
     pub blocks_resident: u64,
     /// Blocks given back to the OS so far, each time counted.
     pub blocks_released: u64,

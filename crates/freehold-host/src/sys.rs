@@ -12,8 +12,9 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 
 /// What to try when there is no address space.
-pub(crate) const NO_ROOM: &str = "ask for less, raise RLIMIT_AS, RLIMIT_DATA and vm.max_map_count (mappings of a process), \
-                                  or allow overcommit (vm.overcommit_memory 0 or 1)";
+pub(crate) const NO_ROOM: &str = "ask for less, raise RLIMIT_AS, RLIMIT_DATA and vm.max_map_count \
+                                  (mappings of a process), or allow overcommit \
+                                  (vm.overcommit_memory 0 or 1)";
 
 /// What to try when a call about a mapping fails: where it is not for want of room, `hint`.
 pub(crate) fn no_room_or(hint: &'static str, errno: Errno) -> &'static str {
@@ -165,32 +166,4 @@ pub(crate) fn each_page_in_memory(range: Bytes, mut f: impl FnMut(usize)) -> Res
 pub(crate) fn last_errno() -> Errno {
     let raw = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
     Errno::from_raw_os_error(raw)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mapping::Mapping;
-
-    #[test]
-    fn binding_to_a_node_that_there_is_and_to_one_that_there_is_not() {
-        let mapping = Mapping::zeroed(4096).unwrap();
-        let range = (mapping.base(), mapping.len());
-        for placement in [Placement::Preferred, Placement::Bound] {
-            match bind(range, 0, placement) {
-                // A kernel without NUMA support, or a sandbox.
-                Err(Errno::NOSYS | Errno::PERM) => return,
-                bound => assert_eq!(bound, Ok(())),
-            }
-            assert!(bind(range, 1000, placement).is_err());
-            assert_eq!(
-                bind(range, 5000, placement),
-                Err(Errno::INVAL),
-                "more nodes than the mask has room for"
-            );
-        }
-        // SAFETY: within the mapping, which nobody else knows.
-        unsafe { mapping.base().write(1) };
-        assert_eq!(pages_in_memory(range), Ok(1));
-    }
 }

@@ -1,7 +1,7 @@
 //! From a thread to its CPU: two loads and a comparison where all is as usual.
 //!
 //! ```text
-//! FAST     8 x (arena's number, CPU handle)   plain thread-local cells: no destructor, no initialisation, no flag
+//! FAST     8 x (arena's number, CPU handle)   plain thread-local cells: no destructor, no flag
 //! ENTRIES  every arena the thread has used    gives the slots back when the thread ends
 //! ```
 //!
@@ -53,7 +53,7 @@ impl Hasher for Spread {
 }
 
 thread_local! {
-    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), cpu: Cell::new(NonNull::dangling()) } }; WAYS] };
+    static FAST: [Fast; WAYS] = const { [const { Fast::nobodys(NOBODY) }; WAYS] };
     static ENTRIES: RefCell<Entries> =
         const { RefCell::new(HashMap::with_hasher(BuildHasherDefault::new())) };
     /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it
@@ -163,7 +163,8 @@ pub(crate) fn own(key: &Key) -> Option<&OwnedCpu> {
     fast(key).or_else(|| if cache_again(key) { fast(key) } else { None })
 }
 
-/// Whether the calling thread has a CPU of its own in that arena, which [`fast`] finds from then on.
+/// Whether the calling thread has a CPU of its own in that arena, which [`fast`] finds from then
+/// on.
 #[cold]
 #[inline(never)]
 pub(crate) fn cache_again(key: &Key) -> bool {

@@ -194,8 +194,8 @@ const MADV_GUARD_INSTALL: u64 = 102;
 const HEAP: [libc::c_long; 4] =
     [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise];
 
-/// Decides about calls as long as there is somebody who makes them. Allocates nothing: who waits for
-/// an answer may hold a lock of the heap's.
+/// Decides about calls as long as there is somebody who makes them. Allocates nothing: who waits
+/// for an answer may hold a lock of the heap's.
 fn decide(listener: &OwnedFd, plan: &Plan, library: &Range<u64>) {
     loop {
         let mut notice = Notice::default();

@@ -10,8 +10,8 @@ use crate::Error;
 use crate::memory::{Backing, Memory};
 
 impl Arena {
-    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for whoever
-    /// has the frame.
+    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for
+    /// whoever has the frame.
     #[inline]
     #[must_use]
     pub fn pointer(&self, pfn: Pfn) -> Option<NonNull<u8>> {
@@ -47,7 +47,8 @@ impl Arena {
     /// # Safety
     ///
     /// Whoever reads or writes frames through the file, or through another mapping of it, must have
-    /// those frames: a handle's slice relies on nobody else writing there. The file's size is sealed.
+    /// those frames: a handle's slice relies on nobody else writing there. The file's size is
+    /// sealed.
     #[must_use]
     pub unsafe fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.memory.file()
@@ -77,9 +78,10 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] where memory, the huge pages or the file do not suffice, [`Error::OutsideArena`], [`Error::Forked`].
-    /// Frames before the one that failed may be backed. Frames that are free are backed from then
-    /// on too, until they are given back like others that were used.
+    /// [`Error::Os`] where memory, the huge pages or the file do not suffice,
+    /// [`Error::OutsideArena`], [`Error::Forked`]. Frames before the one that failed may be backed.
+    /// Frames that are free are backed from then on too, until they are given back like others that
+    /// were used.
     pub fn populate(&self, range: FrameRange) -> Result<(), Error> {
         let done = self.populate_handed_out(range);
         if !matches!(done, Err(Error::Forked | Error::OutsideArena { .. } | Error::Alloc(_))) {

@@ -67,8 +67,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`], for the first run of blocks that the kernel refused; all others were given back and all are free.
-    /// [`Error::Forked`].
+    /// [`Error::Os`], for the first run of blocks that the kernel refused; all others were given
+    /// back and all are free. [`Error::Forked`].
     pub fn trim(&self) -> Result<Released, Error> {
         pass(&self.inner, Which::All)
     }

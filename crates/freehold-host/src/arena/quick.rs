@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! count = 2^k   k = 0         allocated by code that is compiled into the caller
-//!               k = 1 to 9    by code compiled once for each k, which a table by trailing zeros leads to; freed likewise
-//! others                      the table leads to the long way, or the code for their trailing zeros does
+//!               k = 1 to 9    by code compiled once for each k, which a table by trailing zeros
+//!                             leads to; freed likewise
+//! others                      the long way, to which the table leads or that code
 //! ```
 //!
 //! What is known of the order when the program is compiled is worth a third of the instructions,
@@ -139,7 +140,7 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     if range.end.get().wrapping_sub(start.get()) != order.frames() || !start.is_aligned(order) {
         return give_long(arena, range);
     }
-    if !thread::own(&arena.key).is_some_and(|cpu| cpu.free(start, order).is_ok()) {
+    if thread::own(&arena.key).is_none_or(|cpu| cpu.free(start, order).is_err()) {
         // Made anew, so that the end need not be kept.
         give_long(arena, FrameRange { start, end: Pfn::new(start.get() + order.frames()) });
     }

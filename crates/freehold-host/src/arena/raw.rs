@@ -89,8 +89,8 @@ impl Arena {
         Ok(range.start)
     }
 
-    /// A number of frames that is no power of two, from the gap that the thread's own CPU cuts such runs
-    /// from.
+    /// A number of frames that is no power of two, from the gap that the thread's own CPU cuts such
+    /// runs from.
     fn run_at_hand(&self, count: u64) -> Option<FrameRange> {
         if count.is_power_of_two() {
             return None;
@@ -136,9 +136,9 @@ impl Arena {
         }
     }
 
-    /// [`retried`](Self::retried) for an attempt that isolates blocks. What is isolated looks as if it were in use,
-    /// and what a pass has in hand is busy to it: so only one at a time of these, and allocations
-    /// that fail meanwhile wait for it.
+    /// [`retried`](Self::retried) for an attempt that isolates blocks. What is isolated looks as if
+    /// it were in use, and what a pass has in hand is busy to it: so only one at a time of these,
+    /// and allocations that fail meanwhile wait for it.
     fn isolating<T>(&self, attempt: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let _no_pass = (!Passing::is_here()).then(|| self.inner.release.alone());
         attempt()
@@ -381,7 +381,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been freed.
+    /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been
+    /// freed.
     pub unsafe fn free_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
         self.give_bulk(frames)
     }

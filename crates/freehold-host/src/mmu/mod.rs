@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!   Vm        folios, reverse map, reclaim              decides
-//!   HostMmu   one entry a page, beside the memory       entry: frame, rights, young, dirty   or   being dropped
+//!   HostMmu   one entry a page, beside the memory    frame, rights, young, dirty; or being dropped
 //!   kernel    |page|page|page|page| ...                 plain loads and stores by any thread
 //!
-//!   flush(Unmapped)   process_madvise(DONTNEED), one vector a range, one TLB flush for all     pages gone, read as zero
-//!   flush(Changed)    UFFDIO_WRITEPROTECT, one call a range                                    the next write faults
-//!   write fault       a thread reads it from the userfaultfd: entry dirty, protection off      the writer goes on
+//!   flush(Unmapped)   process_madvise(DONTNEED), one vector a range, one TLB flush for all
+//!                                                                     pages are gone, read as zero
+//!   flush(Changed)    UFFDIO_WRITEPROTECT, one call a range           the next write faults
+//!   write fault       a thread reads it from the userfaultfd: entry dirty, protection off
+//!                                                                     the writer goes on
 //! ```
 //!
 //! # Whose memory
@@ -30,12 +32,17 @@
 //! What was measured for one write to a protected page, and for protecting 4 KiB (Linux 6.18, two
 //! cores; ns, other core idle / busy in the same process):
 //!
-//! | | first write | protect | |
-//! |---|---|---|---|
-//! | `userfaultfd`, thread (taken) | 8,000 / 18,200 | 148 / 169 | sees writes by system calls, too |
-//! | `userfaultfd`, `SIGBUS` in the writer | 5,000 / 11,100 | the same | `read(2)` into a protected page fails with `EFAULT`; takes the process's signal |
-//! | `mprotect`, `SIGSEGV` in the writer | 7,800 / 15,900 | 77 / 77 | `read(2)` as above; a mapping for every written page, of which a process has 65,530 |
-//! | asynchronous write protection, `PAGEMAP_SCAN` | 1,200 / 1,200 | about as much | nothing stops a write between the scan and the dropping: bytes can be lost |
+//! | | first write | protect |
+//! |---|---|---|
+//! | `userfaultfd`, thread (taken) | 8,000 / 18,200 | 148 / 169 |
+//! | `userfaultfd`, `SIGBUS` in the writer | 5,000 / 11,100 | the same |
+//! | `mprotect`, `SIGSEGV` in the writer | 7,800 / 15,900 | 77 / 77 |
+//! | asynchronous write protection, `PAGEMAP_SCAN` | 1,200 / 1,200 | about as much |
+//!
+//! The first sees writes by system calls, too; with a signal in the writer `read(2)` into a
+//! protected page fails with `EFAULT`. With `mprotect` each written page is a mapping, of which a
+//! process has 65,530. With asynchronous protection nothing stops a write between the scan and the
+//! dropping.
 //!
 //! Only the first promises what is needed without asking the whole program to play along. The write
 //! after `madvise_free` is the rare case; what is dropped was not written to.
@@ -101,8 +108,8 @@ pub enum Stored {
 /// Real pages for a [`Vm`](freehold_vm::Vm). See the [module's story](crate#virtual-memory).
 ///
 /// Its entries are its own: those of the [`PageTable`](freehold_vm::PageTable)s stay empty, so
-/// [`Vm::touch`](freehold_vm::Vm::touch) finds nothing. Pages are used through [`words`](Self::words) or
-/// [`pointer`](Self::pointer), by plain loads and stores.
+/// [`Vm::touch`](freehold_vm::Vm::touch) finds nothing. Pages are used through
+/// [`words`](Self::words) or [`pointer`](Self::pointer), by plain loads and stores.
 pub struct HostMmu {
     // Before the pages: the handler's thread ends first.
     _handler: Handler,
@@ -115,8 +122,8 @@ impl HostMmu {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] where there is no address space or no `userfaultfd`, [`Error::PageSize`]; [`Error::Knob`] for no
-    /// spaces or no pages.
+    /// [`Error::Os`] where there is no address space or no `userfaultfd`, [`Error::PageSize`];
+    /// [`Error::Knob`] for no spaces or no pages.
     pub fn new(spaces: u16, range: VpnRange) -> Result<Self, Error> {
         check_page_size()?;
         let pages = u64::from(spaces)

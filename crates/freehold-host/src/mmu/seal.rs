@@ -2,7 +2,8 @@
 //! too, so that the write ends as it does on ordinary memory.
 //!
 //! ```text
-//!   a store           SIGSEGV with the address, by the kernel itself: blocked or ignored, the process ends
+//!   a store           SIGSEGV with the address, by the kernel itself, which ends the process also
+//!                     where the signal is blocked or ignored
 //!   read(2) and such  EFAULT
 //! ```
 //!

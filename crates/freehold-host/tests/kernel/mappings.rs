@@ -1,6 +1,6 @@
-//! A process that may have no more mappings (`vm.max_map_count`): things work all the same, or are an
-//! error that names the limit, and nothing is lost. Each test is in a child, which has the limit to
-//! itself.
+//! A process that may have no more mappings (`vm.max_map_count`): things work all the same, or are
+//! an error that names the limit, and nothing is lost. Each test is in a child, which has the limit
+//! to itself.
 
 use std::sync::Arc;
 

@@ -54,7 +54,8 @@ const ROWS: [Row; 14] = [
         ],
         "RLIMIT_AS",
     ),
-    // Room for the pages, which take 1 GiB more for a moment, to be aligned; but not for the entries.
+    // Room for the pages, which take 1 GiB more for a moment, to be aligned; but not for the
+    // entries.
     (Limit::Addresses(1024 * GIB + GIB + 8 * MIB), &[machine], "RLIMIT_AS"),
     // Shared memory is not data.
     (

@@ -60,6 +60,15 @@ fn what_the_kernel_has_made_huge_again_is_given_back_again() {
     }
 }
 
+#[test]
+fn nothing_is_given_back_of_a_pinned_arena() {
+    let arena = Arena::builder(8 << 20).pinned(true).build().unwrap();
+    arena.frames(1024).unwrap().fill(1);
+    let released = [arena.trim().unwrap(), arena.pass().unwrap(), arena.pass().unwrap()];
+    assert_eq!(released.map(|released| released.bytes), [0, 0, 0]);
+    assert_eq!(in_memory(&arena), 1024);
+}
+
 /// One frame in 20 in use, and the rest free.
 #[test]
 fn the_least_run_that_is_given_back_is_a_knob() {

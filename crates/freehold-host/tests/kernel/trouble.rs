@@ -189,7 +189,8 @@ fn population_that_fails_is_an_error_and_loses_nothing() {
     let mut frames = arena.frames(4).unwrap();
     frames.populate().unwrap();
     assert_eq!(arena.frames_in_memory(frames.range()).unwrap(), 4);
-    // Frames that may not be written to are the one thing that makes population fail on any machine.
+    // Frames that may not be written to are the one thing that makes population fail on any
+    // machine.
     let (at, len) = (frames.as_mut_ptr().cast(), frames.len());
     // SAFETY: none of these frames is touched while they cannot be.
     unsafe { assert_eq!(libc::mprotect(at, len, libc::PROT_READ), 0) };

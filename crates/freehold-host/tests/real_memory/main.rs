@@ -1,5 +1,5 @@
-//! Areas and address spaces on real memory, in a process of their own: most tests here fork children,
-//! of which some must end by a signal.
+//! Areas and address spaces on real memory, in a process of their own: most tests here fork
+//! children, of which some must end by a signal.
 
 mod areas;
 #[path = "../common/mod.rs"]
