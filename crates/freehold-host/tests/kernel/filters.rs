@@ -64,7 +64,8 @@ fn calls_that_are_forbidden_later_end_nothing() {
                     skipped("calls_that_are_forbidden", &std::io::Error::last_os_error());
                     return true;
                 }
-                let arena = match Arena::builder(16 << 20).build() {
+                // Room for all that `work` allocates before the other thread has come to free any.
+                let arena = match Arena::builder(32 << 20).build() {
                     Ok(arena) => arena.leak(),
                     // Without `madvise` a fork could not be told.
                     Err(Error::Os { .. }) => return !late,
