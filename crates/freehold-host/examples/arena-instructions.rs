@@ -5,8 +5,8 @@
 //! arena-instructions --list     every row, with the two numbers to count it with
 //! ```
 //!
-//! The script `count-operations` of the benchmarks, with `PROGRAM` as the path of this program, counts
-//! them under callgrind: the difference of two runs, so that set-up cancels out.
+//! The script `count-operations` of the benchmarks, with `PROGRAM` as the path of this program,
+//! counts them under callgrind: the difference of two runs, so that set-up cancels out.
 
 use std::hint::black_box;
 use std::process::ExitCode;

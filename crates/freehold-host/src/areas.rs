@@ -23,7 +23,6 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::mapping::Mapping;
 use crate::memory::Backing;
-use crate::sys;
 use crate::{Arena, Error};
 
 /// What a [`HostAreas`] has done.
@@ -157,17 +156,11 @@ impl HostAreas {
             .or_else(|_| Self::at_the_limit(start.cast(), len))
     }
 
-    /// Takes pages away without a mapping to spare.
-    ///
-    /// Of whole mappings the access can be taken. A part of one is made guard pages, for which
-    /// nothing is cut, where the kernel has them for files (since Linux 6.15).
+    /// Takes pages away without a mapping to spare: of whole mappings the access can be taken. A
+    /// part of one stays as it is, and the call fails.
     fn at_the_limit(start: *mut u8, len: usize) -> Result<(), Errno> {
-        // SAFETY: as in `take_away`.
-        if unsafe { rustix::mm::mprotect(start.cast(), len, MprotectFlags::empty()) }.is_ok() {
-            return Ok(());
-        }
         // SAFETY: as in `take_away`. The frames are the file's, and stay.
-        unsafe { sys::install_guards((start, len)) }
+        unsafe { rustix::mm::mprotect(start.cast(), len, MprotectFlags::empty()) }
     }
 }
 

@@ -56,21 +56,6 @@ pub(crate) unsafe fn dont_need_vectors(
     usize::try_from(done).map_err(|_| last_errno())
 }
 
-/// Makes pages fatal to touch without changing their mapping (`MADV_GUARD_INSTALL`); a new mapping
-/// in their place undoes it.
-///
-/// # Safety
-///
-/// Nobody uses these bytes.
-pub(crate) unsafe fn install_guards(range: (*mut u8, usize)) -> Result<(), Errno> {
-    const MADV_GUARD_INSTALL: libc::c_int = 102;
-    // SAFETY: the caller's promise.
-    match unsafe { libc::madvise(range.0.cast(), range.1, MADV_GUARD_INSTALL) } {
-        0 => Ok(()),
-        _ => Err(last_errno()),
-    }
-}
-
 /// How `mbind(2)` places pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Placement {

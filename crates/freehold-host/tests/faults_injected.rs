@@ -187,9 +187,6 @@ struct Plan {
     refused: AtomicI32,
 }
 
-/// What the crate asks of `madvise` through the C library.
-const MADV_GUARD_INSTALL: u64 = 102;
-
 /// The calls by which programs get their heap.
 const HEAP: [libc::c_long; 4] =
     [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise];
@@ -207,8 +204,7 @@ fn decide(listener: &OwnedFd, plan: &Plan, library: &Range<u64>) {
             }
         }
         let call = libc::c_long::from(notice.call);
-        let guard = call == libc::SYS_madvise && notice.arguments[2] == MADV_GUARD_INSTALL;
-        let heap = library.contains(&notice.instruction) && HEAP.contains(&call) && !guard;
+        let heap = library.contains(&notice.instruction) && HEAP.contains(&call);
         let mut answer = Answer { id: notice.id, flags: 1, ..Answer::default() }; // CONTINUE
         if !heap && plan.seen.fetch_add(1, SeqCst) == plan.refuse.load(SeqCst) {
             plan.refused.store(notice.call, SeqCst);
