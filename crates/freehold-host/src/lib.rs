@@ -39,36 +39,10 @@
 //!
 //! # Virtual memory
 //!
-//! Two machines for [`freehold_vm`], made of this crate's memory and the kernel's mappings:
-//!
-//! - [`HostMmu`]: address spaces of private pages for [`Vm`](freehold_vm::Vm). Reclaimed folios are
-//!   given back many at a time with one TLB flush for all; writes after `madvise_free` are seen
-//!   through `userfaultfd(2)`, whoever makes them.
-//! - [`HostAreas`]: addresses for [`Vmalloc`](freehold_vm::Vmalloc), at which an arena's frames are
-//!   shown, one `mmap` for each run of neighbours.
-//!
-//! [`Arena::frame_allocator`] is the page allocator for both.
-//!
-//! ```
-//! use std::sync::Arc;
-//! use freehold_host::freehold_vm::{IntervalNode, Layout, RunNode, SpaceId, Vmalloc};
-//! use freehold_host::{Arena, Backing, HostAreas};
-//!
-//! let arena = Arc::new(Arena::builder(64 << 20).backing(Backing::Memfd).build()?);
-//! // SAFETY: nobody else uses this arena.
-//! let frames = unsafe { arena.frame_allocator() };
-//! let areas = HostAreas::new(Arc::clone(&arena), 1 << 16)?;
-//! let range = areas.range();
-//! let (mut nodes, mut runs) = ([IntervalNode::new(); 16], [RunNode::new(); 256]);
-//! let vmalloc = Vmalloc::new(areas, SpaceId::new(0), range, &mut nodes, &mut runs);
-//!
-//! let area = vmalloc.vmalloc(&frames, Layout::pages(100))?;
-//! let at = vmalloc.mmu().pointer(area).unwrap();
-//! // SAFETY: 100 pages from here on are the area's, which nobody else knows.
-//! unsafe { at.add(99 * 4096).write(1) };
-//! vmalloc.vfree(&frames, area)?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! [`HostMmu`] is a machine for [`Vm`](freehold_vm::Vm), made of this crate's memory and the
+//! kernel's mappings: address spaces of private pages. Reclaimed folios are given back many at a
+//! time with one TLB flush for all; writes after `madvise_free` are seen through `userfaultfd(2)`,
+//! whoever makes them. [`Arena::frame_allocator`] is the page allocator for it.
 //!
 //! # fork
 //!
@@ -109,8 +83,6 @@
 compile_error!("freehold-host is for Linux only: it is made of its memory and thread calls");
 
 // Elsewhere the line above is the only error, not the first of hundreds.
-#[cfg(target_os = "linux")]
-mod areas;
 #[cfg(target_os = "linux")]
 mod arena;
 #[cfg(target_os = "linux")]
@@ -170,8 +142,6 @@ mod vm;
 #[cfg(target_os = "linux")]
 mod watch;
 
-#[cfg(target_os = "linux")]
-pub use areas::{AreaStats, HostAreas};
 #[cfg(target_os = "linux")]
 pub use arena::{Arena, Handle};
 #[cfg(target_os = "linux")]

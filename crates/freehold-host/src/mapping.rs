@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! |  guard  | base ...                         base + len |  guard  |
-//!   64 KiB     frames, or addresses for areas               64 KiB     no access on either side
+//!   64 KiB     frames                                       64 KiB     no access on either side
 //! ```
 //!
 //! A program that writes beyond its last frame, or before its first, is ended by a signal instead

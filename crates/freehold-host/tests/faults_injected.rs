@@ -17,13 +17,13 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use freehold_host::freehold::{Migratetype, Pfn};
-use freehold_host::freehold_vm::{Access, IntervalNode, Layout, RunNode, SpaceId, Vmalloc};
-use freehold_host::{Arena, Backing, Error, HostAreas, HostVm, Numa, OnFork, Topology};
+use freehold_host::freehold_vm::Access;
+use freehold_host::{Arena, Backing, Error, HostVm, Numa, OnFork, Topology};
 
 use length::length;
 
@@ -260,36 +260,6 @@ fn arena(builder: &freehold_host::Builder) {
     assert_eq!(arena.stats().refused_drops, 0);
 }
 
-fn areas() {
-    let Some(arena) = fine(Arena::builder(8 << 20).backing(Backing::Memfd).build()).map(Arc::new)
-    else {
-        return;
-    };
-    // SAFETY: nobody else uses this arena.
-    let frames = unsafe { arena.frame_allocator() };
-    let Some(areas) = fine(HostAreas::new(Arc::clone(&arena), 1 << 12)) else { return };
-    let range = areas.range();
-    let (mut nodes, mut runs) = ([IntervalNode::new(); 16], [RunNode::new(); 64]);
-    let vm = Vmalloc::new(areas, SpaceId::new(0), range, &mut nodes, &mut runs);
-    for lazy in [0, 1000] {
-        vm.set_lazy_max(lazy);
-        let made: Vec<_> = [3, 600, 5]
-            .iter()
-            .filter_map(|&pages| fine(vm.vmalloc(&frames, Layout::pages(pages))))
-            .collect();
-        for area in made {
-            // Refused once; the second time nothing is in the way.
-            if fine(vm.vfree(&frames, area)).is_none() && lazy == 0 {
-                vm.vfree(&frames, area).unwrap();
-            }
-        }
-    }
-    if fine(vm.purge(&frames)).is_none() {
-        vm.purge(&frames).unwrap();
-    }
-    assert_eq!(arena.free_frames(), arena.stats().frames, "frames lost");
-}
-
 /// Opened before anything is refused.
 static ZEROS: std::sync::LazyLock<std::fs::File> =
     std::sync::LazyLock::new(|| std::fs::File::open("/dev/zero").unwrap());
@@ -322,7 +292,7 @@ fn pages() {
 
 /// Each is run over and over by itself: of all in one run, the calls would be refused as often and
 /// take the square of the time.
-const PARTS: [fn(); 7] = [
+const PARTS: [fn(); 6] = [
     || arena(&Arena::builder(8 << 20)),
     || arena(&Arena::builder(8 << 20).backing(Backing::Memfd)),
     || {
@@ -336,7 +306,6 @@ const PARTS: [fn(); 7] = [
         arena(&two.background(true).populate(true));
     },
     || drop(fine(Arena::builder(8 << 20).backing(Backing::Hugetlb).build())),
-    areas,
     pages,
 ];
 

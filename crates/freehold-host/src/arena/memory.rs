@@ -7,7 +7,7 @@ use freehold::{AllocError, FRAME_SIZE, FrameRange, Pfn};
 
 use super::Arena;
 use crate::Error;
-use crate::memory::{Backing, Memory};
+use crate::memory::Backing;
 
 impl Arena {
     /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for
@@ -27,10 +27,6 @@ impl Arena {
     pub fn pfn_of(&self, pointer: *const u8) -> Option<Pfn> {
         let pfn = Pfn::new(pointer.addr() as u64 / FRAME_SIZE);
         self.range().contains(pfn).then_some(pfn)
-    }
-
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.inner.memory
     }
 
     /// All frames there are.

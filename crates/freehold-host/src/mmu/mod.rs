@@ -90,7 +90,6 @@ use self::pages::{DROPPING, Pages, RUNS, Runs, TAKEN};
 use self::stats::Counters;
 pub use self::stats::HostStats;
 use crate::Error;
-use crate::areas::refused;
 use crate::memory::{Backing, Memory, OnFork};
 use crate::userfault::Userfault;
 
@@ -292,8 +291,19 @@ fn visible(bits: u64) -> Entry {
     if entry.is_mapped() { entry } else { Entry::NONE }
 }
 
+/// The kernel says "no memory" also where a process has too many mappings, which is nearly always
+/// what it means.
+fn refused(errno: Errno) -> MapError {
+    match errno {
+        Errno::NOMEM => MapError::Limit {
+            limit: "vm.max_map_count (mappings of this process), or memory for page tables",
+        },
+        errno => MapError::Host(errno.raw_os_error()),
+    }
+}
+
 impl Mmu for HostMmu {
-    /// Not here: virtual areas are [`HostAreas`](crate::HostAreas)' affair.
+    /// Not here: this machine has no virtual areas.
     fn map(&self, _: SpaceId, _: Vpn, _: FrameRange, _: Access, _: Order) -> Result<(), MapError> {
         Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()))
     }

@@ -2,13 +2,8 @@
 //! an error that names the limit, and nothing is lost. Each test is in a child, which has the limit
 //! to itself.
 
-use std::sync::Arc;
-
 use freehold::{Migratetype, Pfn};
-use freehold_host::freehold_vm::{
-    Area, IntervalNode, Layout, MapError, RunNode, SpaceId, Vmalloc, VmallocError, Vpn,
-};
-use freehold_host::{Arena, Backing, Error, HostAreas, HostVm};
+use freehold_host::{Arena, Backing, Error, HostVm};
 
 use crate::common::{child, skipped};
 
@@ -61,67 +56,6 @@ fn exhaust() -> Vec<*mut libc::c_void> {
         extra.push(page);
         assert!(extra.len() < 1 << 17, "no limit was reached");
     }
-}
-
-fn limited<T: std::fmt::Debug>(result: &Result<T, VmallocError>) {
-    let Err(
-        VmallocError::Unmap(MapError::Limit { limit })
-        | VmallocError::Map(MapError::Limit { limit }),
-    ) = result
-    else {
-        panic!("{result:?}");
-    };
-    assert!(limit.contains("vm.max_map_count"), "{limit}");
-}
-
-#[test]
-fn areas_at_the_limit_of_mappings_lose_nothing() {
-    at_the_limit("areas_at_the_limit_of_mappings_lose_nothing", areas);
-}
-
-fn areas() {
-    let arena = Arc::new(Arena::builder(64 << 20).backing(Backing::Memfd).build().unwrap());
-    // SAFETY: nobody else uses this arena.
-    let frames = unsafe { arena.frame_allocator() };
-    let areas = HostAreas::new(Arc::clone(&arena), 1 << 16).unwrap();
-    let range = areas.range();
-    let nodes: &'static mut [IntervalNode<Area>] = Vec::leak(vec![IntervalNode::new(); 4096]);
-    let runs: &'static mut [RunNode] = Vec::leak(vec![RunNode::new(); 4096]);
-    let vm = Vmalloc::new(areas, SpaceId::new(0), range, nodes, runs);
-    let made: Vec<Vpn> = (0..64).map(|_| vm.vmalloc(&frames, Layout::pages(5)).unwrap()).collect();
-    let free = arena.free_frames();
-    let at = |vpn| vm.mmu().pointer(vpn).unwrap();
-    // SAFETY: the areas' own pages.
-    made.iter().for_each(|&area| unsafe { at(area).add(2 * 4096).write(7) });
-
-    for some in [20..30, 30..40] {
-        let extra = exhaust();
-        // The one that was refused may have left room for another.
-        let mut more = Vec::with_capacity(16);
-        let refused = loop {
-            match vm.vmalloc(&frames, Layout::pages(3)) {
-                Ok(area) => more.push(area),
-                refused => break refused,
-            }
-            assert!(more.len() < 16, "no limit was reached");
-        };
-        limited(&refused);
-        more.into_iter().for_each(|area| vm.vfree(&frames, area).unwrap());
-        // Whole areas go all the same: their mappings are theirs alone.
-        made[some].iter().for_each(|&area| vm.vfree(&frames, area).unwrap());
-        vm.purge(&frames).unwrap();
-        give_back(extra);
-    }
-    assert_eq!(arena.free_frames(), free + 20 * 5);
-    let more = vm.vmalloc(&frames, Layout::pages(9)).unwrap();
-    vm.vfree(&frames, more).unwrap();
-    for &area in made[..20].iter().chain(&made[40..]) {
-        // SAFETY: the area's own.
-        assert_eq!(unsafe { at(area).add(2 * 4096).read() }, 7);
-        vm.vfree(&frames, area).unwrap();
-    }
-    assert_eq!(arena.free_frames(), arena.stats().frames);
-    arena.validate().unwrap();
 }
 
 fn resident_kib() -> u64 {

@@ -1,9 +1,7 @@
 //! Calls that are refused, by a limit of the process or for what they ask: an error that says what
 //! would help, not the end of the process, and nothing is left behind.
 
-use std::sync::Arc;
-
-use freehold_host::{Arena, Backing, Builder, Error, HostAreas, HostMmu, HostVm};
+use freehold_host::{Arena, Backing, Builder, Error, HostMmu, HostVm};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::common::{child, pages, skipped};
@@ -38,12 +36,7 @@ fn machine() -> Option<Error> {
     HostMmu::new(1, pages(0, 1 << 28)).err()
 }
 
-fn areas(pages: u64) -> Option<Error> {
-    let arena = Arena::builder(2 * MIB).backing(Backing::Memfd).build().ok()?;
-    HostAreas::new(Arc::new(arena), pages).err()
-}
-
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 12] = [
     (
         Limit::Addresses(GIB),
         &[
@@ -91,8 +84,6 @@ const ROWS: [Row; 14] = [
         ],
         "must be ",
     ),
-    (Limit::None, &[|| areas(u64::MAX)], "within the address space"),
-    (Limit::None, &[|| areas((1 << 52) - 1), || areas((1 << 52) - 511), || areas(1 << 51)], ""),
 ];
 
 fn open_descriptors() -> usize {
