@@ -5,7 +5,7 @@
 //! arena-instructions --list     every row, with the two numbers to count it with
 //! ```
 //!
-//! `PROGRAM=target/release/examples/arena-instructions crates/freehold-bench/scripts/count-operations`
+//! The script `count-operations` of the benchmarks, with `PROGRAM` as the path of this program,
 //! counts them under callgrind: the difference of two runs, so that set-up cancels out.
 
 use std::hint::black_box;

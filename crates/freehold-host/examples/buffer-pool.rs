@@ -13,9 +13,10 @@
 //! and what the pool gives back when it shrinks is given back to the system.
 //!
 //! ```text
-//!   page id --> table --> slot { frames, pins, referenced, dirty }     an evicted page's frames go home by drop
+//!   page id --> table --> slot { frames, pins, referenced, dirty }
 //!                          ^ the hand of the clock goes round the slots
-//!   file        |header|header|...    each page has a place of its own: 64 KiB apart, checksum first
+//!                            an evicted page's frames go home by drop
+//!   file        |header|header|...    each page has a place of its own: 64 KiB apart
 //! ```
 
 use std::collections::HashMap;

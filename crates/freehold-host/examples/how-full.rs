@@ -5,11 +5,11 @@
 //! cargo run --release -p freehold-host --example how-full -- 64        64 MiB
 //! ```
 //!
-//! First it is filled until a request fails. Then it is a cache that is its own budget: a request that
-//! fails evicts entries at random until it is served, and how much was in use at each failure is noted.
-//! Last, the cache keeps to half of the arena and shrinks to a quarter at the end: how many blocks of 2
-//! MiB can be had as a whole then, beside entries cut from the next larger power of two.
-//! Addresses only: nothing is touched, and the figures are the same every time.
+//! First it is filled until a request fails. Then it is a cache that is its own budget: a request
+//! that fails evicts entries at random until it is served, and how much was in use at each failure
+//! is noted. Last, the cache keeps to half of the arena and shrinks to a quarter at the end: how
+//! many blocks of 2 MiB can be had as a whole then, beside entries cut from the next larger power
+//! of two. Addresses only: nothing is touched, and the figures are the same every time.
 
 use freehold_host::{Arena, Error, Frames};
 

@@ -258,7 +258,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             (way.blocks as f64 / way.copies as f64, way.copies as f64 / way.transfers as f64);
         let late = way.late_copies as f64 / way.late_transfers.max(1) as f64;
         println!(
-            "  {name:18} mean run {mean:6.1} blocks, {copies:6.1} copies a transfer, {late:6.1} in the last tenth"
+            "  {name:18} mean run {mean:6.1} blocks, {copies:6.1} copies a transfer, \
+             {late:6.1} in the last tenth"
         );
     }
     let (a, b) = (&report.freehold, &report.free_list);

@@ -10,31 +10,24 @@
 //! Why so? A free list for each core runs empty on the one side and over on the other, so buffers
 //! have to be carried back through a shared list, under a lock or by atomics on one cache line.
 //! Here a buffer's frame goes home to the block it is from, 64 at a time by one atomic operation,
-//! without a lock; and memory that a burst needed is not the pool's for ever. The same pipeline
-//! runs over `malloc` and over a free list behind a mutex, beside it: only ratios within a run
-//! count. With one receiver and one transmitter that take the lock once for 32 packets, the free
-//! list is about as fast, or faster; what it cannot do is give memory back, merge it, or refuse a
-//! buffer that is put back twice.
+//! without a lock; and memory that a burst needed is not the pool's for ever.
 //!
 //! ```text
 //!   receive core                        ring of 64 bursts                     transmit core
 //!   alloc_bulk(32) --> write headers --> [burst|burst|burst|...] --> read, sum --> free_bulk(32)
 //! ```
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use freehold_host::freehold::{Migratetype, Order, Pfn};
+use freehold_host::freehold::{Migratetype, Pfn};
 use freehold_host::{Arena, Error};
 
 /// Packets that go together, as a network card's queue hands them out.
 const BURST: usize = 32;
 const RING: u64 = 64;
-const BUFFER: Layout = Layout::new::<[u64; 512]>();
 
 /// How much is done.
 pub(crate) struct Options {
@@ -47,22 +40,15 @@ impl Default for Options {
     }
 }
 
-/// What one way of getting buffers came to.
+/// What it came to.
 #[derive(Debug)]
-pub(crate) struct Way {
-    pub(crate) name: &'static str,
+pub(crate) struct Report {
     pub(crate) sent: u64,
     pub(crate) received: u64,
     /// Over the headers, as written and as read.
     pub(crate) sums: (u64, u64),
     pub(crate) took: Duration,
-}
-
-/// What it came to.
-#[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) ways: Vec<Way>,
-    /// Of the arena: frees that found the buffer in another CPU's block, and in one of their own.
+    /// Frees that found the buffer in another CPU's block, and in one of their own.
     pub(crate) remote_frees: u64,
     pub(crate) local_frees: u64,
     /// Blocks of 2 MiB that were ever touched.
@@ -72,81 +58,22 @@ pub(crate) struct Report {
 
 type Buffer = NonNull<[u64; 512]>;
 
-/// Where buffers come from and go to: each call is made by one core only.
-trait Buffers: Sync {
-    fn name(&self) -> &'static str;
-    fn take(&self, burst: &mut [Buffer; BURST]);
-    fn give(&self, burst: &[Buffer; BURST]);
-}
-
-impl Buffers for Arena {
-    fn name(&self) -> &'static str {
-        "freehold arena, bulk calls"
-    }
-
-    fn take(&self, burst: &mut [Buffer; BURST]) {
-        let mut frames = [Pfn::default(); BURST];
-        let got = self
-            .alloc_bulk(Migratetype::Unmovable, &mut frames)
-            .expect("the arena is larger than the ring");
-        assert_eq!(got, BURST, "the arena is larger than the ring");
-        for (buffer, pfn) in burst.iter_mut().zip(frames) {
-            *buffer = self.pointer(pfn).expect("a frame of the arena").cast();
-        }
-    }
-
-    fn give(&self, burst: &[Buffer; BURST]) {
-        let frames = burst.map(|buffer| {
-            self.pfn_of(buffer.as_ptr().cast()).expect("it was taken from the arena")
-        });
-        // SAFETY: the burst has gone out; nobody else has these frames.
-        unsafe { self.free_bulk(&frames) }.expect("they were allocated");
+fn take(arena: &Arena, burst: &mut [Buffer; BURST]) {
+    let mut frames = [Pfn::default(); BURST];
+    let got = arena
+        .alloc_bulk(Migratetype::Unmovable, &mut frames)
+        .expect("the arena is larger than the ring");
+    assert_eq!(got, BURST, "the arena is larger than the ring");
+    for (buffer, pfn) in burst.iter_mut().zip(frames) {
+        *buffer = arena.pointer(pfn).expect("a frame of the arena").cast();
     }
 }
 
-struct Malloc;
-
-impl Buffers for Malloc {
-    fn name(&self) -> &'static str {
-        "malloc and free"
-    }
-
-    fn take(&self, burst: &mut [Buffer; BURST]) {
-        for buffer in burst {
-            // SAFETY: the layout is not of size zero.
-            *buffer = NonNull::new(unsafe { alloc(BUFFER) }).expect("there is memory").cast();
-        }
-    }
-
-    fn give(&self, burst: &[Buffer; BURST]) {
-        for buffer in burst {
-            // SAFETY: allocated in `take` with this layout, and nobody else has it.
-            unsafe { dealloc(buffer.as_ptr().cast(), BUFFER) };
-        }
-    }
-}
-
-/// Every burst under one lock; never gives anything back.
-struct FreeList(Mutex<Vec<usize>>);
-
-impl Buffers for FreeList {
-    fn name(&self) -> &'static str {
-        "a free list behind a mutex"
-    }
-
-    fn take(&self, burst: &mut [Buffer; BURST]) {
-        let mut list = self.0.lock().expect("nobody panics under it");
-        for buffer in burst {
-            let address = list.pop().expect("the list is longer than the ring");
-            *buffer = NonNull::new(std::ptr::with_exposed_provenance_mut(address))
-                .expect("no buffer is at 0");
-        }
-    }
-
-    fn give(&self, burst: &[Buffer; BURST]) {
-        let mut list = self.0.lock().expect("nobody panics under it");
-        list.extend(burst.map(|buffer| buffer.as_ptr().expose_provenance()));
-    }
+fn give(arena: &Arena, burst: &[Buffer; BURST]) {
+    let frames = burst
+        .map(|buffer| arena.pfn_of(buffer.as_ptr().cast()).expect("it was taken from the arena"));
+    // SAFETY: the burst has gone out; nobody else has these frames.
+    unsafe { arena.free_bulk(&frames) }.expect("they were allocated");
 }
 
 /// One core puts bursts in, another one takes them out.
@@ -160,14 +87,14 @@ struct Ring {
 // has; each store is a release that the other side's load acquires.
 unsafe impl Sync for Ring {}
 
-fn through(buffers: &dyn Buffers, packets: u64) -> Way {
+/// The sums over the headers as written and as read, and how many packets came through.
+fn through(arena: &Arena, packets: u64) -> ((u64, u64), u64) {
     let bursts = packets / BURST as u64;
     let ring = Ring {
         slots: (0..RING).map(|_| UnsafeCell::new([NonNull::dangling(); BURST])).collect(),
         head: AtomicU64::new(0),
         tail: AtomicU64::new(0),
     };
-    let start = Instant::now();
     let (written, (received, read)) = std::thread::scope(|scope| {
         let ring = &ring;
         let receive = scope.spawn(move || {
@@ -179,7 +106,7 @@ fn through(buffers: &dyn Buffers, packets: u64) -> Way {
                 }
                 // SAFETY: see `Ring`.
                 let burst = unsafe { &mut *ring.slots[(b % RING) as usize].get() };
-                buffers.take(burst);
+                take(arena, burst);
                 for (i, buffer) in burst.iter().enumerate() {
                     let id = b * BURST as u64 + i as u64;
                     // SAFETY: the buffer is ours until it goes into the ring.
@@ -206,7 +133,7 @@ fn through(buffers: &dyn Buffers, packets: u64) -> Way {
                     sum = header.iter().fold(sum, |sum, word| sum.wrapping_add(*word));
                     packets += 1;
                 }
-                buffers.give(&burst);
+                give(arena, &burst);
                 // Release: the slot may be written again.
                 ring.tail.store(b + 1, Ordering::Release);
             }
@@ -214,46 +141,29 @@ fn through(buffers: &dyn Buffers, packets: u64) -> Way {
         });
         (receive.join().expect("it does not panic"), transmit.join().expect("it does not panic"))
     });
-    Way {
-        name: buffers.name(),
-        sent: bursts * BURST as u64,
-        received,
-        sums: (written, read),
-        took: start.elapsed(),
-    }
+    ((written, read), received)
 }
 
 pub(crate) fn run(options: &Options) -> Result<Report, Error> {
     // Far more addresses than the ring needs: what counts is how many of them are touched.
     let arena = Arena::with_size(256 << 20)?;
-    // Once beforehand, each way: first touches and first threads are not what is looked at.
+    // Once beforehand: first touches and first threads are not what is looked at.
     through(&arena, options.packets / 8);
-    let before = arena.totals();
-    let ours = through(&arena, options.packets);
-    let after = arena.totals();
-    let stats = arena.stats();
-    let mut list = Vec::new();
-    for _ in 0..(RING + 2) * BURST as u64 {
-        list.push(arena.alloc(Order::ZERO, Migratetype::Unmovable)?);
-    }
-    let pointers: Vec<_> = list
-        .iter()
-        .filter_map(|&pfn| Some(arena.pointer(pfn)?.as_ptr().expose_provenance()))
-        .collect();
-    let free_list = FreeList(Mutex::new(pointers));
-    through(&Malloc, options.packets / 8);
-    through(&free_list, options.packets / 8);
-    let ways = vec![ours, through(&Malloc, options.packets), through(&free_list, options.packets)];
-    // SAFETY: the free list is gone, and nobody else knew them.
-    unsafe { arena.free_bulk(&list) }?;
+    let (before, start) = (arena.totals(), Instant::now());
+    let (sums, received) = through(&arena, options.packets);
+    let (took, after) = (start.elapsed(), arena.totals());
     arena.drain()?;
     arena.validate()?;
+    let stats = arena.stats();
     Ok(Report {
-        ways,
+        sent: options.packets / BURST as u64 * BURST as u64,
+        received,
+        sums,
+        took,
         remote_frees: after.cpus.remote_frees - before.cpus.remote_frees,
         local_frees: after.cpus.local_frees - before.cpus.local_frees,
         blocks_touched: stats.blocks_resident,
-        frames_left: stats.frames - arena.free_frames(),
+        frames_left: stats.frames_used,
     })
 }
 
@@ -266,24 +176,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => return Err("usage: packet-pipeline [--packets N]".into()),
     }
     let report = run(&options)?;
-    let ns = |way: &Way| way.took.as_nanos() as f64 / way.received as f64;
-    println!(
-        "{} packets in bursts of {BURST}, from core to core (ring, headers and all)",
-        report.ways[0].received
-    );
-    for way in &report.ways {
-        if way.sent != way.received || way.sums.0 != way.sums.1 {
-            return Err(format!("{}: something was lost", way.name).into());
-        }
-        println!(
-            "  {:28} {:7.1} ns a packet   {:5.2} of the arena's",
-            way.name,
-            ns(way),
-            ns(way) / ns(&report.ways[0])
-        );
+    if report.sent != report.received || report.sums.0 != report.sums.1 {
+        return Err("something was lost".into());
     }
     println!(
-        "  the arena: {} remote and {} local frees, {} blocks of 2 MiB touched, {} frames left behind",
+        "{} packets in bursts of {BURST}, from core to core: {:.1} ns a packet",
+        report.received,
+        report.took.as_nanos() as f64 / report.received as f64
+    );
+    println!(
+        "  {} remote and {} local frees, {} blocks of 2 MiB touched, {} frames left behind",
         report.remote_frees, report.local_frees, report.blocks_touched, report.frames_left
     );
     Ok(())

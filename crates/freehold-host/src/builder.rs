@@ -11,22 +11,16 @@ use freehold::{
 use crate::Error;
 use crate::arena::Arena;
 use crate::background::Background;
-use crate::checks::Checks;
 use crate::core::Core;
-use crate::extent::{Extent, STEP};
 use crate::host::Host;
 use crate::inner::Inner;
 use crate::memory::{Backing, Memory, OnFork};
 use crate::notes::Notes;
 use crate::numa::{Numa, Topology};
-use crate::pins::Pins;
 use crate::release::Release;
 use crate::slots::Slots;
 use crate::sys::Placement;
 use crate::watch::{Exhausted, Pressure, Watch};
-
-/// Frames of the allocator's sections, whose metadata is set up together: 128 MiB.
-const SECTION: u64 = 1 << 15;
 
 /// How a thread gets at the state of the CPU it has for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,7 +57,6 @@ const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     bytes: u64,
-    reserve: u64,
     backing: Backing,
     on_fork: OnFork,
     lock: Lock,
@@ -71,17 +64,10 @@ pub struct Builder {
     shared_slots: Option<u16>,
     numa: Numa,
     topology: Option<Topology>,
-    watermarks: Watermarks,
     populate: bool,
     pinned: bool,
-    checked: bool,
-    zero_on_free: bool,
     watch: Watch,
-    dont_dump: bool,
-    locked: bool,
     decay: Duration,
-    budget: u64,
-    batch: u64,
     least_run: u64,
     background: bool,
 }
@@ -108,10 +94,10 @@ impl Arena {
 impl Builder {
     /// An arena of at least that many bytes, in whole blocks of 2 MiB.
     ///
-    /// It may be larger than the machine's memory: only what is used counts. An arena too large
-    /// costs 180 bytes for each 2 MiB of it that is used (0.0086 %); one too small grows as far as
-    /// [`reserve`](Self::reserve) has set addresses aside. For a moment it takes up to 1 GiB more
-    /// of addresses, to start at a multiple of the largest chunk.
+    /// It may be larger than the machine's memory: only what is used counts. An arena does not
+    /// grow, so make it as large as it may ever have to be: one too large costs 180 bytes for each
+    /// 2 MiB of it that is used (0.0086 %). For a moment it takes up to 1 GiB more of addresses, to
+    /// start at a multiple of the largest chunk.
     ///
     /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at
     /// once, as it does with every mapping then: make the arena before that call, or as small as it
@@ -119,7 +105,6 @@ impl Builder {
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes,
-            reserve: 0,
             backing: Backing::default(),
             on_fork: OnFork::default(),
             lock: Lock::default(),
@@ -127,29 +112,13 @@ impl Builder {
             shared_slots: None,
             numa: Numa::default(),
             topology: None,
-            watermarks: Watermarks::None,
             populate: false,
             pinned: false,
-            checked: cfg!(debug_assertions),
-            zero_on_free: false,
             watch: Watch::default(),
-            dont_dump: false,
-            locked: false,
             decay: Duration::from_secs(10),
-            budget: 512,
-            batch: 32,
             least_run: 8,
             background: false,
         }
-    }
-
-    /// Sets addresses aside for so many bytes in all, so that the arena can [grow](Arena::grow).
-    ///
-    /// Default: as many as it has. What is not used costs nothing, whatever its size. Not for
-    /// [`Backing::Hugetlb`], whose huge pages are set aside with their addresses.
-    pub fn reserve(mut self, bytes: u64) -> Self {
-        self.reserve = bytes;
-        self
     }
 
     /// What the frames are made of: see [`Backing`].
@@ -203,15 +172,6 @@ impl Builder {
         self
     }
 
-    /// How much each zone holds back for requests that may not fail.
-    ///
-    /// Default: nothing. A kernel holds memory back because giving memory back needs memory; here
-    /// it does not.
-    pub fn watermarks(mut self, watermarks: Watermarks) -> Self {
-        self.watermarks = watermarks;
-        self
-    }
-
     /// Has the kernel back the whole arena while it is built, so that running out of memory is an
     /// error there.
     ///
@@ -221,36 +181,12 @@ impl Builder {
         self
     }
 
-    /// Never gives memory back, for arenas that a device or the kernel knows the pages of: as a
-    /// [`Pin`](crate::Pin) on all frames that there are and will be.
+    /// Never gives memory back, for arenas that a device or the kernel knows the pages of: see "I/O
+    /// into frames" in the [crate's documentation](crate).
     ///
     /// Default: no.
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
-        self
-    }
-
-    /// Notes where allocations start and what is in use, so that a free of more frames than were
-    /// allocated is refused at once ([`Error::WrongOrder`]), where its tail would be somebody
-    /// else's, and of two frees of one frame at the same moment the second. Two bits a frame.
-    ///
-    /// Default: in builds with debug assertions of this crate. Where it is off it costs nothing;
-    /// where it is on in an optimised build, every call takes the slow way. Frees by
-    /// [`Arena::free`] are checked; those of handles cannot be wrong, and [`Arena::free_range`] is
-    /// there to free several allocations at once.
-    pub fn checked(mut self, checked: bool) -> Self {
-        self.checked = checked;
-        self
-    }
-
-    /// Writes zeros over frames that are freed, so that nothing of what was in them is there for
-    /// their next user, or for whoever reads the process's memory. What a refused free names stays
-    /// as it is, also where two threads free one frame at the same moment.
-    ///
-    /// Default: no. Takes the time to write as much memory, the slow way of every call, and one bit
-    /// a frame.
-    pub fn zero_on_free(mut self, zero: bool) -> Self {
-        self.zero_on_free = zero;
         self
     }
 
@@ -264,24 +200,6 @@ impl Builder {
     /// less than 100 ms to be that: looking for blocks has its price.
     pub fn decay(mut self, decay: Duration) -> Self {
         self.decay = decay;
-        self
-    }
-
-    /// The most blocks that one pass gives back.
-    ///
-    /// Default: 512 (1 GiB), which takes about 65 ms in 4 KiB pages: so the background thread uses
-    /// less than 1 % of a core at the default decay. [`Arena::trim`] knows no budget.
-    pub fn budget(mut self, blocks: u64) -> Self {
-        self.budget = blocks;
-        self
-    }
-
-    /// How many blocks are out of the allocator's hands at a time while they are given back.
-    ///
-    /// Default: 32 (64 MiB, about 4 ms). More means fewer system calls where free blocks are not
-    /// neighbours; but an allocation that fails meanwhile has to wait for them.
-    pub fn batch(mut self, blocks: u64) -> Self {
-        self.batch = blocks;
         self
     }
 
@@ -310,7 +228,7 @@ impl Builder {
     /// [trim](Arena::trim), and refused ([`Error::Limit`]) where that was not enough. Threads that
     /// allocate at the same moment may exceed it by a block each.
     ///
-    /// Default: none. [`ControlGroup`](crate::ControlGroup) tells what the system allows.
+    /// Default: none.
     pub fn resident_limit(mut self, bytes: u64) -> Self {
         self.watch.limit = Some(bytes / (PAGEBLOCK_FRAMES * FRAME_SIZE));
         self
@@ -337,26 +255,6 @@ impl Builder {
         self
     }
 
-    /// Leaves the arena out of core dumps (`MADV_DONTDUMP`): they are smaller, and tell nobody what
-    /// was in it.
-    ///
-    /// Default: no.
-    pub fn dont_dump(mut self, dont_dump: bool) -> Self {
-        self.dont_dump = dont_dump;
-        self
-    }
-
-    /// Keeps every page in memory from its first touch on (`mlock2` with `MLOCK_ONFAULT`, what
-    /// `mlockall` calls `MCL_ONFAULT`): never swapped, and nothing backed before it is touched.
-    /// Nothing is given back of such an arena. All of its addresses, [reserved](Self::reserve) ones
-    /// too, count for `RLIMIT_MEMLOCK`.
-    ///
-    /// Default: no.
-    pub fn locked(mut self, locked: bool) -> Self {
-        self.locked = locked;
-        self
-    }
-
     /// Makes the arena.
     ///
     /// Takes about a millisecond, whatever its size (16 TiB: 1.2): what is known of a block is
@@ -364,12 +262,11 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Knob`] for a knob out of its range; [`Error::Os`] where the kernel has no address space, no huge pages or
-    /// no memory; [`Error::PageSize`]; [`Error::Config`].
+    /// [`Error::Knob`] for a knob out of its range; [`Error::Os`] where the kernel has no address
+    /// space, no huge pages or no memory; [`Error::PageSize`]; [`Error::Config`].
     pub fn build(&self) -> Result<Arena, Error> {
         let least = self.check_knobs()?;
-        let whole = if self.backing == Backing::Hugetlb1G { 1 << 30 } else { BLOCK };
-        let blocks = self.bytes.div_ceil(whole) * (whole / BLOCK);
+        let blocks = self.bytes.div_ceil(BLOCK);
         let topology = match self.numa {
             Numa::Ignore => Topology::single(),
             _ => self.topology.clone().unwrap_or_else(Topology::detect),
@@ -377,31 +274,17 @@ impl Builder {
         // A zone must have a block; and the allocator has at most 64 zones.
         let topology = topology.at_most(blocks.min(64) as usize);
         let nodes = topology.node_count();
-        let most = blocks.max(self.reserve.div_ceil(BLOCK));
-        let slots = self.slot_table(most, nodes, &topology)?;
+        let slots = self.slot_table(blocks, nodes, &topology)?;
 
-        let memory = Memory::reserve(most, self.backing, self.on_fork)?;
-        memory.set_end(Pfn::new(memory.first().get() + blocks * PAGEBLOCK_FRAMES));
-        let (core, notes, extent) = self.assemble(&memory, slots, &topology)?;
-        if self.dont_dump {
-            memory.dont_dump()?;
-        }
-        if self.locked {
-            memory.lock_on_fault()?;
-        }
-        // Of a page of 1 GiB no block can be given back; nor what is locked.
-        let pinned = self.pinned || self.locked || self.backing == Backing::Hugetlb1G;
-        let pins = Pins::new(memory.first().get() / PAGEBLOCK_FRAMES, most, pinned)?;
-        let checks = Checks::new(memory.reserved(), self.checked, self.zero_on_free)?;
+        let memory = Memory::reserve(blocks, self.backing, self.on_fork)?;
+        let (core, notes) = self.assemble(&memory, slots, &topology)?;
         let inner = Arc::new(Inner {
             core: Arc::new(core),
             notes,
             memory,
-            pins,
-            checks,
+            pinned: self.pinned,
             watch: self.watch.clone(),
-            release: Release::new(self.budget, self.batch, least),
-            extent,
+            release: Release::new(least),
         });
         let background =
             if self.background { Some(Background::start(&inner, self.decay)?) } else { None };
@@ -422,12 +305,6 @@ impl Builder {
         // 2^46 bytes: half of what a process can address on x86-64.
         let size = (1..=1 << 46).contains(&self.bytes);
         knob(size, "size", self.bytes, "1 byte to 64 TiB")?;
-        knob(self.reserve <= 1 << 46, "reserve", self.reserve, "at most 64 TiB")?;
-        let set_aside = matches!(self.backing, Backing::Hugetlb | Backing::Hugetlb1G);
-        let reserve = !set_aside || self.reserve <= self.bytes;
-        knob(reserve, "reserve", self.reserve, "0 for huge pages set aside")?;
-        let batch = (1..=1 << 20).contains(&self.batch);
-        knob(batch, "batch", self.batch, "1 to 1048576 blocks")?;
         let limit = self.watch.limit != Some(0);
         knob(limit, "resident_limit", 0, "at least a block of 2 MiB")?;
         Order::fitting(self.least_run)
@@ -463,16 +340,15 @@ impl Builder {
         Ok(Slots::new(exclusive, shared, topology))
     }
 
-    /// The allocator over that memory, the notes about it, and what of the last node's part it is
-    /// told of.
+    /// The allocator over that memory, and the notes about it.
     fn assemble(
         &self,
         memory: &Memory,
         slots: Slots,
         topology: &Topology,
-    ) -> Result<(Core, Arc<Notes>, Extent), Error> {
+    ) -> Result<(Core, Arc<Notes>), Error> {
         let mut start = memory.first();
-        let mut parts: Vec<FrameRange> = topology
+        let parts: Vec<FrameRange> = topology
             .divide(memory.range().len() / PAGEBLOCK_FRAMES)
             .into_iter()
             .map(|blocks| {
@@ -482,55 +358,36 @@ impl Builder {
                 part
             })
             .collect();
-        // What is added later is the last node's.
-        let last = parts.len().saturating_sub(1);
-        let span = |node: usize, part: FrameRange| match node == last {
-            true => FrameRange { start: part.start, end: memory.reserved().end },
-            false => part,
-        };
-        let spans: Vec<FrameRange> =
-            parts.iter().enumerate().map(|(node, &part)| span(node, part)).collect();
         match self.numa {
-            Numa::Prefer => memory.bind(topology, &spans, Placement::Preferred)?,
-            Numa::Bind => memory.bind(topology, &spans, Placement::Bound)?,
+            Numa::Prefer => memory.bind(topology, &parts, Placement::Preferred)?,
+            Numa::Bind => memory.bind(topology, &parts, Placement::Bound)?,
             Numa::ZonesOnly | Numa::Ignore => {}
         }
         if self.populate {
             memory.populate(memory.range())?;
-        }
-        // Of what may never be wanted it is told later: each block that it knows of is a bit that
-        // is written.
-        if let Some(part) = parts.last_mut().filter(|part| part.len() > STEP) {
-            part.end = Pfn::new(part.start.get() + STEP);
         }
         let zones: Vec<ZoneConfig<'_>> = parts
             .iter()
             .enumerate()
             .map(|(node, part)| ZoneConfig {
                 node: freehold::NodeId::new(node as u8),
-                watermarks: self.watermarks,
-                span: spans[node],
-                spare_sections: (spans[node].len() - part.len()).div_ceil(SECTION) as u32,
+                watermarks: Watermarks::None,
                 ..ZoneConfig::new(std::slice::from_ref(part))
             })
             .collect();
         let cpu_nodes = slots.cpu_nodes();
         // CPUs come online as threads come.
-        let config = Config {
-            online: 0,
-            extra_ranges: 1,
-            cpu_nodes: &cpu_nodes,
-            ..Config::new(slots.cpus(), &zones)
-        };
+        let config =
+            Config { online: 0, cpu_nodes: &cpu_nodes, ..Config::new(slots.cpus(), &zones) };
         let core = Core::new(&config, Host::new(self.lock == Lock::Biased), slots)?;
         let (first, blocks) =
-            (memory.first().get() / PAGEBLOCK_FRAMES, memory.reserved().len() / PAGEBLOCK_FRAMES);
+            (memory.first().get() / PAGEBLOCK_FRAMES, memory.range().len() / PAGEBLOCK_FRAMES);
         let small = matches!(self.backing, Backing::Private | Backing::Memfd);
         let notes = Arc::new(Notes::new(first, blocks, !small)?);
         core.engine.platform().set_notes(&notes);
         if self.populate {
             notes.backed(memory.range());
         }
-        Ok((core, notes, Extent::new(parts[last], self.populate)))
+        Ok((core, notes))
     }
 }

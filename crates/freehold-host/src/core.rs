@@ -11,8 +11,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{
-    AllocError, Config, CpuId, FrameRange, Frames, FreeError, Freehold, On, Owned,
-    PAGEBLOCK_FRAMES, Platform,
+    AllocError, Config, CpuId, FrameRange, Frames, Freehold, On, Owned, PAGEBLOCK_FRAMES, Platform,
 };
 
 use crate::Error;
@@ -21,10 +20,6 @@ use crate::key::Key;
 use crate::mapping::Mapping;
 use crate::slots::Slots;
 use crate::stamp::Stamp;
-use crate::used::Used;
-
-/// Metadata of more than about a TiB.
-const LARGE: usize = 64 << 20;
 
 /// See the module's documentation.
 pub(crate) struct Core {
@@ -32,7 +27,6 @@ pub(crate) struct Core {
     key: Key,
     pub(crate) engine: Engine,
     pub(crate) slots: Slots,
-    pub(crate) used: Used,
     /// The arena has been dropped: threads let go of what they hold when they next look.
     closed: AtomicBool,
     /// Blocks that may have been freed into and wait to be collected.
@@ -55,18 +49,11 @@ impl Core {
             std::slice::from_raw_parts_mut(metadata.base().cast().as_ptr(), metadata.len())
         };
         let engine = Freehold::new(config, region, host)?;
-        if metadata.len() > LARGE {
-            // Of a large arena most of what has just been written is zeros: bits of blocks that the
-            // allocator does not know of yet. SAFETY: nobody else has the allocator yet, so nothing
-            // is written meanwhile; and it reads what it would have read.
-            unsafe { metadata.forget_zeros() };
-        }
         engine.cpu_online(slots.keeper())?;
         Ok(Self {
             key: Key::of(&stamp),
             stamp,
             engine,
-            used: Used::new(slots.exclusive())?,
             slots,
             closed: AtomicBool::new(false),
             owed: AtomicU64::new(0),
@@ -83,7 +70,7 @@ impl Core {
 
     /// Bytes of metadata.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        self.metadata.len() as u64 + self.used.bytes()
+        self.metadata.len() as u64
     }
 
     /// The CPU that no thread has.
@@ -127,7 +114,6 @@ impl Core {
     pub(crate) fn close(&self) {
         // Release, with the load below: a thread that sees it does so after the arena's last call.
         self.closed.store(true, Ordering::Release);
-        self.key.leave();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -150,15 +136,6 @@ impl Core {
         // is (behind an `Arc`) until `Core` is dropped; the caller promises that the handle is gone
         // by then.
         Ok(unsafe { std::mem::transmute::<Owned<'_, 'static, Host>, OwnedCpu>(owned) })
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        // An arena that was not built after all.
-        if !self.is_closed() {
-            self.key.leave();
-        }
     }
 }
 
@@ -188,13 +165,6 @@ impl Cpu<'_> {
         match self {
             Cpu::Owned(cpu) => cpu.alloc_run(count),
             Cpu::Shared(cpu) => cpu.alloc_run(count),
-        }
-    }
-
-    pub(crate) fn check_free(&self, range: FrameRange) -> Result<(), FreeError> {
-        match self {
-            Cpu::Owned(cpu) => cpu.check_free(range),
-            Cpu::Shared(cpu) => cpu.check_free(range),
         }
     }
 

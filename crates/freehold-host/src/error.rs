@@ -54,34 +54,14 @@ pub enum Error {
     },
     /// The invariant walk found something broken: a defect.
     Broken(Violation),
-    /// The arena cannot grow so far: not so many addresses were reserved.
-    Reserve {
-        /// How many bytes it can.
-        bytes: u64,
-    },
-    /// The arena cannot shrink so far: something there is in use.
-    InUse {
-        /// How many bytes at its end are free.
-        bytes: u64,
-    },
-    /// A [checked](crate::Builder::checked) arena: more frames were to be freed than were
-    /// allocated, into another allocation.
-    WrongOrder {
-        /// The first frame to be freed.
-        pfn: Pfn,
-        /// How many were to be.
-        frames: u64,
-        /// Where the other allocation starts.
-        next: Pfn,
-    },
     /// The frames are free, but the OS does not back them, and the arena's
     /// [limit](crate::Builder::resident_limit) on resident memory is reached.
     Limit {
         /// The limit.
         bytes: u64,
     },
-    /// A signal handler has called while its thread was inside a call on an arena. Found in builds
-    /// with debug assertions only; in others it is a promise.
+    /// A signal handler has called while its thread was inside its first call on an arena. Inside
+    /// later calls it is not found out: that no handler calls is a promise.
     Reentered,
     /// Frames outside the arena were named.
     OutsideArena {
@@ -146,24 +126,10 @@ impl fmt::Display for Error {
             }
             Self::Knob { knob, value, allowed } => write!(f, "{knob} = {value}: must be {allowed}"),
             Self::Broken(violation) => write!(f, "broken invariant: {violation}"),
-            Self::Reserve { bytes } => {
-                write!(
-                    f,
-                    "the arena can grow by {bytes} bytes more; more is to be reserved when it is made"
-                )
-            }
-            Self::InUse { bytes } => {
-                write!(f, "frames there are in use; the last {bytes} bytes are free and could go")
-            }
-            Self::WrongOrder { pfn, frames, next } => {
-                write!(
-                    f,
-                    "{frames} frames from {pfn} on were not allocated together: another allocation starts at {next}"
-                )
-            }
             Self::Limit { bytes } => write!(
                 f,
-                "the arena's limit of {bytes} bytes of resident memory is reached; free or trim, or raise it"
+                "the arena's limit of {bytes} bytes of resident memory is reached; \
+                 free or trim, or raise it"
             ),
             Self::Reentered => f.write_str(
                 "called from a signal handler that has interrupted another call of its thread",

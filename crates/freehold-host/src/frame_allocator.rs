@@ -6,8 +6,9 @@ use crate::{Arena, Error};
 
 /// An [`Arena`] that virtual memory takes its frames from; made by [`Arena::frame_allocator`].
 ///
-/// It is a type of its own because the frees of [`freehold::Frames`] are safe to call, while an arena's
-/// frees by number are not: they could free what a [`Frames`](crate::Frames) handle points to.
+/// It is a type of its own because the frees of [`freehold::Frames`] are safe to call, while an
+/// arena's frees by number are not: they could free what a [`Frames`](crate::Frames) handle points
+/// to.
 #[derive(Clone, Copy)]
 pub struct ArenaFrames<'a> {
     arena: &'a Arena,
@@ -58,6 +59,6 @@ impl Frames for ArenaFrames<'_> {
     }
 
     fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
-        self.arena.end_range(range).map_err(|error| free_error(error, range.start))
+        self.arena.give_range(range).map_err(|error| free_error(error, range.start))
     }
 }

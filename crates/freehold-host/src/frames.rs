@@ -45,24 +45,24 @@ impl Arena {
     ///
     /// A power of two of frames is a chunk, aligned to its size: it is refused quickly where no
     /// such chunk is free, even if a run is free that starts elsewhere. Any other number starts
-    /// anywhere: in the smallest gap that will do of those looked at, beside whole blocks, or, where
-    /// neither is found, in any run that is long enough.
+    /// anywhere: in the smallest gap that will do of those looked at, beside whole blocks, or,
+    /// where neither is found, in any run that is long enough.
     ///
-    /// Takes constant time up to a block, while there is such a gap or a whole block; without one, a
-    /// number that is no power of two takes time proportional to the arena. Beyond a block it takes
-    /// time proportional to the number of blocks.
+    /// Takes constant time up to a block, while there is such a gap or a whole block; without one,
+    /// a number that is no power of two takes time proportional to the arena. Beyond a block it
+    /// takes time proportional to the number of blocks.
     ///
     /// # Errors
     ///
-    /// [`Error::Alloc`] where there is no such chunk or none is asked for, [`Error::NoRun`] where there is no such run,
-    /// [`Error::Forked`].
+    /// [`Error::Alloc`] where there is no such chunk or none is asked for, [`Error::NoRun`] where
+    /// there is no such run, [`Error::Forked`].
     #[inline(always)]
     pub fn frames(&self, count: u64) -> Result<Frames<&Self>, Error> {
         Frames::new(self, count)
     }
 
-    /// [`frames`](Self::frames) that are all zero. Those that come fresh from the OS are so already,
-    /// and are not touched.
+    /// [`frames`](Self::frames) that are all zero. Those that come fresh from the OS are so
+    /// already, and are not touched.
     ///
     /// # Errors
     ///
@@ -234,8 +234,8 @@ impl<H: Handle> Frames<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::Alloc`] where one of them is in use or `more` is 0, [`Error::OutsideArena`] behind the arena's end,
-    /// [`Error::Forked`]. Nothing has changed then.
+    /// [`Error::Alloc`] where one of them is in use or `more` is 0, [`Error::OutsideArena`] behind
+    /// the arena's end, [`Error::Forked`]. Nothing has changed then.
     pub fn try_extend(&mut self, more: u64) -> Result<(), Error> {
         self.extend(more, |_| {})
     }

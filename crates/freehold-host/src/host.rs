@@ -55,10 +55,10 @@ impl Host {
 }
 
 /// A barrier on every core without `membarrier(2)`: the calling thread runs on each of them in
-/// turn. Whoever ran there was switched out for it, which is a barrier; whoever moves to a core that
-/// was visited already was switched out as well. May take a time slice of each core that is busy, a
-/// few milliseconds, in place of microseconds: a program that forbids `membarrier(2)` does so before it makes
-/// its arenas, which then use [`Lock::Ordinary`](crate::Lock::Ordinary).
+/// turn. Whoever ran there was switched out for it, which is a barrier; whoever moves to a core
+/// that was visited already was switched out as well. May take a time slice of each core that is
+/// busy, a few milliseconds, in place of microseconds: a program that forbids `membarrier(2)` does
+/// so before it makes its arenas, which then use [`Lock::Ordinary`](crate::Lock::Ordinary).
 ///
 /// Threads that may run where this process may not (a control group of threads with CPUs of its
 /// own) are not reached.
@@ -86,8 +86,9 @@ fn visit_every_cpu() {
         // To go on would let two threads into one CPU's state: there is no value to return that
         // says so, and unwinding would leave a lock held.
         eprintln!(
-            "freehold-host: membarrier(2) and sched_setaffinity(2) have been forbidden after an arena \
-             was made that relies on the former; forbid them before, or build it with Lock::Ordinary"
+            "freehold-host: membarrier(2) and sched_setaffinity(2) have been forbidden after an \
+             arena was made that relies on the former; forbid them before, or build it with \
+             Lock::Ordinary"
         );
         std::process::abort();
     }

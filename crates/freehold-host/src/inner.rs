@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::checks::Checks;
 use crate::core::Core;
-use crate::extent::Extent;
 use crate::memory::Memory;
 use crate::notes::Notes;
-use crate::pins::Pins;
 use crate::release::Release;
 use crate::watch::Watch;
 
@@ -16,9 +13,8 @@ pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     pub(crate) notes: Arc<Notes>,
     pub(crate) memory: Memory,
-    pub(crate) pins: Pins,
-    pub(crate) checks: Option<Checks>,
+    /// Nothing is ever given back.
+    pub(crate) pinned: bool,
     pub(crate) watch: Watch,
     pub(crate) release: Release,
-    pub(crate) extent: Extent,
 }

@@ -2,29 +2,25 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::host::OwnedCpu;
 use crate::stamp::Stamp;
 
 /// Places in `FAST`.
 pub(crate) const WAYS: usize = 8;
-/// How many arenas have each of the places.
-static ARENAS: [AtomicU32; WAYS] = [const { AtomicU32::new(0) }; WAYS];
 
 /// One of the places.
 pub(crate) struct Fast {
     pub(crate) id: Cell<u64>,
-    /// Dangling where nobody's.
-    pub(crate) place: Cell<NonNull<Place>>,
+    /// Dangling where nobody's. Its thread has it boxed, and for itself.
+    pub(crate) cpu: Cell<NonNull<OwnedCpu>>,
 }
 
-/// A CPU that a thread has for itself.
-pub(crate) struct Place {
-    pub(crate) cpu: OwnedCpu,
-    /// Frames that the slot's threads have taken, less those that they gave. Lives as long as the
-    /// arena's [`Core`](crate::core::Core), which outlives this.
-    pub(crate) used: NonNull<AtomicU64>,
+impl Fast {
+    pub(crate) const fn nobodys(id: u64) -> Self {
+        Self { id: Cell::new(id), cpu: Cell::new(NonNull::dangling()) }
+    }
 }
 
 /// By what a thread finds its CPU of an arena. Good while the arena's [`Core`](crate::core::Core)
@@ -42,21 +38,10 @@ unsafe impl Send for Key {}
 // SAFETY: what it points to is atomic, and lives in memory of the process that no thread owns.
 unsafe impl Sync for Key {}
 
-/// The number of an arena that no thread's cache holds.
-static NO_ARENA: AtomicU64 = AtomicU64::new(u64::MAX - 1);
-
 impl Key {
-    /// One by which no thread finds its CPU.
-    pub(crate) fn of_none() -> Self {
-        Self { stamp: NonNull::from(&NO_ARENA), offset: 0 }
-    }
-
-    /// A new arena's, at the place that the fewest have. To be [left](Self::leave).
+    /// A new arena's. Arenas made one after the other have different places.
     pub(crate) fn of(stamp: &Stamp) -> Self {
-        // Relaxed, both: two arenas made at the same moment may get one place. That costs time and
-        // nothing else, and a lock could stay locked in a forked child.
-        let way = (0..WAYS).min_by_key(|&way| ARENAS[way].load(Ordering::Relaxed)).unwrap_or(0);
-        ARENAS[way].fetch_add(1, Ordering::Relaxed);
+        let way = (stamp.id() % WAYS as u64) as usize;
         Self { stamp: NonNull::from(stamp.word()), offset: way * size_of::<Fast>() }
     }
 
@@ -79,12 +64,5 @@ impl Key {
 
     pub(crate) fn way(self) -> usize {
         self.offset / size_of::<Fast>()
-    }
-
-    /// Others may have the place. Once for each arena.
-    pub(crate) fn leave(self) {
-        // Relaxed: two arenas made at the same moment may get one place. That costs time and
-        // nothing else, and a lock could stay locked in a forked child.
-        ARENAS[self.way()].fetch_sub(1, Ordering::Relaxed);
     }
 }

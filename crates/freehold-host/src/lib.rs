@@ -8,9 +8,9 @@
 //!
 //! ```text
 //!                 an Arena
-//!  addresses      base (a multiple of 1 GiB)                                              base + size
-//!  memory         |###block###|###block###|...........|###block###|...........|...........|
-//!                  2 MiB, 512 frames       given back                not touched yet: costs nothing
+//!  addresses      base (a multiple of 1 GiB)                              base + size
+//!  memory         |##block##|##block##|.........|##block##|.........|.........|
+//!                  2 MiB, 512 frames    given back         not touched yet: costs nothing
 //!  PFN            base >> 12                              a frame's PFN is its address >> 12
 //!
 //!  beside it      engine    100 bytes a block: which frames are free, which CPUs lease words
@@ -19,12 +19,11 @@
 //!
 //!  threads        thread A -> CPU 0, its own:  plain loads and stores
 //!                 thread B -> CPU 1, its own
-//!                 thread X -> CPU E, shared:   a lock         (when there are more threads than slots)
+//!                 thread X -> CPU E, shared:   a lock      (more threads than slots)
 //! ```
 //!
 //! - **Reserving** is address space only; pages come when they are touched, so an arena may be
-//!   larger than the machine. It can [grow](Arena::grow) into what was
-//!   [reserved](Builder::reserve), and [shrink](Arena::shrink) by what is free at its end.
+//!   larger than the machine.
 //! - **Threads are CPUs.** At its first call a thread gets a CPU slot; when it ends it gives the
 //!   slot back, with all that the slot holds. Allocations of a frame or of a run of up to 32, and
 //!   their frees, take no atomic read-modify-write where they lie in words that the slot leases:
@@ -40,36 +39,10 @@
 //!
 //! # Virtual memory
 //!
-//! Two machines for [`freehold_vm`], made of this crate's memory and the kernel's mappings:
-//!
-//! - [`HostMmu`]: address spaces of private pages for [`Vm`](freehold_vm::Vm). Reclaimed folios are
-//!   given back many at a time with one TLB flush for all; writes after `madvise_free` are seen
-//!   through `userfaultfd(2)`, whoever makes them.
-//! - [`HostAreas`]: addresses for [`Vmalloc`](freehold_vm::Vmalloc), at which an arena's frames are
-//!   shown, one `mmap` for each run of neighbours.
-//!
-//! [`Arena::frame_allocator`] is the page allocator for both.
-//!
-//! ```
-//! use std::sync::Arc;
-//! use freehold_host::freehold_vm::{IntervalNode, Layout, RunNode, SpaceId, Vmalloc};
-//! use freehold_host::{Arena, Backing, HostAreas};
-//!
-//! let arena = Arc::new(Arena::builder(64 << 20).backing(Backing::Memfd).build()?);
-//! // SAFETY: nobody else uses this arena.
-//! let frames = unsafe { arena.frame_allocator() };
-//! let areas = HostAreas::new(Arc::clone(&arena), 1 << 16)?;
-//! let range = areas.range();
-//! let (mut nodes, mut runs) = ([IntervalNode::new(); 16], [RunNode::new(); 256]);
-//! let vmalloc = Vmalloc::new(areas, SpaceId::new(0), range, &mut nodes, &mut runs);
-//!
-//! let area = vmalloc.vmalloc(&frames, Layout::pages(100))?;
-//! let at = vmalloc.mmu().pointer(area).unwrap();
-//! // SAFETY: 100 pages from here on are the area's, which nobody else knows.
-//! unsafe { at.add(99 * 4096).write(1) };
-//! vmalloc.vfree(&frames, area)?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! [`HostMmu`] is a machine for [`Vm`](freehold_vm::Vm), made of this crate's memory and the
+//! kernel's mappings: address spaces of private pages. Reclaimed folios are given back many at a
+//! time with one TLB flush for all; writes after `madvise_free` are seen through `userfaultfd(2)`,
+//! whoever makes them. [`Arena::frame_allocator`] is the page allocator for it.
 //!
 //! # fork
 //!
@@ -85,12 +58,8 @@
 //! registered buffers is like any use of memory. It is different where the kernel or a device is
 //! told of memory **once** and remembers its pages: `IORING_REGISTER_BUFFERS`, RDMA memory regions,
 //! `AF_XDP` umems, VFIO. Memory that is given back and touched again is another page, and their
-//! writes go to the old one. So:
-//!
-//! 1. [`Pin`] the frames, or make the whole arena [pinned](Builder::pinned);
-//! 2. register their memory;
-//! 3. use it, allocate and free as ever: pinned memory is not given back;
-//! 4. unregister it, and drop the pin.
+//! writes go to the old one. So such memory wants an arena of its own, a [pinned](Builder::pinned)
+//! one: nothing of it is given back. It is registered once, and allocated and freed as ever.
 //!
 //! In a [`HostVm`] pin every page that a device writes to with [`Vm::pin`](freehold_vm::Vm::pin)
 //! before it is registered, and unpin it as dirty: reclaim sees writes of programs and system
@@ -115,28 +84,17 @@ compile_error!("freehold-host is for Linux only: it is made of its memory and th
 
 // Elsewhere the line above is the only error, not the first of hundreds.
 #[cfg(target_os = "linux")]
-mod areas;
-#[cfg(target_os = "linux")]
 mod arena;
 #[cfg(target_os = "linux")]
 mod background;
 #[cfg(target_os = "linux")]
 mod builder;
 #[cfg(target_os = "linux")]
-#[cfg(target_os = "linux")]
-mod checks;
-#[cfg(target_os = "linux")]
-mod control_group;
-#[cfg(target_os = "linux")]
 mod core;
 #[cfg(target_os = "linux")]
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod error;
-#[cfg(target_os = "linux")]
-mod events;
-#[cfg(target_os = "linux")]
-mod extent;
 #[cfg(target_os = "linux")]
 mod frame_allocator;
 #[cfg(target_os = "linux")]
@@ -162,15 +120,11 @@ mod own_thread;
 #[cfg(target_os = "linux")]
 mod pass;
 #[cfg(target_os = "linux")]
-mod pins;
-#[cfg(target_os = "linux")]
 mod release;
 #[cfg(target_os = "linux")]
 mod request;
 #[cfg(target_os = "linux")]
 mod slots;
-#[cfg(target_os = "linux")]
-mod spare;
 #[cfg(target_os = "linux")]
 mod stamp;
 #[cfg(target_os = "linux")]
@@ -179,8 +133,6 @@ mod stats;
 mod sys;
 #[cfg(target_os = "linux")]
 mod thread;
-#[cfg(target_os = "linux")]
-mod used;
 #[cfg(target_os = "linux")]
 mod userfault;
 #[cfg(target_os = "linux")]
@@ -191,13 +143,9 @@ mod vm;
 mod watch;
 
 #[cfg(target_os = "linux")]
-pub use areas::{AreaStats, HostAreas};
-#[cfg(target_os = "linux")]
 pub use arena::{Arena, Handle};
 #[cfg(target_os = "linux")]
 pub use builder::{Builder, Lock};
-#[cfg(target_os = "linux")]
-pub use control_group::ControlGroup;
 #[cfg(target_os = "linux")]
 pub use error::Error;
 #[cfg(target_os = "linux")]
@@ -212,8 +160,6 @@ pub use mmu::{HostMmu, HostStats, Stored};
 pub use numa::{Numa, Topology};
 #[cfg(target_os = "linux")]
 pub use pass::Released;
-#[cfg(target_os = "linux")]
-pub use pins::Pin;
 #[cfg(target_os = "linux")]
 pub use request::FrameRequest;
 #[cfg(target_os = "linux")]

@@ -15,7 +15,7 @@
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use rustix::fs::SealFlags;
@@ -46,15 +46,11 @@ pub enum Backing {
     HugePages,
     /// Huge pages of 2 MiB set aside by the administrator (`vm.nr_hugepages`). They are reserved
     /// when the arena is made, so that running out of them is an error there and not a signal
-    /// later. But what is given back (by
-    /// [`trim`](crate::Arena::trim), a [pass](crate::Arena::pass) or the [background thread](crate::Builder::background)) is
-    /// anybody's again, and if others have taken it by then the next touch of it is that signal: of
-    /// such an arena give back only what may be lost, or nothing.
+    /// later. But what is given back (by [`trim`](crate::Arena::trim), a [pass](crate::Arena::pass)
+    /// or the [background thread](crate::Builder::background)) is anybody's again, and if others
+    /// have taken it by then the next touch of it is that signal: of such an arena give back only
+    /// what may be lost, or nothing.
     Hugetlb,
-    /// Huge pages of 1 GiB set aside by the administrator (`hugepagesz=1G hugepages=N` at boot, or
-    /// `/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages`), in whole ones. Nothing is given
-    /// back of them.
-    Hugetlb1G,
 }
 
 /// What a forked child finds at the arena's addresses.
@@ -104,8 +100,6 @@ fn sealed_memfd(len: u64) -> Result<OwnedFd, Error> {
 /// See the module's documentation.
 pub(crate) struct Memory {
     mapping: ManuallyDrop<Mapping>,
-    /// Where the frames end, by number: not behind the mapping's end.
-    end: AtomicU64,
     backing: Backing,
     on_fork: OnFork,
     file: Option<File>,
@@ -139,20 +133,19 @@ impl Memory {
                 file = Some(known);
                 mapping
             }
-            Backing::Hugetlb | Backing::Hugetlb1G => {
+            Backing::Hugetlb => {
                 // Aligned as address space first: aligning huge pages would take more of them for a
                 // moment.
                 let mut mapping =
                     Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
-                mapping.replace_with_huge_pages(backing == Backing::Hugetlb1G)?;
+                mapping.replace_with_huge_pages()?;
                 mapping
             }
         };
         let this = Self {
-            end: AtomicU64::new((mapping.base().addr().get() + mapping.len()) as u64 / FRAME_SIZE),
             mapping: ManuallyDrop::new(mapping),
             backing,
-            on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb | Backing::Hugetlb1G) {
+            on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb) {
                 OnFork::Unmapped
             } else {
                 on_fork
@@ -164,11 +157,11 @@ impl Memory {
         };
         if backing == Backing::HugePages {
             let hint = "this kernel has no transparent huge pages; use Backing::Private";
-            this.advise(this.reserved(), Advice::LinuxHugepage, "madvise(MADV_HUGEPAGE)", hint)?;
+            this.advise(this.range(), Advice::LinuxHugepage, "madvise(MADV_HUGEPAGE)", hint)?;
         }
         if this.on_fork == OnFork::Unmapped {
             this.advise(
-                this.reserved(),
+                this.range(),
                 Advice::LinuxDontFork,
                 "madvise(MADV_DONTFORK)",
                 "Linux 2.6.16 or later is needed",
@@ -221,24 +214,11 @@ impl Memory {
     /// All frames there are.
     #[inline]
     pub(crate) fn range(&self) -> FrameRange {
-        // Relaxed: who has a frame has come by it after the end was moved behind it.
-        FrameRange { start: self.first(), end: Pfn::new(self.end.load(Ordering::Relaxed)) }
-    }
-
-    /// All frames there may be.
-    pub(crate) fn reserved(&self) -> FrameRange {
         let first = self.first();
         FrameRange {
             start: first,
             end: Pfn::new(first.get() + self.mapping.len() as u64 / FRAME_SIZE),
         }
-    }
-
-    /// There are frames up to there from now on.
-    pub(crate) fn set_end(&self, end: Pfn) {
-        debug_assert!(self.first() < end && end <= self.reserved().end);
-        // Relaxed: see `range`.
-        self.end.store(end.get(), Ordering::Relaxed);
     }
 
     /// Where a frame is. The pointer is good for the arena's frames; for others it must not be
@@ -271,35 +251,16 @@ impl Memory {
             .map_err(|errno| Error::os(call, errno, len as u64, room(errno)))
     }
 
-    /// Leaves the memory out of core dumps.
-    pub(crate) fn dont_dump(&self) -> Result<(), Error> {
-        let hint = "Linux 3.4 is needed";
-        self.advise(self.reserved(), Advice::LinuxDontDump, "madvise(MADV_DONTDUMP)", hint)
-    }
-
-    /// Locks each page when it is first touched.
-    pub(crate) fn lock_on_fault(&self) -> Result<(), Error> {
-        let (base, len) = self.bytes(self.reserved());
-        sys::lock_on_fault((base, len)).map_err(|errno| {
-            Error::os(
-                "mlock2(MLOCK_ONFAULT)",
-                errno,
-                len as u64,
-                "raise RLIMIT_MEMLOCK (ulimit -l)",
-            )
-        })
-    }
-
     /// Keeps the kernel from using huge pages here, where it has any.
     pub(crate) fn no_huge_pages(&self) {
         // A kernel without huge pages refuses the advice, which is as good.
-        let _ =
-            self.advise(self.reserved(), Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)", "");
+        let _ = self.advise(self.range(), Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)", "");
     }
 
     /// Has the kernel back these frames now, so that it is here that it says if it cannot.
     pub(crate) fn populate(&self, range: FrameRange) -> Result<(), Error> {
-        let hint = "the system, the control group, the huge-page pool or the file has no more; Linux 5.14 is needed";
+        let hint = "the system, the control group, the huge-page pool or the file has no more; \
+                    Linux 5.14 is needed";
         loop {
             match self.advise(
                 range,
@@ -314,20 +275,15 @@ impl Memory {
         }
     }
 
-    /// Calls `f` with runs of frames of a range that the kernel has in memory, in rising order.
-    /// Takes time in proportion to these.
-    pub(crate) fn each_run_in_memory(
+    /// Calls `f` with each frame of a range that the kernel has in memory, counted from its start.
+    pub(crate) fn each_in_memory(
         &self,
         range: FrameRange,
-        pagemap: Option<BorrowedFd<'_>>,
-        mut f: impl FnMut(FrameRange),
+        mut f: impl FnMut(u64),
     ) -> Result<(), Error> {
         let bytes = self.bytes(range);
-        sys::each_run_in_memory(bytes, pagemap, |page, pages| {
-            let start = range.start.get() + page as u64;
-            f(FrameRange { start: Pfn::new(start), end: Pfn::new(start + pages as u64) });
-        })
-        .map_err(|errno| Error::os("mincore", errno, bytes.1 as u64, "try again"))
+        sys::each_page_in_memory(bytes, |page| f(page as u64))
+            .map_err(|errno| Error::os("mincore", errno, bytes.1 as u64, "try again"))
     }
 
     /// Frames that the kernel has in memory.

@@ -2,25 +2,27 @@
 //! still zero.
 //!
 //! ```text
-//! note  4 bytes a block   RESIDENT      some frame was handed out since the block came from the OS, so that it backs some
-//!                         USED_UP       every frame was: the usual case (together with RESIDENT), and all that an
-//!                                       allocation looks at
-//!                         SEEN          a pass has found the block wholly free, and nothing was handed out of it since
-//!                         WATCHED       a pass has found it in use, and nothing was handed out of it since
-//!                         PARTED        some of it was given back since, so that the OS backs it page by page
-//!                         BACKED        the OS has backed all of it beforehand, used or not (populate)
-//!                         generation    how often parts of the block were given back
-//! used  64 bytes a block  bit f = frame f was handed out since it came from the OS; read only while not USED_UP
+//! note  4 bytes a block
+//!   RESIDENT      some frame was handed out since the block came from the OS, which backs some
+//!   USED_UP       every frame was: the usual case (together with RESIDENT), and all that an
+//!                 allocation looks at
+//!   SEEN          a pass has found the block wholly free, and nothing was handed out of it since
+//!   WATCHED       a pass has found it in use, and nothing was handed out of it since
+//!   PARTED        some of it was given back since, so that the OS backs it page by page
+//!   BACKED        the OS has backed all of it beforehand, used or not (populate)
+//!   generation    how often parts of the block were given back
+//! used  64 bytes a block
+//!   bit f         frame f was handed out since it came from the OS; read only while not USED_UP
 //! ```
 //!
 //! 68 bytes for each 2 MiB (0.0032 %), zero for a block that nobody has used, so that an arena's
 //! notes cost nothing until then. An allocation loads its block's note, and where frames of the
 //! block are still to come the word that has its bit.
 //!
-//! Notes are lost only by whoever has been given a frame of the block, and come back by whoever
-//! has every frame that they are about. So the two meet in one place only: a thread finds that every
-//! frame has been used, and before it can say so a pass gives some of them back. The generation tells:
-//! what was found out in an older one is not noted.
+//! Notes are lost only by whoever has been given a frame of the block, and come back by whoever has
+//! every frame that they are about. So the two meet in one place only: a thread finds that every
+//! frame has been used, and before it can say so a pass gives some of them back. The generation
+//! tells: what was found out in an older one is not noted.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -49,7 +51,8 @@ pub(crate) struct Notes {
     used: Mapping,
     first_block: u64,
     blocks: u64,
-    /// The OS backs a block as a whole as soon as one frame is used, until part of it is given back.
+    /// The OS backs a block as a whole as soon as one frame is used, until part of it is given
+    /// back.
     huge: bool,
     /// Blocks with `RESIDENT`.
     resident: AtomicU64,
@@ -140,8 +143,8 @@ impl Notes {
         self.all().get(block).is_some_and(|note| note.load(Ordering::Relaxed) & FLAGS != USUAL)
     }
 
-    /// Whether there is anything to note about a chunk of `frames` frames, a power of two: no where all of them were handed
-    /// out before.
+    /// Whether there is anything to note about a chunk of `frames` frames, a power of two: no where
+    /// all of them were handed out before.
     #[inline(always)]
     pub(crate) fn is_news(&self, pfn: Pfn, frames: u64) -> bool {
         let block = (pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
@@ -162,8 +165,8 @@ impl Notes {
         self.used(block)[at as usize / 64].load(Ordering::Relaxed) & mask != mask
     }
 
-    /// Which of the 64 frames from `first` on the OS backs, as far as was noted. A hint for a caller
-    /// that does not have them.
+    /// Which of the 64 frames from `first` on the OS backs, as far as was noted. A hint for a
+    /// caller that does not have them.
     pub(crate) fn in_memory(&self, first: Pfn) -> u64 {
         let block = (first.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
         let Some(note) = self.all().get(block) else { return !0 };
@@ -180,8 +183,8 @@ impl Notes {
         self.used(block)[word].load(Ordering::Relaxed)
     }
 
-    /// Whether the OS backs nothing of the block that a frame is in. A hint for a caller that does not have
-    /// the frame.
+    /// Whether the OS backs nothing of the block that a frame is in. A hint for a caller that does
+    /// not have the frame.
     pub(crate) fn is_released(&self, pfn: Pfn) -> bool {
         !self.is_resident((pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block))
     }

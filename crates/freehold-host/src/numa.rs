@@ -2,15 +2,15 @@
 //! where.
 //!
 //! ```text
-//! /sys/devices/system/node/has_memory       "0-1"            nodes that have memory (a node may have none)
-//! /sys/devices/system/node/node0/cpulist    "0-3,8-11"       CPUs next to a node (a node may have none)
+//! /sys/devices/system/node/has_memory       "0-1"         nodes that have memory
+//! /sys/devices/system/node/node0/cpulist    "0-3,8-11"    CPUs next to a node, which may have none
 //! /sys/devices/system/node/node0/meminfo    "Node 0 MemTotal:  65536 kB"
 //! ```
 //!
 //! Each node gets a zone: a share of the arena in proportion to its memory, in whole pageblocks.
 //! Nodes without CPUs are left out: memory on a card or behind CXL is slower, or somebody else's.
-//! The share is bound to the node by `mbind(2)` before anything is touched; on a machine with one node there
-//! is nothing to bind.
+//! The share is bound to the node by `mbind(2)` before anything is touched; on a machine with one
+//! node there is nothing to bind.
 
 use std::path::Path;
 
@@ -213,8 +213,8 @@ mod tests {
         assert_eq!(machine.at_most(2).divide(10), [5, 5]);
     }
 
-    /// Two sockets of which one has a quarter of the memory, and memory of four cards that no CPU is
-    /// next to.
+    /// Two sockets of which one has a quarter of the memory, and memory of four cards that no CPU
+    /// is next to.
     #[test]
     fn shares_are_by_memory_and_nodes_without_cpus_are_left_out() {
         let directory = std::env::temp_dir().join(format!("freehold-nodes-{}", std::process::id()));

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! for each block that the OS backs, the highest first:
-//!     take it out of the allocator, if it is wholly free   (an allocation limited to that very block)
+//!     take it out of the allocator, if it is wholly free   (a request limited to that very block)
 //!     or else what is free in it, in chunks of 8 frames or more (a knob)
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
@@ -23,11 +23,9 @@
 //!   so it was free all the time. Of a block in use it gives back what is free where nothing was
 //!   handed out in between.
 //! - A chunk of which the OS backs nothing is not given back a second time. The notes tell where
-//!   that may be, and the kernel decides: it makes huge pages of what is left of a block, and backs
-//!   blocks for `mlockall(2)`, without telling anybody.
-//! - A block with a [pin](crate::Pin) in it stays as it is.
+//!   that may be, and the kernel decides: it makes huge pages of what is left of a block without
+//!   telling anybody.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use freehold::{
@@ -39,7 +37,6 @@ use crate::Error;
 use crate::host::Host;
 use crate::inner::Inner;
 use crate::memory::Backing;
-use crate::{events, sys};
 
 /// Which blocks a pass gives back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,15 +66,21 @@ pub struct Released {
 }
 
 /// Adds the next range of rising ones to runs of neighbours.
-pub(crate) fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
+fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
     match runs.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,
         _ => runs.push(range),
     }
 }
 
-/// Blocks that one decaying pass asks the kernel about beyond those noted: 64 GiB.
-const LOOK: u64 = 1 << 15;
+/// The most blocks that a decaying pass gives back (1 GiB), which takes about 65 ms in 4 KiB pages:
+/// so the background thread uses less than 1 % of a core at the default decay.
+const BUDGET: u64 = 512;
+
+/// Blocks that are out of the allocator's hands at a time: 64 MiB, about 4 ms. More would mean
+/// fewer system calls where free blocks are not neighbours; but an allocation that fails meanwhile
+/// waits.
+const BATCH: u64 = 32;
 
 const WORDS: usize = (PAGEBLOCK_FRAMES / 64) as usize;
 
@@ -110,7 +113,7 @@ struct Pass<'a> {
 /// One pass.
 pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     inner.core.check_fork()?;
-    if inner.pins.all() {
+    if inner.pinned {
         return Ok(Released::default());
     }
     let (release, engine) = (&inner.release, &inner.core.engine);
@@ -140,20 +143,16 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     release.blocks.fetch_add(released.blocks, Ordering::Relaxed);
     release.frames.fetch_add(released.frames, Ordering::Relaxed);
     release.calls.fetch_add(released.calls, Ordering::Relaxed);
-    let result = result.map(|()| released);
-    events::released(&result);
-    result
+    result.map(|()| released)
 }
 
 impl Pass<'_> {
     fn run(&mut self, which: Which) {
         let Inner { notes, release, .. } = self.inner;
-        let budget = if which == Which::All {
-            u64::MAX
-        } else {
-            release.budget.saturating_mul(PAGEBLOCK_FRAMES)
+        let budget = match which {
+            Which::All => u64::MAX,
+            Which::Decayed => BUDGET * PAGEBLOCK_FRAMES,
         };
-        self.note_what_the_kernel_has(which);
         for block in (0..notes.top()).rev() {
             if !notes.is_resident(block) {
                 continue;
@@ -166,7 +165,7 @@ impl Pass<'_> {
                 break;
             }
             self.visit(block, which);
-            if self.frames >= release.batch as u64 * PAGEBLOCK_FRAMES {
+            if self.frames >= BATCH * PAGEBLOCK_FRAMES {
                 self.flush();
             }
         }
@@ -175,51 +174,10 @@ impl Pass<'_> {
         self.inner.core.collect_owed();
     }
 
-    /// Notes blocks that the kernel has backed unasked, in which nothing was handed out:
-    /// `mlockall(2)` does so, and what it has backed stays after `munlockall(2)`. A decaying pass
-    /// looks at a part of the arena each time.
-    fn note_what_the_kernel_has(&self, which: Which) {
-        let Inner { notes, release, memory, .. } = self.inner;
-        let blocks = memory.range().len() / PAGEBLOCK_FRAMES;
-        let looked_at = match which {
-            Which::All => 0..blocks,
-            Which::Decayed => release.next_look(blocks, LOOK),
-        };
-        let pagemap = sys::pagemap();
-        let mut run = FrameRange::default();
-        let look = |run: FrameRange| {
-            if !run.is_empty() {
-                // Where the kernel does not say, the notes are what is known.
-                let pagemap = pagemap.as_ref().map(AsFd::as_fd);
-                let _ = memory.each_run_in_memory(run, pagemap, |found| notes.backed(found));
-            }
-        };
-        // Beyond that block nothing was ever handed out, so that there is no note to look at.
-        let top = notes.top().clamp(looked_at.start, looked_at.end);
-        for block in (looked_at.start..top).filter(|&block| !notes.is_resident(block)) {
-            let next = self.range(block);
-            if run.end == next.start {
-                run.end = next.end;
-            } else {
-                look(std::mem::replace(&mut run, next));
-            }
-        }
-        look(run);
-        let rest =
-            FrameRange { start: self.range(top).start, end: self.range(looked_at.end).start };
-        look(rest);
-    }
-
     /// One block that the OS backs.
     fn visit(&mut self, block: u64, which: Which) {
         let notes = &self.inner.notes;
-        if self.inner.pins.is_pinned(block) {
-            return;
-        }
         let (range, all) = (self.range(block), which == Which::All);
-        // It may be backed before the allocator is told of it: by `populate`, and by mlockall(2). A
-        // block of which it cannot be told stays as it is.
-        let _ = self.inner.memory_up_to(range.end);
         if self.take(Order::PAGEBLOCK, range).is_none() {
             if all || notes.is_watched(block) {
                 self.take_parts(range);
@@ -288,9 +246,7 @@ impl Pass<'_> {
     /// What of a block the kernel has in memory; all of it where it does not say.
     fn backed(&self, block: FrameRange) -> Backed {
         let mut backed = Backed([0; WORDS]);
-        let asked = self.inner.memory.each_run_in_memory(block, None, |run| {
-            (run.start.get()..run.end.get()).for_each(|pfn| backed.set(pfn % PAGEBLOCK_FRAMES));
-        });
+        let asked = self.inner.memory.each_in_memory(block, |frame| backed.set(frame));
         if asked.is_ok() { backed } else { Backed([!0; WORDS]) }
     }
 
@@ -403,8 +359,8 @@ mod tests {
 
     #[test]
     fn what_a_pass_has_in_hand_is_not_missing_from_a_bulk_allocation() {
-        // A pass has two of the eight blocks in hand at a time.
-        let arena = Arena::builder(16 << 20).batch(2).build().unwrap();
+        // A pass has half of the blocks in hand at a time.
+        let arena = Arena::with_size(128 << 20).unwrap();
         drop(arena.frames(arena.stats().frames).unwrap());
         let mut out = vec![Pfn::new(0); arena.stats().frames as usize];
         std::thread::scope(|scope| {

@@ -38,8 +38,6 @@ impl Drop for Passing {
 pub(crate) struct Release {
     /// One pass at a time.
     pass: Mutex<()>,
-    pub(crate) budget: u64,
-    pub(crate) batch: usize,
     /// The smallest chunk that is given back out of a block in use.
     pub(crate) least: Order,
     /// How many wait for the pass that runs to end. Counted, as several passes may be in the queue
@@ -47,8 +45,6 @@ pub(crate) struct Release {
     wanted: AtomicU64,
     /// Somebody else than a pass has had free frames in hand.
     in_hand: AtomicBool,
-    /// The block at which the next decaying pass begins to ask the kernel.
-    next_look: AtomicU64,
     pub(crate) passes: AtomicU64,
     pub(crate) blocks: AtomicU64,
     pub(crate) frames: AtomicU64,
@@ -58,15 +54,12 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    pub(crate) fn new(budget: u64, batch: u64, least: Order) -> Self {
+    pub(crate) fn new(least: Order) -> Self {
         Self {
             pass: Mutex::new(()),
-            budget,
-            batch: batch as usize,
             least,
             wanted: AtomicU64::new(0),
             in_hand: AtomicBool::new(false),
-            next_look: AtomicU64::new(0),
             passes: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
             frames: AtomicU64::new(0),
@@ -82,17 +75,6 @@ impl Release {
         // Release: see `hold_off`.
         self.passes.fetch_add(1, Ordering::Release);
         (passing, one)
-    }
-
-    /// The next `most` blocks of so many, for whoever looks at a part of them at a time: from the
-    /// first again after the last.
-    pub(crate) fn next_look(&self, blocks: u64, most: u64) -> std::ops::Range<u64> {
-        // Relaxed: one pass at a time.
-        let start = self.next_look.load(Ordering::Relaxed);
-        let start = if start < blocks { start } else { 0 };
-        let end = blocks.min(start.saturating_add(most));
-        self.next_look.store(end, Ordering::Relaxed);
-        start..end
     }
 
     /// Whether somebody waits for the pass that runs, which is to end.

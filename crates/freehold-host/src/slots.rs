@@ -1,9 +1,9 @@
 //! Which thread has which CPU.
 //!
 //! ```text
-//! CPU 0 .. E-1        exclusive: one thread each, which enters its state with plain stores and loads
-//! CPU E .. E+S-1      shared: the threads beyond E, spread over them; an ordinary lock, no barrier
-//! CPU E+S             the keeper: nobody's, for giving memory back and for collecting what others freed
+//! CPU 0 .. E-1      exclusive: one thread each, which enters its state with plain stores and loads
+//! CPU E .. E+S-1    shared: the threads beyond E, spread over them; an ordinary lock, no barrier
+//! CPU E+S           the keeper: nobody's, for giving memory back and collecting what others freed
 //! ```
 //!
 //! A thread's CPU is online only while it has one. A CPU that goes offline gives back all that it

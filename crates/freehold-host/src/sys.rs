@@ -12,8 +12,9 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 
 /// What to try when there is no address space.
-pub(crate) const NO_ROOM: &str = "ask for less, raise RLIMIT_AS, RLIMIT_DATA and vm.max_map_count (mappings of a process), \
-                                  or allow overcommit (vm.overcommit_memory 0 or 1)";
+pub(crate) const NO_ROOM: &str = "ask for less, raise RLIMIT_AS, RLIMIT_DATA and vm.max_map_count \
+                                  (mappings of a process), or allow overcommit \
+                                  (vm.overcommit_memory 0 or 1)";
 
 /// What to try when a call about a mapping fails: where it is not for want of room, `hint`.
 pub(crate) fn no_room_or(hint: &'static str, errno: Errno) -> &'static str {
@@ -53,21 +54,6 @@ pub(crate) unsafe fn dont_need_vectors(
         )
     };
     usize::try_from(done).map_err(|_| last_errno())
-}
-
-/// Makes pages fatal to touch without changing their mapping (`MADV_GUARD_INSTALL`); a new mapping
-/// in their place undoes it.
-///
-/// # Safety
-///
-/// Nobody uses these bytes.
-pub(crate) unsafe fn install_guards(range: (*mut u8, usize)) -> Result<(), Errno> {
-    const MADV_GUARD_INSTALL: libc::c_int = 102;
-    // SAFETY: the caller's promise.
-    match unsafe { libc::madvise(range.0.cast(), range.1, MADV_GUARD_INSTALL) } {
-        0 => Ok(()),
-        _ => Err(last_errno()),
-    }
 }
 
 /// How `mbind(2)` places pages.
@@ -118,14 +104,6 @@ pub(crate) fn memfd_create(name: &CStr, no_exec: bool) -> Result<OwnedFd, Errno>
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Keeps pages in memory from their first touch on.
-pub(crate) fn lock_on_fault(range: Bytes) -> Result<(), Errno> {
-    const MLOCK_ONFAULT: libc::c_uint = 1;
-    // SAFETY: it changes nothing in the memory.
-    let done = unsafe { libc::syscall(libc::SYS_mlock2, range.0.as_ptr(), range.1, MLOCK_ONFAULT) };
-    if done == 0 { Ok(()) } else { Err(last_errno()) }
-}
-
 /// How long a file may be that this process writes; `None` where there is no limit, or the kernel
 /// does not say.
 ///
@@ -170,151 +148,7 @@ pub(crate) fn each_page_in_memory(range: Bytes, mut f: impl FnMut(usize)) -> Res
     Ok(())
 }
 
-/// Calls `f` with runs of pages of a range that the process has page tables for, each as its first
-/// page and how many. Takes time in proportion to these, not to the range: with
-/// `ioctl(PAGEMAP_SCAN)`, which Linux has since 6.7; by [`each_page_in_memory`] elsewhere.
-pub(crate) fn each_run_in_memory(
-    range: Bytes,
-    pagemap: Option<BorrowedFd<'_>>,
-    mut f: impl FnMut(usize, usize),
-) -> Result<(), Errno> {
-    let scanned = pagemap.is_some_and(|pagemap| scan(range, pagemap, &mut f).is_ok());
-    if scanned { Ok(()) } else { each_page_in_memory(range, |page| f(page, 1)) }
-}
-
-/// What the kernel knows of this process's pages, for [`each_run_in_memory`].
-pub(crate) fn pagemap() -> Option<OwnedFd> {
-    // Not rustix's call, for the reason of `memfd_create`.
-    std::fs::File::open("/proc/self/pagemap").ok().map(OwnedFd::from)
-}
-
-fn scan(
-    range: Bytes,
-    pagemap: BorrowedFd<'_>,
-    f: &mut impl FnMut(usize, usize),
-) -> Result<(), Errno> {
-    /// `_IOWR('f', 16, struct pm_scan_arg)`.
-    const PAGEMAP_SCAN: u64 = 0xc060_6610;
-    const PRESENT: u64 = 1 << 3;
-    const SWAPPED: u64 = 1 << 4;
-    const ZERO_PAGE: u64 = 1 << 5;
-    const REGIONS: usize = 256;
-    /// `struct pm_scan_arg`.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Scan {
-        size: u64,
-        flags: u64,
-        start: u64,
-        end: u64,
-        walk_end: u64,
-        regions: u64,
-        regions_len: u64,
-        max_pages: u64,
-        inverted: u64,
-        all_of: u64,
-        any_of: u64,
-        returned: u64,
-    }
-    let base = range.0.as_ptr().addr() as u64;
-    let (mut start, end) = (base, base + range.1 as u64);
-    // `struct page_region`: first byte, end, categories.
-    let mut regions = [[0u64; 3]; REGIONS];
-    while start < end {
-        let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            start,
-            end,
-            regions: regions.as_mut_ptr().expose_provenance() as u64,
-            regions_len: REGIONS as u64,
-            inverted: ZERO_PAGE,
-            all_of: ZERO_PAGE,
-            any_of: PRESENT | SWAPPED,
-            returned: PRESENT,
-            ..Scan::default()
-        };
-        // SAFETY: a request of the size that its number says, and room for as many regions.
-        let found =
-            unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as libc::Ioctl, &raw mut scan) };
-        let found = usize::try_from(found).map_err(|_| last_errno())?;
-        for [from, to, _] in &regions[..found.min(REGIONS)] {
-            f(((from - base) / 4096) as usize, ((to - from) / 4096) as usize);
-        }
-        if scan.walk_end <= start {
-            return Err(Errno::INVAL);
-        }
-        start = scan.walk_end;
-    }
-    Ok(())
-}
-
 pub(crate) fn last_errno() -> Errno {
     let raw = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
     Errno::from_raw_os_error(raw)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mapping::Mapping;
-
-    #[test]
-    fn what_is_in_memory_is_found_by_scanning_and_by_asking_page_for_page() {
-        let mapping = Mapping::zeroed(2048 * 4096).unwrap();
-        mapping.no_huge_pages();
-        let touched = [0, 1, 2, 700, 1023, 1024, 2047];
-        for page in touched {
-            // SAFETY: within the mapping, which nobody else knows.
-            unsafe { mapping.base().add(page * 4096).write(1) };
-        }
-        // More runs than fit into one answer.
-        for page in (1100..2000).step_by(2) {
-            // SAFETY: within the mapping, which nobody else knows.
-            unsafe { mapping.base().add(page * 4096).write(1) };
-        }
-        // SAFETY: within the mapping; reading maps the page of zeros, which is nobody's memory.
-        assert_eq!(unsafe { mapping.base().add(300 * 4096).read_volatile() }, 0);
-        let range = (mapping.base(), mapping.len());
-        let all = |pagemap: Option<&OwnedFd>| {
-            let mut pages = Vec::new();
-            let pagemap = pagemap.map(std::os::fd::AsFd::as_fd);
-            each_run_in_memory(range, pagemap, |page, n| pages.extend(page..page + n)).unwrap();
-            pages
-        };
-        let expected: Vec<_> = (0..2048)
-            .filter(|p| touched.contains(p) || (1100..2000).contains(p) && p % 2 == 0)
-            .collect();
-        let slow: Vec<_> = all(None).into_iter().filter(|&page| page != 300).collect();
-        assert_eq!(slow, expected);
-        match pagemap() {
-            Some(pagemap) => {
-                let fast: Vec<_> =
-                    all(Some(&pagemap)).into_iter().filter(|&page| page != 300).collect();
-                assert_eq!(fast, expected);
-            }
-            None => println!("SKIPPED: /proc/self/pagemap cannot be opened"),
-        }
-    }
-
-    #[test]
-    fn binding_to_a_node_that_there_is_and_to_one_that_there_is_not() {
-        let mapping = Mapping::zeroed(4096).unwrap();
-        let range = (mapping.base(), mapping.len());
-        for placement in [Placement::Preferred, Placement::Bound] {
-            match bind(range, 0, placement) {
-                // A kernel without NUMA support, or a sandbox.
-                Err(Errno::NOSYS | Errno::PERM) => return,
-                bound => assert_eq!(bound, Ok(())),
-            }
-            assert!(bind(range, 1000, placement).is_err());
-            assert_eq!(
-                bind(range, 5000, placement),
-                Err(Errno::INVAL),
-                "more nodes than the mask has room for"
-            );
-        }
-        // SAFETY: within the mapping, which nobody else knows.
-        unsafe { mapping.base().write(1) };
-        assert_eq!(pages_in_memory(range), Ok(1));
-    }
 }

@@ -1,7 +1,7 @@
 //! From a thread to its CPU: two loads and a comparison where all is as usual.
 //!
 //! ```text
-//! FAST     8 x (arena's number, CPU handle)   plain thread-local cells: no destructor, no initialisation, no flag
+//! FAST     8 x (arena's number, CPU handle)   plain thread-local cells: no destructor, no flag
 //! ENTRIES  every arena the thread has used    gives the slots back when the thread ends
 //! ```
 //!
@@ -17,17 +17,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use freehold::CpuId;
 
 use crate::Error;
 use crate::core::{Core, Cpu};
 use crate::host::OwnedCpu;
-use crate::key::{Fast, Key, Place, WAYS};
+use crate::key::{Fast, Key, WAYS};
 
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
@@ -55,69 +53,12 @@ impl Hasher for Spread {
 }
 
 thread_local! {
-    static FAST: [Fast; WAYS] = const { [const { Fast { id: Cell::new(NOBODY), place: Cell::new(NonNull::dangling()) } }; WAYS] };
+    static FAST: [Fast; WAYS] = const { [const { Fast::nobodys(NOBODY) }; WAYS] };
     static ENTRIES: RefCell<Entries> =
         const { RefCell::new(HashMap::with_hasher(BuildHasherDefault::new())) };
     /// Whether there is anything in `ENTRIES`, whose first use takes a lock of the C library's: it
     /// has a destructor.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
-    /// The thread is inside a call on a CPU. Kept in builds with debug assertions only.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The calling thread's own CPU, for one call on it. In builds with debug assertions the thread
-/// counts as inside while this lives, so that a signal handler that calls meanwhile is found out.
-pub(crate) struct Own<'a> {
-    place: &'a Place,
-    _inside: Inside,
-}
-
-impl Own<'_> {
-    #[inline(always)]
-    fn add(&self, frames: u64) {
-        // SAFETY: the count lives as long as the core, which lives while somebody has the place.
-        let used = unsafe { self.place.used.as_ref() };
-        // Relaxed, both, and no read-modify-write: nobody else writes, and it is a statistic.
-        used.store(used.load(Ordering::Relaxed).wrapping_add(frames), Ordering::Relaxed);
-    }
-
-    /// Frames have been allocated on it.
-    #[inline(always)]
-    pub(crate) fn taken(&self, frames: u64) {
-        self.add(frames);
-    }
-
-    /// Frames have been freed on it.
-    #[inline(always)]
-    pub(crate) fn given(&self, frames: u64) {
-        self.add(frames.wrapping_neg());
-    }
-}
-
-impl Deref for Own<'_> {
-    type Target = OwnedCpu;
-    #[inline(always)]
-    fn deref(&self) -> &OwnedCpu {
-        &self.place.cpu
-    }
-}
-
-/// The thread is inside a call while this lives.
-struct Inside;
-
-impl Inside {
-    /// `None` where it is already: this is a signal handler.
-    #[inline(always)]
-    fn begin() -> Option<Self> {
-        if cfg!(debug_assertions) && INSIDE.replace(true) { None } else { Some(Self) }
-    }
-}
-
-#[cfg(debug_assertions)]
-impl Drop for Inside {
-    fn drop(&mut self) {
-        INSIDE.set(false);
-    }
 }
 
 /// What a thread has in one arena.
@@ -128,7 +69,7 @@ struct Entry {
 }
 
 enum Seat {
-    Exclusive(CpuId, Box<Place>),
+    Exclusive(CpuId, Box<OwnedCpu>),
     Shared(CpuId),
     /// Given up; only while an entry is dropped or changed.
     GivenUp,
@@ -153,16 +94,15 @@ impl Entry {
             core.slots.give(&core.engine, cpu);
             return false;
         };
-        let used = NonNull::from(core.used.of_slot(cpu.index()));
-        self.seat = Seat::Exclusive(cpu, Box::new(Place { cpu: owned, used }));
+        self.seat = Seat::Exclusive(cpu, Box::new(owned));
         true
     }
 
     fn cache(&self) {
-        let Seat::Exclusive(_, place) = &self.seat else { return };
+        let Seat::Exclusive(_, cpu) = &self.seat else { return };
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
-            fast.place.set(NonNull::from(&**place));
+            fast.cpu.set(NonNull::from(&**cpu));
             fast.id.set(self.id);
         });
     }
@@ -174,7 +114,7 @@ impl Drop for Entry {
             let fast = &fast[self.core.key().way()];
             if fast.id.get() == self.id {
                 fast.id.set(NOBODY);
-                fast.place.set(NonNull::dangling());
+                fast.cpu.set(NonNull::dangling());
             }
         });
         let core = &self.core;
@@ -200,7 +140,7 @@ impl Drop for Entry {
 
 /// The calling thread's own CPU, if the cache knows it.
 #[inline(always)]
-pub(crate) fn fast(key: &Key) -> Option<Own<'_>> {
+pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
     // SAFETY: the core lives: the caller has the arena, or the core itself.
     let id = unsafe { key.id() };
     FAST.with(|fast| {
@@ -213,22 +153,22 @@ pub(crate) fn fast(key: &Key) -> Option<Own<'_>> {
         // thread's entry for it, which clears the cell before it drops the handle. An entry goes
         // when its thread ends or when its arena is closed, which cannot be while somebody has a
         // reference to the arena.
-        let place = unsafe { fast.place.get().as_ref() };
-        Some(Own { place, _inside: Inside::begin()? })
+        Some(unsafe { fast.cpu.get().as_ref() })
     })
 }
 
 /// [`fast`], also where another arena has taken the place since.
 #[inline(always)]
-pub(crate) fn own(key: &Key) -> Option<Own<'_>> {
+pub(crate) fn own(key: &Key) -> Option<&OwnedCpu> {
     fast(key).or_else(|| if cache_again(key) { fast(key) } else { None })
 }
 
-/// Whether the calling thread has a CPU of its own in that arena, which [`fast`] finds from then on.
+/// Whether the calling thread has a CPU of its own in that arena, which [`fast`] finds from then
+/// on.
 #[cold]
 #[inline(never)]
 pub(crate) fn cache_again(key: &Key) -> bool {
-    if !KNOWN.get() || INSIDE.get() {
+    if !KNOWN.get() {
         return false;
     }
     // SAFETY: the core lives: the caller has the arena.
@@ -246,7 +186,7 @@ pub(crate) fn cache_again(key: &Key) -> bool {
 #[inline(always)]
 pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     match fast(&core.key()) {
-        Some(own) => Ok(f(Cpu::Owned(&own))),
+        Some(own) => Ok(f(Cpu::Owned(own))),
         None => enter_slow(core, f),
     }
 }
@@ -255,12 +195,9 @@ pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result
 #[inline(never)]
 fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
-    if INSIDE.get() {
-        return Err(Error::Reentered);
-    }
     let id = core.stamp.id();
     let place = ENTRIES.try_with(|entries| {
-        // Borrowed where this is a signal handler: that call is not yet `INSIDE`.
+        // Borrowed where this is a signal handler.
         let Ok(mut entries) = entries.try_borrow_mut() else { return Err(Error::Reentered) };
         if !entries.contains_key(&id) {
             if entries.len() == entries.capacity() {
@@ -278,7 +215,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
         }
         entry.cache();
         Ok(match &entry.seat {
-            Seat::Exclusive(_, place) => Ok(&raw const place.cpu),
+            Seat::Exclusive(_, cpu) => Ok(&raw const **cpu),
             Seat::Shared(cpu) => Err(*cpu),
             Seat::GivenUp => Err(core.slots.keeper()),
         })
@@ -287,7 +224,6 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
         Ok(place) => Ok(place?),
         Err(error) => Err(error),
     };
-    let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
     Ok(match place {
         // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
         Ok(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
@@ -305,7 +241,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
 #[inline(always)]
 pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     match fast(&core.key()) {
-        Some(own) => Ok(f(Cpu::Owned(&own))),
+        Some(own) => Ok(f(Cpu::Owned(own))),
         None => enter_to_free_slow(core, f),
     }
 }
@@ -314,9 +250,6 @@ pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Res
 #[inline(never)]
 fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
-    if INSIDE.get() {
-        return Err(Error::Reentered);
-    }
     let id = core.stamp.id();
     let mut place = None;
     if KNOWN.get() {
@@ -326,13 +259,12 @@ fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R,
             let Some(entry) = entries.get(&id) else { return };
             entry.cache();
             place = match &entry.seat {
-                Seat::Exclusive(_, place) => Some(Ok(&raw const place.cpu)),
+                Seat::Exclusive(_, cpu) => Some(Ok(&raw const **cpu)),
                 Seat::Shared(cpu) => Some(Err(*cpu)),
                 Seat::GivenUp => None,
             };
         });
     }
-    let Some(_inside) = Inside::begin() else { return Err(Error::Reentered) };
     Ok(match place {
         // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
         Some(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
@@ -369,24 +301,6 @@ mod tests {
     use super::*;
     use crate::Arena;
 
-    /// As in a signal handler that interrupts a call, on its own thread's CPU.
-    #[test]
-    fn a_call_within_a_call_is_refused_where_that_is_looked_for() {
-        if !cfg!(debug_assertions) {
-            return;
-        }
-        let arena = Arena::builder(4 << 20).build().unwrap();
-        let frame = arena.frames(1).unwrap();
-        let key = arena.core().key();
-        let interrupted = fast(&key).unwrap();
-        assert_eq!(arena.frames(1).unwrap_err(), Error::Reentered);
-        drop(frame);
-        assert_eq!(arena.stats().refused_drops, 1, "its frame stays allocated");
-        drop(interrupted);
-        assert!(arena.frames(1).is_ok());
-        assert_eq!(arena.free_frames(), arena.stats().frames - 1);
-    }
-
     /// Of more arenas than there are places two share one, and each is found there in its turn.
     #[test]
     fn arenas_that_share_a_place_are_both_found_by_the_short_way() {
@@ -403,23 +317,5 @@ mod tests {
             }
         }
         assert!(own(&strangers.core().key()).is_none(), "this thread has no CPU there");
-    }
-
-    /// Also where others came and went in between. Tests beside this one have arenas too, so this
-    /// is tried until they have few.
-    #[test]
-    fn arenas_that_one_thread_uses_in_turn_do_not_take_each_others_place() {
-        let alone = (0..200).any(|_| {
-            let first = Arena::with_size(2 << 20).unwrap();
-            let mut others: Vec<_> = (0..3).map(|_| Arena::with_size(2 << 20).unwrap()).collect();
-            others.drain(..2);
-            others.push(Arena::with_size(2 << 20).unwrap());
-            others.push(first);
-            let mut ways: Vec<_> = others.iter().map(|arena| arena.core().key().way()).collect();
-            ways.sort_unstable();
-            ways.dedup();
-            ways.len() == others.len()
-        });
-        assert!(alone, "two of three arenas always have the same place");
     }
 }

@@ -2,9 +2,12 @@
 //! neither rustix nor libc has, each behind a function.
 //!
 //! ```text
-//!   api         which features the kernel has          protect     a range: writes fault, or do not any more
-//!   register    a range whose write faults come here   next        the next fault: address and thread
-//!   wake        threads that wait for a range          refuse      a fault that is a mistake: SIGSEGV for its thread
+//!   api         which features the kernel has
+//!   register    a range whose write faults come here
+//!   protect     a range: writes fault, or do not any more
+//!   next        the next fault: address and thread
+//!   wake        threads that wait for a range
+//!   refuse      a fault that is a mistake: SIGSEGV for its thread
 //! ```
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,12 +1,13 @@
 //! An arena's frames in another process: its memfd, mapped once more.
 //!
 //! ```text
-//! process A   Arena::memfd(), Arena::offset(pfn)   --descriptor, offset-->   process B   View::map(fd)
-//!             allocates and frees                                            reads and writes what it was told of
+//! process A   Arena::memfd(), Arena::offset(pfn)            allocates and frees
+//!                  | descriptor, offset
+//! process B   View::map(fd)                                 reads and writes what it was told of
 //! ```
 //!
-//! Only the memory is shared. What is free is A's affair alone, so B can be killed at any moment and
-//! A loses nothing: it frees what it had given B, when it learns of the end of B.
+//! Only the memory is shared. What is free is A's affair alone, so B can be killed at any moment
+//! and A loses nothing: it frees what it had given B, when it learns of the end of B.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;

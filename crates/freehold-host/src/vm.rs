@@ -17,9 +17,9 @@ const VMAS: usize = 1024;
 
 /// Folios with a reverse map, lazyfree and reclaim, in one address space of real pages.
 ///
-/// Pages that a device or an io_uring is told of must be pinned first ([`Vm::pin`]), and unpinned as
-/// dirty: reclaim sees what programs and system calls write, and not what is written through pages
-/// that were registered. See "I/O into frames" in the [crate's documentation](crate).
+/// Pages that a device or an io_uring is told of must be pinned first ([`Vm::pin`]), and unpinned
+/// as dirty: reclaim sees what programs and system calls write, and not what is written through
+/// pages that were registered. See "I/O into frames" in the [crate's documentation](crate).
 ///
 /// ```
 /// use freehold_host::HostVm;

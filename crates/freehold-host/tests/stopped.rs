@@ -23,7 +23,7 @@ extern "C" fn stop_here(_: i32) {
 }
 
 /// What the stopped thread was doing, over and over.
-const CALLS: [&str; 13] = [
+const CALLS: [&str; 12] = [
     "single frames",
     "long runs",
     "trim",
@@ -31,7 +31,6 @@ const CALLS: [&str; 13] = [
     "bulk",
     "first call and exit",
     "validate and drain",
-    "grow and shrink",
     "try_extend",
     "257 frames",
     "zeroed",
@@ -61,16 +60,15 @@ fn work(call: usize, arena: &'static Arena, end: &AtomicBool) {
             }
             ENDS => return drop(arena.frames(3)),
             6 => drop((arena.validate(), arena.drain())),
-            7 => drop((arena.grow(8 << 20), arena.frames(3), arena.shrink(8 << 20))),
-            8 => {
+            7 => {
                 let extended = arena
                     .frames(10)
                     .map(|mut frames| (frames.try_extend(90), frames.try_extend(1000)));
                 let _ = extended;
             }
-            9 => drop((arena.frames(257), arena.frames(257))),
-            10 => drop((arena.zeroed(1), arena.zeroed(40), arena.zeroed(600))),
-            11 => drop(arena.frames(20).map(|frames| frames.populate())),
+            8 => drop((arena.frames(257), arena.frames(257))),
+            9 => drop((arena.zeroed(1), arena.zeroed(40), arena.zeroed(600))),
+            10 => drop(arena.frames(20).map(|frames| frames.populate())),
             _ => drop((arena.frames(1), arena.frames(16), arena.flush())),
         }
     }
@@ -198,7 +196,7 @@ fn rounds(slots: u16, lock: Lock, time: Duration) {
         action.sa_flags = libc::SA_RESTART;
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
     }
-    let builder = Arena::builder(256 << 20).reserve(264 << 20).slots(slots).lock(lock);
+    let builder = Arena::builder(256 << 20).slots(slots).lock(lock);
     let arena: &'static Arena = builder.build().unwrap().leak();
     let (start, mut round) = (Instant::now(), 0);
     while start.elapsed() < time || round < 2 * CALLS.len() as u64 {

@@ -10,26 +10,24 @@ use crate::stats::Stats;
 use crate::{Error, thread};
 
 impl Arena {
-    /// Counters, what is in use, free and resident. Takes time in proportion to the
-    /// [slots](crate::Builder::slots), and none to the memory: no block is looked at.
+    /// Counters, what is in use, free and resident. Looks at every block that was ever used, as
+    /// [`free_frames`](Self::free_frames) does.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Inner { core, notes, release, memory, pins, .. } = &*self.inner;
+        let Inner { core, notes, release, memory, .. } = &*self.inner;
         // Relaxed: statistics.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let forked = core.stamp.is_forked();
-        let (used, allocs) = (core.used.frames(), core.engine.totals().cpus.allocs);
-        let checks = self.inner.checks.as_ref().map_or(0, crate::checks::Checks::bytes);
+        let (frames, free) = (memory.range().len(), self.free_frames());
+        let allocs = core.engine.totals().cpus.allocs;
         Stats {
-            frames: memory.range().len(),
-            frames_used: used,
-            frames_free: memory.range().len().saturating_sub(used),
-            blocks_resident_limit: self.inner.watch.limit.unwrap_or(0),
+            frames,
+            frames_used: frames.saturating_sub(free),
+            frames_free: free,
             allocations_by_order: std::array::from_fn(|order| {
                 allocs.iter().map(|of_type| of_type[order]).sum()
             }),
-            blocks: memory.range().len() / freehold::PAGEBLOCK_FRAMES,
-            frames_reserved: memory.reserved().len(),
+            blocks: frames / freehold::PAGEBLOCK_FRAMES,
             blocks_resident: notes.resident(),
             blocks_released: read(&release.blocks),
             frames_released: read(&release.frames),
@@ -44,7 +42,7 @@ impl Arena {
             // Behind a lock, which a forked child must not wait for.
             threads_sharing: if forked { 0 } else { core.slots.sharing().into() },
             biased: core.biased(),
-            metadata_bytes: core.metadata_bytes() + notes.bytes() + pins.bytes() + checks,
+            metadata_bytes: core.metadata_bytes() + notes.bytes(),
             refused_drops: read(&self.refused_drops),
             late_double_frees: core.engine.platform().late_double_frees(),
         }
@@ -55,15 +53,13 @@ impl Arena {
     #[must_use]
     pub fn free_frames(&self) -> u64 {
         let engine = &self.core.engine;
-        let held: u64 = (0..engine.zone_count())
+        (0..engine.zone_count())
             .filter_map(|zone| engine.zone_stats(zone))
             .map(|zone| zone.free)
-            .sum();
-        held + self.unplugged()
+            .sum()
     }
 
-    /// The allocator's view of one zone: one for each memory node. It is told of the memory behind
-    /// the first TiB of the last node when that is wanted.
+    /// The allocator's view of one zone: one for each memory node.
     #[must_use]
     pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
         self.core.engine.zone_stats(zone)

@@ -7,11 +7,11 @@ use freehold::{AllocError, FRAME_SIZE, FrameRange, Pfn};
 
 use super::Arena;
 use crate::Error;
-use crate::memory::{Backing, Memory};
+use crate::memory::Backing;
 
 impl Arena {
-    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for whoever
-    /// has the frame.
+    /// Where a frame is; `None` for frames of other arenas. Reading and writing there is for
+    /// whoever has the frame.
     #[inline]
     #[must_use]
     pub fn pointer(&self, pfn: Pfn) -> Option<NonNull<u8>> {
@@ -29,10 +29,6 @@ impl Arena {
         self.range().contains(pfn).then_some(pfn)
     }
 
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.inner.memory
-    }
-
     /// All frames there are.
     #[inline]
     #[must_use]
@@ -47,7 +43,8 @@ impl Arena {
     /// # Safety
     ///
     /// Whoever reads or writes frames through the file, or through another mapping of it, must have
-    /// those frames: a handle's slice relies on nobody else writing there. The file's size is sealed.
+    /// those frames: a handle's slice relies on nobody else writing there. The file's size is
+    /// sealed.
     #[must_use]
     pub unsafe fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.memory.file()
@@ -77,9 +74,10 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] where memory, the huge pages or the file do not suffice, [`Error::OutsideArena`], [`Error::Forked`].
-    /// Frames before the one that failed may be backed. Frames that are free are backed from then
-    /// on too, until they are given back like others that were used.
+    /// [`Error::Os`] where memory, the huge pages or the file do not suffice,
+    /// [`Error::OutsideArena`], [`Error::Forked`]. Frames before the one that failed may be backed.
+    /// Frames that are free are backed from then on too, until they are given back like others that
+    /// were used.
     pub fn populate(&self, range: FrameRange) -> Result<(), Error> {
         let done = self.populate_handed_out(range);
         if !matches!(done, Err(Error::Forked | Error::OutsideArena { .. } | Error::Alloc(_))) {
@@ -104,12 +102,6 @@ impl Arena {
     pub fn frames_in_memory(&self, range: FrameRange) -> Result<u64, Error> {
         self.check_inside(range)?;
         self.inner.memory.in_memory(range)
-    }
-
-    /// An error for frames that are not the arena's, or for none; and in a forked child.
-    pub(crate) fn check_range(&self, range: FrameRange) -> Result<(), Error> {
-        self.core.check_fork()?;
-        self.check_inside(range)
     }
 
     pub(super) fn check_inside(&self, range: FrameRange) -> Result<(), Error> {

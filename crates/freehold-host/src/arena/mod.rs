@@ -5,7 +5,6 @@ mod look;
 mod memory;
 mod quick;
 mod raw;
-mod resize;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use freehold::Pfn;
 pub use self::handle::Handle;
 use crate::Error;
 use crate::background::Background;
-use crate::checks::{Checks, ON_THE_FAST_WAY};
 use crate::core::Core;
 use crate::inner::Inner;
 use crate::key::Key;
@@ -26,15 +24,13 @@ use crate::thread;
 /// An arena of real page frames. See the [crate's documentation](crate).
 ///
 /// All calls take `&self` and may be made from any thread. They are not for signal handlers: a
-/// thread that is interrupted inside its own CPU's state must not enter it again. Builds with debug
-/// assertions refuse that ([`Error::Reentered`]); others rely on it.
+/// thread that is interrupted inside its own CPU's state must not enter it again.
 ///
 /// The calls by frame number are the raw ones: nothing frees such frames but a free, and whoever
 /// frees must be right about who uses them. [`frames`](Self::frames) and its kin return handles
 /// that do it by themselves.
 pub struct Arena {
-    /// What a thread finds its CPU by: a copy of `core.key`, two loads less on every call; none
-    /// where the slow way has checks to make.
+    /// What a thread finds its CPU by: a copy of `core.key`, two loads less on every call.
     key: Key,
     /// A copy of `inner.core`: one load less on every call.
     core: Arc<Core>,
@@ -46,11 +42,7 @@ pub struct Arena {
 impl Arena {
     pub(crate) fn new(inner: Arc<Inner>, background: Option<Background>) -> Self {
         Self {
-            key: if ON_THE_FAST_WAY || inner.checks.is_none() {
-                inner.core.key()
-            } else {
-                Key::of_none()
-            },
+            key: inner.core.key(),
             core: Arc::clone(&inner.core),
             inner,
             background,
@@ -75,17 +67,17 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`], for the first run of blocks that the kernel refused; all others were given back and all are free.
-    /// [`Error::Forked`].
+    /// [`Error::Os`], for the first run of blocks that the kernel refused; all others were given
+    /// back and all are free. [`Error::Forked`].
     pub fn trim(&self) -> Result<Released, Error> {
         pass(&self.inner, Which::All)
     }
 
     /// Gives back the blocks that have been wholly free, and untouched, since the last call, and
-    /// free runs of those of which nothing was handed out since, up to the
-    /// [budget](crate::Builder::budget); does the periodic work of the threads' CPUs. To be called
-    /// once each
-    /// [decay](crate::Builder::decay) time; the [background thread](crate::Builder::background) does just that.
+    /// free runs of those of which nothing was handed out since, up to 512 blocks (1 GiB, about 65
+    /// ms in 4 KiB pages); does the periodic work of the threads' CPUs. To be called once each
+    /// [decay](crate::Builder::decay) time, as the [background
+    /// thread](crate::Builder::background) does.
     ///
     /// # Errors
     ///
@@ -101,12 +93,6 @@ impl Arena {
 
     pub(crate) fn pointer_unchecked(&self, pfn: Pfn) -> *mut u8 {
         self.inner.memory.pointer(pfn)
-    }
-
-    /// What the fast way has to look at: nothing in optimised builds.
-    #[inline(always)]
-    fn fast_checks(&self) -> Option<&Checks> {
-        if ON_THE_FAST_WAY { self.inner.checks.as_ref() } else { None }
     }
 
     /// A handle's frames could not be freed.

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! count = 2^k   k = 0         allocated by code that is compiled into the caller
-//!               k = 1 to 9    by code compiled once for each k, which a table by trailing zeros leads to; freed likewise
-//! others                      the table leads to the long way, or the code for their trailing zeros does
+//!               k = 1 to 9    by code compiled once for each k, which a table by trailing zeros
+//!                             leads to; freed likewise
+//! others                      the long way, to which the table leads or that code
 //! ```
 //!
 //! What is known of the order when the program is compiled is worth a third of the instructions,
@@ -15,7 +16,7 @@
 use freehold::{FrameRange, Migratetype, Order, Pfn};
 
 use super::Arena;
-use crate::checks::ON_THE_FAST_WAY;
+use crate::host::OwnedCpu;
 use crate::request::FrameRequest;
 use crate::thread;
 
@@ -81,11 +82,7 @@ fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
 fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
     let in_hand = if const { ORDER < IN_WORD } {
-        thread::fast(&arena.key).and_then(|cpu| {
-            let found = cpu.alloc_in_hand(order, Migratetype::Movable)?;
-            cpu.taken(order.frames());
-            Some(found)
-        })
+        thread::fast(&arena.key).and_then(|cpu| cpu.alloc_in_hand(order, Migratetype::Movable))
     } else {
         None
     };
@@ -107,9 +104,7 @@ fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
             let again = thread::cache_again(&arena.key);
             return if again { take_chunk::<ORDER>(arena) } else { None };
         };
-        let pfn = cpu.alloc(FrameRequest::new(order).request()).ok()?;
-        cpu.taken(order.frames());
-        pfn
+        cpu.alloc(FrameRequest::new(order).request()).ok()?
     };
     if arena.inner.notes.is_news(pfn, order.frames()) {
         arena.note(pfn, order).ok()?;
@@ -130,13 +125,7 @@ fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
 fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     let order = const { order(ORDER) };
     let whole = range.end.get().wrapping_sub(range.start.get()) == order.frames();
-    let freed = |cpu: thread::Own<'_>| {
-        let freed = cpu.free_in_hand(range.start, order);
-        if freed {
-            cpu.given(order.frames());
-        }
-        freed
-    };
+    let freed = |cpu: &OwnedCpu| cpu.free_in_hand(range.start, order);
     if whole && thread::fast(&arena.key).is_some_and(freed) {
         return;
     }
@@ -151,14 +140,7 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     if range.end.get().wrapping_sub(start.get()) != order.frames() || !start.is_aligned(order) {
         return give_long(arena, range);
     }
-    let freed = thread::own(&arena.key).is_some_and(|cpu| {
-        let freed = cpu.free(start, order).is_ok();
-        if freed {
-            cpu.given(order.frames());
-        }
-        freed
-    });
-    if !freed {
+    if thread::own(&arena.key).is_none_or(|cpu| cpu.free(start, order).is_err()) {
         // Made anew, so that the end need not be kept.
         give_long(arena, FrameRange { start, end: Pfn::new(start.get() + order.frames()) });
     }
@@ -168,8 +150,7 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
 /// again.
 #[inline(never)]
 fn give_long(arena: &Arena, range: FrameRange) {
-    let freed = if ON_THE_FAST_WAY { arena.give_range(range) } else { arena.end_range(range) };
-    if let Err(error) = freed {
+    if let Err(error) = arena.give_range(range) {
         arena.refuse_drop(error);
     }
 }
@@ -183,25 +164,16 @@ impl Arena {
     /// So many neighbouring frames, where the calling thread's own CPU has them at hand.
     #[inline(always)]
     pub(crate) fn quick(&self, count: u64) -> Option<Pfn> {
-        let start = if count == 1 {
+        if count == 1 {
             take_chunk::<0>(self)
         } else {
             TAKE[count.trailing_zeros() as usize](self, count)
-        };
-        if let (Some(checks), Some(start)) = (self.fast_checks(), start) {
-            checks.began(FrameRange { start, end: Pfn::new(start.get() + count) });
         }
-        start
     }
 
     /// Frees what a handle had: all that its drop does.
     #[inline(always)]
     pub(crate) fn give_frames(&self, range: FrameRange) {
-        if ON_THE_FAST_WAY {
-            if let Err(error) = self.ending(range) {
-                return self.refuse_drop(error);
-            }
-        }
         let count = range.end.get().wrapping_sub(range.start.get());
         GIVE[count.trailing_zeros() as usize](self, range);
     }

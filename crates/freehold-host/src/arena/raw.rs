@@ -1,8 +1,7 @@
 //! Frames by number: allocating and freeing them. The short way of handles is in `quick.rs`.
 
 use freehold::{
-    AllocError, BulkFreeError, FRAME_SIZE, FrameRange, FreeError, Migratetype, Order,
-    PAGEBLOCK_FRAMES, Pfn,
+    AllocError, FRAME_SIZE, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
 };
 
 use super::Arena;
@@ -10,7 +9,7 @@ use crate::inner::Inner;
 use crate::pass::{Which, pass};
 use crate::release::Passing;
 use crate::request::FrameRequest;
-use crate::{Error, events, thread};
+use crate::{Error, thread};
 
 /// The frames of a chunk.
 #[inline]
@@ -41,17 +40,9 @@ impl Arena {
     pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
         let mut failed = None;
         let fast = if request.is_large() { None } else { thread::fast(&self.key) };
-        let attempt = |cpu: thread::Own<'_>| {
-            let pfn = cpu.alloc(request.request())?;
-            cpu.taken(request.order().frames());
-            Ok(pfn)
-        };
-        if let Some(tried) = fast.map(attempt) {
+        if let Some(tried) = fast.map(|cpu| cpu.alloc(request.request())) {
             match tried {
                 Ok(pfn) => {
-                    if let Some(checks) = self.fast_checks() {
-                        checks.began(chunk(pfn, request.order()));
-                    }
                     if self.inner.notes.is_news(pfn, request.order().frames()) {
                         self.note(pfn, request.order())?;
                     }
@@ -77,7 +68,6 @@ impl Arena {
         }
         let frames = request.order().frames();
         let pfn = self.persist(frames, || self.request_slow(request, failed.take()))?;
-        self.began(chunk(pfn, request.order()));
         self.note(pfn, request.order())?;
         Ok(pfn)
     }
@@ -87,7 +77,6 @@ impl Arena {
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
         if let Some(range) = self.run_at_hand(count) {
-            self.began(range);
             self.hand_out(range, |_| {})?;
             return Ok(range.start);
         }
@@ -96,39 +85,19 @@ impl Arena {
         let order = Self::quick_order(count).filter(|_| said);
         let mut failed = order.map(|order| AllocError::NoMemory { order });
         let range = self.persist(count, || self.find_range(count, failed.take()))?;
-        self.began(range);
         self.hand_out(range, |_| {})?;
         Ok(range.start)
     }
 
-    /// A number of frames that is no power of two, from the gap that the thread's own CPU cuts such runs
-    /// from.
+    /// A number of frames that is no power of two, from the gap that the thread's own CPU cuts such
+    /// runs from.
     fn run_at_hand(&self, count: u64) -> Option<FrameRange> {
         if count.is_power_of_two() {
             return None;
         }
         let cpu = thread::fast(&self.key)?;
         let start = cpu.alloc_run_at_hand(count)?;
-        cpu.taken(count);
         Some(FrameRange { start, end: Pfn::new(start.get() + count) })
-    }
-
-    /// An allocation, where that is noted.
-    #[inline]
-    fn began(&self, range: FrameRange) {
-        if let Some(checks) = &self.inner.checks {
-            checks.began(range);
-        }
-    }
-
-    /// Frames are to be freed by whoever has them: what the arena does about that. It comes before
-    /// the free, after which they are somebody else's; so what would be refused is refused here,
-    /// with nothing done to frames that are not the caller's.
-    #[inline]
-    pub(super) fn ending(&self, range: FrameRange) -> Result<(), Error> {
-        let Some(checks) = &self.inner.checks else { return Ok(()) };
-        thread::enter_to_free(&self.core, |cpu| cpu.check_free(range))??;
-        checks.ending(&self.inner.memory, range)
     }
 
     /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own
@@ -148,9 +117,7 @@ impl Arena {
             self.core.collect_owed();
         }
         let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc(request.request()))??);
-        let pfn = self.retried(failed.map(Error::Alloc), attempt)?;
-        self.core.used.taken(request.order().frames());
-        Ok(pfn)
+        self.retried(failed.map(Error::Alloc), attempt)
     }
 
     /// Blocks that a pass has in hand look as if they were in use: an allocation that fails for
@@ -160,11 +127,7 @@ impl Arena {
         failed: Option<Error>,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut result = failed.map_or_else(&mut attempt, Err);
-        while result.as_ref().is_err_and(Error::is_out_of_memory) && self.more_memory() {
-            result = attempt();
-        }
-        match result {
+        match failed.map_or_else(&mut attempt, Err) {
             Err(error) if error.is_out_of_memory() => match self.inner.release.hold_off() {
                 Some(_no_pass) => attempt(),
                 None => Err(error),
@@ -173,19 +136,12 @@ impl Arena {
         }
     }
 
-    /// [`retried`](Self::retried) for an attempt that isolates blocks. What is isolated looks as if it were in use,
-    /// and what a pass has in hand is busy to it: so only one at a time of these, and allocations
-    /// that fail meanwhile wait for it.
-    fn isolating<T>(&self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-        loop {
-            let result = {
-                let _no_pass = (!Passing::is_here()).then(|| self.inner.release.alone());
-                attempt()
-            };
-            if !result.as_ref().is_err_and(Error::is_out_of_memory) || !self.more_memory() {
-                return result;
-            }
-        }
+    /// [`retried`](Self::retried) for an attempt that isolates blocks. What is isolated looks as if
+    /// it were in use, and what a pass has in hand is busy to it: so only one at a time of these,
+    /// and allocations that fail meanwhile wait for it.
+    fn isolating<T>(&self, attempt: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let _no_pass = (!Passing::is_here()).then(|| self.inner.release.alone());
+        attempt()
     }
 
     #[cold]
@@ -225,7 +181,6 @@ impl Arena {
         if fits() {
             return Ok(());
         }
-        events::at_the_limit(notes.resident(), limit);
         watch.press(notes.resident(), limit);
         if !Passing::is_here() {
             // What the kernel refuses is counted; whether it was enough is asked again.
@@ -233,10 +188,6 @@ impl Arena {
         }
         if fits() {
             return Ok(());
-        }
-        // Nobody has had them: there is nothing to write zeros over, which would touch them.
-        if let Some(checks) = &self.inner.checks {
-            checks.forget(range);
         }
         self.give_range(range)?;
         Err(Error::Limit { bytes: limit * PAGEBLOCK_FRAMES * FRAME_SIZE })
@@ -255,7 +206,6 @@ impl Arena {
                 return result;
             }
             attempts += 1;
-            events::exhausted(frames, attempts);
             if !self.inner.watch.try_again(frames, attempts) {
                 return result;
             }
@@ -269,7 +219,6 @@ impl Arena {
         mut dirty: impl FnMut(FrameRange),
     ) -> Result<FrameRange, Error> {
         let range = self.persist(count, || self.find_range(count, None))?;
-        self.began(range);
         self.hand_out(range, &mut dirty)?;
         Ok(range)
     }
@@ -283,12 +232,7 @@ impl Arena {
     ) -> Result<(), Error> {
         self.core.check_fork()?;
         self.check_inside(range)?;
-        self.inner.memory_up_to(range.end)?;
         self.isolating(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
-        self.core.used.taken(range.len());
-        if let Some(checks) = &self.inner.checks {
-            checks.extended(range);
-        }
         self.hand_out(range, &mut dirty)
     }
 
@@ -307,10 +251,7 @@ impl Arena {
         }
         let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc_run(count))??);
         match self.retried(None, attempt) {
-            Ok(range) => {
-                self.core.used.taken(count);
-                Ok(range)
-            }
+            Ok(range) => Ok(range),
             // There may be a gap over several blocks in use, or in somebody's hand.
             Err(error) if error.is_out_of_memory() => self.find_contiguous(count),
             Err(error) => Err(error),
@@ -323,11 +264,11 @@ impl Arena {
         let found =
             self.isolating(|| Ok(self.core.engine.alloc_contig_free(count, Order::ZERO, all)?));
         // The allocator speaks of orders, of which there may be none that is as large.
-        let found = found.map_err(|error| {
-            if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error }
-        })?;
-        self.core.used.taken(count);
-        Ok(found)
+        found.map_err(
+            |error| {
+                if error.is_out_of_memory() { Error::NoRun { frames: count } } else { error }
+            },
+        )
     }
 
     /// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits
@@ -345,8 +286,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Free`], [`Error::Forked`]; of a [checked](crate::Builder::checked) arena
-    /// [`Error::WrongOrder`]. Nothing has changed then.
+    /// [`Error::Free`], [`Error::Forked`]. Nothing has changed then.
     #[inline(always)]
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.give(pfn, order)
@@ -354,15 +294,8 @@ impl Arena {
 
     #[inline(always)]
     pub(crate) fn give(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
-        if self.fast_checks().is_some() {
-            return self.give_slow(pfn, order);
-        }
         match thread::fast(&self.key) {
-            Some(cpu) => {
-                cpu.free(pfn, order)?;
-                cpu.given(order.frames());
-                Ok(())
-            }
+            Some(cpu) => Ok(cpu.free(pfn, order)?),
             None => self.give_slow(pfn, order),
         }
     }
@@ -370,21 +303,10 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn give_slow(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
-        if self.inner.checks.is_none() && thread::cache_again(&self.key) {
+        if thread::cache_again(&self.key) {
             return self.give(pfn, order);
         }
-        if let Some(checks) = &self.inner.checks {
-            self.core.check_fork()?;
-            let chunk = FrameRange::new(pfn, order.frames()).filter(|_| pfn.is_aligned(order));
-            // What is no chunk of the arena's the allocator refuses in its own words.
-            if let Some(chunk) = chunk.filter(|&chunk| self.check_inside(chunk).is_ok()) {
-                checks.check_chunk(chunk)?;
-                self.ending(chunk)?;
-            }
-        }
-        thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??;
-        self.core.used.given(order.frames());
-        Ok(())
+        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??)
     }
 
     /// Frees any range of frames that were allocated, whatever the allocations were. Never waits
@@ -398,24 +320,16 @@ impl Arena {
     ///
     /// As [`Self::free`].
     pub unsafe fn free_range(&self, range: FrameRange) -> Result<(), Error> {
-        self.end_range(range)
-    }
-
-    /// As [`Self::free_range`].
-    pub(crate) fn end_range(&self, range: FrameRange) -> Result<(), Error> {
-        self.ending(range)?;
         self.give_range(range)
     }
 
-    /// Frees frames with which the arena has done what it does beside.
-    pub(super) fn give_range(&self, range: FrameRange) -> Result<(), Error> {
+    pub(crate) fn give_range(&self, range: FrameRange) -> Result<(), Error> {
         // The allocator has no range of which the end could not be told from a hole's.
         if range.end < range.start {
             return Err(FreeError::ZeroLength.into());
         }
         let core = &self.core;
         thread::enter_to_free(core, |cpu| cpu.free_range(range))??;
-        core.used.given(range.len());
         if range.len() > freehold::PAGEBLOCK_FRAMES {
             core.owe(range.len() / freehold::PAGEBLOCK_FRAMES);
         }
@@ -439,10 +353,6 @@ impl Arena {
                 Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??)
             })
         })?;
-        while got < out.len() && self.more_memory() {
-            got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?
-                .unwrap_or(0);
-        }
         if got < out.len() {
             // What is missing may be in a pass's hands, see `retried`.
             if let Some(_no_pass) = self.inner.release.hold_off() {
@@ -450,9 +360,7 @@ impl Arena {
                     .unwrap_or(0);
             }
         }
-        self.core.used.taken(got as u64);
         for (done, &pfn) in out[..got].iter().enumerate() {
-            self.began(chunk(pfn, Order::ZERO));
             if !self.inner.notes.is_news(pfn, 1) {
                 continue;
             }
@@ -473,25 +381,13 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been freed.
+    /// [`Error::BulkFree`] with the first frame that is refused and how many before it have been
+    /// freed.
     pub unsafe fn free_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
-        if self.inner.checks.is_none() {
-            return self.give_bulk(frames);
-        }
-        // One after the other: those behind the first that is refused are to stay as they are.
-        for (freed, &pfn) in frames.iter().enumerate() {
-            match self.give(pfn, Order::ZERO) {
-                Err(Error::Free(error)) => return Err(BulkFreeError { freed, error }.into()),
-                done => done?,
-            }
-        }
-        Ok(())
+        self.give_bulk(frames)
     }
 
     fn give_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
-        let result = thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))?;
-        let freed = result.as_ref().map_or_else(|error| error.freed, |()| frames.len());
-        self.core.used.given(freed as u64);
-        Ok(result?)
+        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))??)
     }
 }

@@ -3,21 +3,20 @@
 //!
 //! ```text
 //!   Vm        folios, reverse map, reclaim              decides
-//!   HostMmu   one entry a page, beside the memory       entry: frame, rights, young, dirty   or   being dropped
+//!   HostMmu   one entry a page, beside the memory    frame, rights, young, dirty; or being dropped
 //!   kernel    |page|page|page|page| ...                 plain loads and stores by any thread
 //!
-//!   flush(Unmapped)   process_madvise(DONTNEED), one vector a range, one TLB flush for all     pages gone, read as zero
-//!   flush(Changed)    UFFDIO_WRITEPROTECT, one call a range                                    the next write faults
-//!   write fault       a thread reads it from the userfaultfd: entry dirty, protection off      the writer goes on
+//!   flush(Unmapped)   process_madvise(DONTNEED), one vector a range, one TLB flush for all
+//!                                                                     pages are gone, read as zero
+//!   flush(Changed)    UFFDIO_WRITEPROTECT, one call a range           the next write faults
+//!   write fault       a thread reads it from the userfaultfd: entry dirty, protection off
+//!                                                                     the writer goes on
 //! ```
 //!
 //! # Whose memory
 //!
-//! A page's memory is its frame: there is no second way to it. [`HostMmu::new`] brings pages of its
-//! own, at which frames of any allocator may be mapped; frames are then what is counted, and the
-//! memory is the page's. With
-//! [`HostMmu::over`] an arena's frames are the pages, each at its own place. In both, a folio is mapped once: pages that
-//! are moved or shared do not take their contents along.
+//! A page's memory is its own: frames of any allocator may be mapped at it, and are only counted.
+//! A folio is mapped once: pages that are moved or shared do not take their contents along.
 //!
 //! # How writes are seen
 //!
@@ -33,12 +32,17 @@
 //! What was measured for one write to a protected page, and for protecting 4 KiB (Linux 6.18, two
 //! cores; ns, other core idle / busy in the same process):
 //!
-//! | | first write | protect | |
-//! |---|---|---|---|
-//! | `userfaultfd`, thread (taken) | 8,000 / 18,200 | 148 / 169 | sees writes by system calls, too |
-//! | `userfaultfd`, `SIGBUS` in the writer | 5,000 / 11,100 | the same | `read(2)` into a protected page fails with `EFAULT`; takes the process's signal |
-//! | `mprotect`, `SIGSEGV` in the writer | 7,800 / 15,900 | 77 / 77 | `read(2)` as above; a mapping for every written page, of which a process has 65,530 |
-//! | asynchronous write protection, `PAGEMAP_SCAN` | 1,200 / 1,200 | about as much | nothing stops a write between the scan and the dropping: bytes can be lost |
+//! | | first write | protect |
+//! |---|---|---|
+//! | `userfaultfd`, thread (taken) | 8,000 / 18,200 | 148 / 169 |
+//! | `userfaultfd`, `SIGBUS` in the writer | 5,000 / 11,100 | the same |
+//! | `mprotect`, `SIGSEGV` in the writer | 7,800 / 15,900 | 77 / 77 |
+//! | asynchronous write protection, `PAGEMAP_SCAN` | 1,200 / 1,200 | about as much |
+//!
+//! The first sees writes by system calls, too; with a signal in the writer `read(2)` into a
+//! protected page fails with `EFAULT`. With `mprotect` each written page is a mapping, of which a
+//! process has 65,530. With asynchronous protection nothing stops a write between the scan and the
+//! dropping.
 //!
 //! Only the first promises what is needed without asking the whole program to play along. The write
 //! after `madvise_free` is the rare case; what is dropped was not written to.
@@ -61,7 +65,7 @@
 //!   until the page is used again.
 //! - A write that is not allowed ends as on ordinary memory: `SIGSEGV`, or `EFAULT` from a system
 //!   call. The page has a mapping of its own from then on (see `seal.rs`); at `vm.max_map_count`
-//!   one page at a time has one.
+//!   its thread is sent the signal.
 //! - A forked child has a copy of the pages, but nothing that sees its writes. There no page is
 //!   reclaimed, none can be mapped read-only, and rights that are taken away are so in the entries
 //!   only.
@@ -71,26 +75,23 @@
 mod faults;
 mod pages;
 mod seal;
-mod seals;
 mod stats;
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
-use freehold::{FrameRange, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FrameRange, Order, PAGEBLOCK_FRAMES};
 use freehold_vm::{Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
 use rustix::io::Errno;
 
 use self::faults::Handler;
-use self::pages::{DROPPING, Home, Pages, RUNS, Runs, TAKEN};
-use self::seals::Seals;
+use self::pages::{DROPPING, Pages, RUNS, Runs, TAKEN};
 use self::stats::Counters;
 pub use self::stats::HostStats;
-use crate::areas::refused;
+use crate::Error;
 use crate::memory::{Backing, Memory, OnFork};
 use crate::userfault::Userfault;
-use crate::{Arena, Error};
 
 /// What became of a plain store. See [`HostMmu::stored`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,8 +107,8 @@ pub enum Stored {
 /// Real pages for a [`Vm`](freehold_vm::Vm). See the [module's story](crate#virtual-memory).
 ///
 /// Its entries are its own: those of the [`PageTable`](freehold_vm::PageTable)s stay empty, so
-/// [`Vm::touch`](freehold_vm::Vm::touch) finds nothing. Pages are used through [`words`](Self::words) or
-/// [`pointer`](Self::pointer), by plain loads and stores.
+/// [`Vm::touch`](freehold_vm::Vm::touch) finds nothing. Pages are used through
+/// [`words`](Self::words) or [`pointer`](Self::pointer), by plain loads and stores.
 pub struct HostMmu {
     // Before the pages: the handler's thread ends first.
     _handler: Handler,
@@ -120,8 +121,8 @@ impl HostMmu {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] where there is no address space or no `userfaultfd`, [`Error::PageSize`]; [`Error::Knob`] for no
-    /// spaces or no pages.
+    /// [`Error::Os`] where there is no address space or no `userfaultfd`, [`Error::PageSize`];
+    /// [`Error::Knob`] for no spaces or no pages.
     pub fn new(spaces: u16, range: VpnRange) -> Result<Self, Error> {
         check_page_size()?;
         let pages = u64::from(spaces)
@@ -134,34 +135,10 @@ impl HostMmu {
         })?;
         let memory =
             Memory::reserve(pages.div_ceil(PAGEBLOCK_FRAMES), Backing::Private, OnFork::Copy)?;
-        Self::with(Home::Own(memory), u64::from(spaces), range)
+        Self::with(memory, u64::from(spaces), range)
     }
 
-    /// Address space 0, whose pages from `first` on are the frames of an arena in their order. A
-    /// folio can be mapped at its own frames' pages only ([`HostMmu::page_of`]). If `first` is not
-    /// a multiple of 512, folios lie across the ends of page tables.
-    ///
-    /// # Safety
-    ///
-    /// While this lives, the arena's frames are used by nobody but through it: no
-    /// [`Frames`](crate::Frames) handle, no pointer. A write to a page that has been reclaimed goes
-    /// to a free frame.
-    ///
-    /// # Errors
-    ///
-    /// As [`HostMmu::new`]; [`Error::Knob`] where the arena's memory is not [`Backing::Private`].
-    pub unsafe fn over(arena: Arc<Arena>, first: Vpn) -> Result<Self, Error> {
-        let pages = arena.range().len();
-        let range = VpnRange::new(first, pages).filter(|_| arena.backing() == Backing::Private);
-        let range = range.ok_or(Error::Knob {
-            knob: "backing",
-            value: pages,
-            allowed: "an arena of Backing::Private",
-        })?;
-        Self::with(Home::Arena(arena), 1, range)
-    }
-
-    fn with(home: Home, spaces: u64, range: VpnRange) -> Result<Self, Error> {
+    fn with(memory: Memory, spaces: u64, range: VpnRange) -> Result<Self, Error> {
         let count = spaces * range.len();
         let mut entries = Vec::new();
         // An allocation that fails would end the process.
@@ -169,20 +146,19 @@ impl HostMmu {
             |_| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
         entries.try_reserve_exact(count as usize).map_err(no_memory)?;
         entries.resize_with(count as usize, AtomicU64::default);
-        let seals = Seals::new(count as usize)?;
         let pages = Arc::new(Pages {
-            home,
+            memory,
             spaces,
             range,
             entries: entries.into_boxed_slice(),
             userfault: Userfault::new()?,
             protection: Mutex::new(()),
-            seals,
+            sealed: AtomicBool::new(false),
             counters: Counters::default(),
         });
         // A huge page could be given back only as a whole.
-        pages.memory().no_huge_pages();
-        pages.userfault.register(pages.memory().bytes(pages.memory().range()))?;
+        pages.memory.no_huge_pages();
+        pages.userfault.register(pages.memory.bytes(pages.memory.range()))?;
         Ok(Self { _handler: Handler::start(Arc::clone(&pages))?, pages })
     }
 
@@ -200,20 +176,12 @@ impl HostMmu {
         self.pages.userfault.sees_kernel_faults()
     }
 
-    /// The page that a frame is, with [`HostMmu::over`]; `None` for frames of other arenas.
-    #[must_use]
-    pub fn page_of(&self, pfn: Pfn) -> Option<Vpn> {
-        let range = self.pages.memory().range();
-        let arena = matches!(self.pages.home, Home::Arena(_)) && range.contains(pfn);
-        arena.then(|| Vpn::new(self.pages.range.start.get() + pfn.get() - range.start.get()))
-    }
-
     /// Where a page is; `None` for pages that are not here. Reading there is always allowed; where
     /// nothing is mapped it finds whatever.
     #[must_use]
     pub fn pointer(&self, space: SpaceId, vpn: Vpn) -> Option<NonNull<u8>> {
         let index = self.pages.index(space, vpn)?;
-        NonNull::new(self.pages.memory().pointer(self.pages.addresses(index, 1).start))
+        NonNull::new(self.pages.memory.pointer(self.pages.addresses(index, 1).start))
     }
 
     /// A page's memory; relaxed loads and stores of these words are plain ones. `None` for pages
@@ -223,7 +191,7 @@ impl HostMmu {
     #[must_use]
     pub fn words(&self, space: SpaceId, vpn: Vpn) -> Option<&[AtomicU64; 512]> {
         // SAFETY: the page is mapped as long as this lives, and is used by atomic accesses only:
-        // safe code has no other way to it, and `over` has its caller's promise.
+        // safe code has no other way to it.
         self.pointer(space, vpn).map(|page| unsafe { page.cast::<[AtomicU64; 512]>().as_ref() })
     }
 
@@ -280,7 +248,7 @@ impl HostMmu {
         let last = Vpn::new(range.end.get().wrapping_sub(1));
         match (self.pages.index(space, range.start), self.pages.index(space, last)) {
             (Some(first), Some(_)) => {
-                self.pages.memory().in_memory(self.pages.addresses(first, range.len()))
+                self.pages.memory.in_memory(self.pages.addresses(first, range.len()))
             }
             _ => Err(Error::Knob {
                 knob: "range",
@@ -323,8 +291,19 @@ fn visible(bits: u64) -> Entry {
     if entry.is_mapped() { entry } else { Entry::NONE }
 }
 
+/// The kernel says "no memory" also where a process has too many mappings, which is nearly always
+/// what it means.
+fn refused(errno: Errno) -> MapError {
+    match errno {
+        Errno::NOMEM => MapError::Limit {
+            limit: "vm.max_map_count (mappings of this process), or memory for page tables",
+        },
+        errno => MapError::Host(errno.raw_os_error()),
+    }
+}
+
 impl Mmu for HostMmu {
-    /// Not here: virtual areas are [`HostAreas`](crate::HostAreas)' affair.
+    /// Not here: this machine has no virtual areas.
     fn map(&self, _: SpaceId, _: Vpn, _: FrameRange, _: Access, _: Order) -> Result<(), MapError> {
         Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()))
     }
@@ -356,12 +335,6 @@ impl Mmu for HostMmu {
 
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
         let (index, entries) = self.pages.slots(slots);
-        if matches!(self.pages.home, Home::Arena(_))
-            && first.pfn() != self.pages.addresses(index, 1).start
-        {
-            // A frame of an arena has one place.
-            return Err(MapError::Host(Errno::INVAL.raw_os_error()));
-        }
         for entry in entries {
             // AcqRel, Acquire: as in `drop_taken`, whose flush this one keeps from dropping what is
             // mapped here now.
@@ -465,9 +438,7 @@ impl Drop for HostMmu {
         }
         // The handler ends after this; nobody can be waiting for it, since whoever writes has a
         // reference to this.
-        self.pages.userfault.unregister(self.pages.memory().bytes(self.pages.memory().range()));
-        // An arena's frames go on without this.
-        let _ = self.pages.unseal(0, self.pages.entries.len());
+        self.pages.userfault.unregister(self.pages.memory.bytes(self.pages.memory.range()));
     }
 }
 

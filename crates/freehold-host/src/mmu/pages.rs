@@ -1,16 +1,14 @@
 //! The pages themselves, their entries and their protection: what the handler of write faults
 //! needs, too.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{FRAME_SIZE, FrameRange, Pfn};
 use freehold_vm::{Entry, Slots, SpaceId, Vpn, VpnRange};
 use rustix::io::Errno;
 
-use super::seals::Seals;
 use super::stats::{Counters, count};
-use crate::Arena;
 use crate::memory::{Memory, OnFork};
 use crate::sys::Bytes;
 use crate::userfault::Userfault;
@@ -23,33 +21,21 @@ pub(super) const DROPPING: u64 = 1 << 10;
 /// Runs of pages given back with one call at most.
 pub(super) const RUNS: usize = 256;
 
-/// Whose memory it is.
-pub(super) enum Home {
-    Own(Memory),
-    Arena(Arc<Arena>),
-}
-
 /// What the handler of write faults needs, too.
 pub(super) struct Pages {
-    pub(super) home: Home,
+    pub(super) memory: Memory,
     pub(super) spaces: u64,
     pub(super) range: VpnRange,
     /// One for each page of each space, as [`Entry`], or [`TAKEN`], or [`DROPPING`].
     pub(super) entries: Box<[AtomicU64]>,
     pub(super) userfault: Userfault,
     pub(super) protection: Mutex<()>,
-    pub(super) seals: Seals,
+    /// Some page has been made read-only for the kernel too: see `seal.rs`.
+    pub(super) sealed: AtomicBool,
     pub(super) counters: Counters,
 }
 
 impl Pages {
-    pub(super) fn memory(&self) -> &Memory {
-        match &self.home {
-            Home::Own(memory) => memory,
-            Home::Arena(arena) => arena.memory(),
-        }
-    }
-
     /// The place of a page among all; `None` for pages that are not here.
     pub(super) fn index(&self, space: SpaceId, vpn: Vpn) -> Option<usize> {
         let here = u64::from(space.get()) < self.spaces && self.range.contains(vpn);
@@ -61,13 +47,13 @@ impl Pages {
 
     /// The place of a byte's page.
     pub(super) fn index_of(&self, address: u64) -> Option<usize> {
-        let index = (address / FRAME_SIZE).checked_sub(self.memory().first().get())? as usize;
+        let index = (address / FRAME_SIZE).checked_sub(self.memory.first().get())? as usize;
         (index < self.entries.len()).then_some(index)
     }
 
     /// The pages as the memory knows them: address divided by 4096.
     pub(super) fn addresses(&self, index: usize, pages: u64) -> FrameRange {
-        let start = self.memory().first().get() + index as u64;
+        let start = self.memory.first().get() + index as u64;
         FrameRange { start: Pfn::new(start), end: Pfn::new(start + pages) }
     }
 
@@ -79,16 +65,16 @@ impl Pages {
     }
 
     pub(super) fn protect(&self, index: usize, pages: u64, on: bool) -> Result<(), Errno> {
-        self.userfault.protect(self.memory().bytes(self.addresses(index, pages)), on)
+        self.userfault.protect(self.memory.bytes(self.addresses(index, pages)), on)
     }
 
     /// Pages as memory.
     pub(super) fn bytes(&self, index: usize, pages: usize) -> Bytes {
-        self.memory().bytes(self.addresses(index, pages as u64))
+        self.memory.bytes(self.addresses(index, pages as u64))
     }
 
     pub(super) fn wake(&self, index: usize) {
-        self.userfault.wake(self.memory().bytes(self.addresses(index, 1)));
+        self.userfault.wake(self.memory.bytes(self.addresses(index, 1)));
     }
 
     pub(super) fn slots(&self, slots: Slots<'_>) -> (usize, &[AtomicU64]) {
@@ -171,19 +157,19 @@ impl Pages {
             return;
         }
         let (mut calls, mut done) = (0, 0);
-        let absent = self.userfault.is_forked() && self.memory().on_fork() == OnFork::Unmapped;
+        let absent = self.userfault.is_forked() && self.memory.on_fork() == OnFork::Unmapped;
         let released = if absent {
             // A child does not have this memory, and may have something else there.
             Ok(())
         } else {
             // SAFETY: these pages' entries have been cleared, and their owners want them no more;
             // the entries keep anybody from mapping something there before this returns.
-            unsafe { self.memory().release(ranges, &mut calls, |run| done += ranges[run].len()) }
+            unsafe { self.memory.release(ranges, &mut calls, |run| done += ranges[run].len()) }
         };
         count(&self.counters.release_calls, calls);
         count(&self.counters.pages_released, done);
         count(&self.counters.release_refused, u64::from(released.is_err()));
-        let first = self.memory().first().get();
+        let first = self.memory.first().get();
         for range in ranges {
             // Where it fails (no memory for page tables) it is tried again when something is mapped
             // there.

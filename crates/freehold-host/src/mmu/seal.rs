@@ -2,7 +2,8 @@
 //! too, so that the write ends as it does on ordinary memory.
 //!
 //! ```text
-//!   a store           SIGSEGV with the address, by the kernel itself: blocked or ignored, the process ends
+//!   a store           SIGSEGV with the address, by the kernel itself, which ends the process also
+//!                     where the signal is blocked or ignored
 //!   read(2) and such  EFAULT
 //! ```
 //!
@@ -12,8 +13,7 @@
 //!
 //! The price is a mapping of its own for each run of such pages, until they are mapped anew, may be
 //! written to, or go away. It is paid for mistakes only. A process at `vm.max_map_count` has none
-//! to spare, so room for one is kept from the start. Where that is used up, another page is opened
-//! again: it is still write-protected, so the next write there comes back here.
+//! to spare: there the writer is sent the signal.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -31,83 +31,33 @@ impl Pages {
     /// that; `None` where the entry has changed. The handler's thread only.
     pub(super) fn seal(&self, page: usize, bits: u64) -> Option<Result<(), Errno>> {
         let _one = self.lock();
-        if self.seals.is_sealed(page) {
-            self.refused(page);
-            return Some(Ok(()));
-        }
         // SeqCst fence, with the one in `unseal`: either this sees the entry that has come
-        // meanwhile, or who has made it sees the count, and waits for the lock.
-        self.seals.count.fetch_add(1, Ordering::SeqCst);
+        // meanwhile, or who has made it sees that there are seals, and waits for the lock.
+        self.sealed.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let unchanged = self.entries[page].load(Ordering::SeqCst) == bits;
-        let sealed = unchanged.then(|| {
-            let tried = || self.set_protection(page, 1, MprotectFlags::READ);
-            // Too many mappings, or the kernel lacks the memory for a moment.
-            (1..RETRIES).fold(tried(), |sealed, _| {
-                sealed.or_else(|_| {
-                    if !self.seals.spare.give_up() {
-                        if let Some((first, pages)) = self.seals.first_run() {
-                            self.open(first, pages)?;
-                        }
-                    }
-                    tried()
-                })
-            })
-        });
-        if sealed == Some(Ok(())) {
-            self.seals.set(page, true);
-        } else {
-            self.seals.count.fetch_sub(1, Ordering::SeqCst);
+        if self.entries[page].load(Ordering::SeqCst) != bits {
+            return None;
         }
-        if unchanged {
-            self.refused(page);
-        }
-        sealed
-    }
-
-    /// Counted before the writer goes on, which may look.
-    fn refused(&self, page: usize) {
+        let tried = || self.set_protection(page, 1, MprotectFlags::READ);
+        // The kernel may lack the memory for a moment.
+        let sealed = (1..RETRIES).fold(tried(), |sealed, _| sealed.or_else(|_| tried()));
+        // Counted before the writer goes on, which may look.
         count(&self.counters.refused_writes, 1);
         self.wake(page);
+        Some(sealed)
     }
 
     /// Takes that back for a range, after its entries have been changed. Costs a load where nothing
-    /// is sealed.
+    /// was ever sealed.
     pub(super) fn unseal(&self, first: usize, pages: usize) -> Result<(), Errno> {
         fence(Ordering::SeqCst);
-        if self.seals.count.load(Ordering::SeqCst) == 0 {
+        if !self.sealed.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let Some(_one) = self.lock() else {
-            // A forked child, alone with its copy, in which some of these pages may be read-only.
-            return self.set_protection(first, pages, MprotectFlags::READ | MprotectFlags::WRITE);
-        };
-        let mut page = first;
-        while page < first + pages {
-            if self.seals.is_sealed(page) {
-                // Whole runs: a part would be another mapping, of which there may be too many. Who
-                // writes to the rest of it is heard of again.
-                let start = (0..page)
-                    .rev()
-                    .take_while(|&page| self.seals.is_sealed(page))
-                    .last()
-                    .unwrap_or(page);
-                let run = self.seals.run(start);
-                self.open(start, run)?;
-                page = start + run;
-            }
-            page += 1;
-        }
-        self.seals.spare.keep();
-        Ok(())
-    }
-
-    /// Takes the seal off a whole run.
-    fn open(&self, first: usize, pages: usize) -> Result<(), Errno> {
-        self.set_protection(first, pages, MprotectFlags::READ | MprotectFlags::WRITE)?;
-        (first..first + pages).for_each(|page| self.seals.set(page, false));
-        self.seals.count.fetch_sub(pages, Ordering::SeqCst);
-        Ok(())
+        // `None` in a forked child, alone with its copy, in which some of these pages may be
+        // read-only.
+        let _one = self.lock();
+        self.set_protection(first, pages, MprotectFlags::READ | MprotectFlags::WRITE)
     }
 
     fn set_protection(

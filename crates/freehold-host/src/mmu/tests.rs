@@ -2,7 +2,7 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::time::Duration;
 
-use freehold::{Config, Freehold, SingleCpu, Watermarks, ZoneConfig};
+use freehold::{Config, Freehold, Pfn, SingleCpu, Watermarks, ZoneConfig};
 use freehold_vm::{Frame, IntervalNode, Mapping, PageTable, Space, Vm, Vma};
 
 use super::*;

@@ -187,7 +187,8 @@ pub fn stamped(value: u64) -> [u64; 512] {
 
 /// Stamps all of a page, by plain stores.
 ///
-/// Like [`read_stamp`] a loop that is fast without optimisation, which these tests are compiled without.
+/// Like [`read_stamp`] a loop that is fast without optimisation, which these tests are compiled
+/// without.
 pub fn stamp(vm: &Machine, id: SpaceId, at: Vpn, value: u64) {
     let words = vm.mmu().words(id, at).unwrap();
     let (mut i, mut word, step) = (0, value, step(value));

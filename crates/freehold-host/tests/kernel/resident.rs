@@ -3,9 +3,11 @@
 use freehold_host::{Arena, Backing};
 
 use crate::common::child::fork;
-use crate::common::{all_are, skipped};
+use crate::common::skipped;
 
 const MADV_COLLAPSE: libc::c_int = 25;
+
+const TIB: u64 = 1 << 40;
 
 /// Blocks of which one frame is in use and the rest was given back.
 fn sparse(backing: Backing, blocks: u64) -> (Arena, Vec<freehold::FrameRange>) {
@@ -59,31 +61,12 @@ fn what_the_kernel_has_made_huge_again_is_given_back_again() {
 }
 
 #[test]
-fn what_was_locked_is_given_back_when_it_is_unlocked() {
-    // A child: the whole process is locked, with all arenas of tests beside this one.
-    let status = fork(|| {
-        let arena = Arena::builder(16 << 20).build().unwrap();
-        let mut used = arena.frames(600).unwrap();
-        used.fill(7);
-        drop(arena.frames(512).unwrap());
-        arena.trim().unwrap();
-        // SAFETY: it backs and locks all memory of this child.
-        if unsafe { libc::mlockall(libc::MCL_CURRENT) } != 0 {
-            skipped("what_was_locked", &std::io::Error::last_os_error());
-            return true;
-        }
-        let locked = in_memory(&arena);
-        // SAFETY: and this unlocks it.
-        unsafe { libc::munlockall() };
-        let before = arena.trim().unwrap();
-        // 600 frames are in use; with them goes what no chunk of 8 holds.
-        locked == 4096
-            && before.bytes >= (4096 - 608) << 12
-            && in_memory(&arena) <= 608
-            && all_are(&used, 7)
-            && arena.validate().is_ok()
-    });
-    assert_eq!(status, 0);
+fn nothing_is_given_back_of_a_pinned_arena() {
+    let arena = Arena::builder(8 << 20).pinned(true).build().unwrap();
+    arena.frames(1024).unwrap().fill(1);
+    let released = [arena.trim().unwrap(), arena.pass().unwrap(), arena.pass().unwrap()];
+    assert_eq!(released.map(|released| released.bytes), [0, 0, 0]);
+    assert_eq!(in_memory(&arena), 1024);
 }
 
 /// One frame in 20 in use, and the rest free.
@@ -108,19 +91,6 @@ fn the_least_run_that_is_given_back_is_a_knob() {
     let [one, eight, sixteen, block] = left;
     assert_eq!((one, block), (99, 2000), "what is in use, and all");
     assert!(one < eight && eight < sixteen && sixteen < block, "{left:?}");
-    assert!(Arena::builder(8 << 20).least_run(12).build().is_err());
-}
-
-/// Nothing is touched by looking: an arena of many more addresses than the machine has memory.
-#[test]
-fn asking_the_kernel_about_an_arena_of_16_tib_takes_no_walk_over_it() {
-    let arena = match Arena::with_size(16 << 40) {
-        Ok(arena) => arena,
-        Err(error) => return skipped("asking_the_kernel_about_an_arena_of_16_tib", &error),
-    };
-    drop(arena.frames(512).unwrap());
-    assert_eq!(arena.trim().unwrap().blocks, 1);
-    assert_eq!(arena.trim().unwrap().blocks, 0);
 }
 
 /// Single frames are taken from beside those in use, where the rest of their blocks was given back.
@@ -169,4 +139,59 @@ fn a_block_in_memory_is_taken_before_lower_ones_that_were_given_back() {
     drop(last);
     arena.drain().unwrap();
     assert_eq!(arena.frames(512).unwrap().pfn(), start);
+}
+
+/// Bytes that this process has in memory.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let kib = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    kib.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn an_arena_that_nobody_uses_costs_next_to_nothing() {
+    let status = fork(|| {
+        // What the first of all arenas brings into memory is the program's own.
+        drop(Arena::with_size(TIB).unwrap());
+        // The allocator has a bit for each block, and four bytes for each 128 MiB of addresses.
+        for (bytes, most) in [(TIB, 1 << 20), (16 * TIB, 3 << 20), (60 * TIB, 9 << 20)] {
+            let before = resident();
+            let arena = match Arena::with_size(bytes) {
+                Ok(arena) => arena,
+                // Address space may be limited.
+                Err(error) => {
+                    skipped("an_arena_that_nobody_uses_costs_next_to_nothing", &error);
+                    return true;
+                }
+            };
+            let cost = resident().saturating_sub(before);
+
+            assert!(cost <= most, "{bytes} bytes: {cost}");
+            let frames = arena.frames(1).unwrap();
+            let cost = resident().saturating_sub(before);
+            assert!(cost <= most, "with a frame, {bytes} bytes: {cost}");
+            drop(frames);
+        }
+        true
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn an_arena_of_several_tib_has_all_of_its_frames() {
+    let Ok(arena) = Arena::with_size(2 * TIB + (6 << 20)) else { return };
+    let gib = TIB / 4096 / 1024;
+    assert_eq!(arena.free_frames(), arena.stats().frames);
+    let mut all = Vec::new();
+    while let Ok(frames) = arena.frames(gib) {
+        all.push(frames);
+    }
+    assert_eq!(all.len(), 2048);
+    assert_eq!(arena.free_frames(), 3 * 512);
+    let mut rest = [Default::default(); 3 * 512 + 1];
+    assert_eq!(arena.alloc_bulk(freehold::Migratetype::Movable, &mut rest), Ok(3 * 512));
+    drop(all);
+    // SAFETY: allocated just now, and used by nobody.
+    unsafe { arena.free_bulk(&rest[..3 * 512]) }.unwrap();
+    assert_eq!(arena.free_frames(), arena.stats().frames);
 }

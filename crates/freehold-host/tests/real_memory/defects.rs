@@ -94,8 +94,8 @@ fn a_folio_across_a_page_tables_end_goes_in_two_batches_and_leaves_its_neighbour
     assert_all_free(&fh);
 }
 
-/// As in the middle, so at the end of the last table of an address space: behind it, in memory, the next
-/// space's entries begin. The folio has more pages than fit before the end, and the next space
+/// As in the middle, so at the end of the last table of an address space: behind it, in memory, the
+/// next space's entries begin. The folio has more pages than fit before the end, and the next space
 /// shows frames of its own there.
 #[test]
 fn a_folio_at_the_end_of_the_last_page_table_leaves_the_next_address_space_alone() {

@@ -1,7 +1,6 @@
-//! Areas and address spaces on real memory, in a process of their own: most tests here fork children,
-//! of which some must end by a signal.
+//! Address spaces on real memory, in a process of their own: most tests here fork
+//! children, of which some must end by a signal.
 
-mod areas;
 #[path = "../common/mod.rs"]
 mod common;
 mod defects;

@@ -1,12 +1,13 @@
-//! Random steps on real memory against a model, a million in CI: not one byte may be lost, and none may be
-//! stale.
+//! Random steps on real memory against a model, a million in CI: not one byte may be lost, and none
+//! may be stale.
 //!
 //! The model is as plain as can be. Of each page it knows:
 //!
 //! ```text
-//!   mapped        what all its 512 words hold; whether it may be gone: advised since it was last written to
-//!   not mapped    what its memory holds all the same: zeroes once reclaimed, what it was where it could not be used,
-//!                 what somebody wrote there though nothing is mapped
+//!   mapped        what all its 512 words hold; whether it may be gone: advised since it was last
+//!                 written to
+//!   not mapped    what its memory holds all the same: zeroes once reclaimed, what it was where it
+//!                 could not be used, what somebody wrote there though nothing is mapped
 //! ```
 //!
 //! Whatever takes pages away is followed by a look at every entry: what is gone must have been

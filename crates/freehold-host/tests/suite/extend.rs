@@ -113,9 +113,10 @@ fn a_power_of_two_of_frames_is_an_aligned_chunk_and_any_other_number_a_run() {
             count - 1
         );
         let refused = arena.frames(count).err();
-        assert!(
-            matches!(refused, Some(Error::Alloc(AllocError::NoMemory { order })) if order.frames() == count)
-        );
+        assert!(matches!(
+            refused,
+            Some(Error::Alloc(AllocError::NoMemory { order })) if order.frames() == count
+        ));
         drop((head, tail));
         assert_eq!(arena.frames(count).unwrap().pfn().get() % count, 0, "of {count}");
     }

@@ -40,8 +40,8 @@ fn an_arena_is_full_of_a_mix_of_lengths() {
     assert!(share >= 0.94, "full at {share:.3}");
 }
 
-/// A pool whose size goes up and down like a day: at noon it is in memory that was in memory before, so
-/// that little more is resident than is live, and at night what is free goes. (Example `day-and-night`.)
+/// A pool whose size goes up and down like a day: at noon it is in memory that was in memory
+/// before, so that little more is resident than is live, and at night what is free goes.
 #[test]
 fn little_more_is_in_memory_than_a_pool_has_at_noon_and_at_night() {
     let arena: &'static Arena = Arena::with_size(100 << 20).unwrap().leak();

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   stored() says    Kept    all of it is there until the page is advised again
-//!                    Gone    reclaim came first: nothing is mapped, and what memory there is belongs to nobody
+//!                    Gone    reclaim came first: nothing is mapped, and what memory there is
+//!                            belongs to nobody
 //! ```
 //!
 //! and of one that it has advised and not stored to: it holds what it held, or it is gone and reads

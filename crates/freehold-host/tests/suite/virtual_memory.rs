@@ -1,5 +1,5 @@
-//! What reclaim gives back of real pages, and in how many calls. That nothing is lost beside writers
-//! is `real_memory_threads.rs`'.
+//! What reclaim gives back of real pages, and in how many calls. That nothing is lost beside
+//! writers is `real_memory_threads.rs`'.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,8 +48,10 @@ fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
         assert_eq!(vm.madvise_pageout(&frames, ID, all), Ok(PAGES / 8 * 7));
         let calls = vm.mmu().stats().release_calls - before.release_calls;
         let left = vm.mmu().pages_in_memory(ID, all).unwrap();
-        assert_eq!(left, PAGES / 8, "what was reclaimed is really gone");
+        // Page by page, those before the one that was written to go, too.
+        assert!(left <= PAGES / 8, "what was reclaimed is really gone: {left} left");
         if batched {
+            assert_eq!(left, PAGES / 8, "and no page of a folio that stays");
             // Seven neighbouring folios are one range; where vectors are to be had, all ranges are
             // one call.
             assert!(calls <= FOLIOS / 8, "{calls}");
@@ -61,8 +63,9 @@ fn what_was_written_to_again_stays_and_the_rest_goes_in_few_calls() {
             match (folio % 8, page % 16) {
                 (1.., _) => held(0),
                 (0, 3) => held(1_000_000 + folio),
-                // Nobody wrote to it since, so it may go. Page by page, those before the written one
-                // do; the batched path looks at all entries first and keeps the folio as it was.
+                // Nobody wrote to it since, so it may go. Page by page, those before the written
+                // one do; the batched path looks at all entries first and keeps the folio as it
+                // was.
                 (0, _) if batched => held(page + 1),
                 (0, _) => assert!(found == 0 || found == page + 1, "page {page} holds {found}"),
             }
