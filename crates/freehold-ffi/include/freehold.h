@@ -526,7 +526,7 @@ typedef struct freehold_arena_options {
      * memory is an error there. */
     uint8_t populate;
     /** Not zero: nothing is ever given back, for arenas that a device or the kernel knows the
-     * pages of. For parts of one there is `freehold_arena_pin`. */
+     * pages of. */
     uint8_t pinned;
     /** Not zero: a thread makes a pass each decay time. */
     uint8_t background;

@@ -89,7 +89,7 @@ pub struct ArenaOptions {
     /// memory is an error there.
     pub populate: u8,
     /// Not zero: nothing is ever given back, for arenas that a device or the kernel knows the
-    /// pages of. For parts of one there is `freehold_arena_pin`.
+    /// pages of.
     pub pinned: u8,
     /// Not zero: a thread makes a pass each decay time.
     pub background: u8,
