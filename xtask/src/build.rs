@@ -69,14 +69,6 @@ pub(crate) fn of_rustc(folder: &str) -> PathBuf {
     Path::new(sysroot.unwrap_or_default().trim()).join("lib/rustlib").join(folder)
 }
 
-/// Whether the standard library for a target is there, or was there after rustup was asked for it.
-pub(crate) fn standard_library(target: &str) -> bool {
-    let library = of_rustc(target).join("lib");
-    let mut rustup = Command::new("timeout");
-    rustup.args(["120", "rustup", "--quiet", "target", "add", target]);
-    library.is_dir() || rustup.output().is_ok_and(|done| done.status.success())
-}
-
 /// Where everything is built: named to cargo, too, so that no configuration of the user's can put
 /// it elsewhere.
 pub(crate) fn target() -> PathBuf {

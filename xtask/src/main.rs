@@ -1,16 +1,13 @@
 //! Jobs of this workspace that cargo has no command for. `cargo xtask help` lists them.
 
 mod build;
-mod ci;
-mod dist;
 mod docs;
 mod linux;
-mod msrv;
 mod ostd;
+#[cfg(feature = "pages")]
+mod pages;
 mod qemu;
 mod run;
-#[cfg(test)]
-mod words;
 
 use std::process::ExitCode;
 
@@ -39,13 +36,12 @@ enum Job {
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
-    /// Run the checks that a change must pass, or some of them: which .ci/run calls.
-    Ci(ci::Arguments),
-    /// Make what a package of the commands is made from: static programs, completions, manual pages,
-    /// checksums, a bill of materials.
-    Dist(dist::Arguments),
-    /// Check that each crate builds with the oldest Rust that it says it needs.
-    Msrv,
+    /// Write completions and manual pages of the `freehold` command into a folder.
+    #[cfg(feature = "pages")]
+    Pages {
+        /// The folder, as `share` of an installation.
+        folder: std::path::PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -58,9 +54,10 @@ fn main() -> ExitCode {
         Job::Linux(arguments) => linux::run(&arguments),
         Job::Ostd(arguments) => ostd::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
-        Job::Ci(arguments) => ci::run(&arguments),
-        Job::Dist(arguments) => dist::run(&arguments),
-        Job::Msrv => msrv::run(),
+        #[cfg(feature = "pages")]
+        Job::Pages { folder } => pages::write(&folder)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| format!("{}: {error}", folder.display())),
         Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-//! The header keeps to its own rules. Whether it is what the sources say is `cargo xtask ci header`.
+//! The header keeps to its own rules. Whether it is what the sources say is `bash .ci/run header`.
 
 use std::fs;
 

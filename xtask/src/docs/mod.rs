@@ -10,7 +10,6 @@
 //!  {..., "rows": [...], "best": ["", "less"]}   the best number of a column is bold
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
-//!  {"file", "says", "command", "callgrind"}  the instructions in the holes are those counted, within 2 % (see `callgrind`)
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "pictures": [...]}                  pictures of the table as it stands there (see `picture`)
 //!  {"command": "... --picture FILE"}         the picture in FILE is the one that the command draws
@@ -20,10 +19,7 @@
 //! the recordings are left out, loudly, where those are not.
 
 mod block;
-mod callgrind;
 mod draw;
-#[cfg(test)]
-mod names;
 mod picture;
 mod render;
 // The laboratory's, without the laboratory: this program is built before it.
@@ -43,8 +39,7 @@ use std::time::Instant;
 use clap::Args;
 use serde::Deserialize;
 
-use crate::build::{self, root};
-use crate::dist::PROGRAMS;
+use crate::build::{root, target};
 
 /// Whether README and docs say what the commands print.
 #[derive(Args)]
@@ -92,8 +87,6 @@ struct Entry {
     best: Vec<String>,
     #[serde(default)]
     numbers: bool,
-    /// What counts the figures that the document says.
-    callgrind: Option<callgrind::Callgrind>,
     #[serde(default)]
     slow: bool,
     #[serde(default)]
@@ -166,20 +159,12 @@ fn one(
     let drawing = Drawing::of(&mut command, root)?;
     let path = root.join(&entry.file);
     let text = read(&path)?;
-    if entry.callgrind.is_some() && !callgrind::Callgrind::is_there() {
-        println!("SKIPPED, there is no valgrind: {name}");
-        tally.skipped += 1;
-        return Ok(());
-    }
     let output = runner.output(&command)?;
     if let Some(drawing) = drawing {
         drawing.compare(arguments.write, tally)?;
     }
     if let Some(says) = &entry.says {
-        let different = match &entry.callgrind {
-            Some(callgrind) => callgrind.differences(&runner.target, &text, says),
-            None => unsaid(says, &text, &output, entry),
-        };
+        let different = unsaid(says, &text, &output, entry);
         let different = different.map_err(|error| format!("{name}: {error}"))?;
         tally.right += usize::from(different.is_empty());
         tally.by_hand += usize::from(!different.is_empty());
@@ -319,8 +304,6 @@ fn read(path: &Path) -> Result<String, String> {
 /// Runs commands, each once.
 struct Runner {
     root: PathBuf,
-    /// Where cargo builds.
-    target: PathBuf,
     freehold: PathBuf,
     outputs: BTreeMap<Vec<String>, String>,
 }
@@ -331,18 +314,13 @@ impl Runner {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(&cargo);
         build.current_dir(root).args(["build", "--quiet", "--release"]);
-        build.args(PROGRAMS.iter().flat_map(|package| ["-p", package]));
+        build.args(["-p", "freehold-lab", "--features", "full"]);
         let built = build.status();
         if !built.is_ok_and(|status| status.success()) {
             return Err("the freehold command cannot be built".into());
         }
-        let target = build::target();
-        Ok(Self {
-            root: root.to_owned(),
-            freehold: target.join("release/freehold"),
-            target,
-            outputs: BTreeMap::new(),
-        })
+        let freehold = target().join("release/freehold");
+        Ok(Self { root: root.to_owned(), freehold, outputs: BTreeMap::new() })
     }
 
     /// A command's words, with the recordings in place of `{traces}` and of `{traces/NAME}`; `None`

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! make header               writes it: after a change of the sources
-//! cargo xtask ci header     says where it is stale
+//! bash .ci/run header     says where it is stale
 //! ```
 //!
 //! A workspace of its own: cbindgen and what it needs are a tenth of what the tests would compile.
