@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use freehold::{FrameRange, Order, Pfn};
 
 const NOBODY: u32 = 0;
-/// Frames of a page of the book, which is there once one of them was in use.
+/// Frames of a page of the ledger, which is there once one of them was in use.
 const PAGE: u64 = 1 << 15;
 /// What is wrong is told this often; the rest is counted.
 const TOLD: usize = 20;
@@ -34,7 +34,7 @@ impl Chunk {
     }
 }
 
-pub(super) struct Books {
+pub(super) struct Ledger {
     first: u64,
     end: u64,
     pages: Box<[OnceLock<Box<[AtomicU32]>>]>,
@@ -45,7 +45,7 @@ pub(super) struct Books {
     untold: AtomicU64,
 }
 
-impl Books {
+impl Ledger {
     /// Of the frames `first..end`.
     pub(super) fn new(first: u64, end: u64) -> Self {
         Self {
@@ -144,20 +144,20 @@ mod tests {
 
     #[test]
     fn a_frame_in_two_hands_or_freed_by_another_is_told() {
-        let books = Books::new(512, 1536);
+        let ledger = Ledger::new(512, 1536);
         let chunk = Chunk { start: 600, frames: 8 };
-        books.take(chunk, 1);
-        books.pass(chunk, 1, 2);
-        assert!(!books.is_trouble() && books.owned() == 8);
-        books.take(Chunk { start: 607, frames: 2 }, 3);
-        assert_eq!(books.troubles().len(), 1);
+        ledger.take(chunk, 1);
+        ledger.pass(chunk, 1, 2);
+        assert!(!ledger.is_trouble() && ledger.owned() == 8);
+        ledger.take(Chunk { start: 607, frames: 2 }, 3);
+        assert_eq!(ledger.troubles().len(), 1);
         assert!(
-            books.troubles()[0].contains("0x25f")
-                && books.troubles()[0].contains("thread 1 has it")
+            ledger.troubles()[0].contains("0x25f")
+                && ledger.troubles()[0].contains("thread 1 has it")
         );
-        books.give(Chunk { start: 600, frames: 1 }, 1);
-        assert_eq!(books.troubles().len(), 2);
-        books.give(Chunk { start: 2000, frames: 1 }, 1);
-        assert!(books.troubles()[2].contains("no memory"));
+        ledger.give(Chunk { start: 600, frames: 1 }, 1);
+        assert_eq!(ledger.troubles().len(), 2);
+        ledger.give(Chunk { start: 2000, frames: 1 }, 1);
+        assert!(ledger.troubles()[2].contains("no memory"));
     }
 }
