@@ -6,7 +6,7 @@ use freehold::{CpuId, Migratetype, Order, Pfn, Request};
 use super::books::Chunk;
 use super::tally::Tally;
 use super::world::World;
-use freehold_trials::random::Random;
+use freehold_lab::trials::random::Random;
 
 /// Frames of one bulk call.
 const BULK: usize = 256;

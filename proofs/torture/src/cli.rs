@@ -9,11 +9,11 @@ use freehold::FRAME_SIZE;
 
 use crate::table::table;
 use crate::{LEAST, Map, Plan, Plant, run as soak};
-use freehold_labkit::cli::error::CliError;
-use freehold_labkit::cli::given::Shown;
-use freehold_labkit::cli::size::{Memory, parse_bytes, parse_memory, whole};
-use freehold_labkit::cli::{Outcome, exit_code, output, stop};
-use freehold_trials::progress;
+use freehold_lab::cli::error::CliError;
+use freehold_lab::cli::given::Shown;
+use freehold_lab::cli::size::{Memory, parse_bytes, parse_memory, whole};
+use freehold_lab::cli::{Outcome, exit_code, output, stop};
+use freehold_lab::trials::progress;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\

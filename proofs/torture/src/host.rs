@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use freehold::{CpuId, Pfn, Platform, Pressure};
 
 use super::watch::Post;
-use freehold_trials::threads::HostThreads;
+use freehold_lab::trials::threads::HostThreads;
 
 thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };

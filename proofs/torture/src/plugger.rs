@@ -8,7 +8,7 @@ use freehold::{AllocError, ConfigError, CpuId, FrameRange, HotplugError, Pfn};
 use super::call::Kind;
 use super::clerk::Clerk;
 use super::world::World;
-use freehold_trials::random::Random;
+use freehold_lab::trials::random::Random;
 
 pub(super) struct Plugger {
     pub(super) clerk: Clerk,

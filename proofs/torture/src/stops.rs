@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::report::Stops;
 use super::watch::Post;
 use super::world::World;
-use freehold_trials::random::Random;
+use freehold_lab::trials::random::Random;
 
 /// How long the handler sleeps, in ns.
 static NAP: AtomicI64 = AtomicI64::new(0);

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::report::{Report, Row};
-use freehold_labkit::report::number::{counted, duration, memory_of, thousands};
-use freehold_labkit::report::table::{Cell, Room, Style, Table, right, wrap_lines};
+use freehold_lab::tables::number::{counted, duration, memory_of, thousands};
+use freehold_lab::tables::table::{Cell, Room, Style, Table, right, wrap_lines};
 
 pub(crate) fn table(report: &Report, style: Style) -> String {
     let mut text = String::new();

@@ -16,7 +16,7 @@ use super::clerk::Clerk;
 use super::handle::Handle;
 use super::host;
 use super::world::World;
-use freehold_trials::random::Random;
+use freehold_lab::trials::random::Random;
 
 /// Steps between two looks whether everybody is to pause.
 const STEPS: u32 = 64;

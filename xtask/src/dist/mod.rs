@@ -30,14 +30,7 @@ use clap::Args;
 use crate::build::{root, target};
 
 /// The packages whose programs are distributed.
-pub(crate) const PROGRAMS: [&str; 6] = [
-    "freehold-lab",
-    "freehold-look",
-    "freehold-replay-modes",
-    "freehold-bench",
-    "freehold-simulate",
-    "freehold-report",
-];
+pub(crate) const PROGRAMS: [&str; 1] = ["freehold-lab"];
 
 /// Where static programs are built for.
 const TARGETS: [&str; 2] = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"];

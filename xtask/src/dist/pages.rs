@@ -10,41 +10,9 @@ fn without_help(command: clap::Command) -> clap::Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
-/// `freehold`, with the commands of the programs that it starts in the place of what it knows of
-/// them itself, which is that they have arguments.
-fn freehold() -> clap::Command {
-    let bench = freehold_bench::command();
-    let report = freehold_report::command();
-    let modes = freehold_replay_modes::command();
-    let part = |whole: &clap::Command, name: &'static str| {
-        whole.find_subcommand(name).cloned().unwrap_or_else(|| clap::Command::new(name))
-    };
-    let (calibrate, compare) = (part(&bench, "calibrate"), part(&report, "compare"));
-    let (threads, fidelity) = (part(&modes, "threads"), part(&modes, "fidelity"));
-    freehold_lab::command()
-        .mut_subcommand("replay", |replay| {
-            let replay = replay.mut_subcommand("threads", |_| threads);
-            replay.mut_subcommand("fidelity", |_| fidelity)
-        })
-        .mut_subcommand("look", |_| freehold_look::command().name("look"))
-        .mut_subcommand("bench", |_| bench.name("bench"))
-        .mut_subcommand("calibrate", |_| calibrate)
-        .mut_subcommand("simulate", |_| freehold_simulate::command().name("simulate"))
-        .mut_subcommand("report", |_| report.name("report"))
-        .mut_subcommand("compare", |_| compare)
-}
-
 /// Every command that is distributed.
 fn commands() -> Vec<clap::Command> {
-    let commands = [
-        freehold(),
-        freehold_look::command(),
-        freehold_replay_modes::command(),
-        freehold_bench::command(),
-        freehold_simulate::command(),
-        freehold_report::command(),
-    ];
-    commands.map(without_help).into()
+    vec![without_help(freehold_lab::command())]
 }
 
 /// A manual page whose indented lines (examples, in columns) stay as they are instead of being
@@ -88,11 +56,10 @@ pub(super) fn write(share: &Path) -> Result<(), String> {
                 .map_err(|error| format!("{}: {error}", folder.display()))?;
         }
     }
-    // But for the modes', the programs' own pages are among those of `freehold`, by the same names.
     let folder = share.join("man/man1");
     made(&folder)?;
-    for command in [freehold(), freehold_replay_modes::command()] {
-        clap_mangen::generate_to(without_help(command), &folder)
+    for command in commands() {
+        clap_mangen::generate_to(command, &folder)
             .map_err(|error| format!("{}: {error}", folder.display()))?;
     }
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -131,13 +98,8 @@ mod tests {
                 let page = share.join(format!("man/man1/{name}-{}.1", subcommand.get_name()));
                 let text = fs::read_to_string(&page).unwrap();
                 assert!(text.contains("SYNOPSIS"), "{}", page.display());
-                // The soak is no program of a release.
-                let is_stub = text.contains("see the command") && subcommand.get_name() != "soak";
-                assert!(!is_stub, "{} says nothing", page.display());
             }
         }
-        let threads = fs::read_to_string(share.join("man/man1/freehold-replay-threads.1")).unwrap();
-        assert!(threads.contains("interrupts"), "the mode's own options: {threads}");
         let page = fs::read_to_string(share.join("man/man1/freehold.1")).unwrap();
         assert!(page.contains("\n.nf\n  freehold   "), "examples in columns: {page}");
         let shell = share.join("bash-completion/completions/freehold");
