@@ -9,7 +9,7 @@
 //! Under AddressSanitizer, too, whose own calls are told from the crate's by where they are made. Not
 //! under valgrind, which has no seccomp(2): the tests skip there.
 
-#[path = "../../freehold-testkit/src/length.rs"]
+#[path = "../../freehold-lab/tests/suite/common/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 

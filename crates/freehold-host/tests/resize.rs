@@ -1,6 +1,6 @@
 //! Arenas that grow and shrink, and what they cost before anybody uses them.
 
-#[path = "../../freehold-testkit/src/length.rs"]
+#[path = "../../freehold-lab/tests/suite/common/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 

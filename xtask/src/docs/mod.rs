@@ -23,10 +23,10 @@ mod draw;
 mod picture;
 mod render;
 // The laboratory's, without the laboratory: this program is built before it.
-#[path = "../../../crates/freehold-labkit/src/report/series.rs"]
+#[path = "../../../crates/freehold-lab/src/tables/series.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod series;
-#[path = "../../../crates/freehold-simulate/src/svg.rs"]
+#[path = "../../../crates/freehold-lab/src/simulate/svg.rs"]
 #[allow(dead_code)]
 mod svg;
 

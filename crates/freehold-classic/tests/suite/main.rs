@@ -1,7 +1,7 @@
 //! Tests of the kernel's design: its rules, the proposals' switches, and random histories. One
 //! program, since each takes seconds to link.
 
-#[path = "../../../freehold-testkit/src/length.rs"]
+#[path = "../../../freehold-lab/tests/suite/common/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 mod model_ops;

@@ -5,7 +5,7 @@ mod byte_text;
 mod columns;
 mod damage;
 mod kinds;
-#[path = "../../../freehold-testkit/src/length.rs"]
+#[path = "../../../freehold-lab/tests/suite/common/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 mod read;
