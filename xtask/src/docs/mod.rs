@@ -4,7 +4,6 @@
 //!
 //! ```text
 //!  {"file", "after", "command"}              the fenced block after the line with that text is what the command prints
-//!  {..., "part": true}                       the block has some of the lines, in their order
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
 //!  {..., "rows": [...], "first": 12}         the same of the first so many items
 //!  {..., "rows": [...], "best": ["", "less"]}   the best number of a column is bold
@@ -76,8 +75,6 @@ struct Entry {
     /// A sentence, or a row, with holes for figures.
     says: Option<String>,
     command: String,
-    #[serde(default)]
-    part: bool,
     #[serde(default)]
     rows: Vec<String>,
     /// Of how many items there are rows; of all, where it does not say.
@@ -237,12 +234,7 @@ fn pictures(
 fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
     if entry.rows.is_empty() {
         let block = block::fenced(text, &entry.after)?;
-        let new = if entry.part {
-            block::part(&text[block.clone()], output)?
-        } else {
-            block::whole(output)
-        };
-        return Ok(block::replaced(text, block, &new));
+        return Ok(block::replaced(text, block, &block::whole(output)));
     }
     let document = json(output)?;
     let block = block::table(text, &entry.after)?;
