@@ -8,7 +8,6 @@ mod linux;
 mod msrv;
 mod ostd;
 mod qemu;
-mod run;
 #[cfg(test)]
 mod words;
 
@@ -26,16 +25,10 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Job {
-    /// Build the kernel and run its self-test under QEMU.
-    Qemu(run::Arguments),
-    /// Build the kernel and print where it is.
-    Kernel(build::Arguments),
-    /// Lint the kernel's bare-metal program, which an ordinary `cargo clippy` passes over.
-    Clippy,
-    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, benchmarks and
-    /// page faults.
+    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test and page faults.
     Linux(linux::Arguments),
-    /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and a few of ours.
+    /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and ours of page tables
+    /// and interrupts.
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
@@ -50,18 +43,12 @@ enum Job {
 
 fn main() -> ExitCode {
     let result = match Command::parse().job {
-        Job::Qemu(arguments) => run::run(&arguments),
-        Job::Kernel(arguments) => build::build(arguments.profile()).map(|kernel| {
-            println!("{}", kernel.display());
-            ExitCode::SUCCESS
-        }),
         Job::Linux(arguments) => linux::run(&arguments),
         Job::Ostd(arguments) => ostd::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
         Job::Ci(arguments) => ci::run(&arguments),
         Job::Dist(arguments) => dist::run(&arguments),
         Job::Msrv => msrv::run(),
-        Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");

@@ -5,10 +5,9 @@ use super::step::{Lane, Run, Step};
 use crate::build::root;
 
 /// Workspaces of their own, of which the top's commands know nothing.
-const ROOMS: [&str; 7] = [
+const ROOMS: [&str; 6] = [
     "crates/freehold-ffi/header",
-    "os/bare-metal",
-    "os/ostd",
+    "os",
     "proofs/fuzz",
     "proofs/model",
     "proofs/mutants",

@@ -49,12 +49,6 @@ pub(super) const STEPS: &[Step] = &[
         ..WORLD
     },
     Step {
-        name: "bare-metal",
-        title: "the kernel boots under QEMU, passes its self-test, and fails where it should",
-        run: bare_metal,
-        ..WORLD
-    },
-    Step {
         name: "linux",
         title: "the module in a stock Linux under QEMU passes, and fails where it should",
         minutes: 45,
@@ -198,40 +192,6 @@ fn xtask<'a>(run: &'a Run, words: &str) -> Job<'a> {
     }
 }
 
-fn bare_metal(run: &Run) -> Result<(), String> {
-    run.cargo_in("os/bare-metal", "clippy --quiet --all-targets -- -D warnings").must()?;
-    xtask(run, "clippy").must()?;
-    run.cargo_in("os/bare-metal", "test --quiet").must()?;
-    if !ask::has("qemu-system-x86_64") {
-        run.skip("the kernel is not booted: qemu-system-x86_64 is not installed (apt-get install qemu-system-x86)");
-        return Ok(());
-    }
-    let expect = |status: i32, line: &str, words: &str| {
-        run.expect(status, line, xtask(run, "qemu --kvm off").words(words))
-    };
-    // All CPUs on one thread: as fast as a busy machine with few cores allows. Then the races with
-    // each CPU on a thread.
-    let passes = "22 passed, 0 failed";
-    expect(0, passes, "--cpus 4 --threads single --timeout 90")?;
-    expect(0, "2 passed, 0 failed", "--cpus 2 --threads multi --only lazyfree --timeout 90")?;
-    expect(0, "1 passed, 0 failed", "--cpus 2 --threads multi --only flush --timeout 90")?;
-    // What must not pass: else the above would mean nothing.
-    expect(
-        1,
-        "FAIL  a test that fails on purpose: frames are missing",
-        "--only orders --inject failure",
-    )?;
-    expect(
-        1,
-        "FAIL  stale translations are shot down",
-        "--only translations --inject no-shootdown",
-    )?;
-    expect(1, "kernel panic on CPU 0", "--inject panic")?;
-    expect(1, "exception 14 (page fault)", "--inject fault")?;
-    expect(3, "had not ended after 3 s", "--inject hang --timeout 3")?;
-    expect(2, "nowhere/qemu", "--qemu nowhere/qemu").map(drop)
-}
-
 fn linux(run: &Run) -> Result<(), String> {
     // Whatever it takes: the command itself says SKIPPED where something cannot be had.
     let _ = ask::standard_source(run);
@@ -271,6 +231,7 @@ fn ostd(run: &Run) -> Result<(), String> {
     let _ = ask::standard_source(run);
     if run.expect(0, "0 failed", xtask(run, "ostd"))? == Heard::AsExpected {
         run.expect(1, "frames_are_freeholds", xtask(run, "ostd --lose"))?;
+        run.expect(1, "stale_translations_are_shot_down", xtask(run, "ostd --no-shootdown"))?;
     }
     Ok(())
 }
