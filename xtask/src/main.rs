@@ -7,7 +7,6 @@ mod ostd;
 #[cfg(feature = "pages")]
 mod pages;
 mod qemu;
-mod run;
 
 use std::process::ExitCode;
 
@@ -23,16 +22,10 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Job {
-    /// Build the kernel and run its self-test under QEMU.
-    Qemu(run::Arguments),
-    /// Build the kernel and print where it is.
-    Kernel(build::Arguments),
-    /// Lint the kernel's bare-metal program, which an ordinary `cargo clippy` passes over.
-    Clippy,
-    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, benchmarks and
-    /// page faults.
+    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test and page faults.
     Linux(linux::Arguments),
-    /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and a few of ours.
+    /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and ours of page tables
+    /// and interrupts.
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
@@ -46,11 +39,6 @@ enum Job {
 
 fn main() -> ExitCode {
     let result = match Command::parse().job {
-        Job::Qemu(arguments) => run::run(&arguments),
-        Job::Kernel(arguments) => build::build(arguments.profile()).map(|kernel| {
-            println!("{}", kernel.display());
-            ExitCode::SUCCESS
-        }),
         Job::Linux(arguments) => linux::run(&arguments),
         Job::Ostd(arguments) => ostd::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
@@ -58,7 +46,6 @@ fn main() -> ExitCode {
         Job::Pages { folder } => pages::write(&folder)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| format!("{}: {error}", folder.display())),
-        Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");

@@ -20,8 +20,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use crate::build;
-use crate::qemu::{self, Accelerator, End, Machine};
-use crate::run::{Kvm, Threads};
+use crate::qemu::{self, Accelerator, End, Kvm, Machine, Threads};
 
 /// Why nothing was run.
 #[derive(Debug)]
