@@ -94,8 +94,8 @@ impl Mutant {
     }
 }
 
-/// The text without what rustfmt decides: blanks, new lines, and the comma behind the last of several
-/// lines. And where in the text each byte of the rest is.
+/// The text without what rustfmt decides: blanks, new lines, and the comma behind the last of
+/// several lines. And where in the text each byte of the rest is.
 fn without_layout(text: &str) -> (String, Vec<usize>) {
     let mut kept = text.char_indices().filter(|(_, c)| !c.is_whitespace()).peekable();
     let (mut rest, mut places) = (String::new(), Vec::new());

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The crates are checked out once more (`target/mutants/tree`), and there one mistake at a time is
-//! put in, built and tried: a minute each, and more where loom is asked. A list that does not fit the
-//! sources is an error: one that nobody keeps true says nothing.
+//! put in, built and tried: a minute each, and more where loom is asked. A list that does not fit
+//! the sources is an error: one that nobody keeps true says nothing.
 
 mod list;
 
@@ -174,10 +174,10 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
     let tree = Tree::new(arguments.package)?;
-    if let Some(fails) = wanted.iter().find_map(|mutant| mutant.first()) {
-        if !tree.passes(fails.0, fails.1)? {
-            return Err(format!("{} fails without a mutant", fails.1));
-        }
+    if let Some((program, tests)) = wanted.iter().find_map(|mutant| mutant.first())
+        && !tree.passes(program, tests)?
+    {
+        return Err(format!("{tests} fails without a mutant"));
     }
     let (mut noticed, mut unexplained) = (0, 0);
     for mutant in &wanted {

@@ -1,4 +1,4 @@
-//! Makes calls for a thread, holds what each costs to its bound, and says to others what is going on.
+//! Makes calls for a thread, holds what each costs to its bound, and says what is going on.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -91,7 +91,7 @@ impl Ledger {
             if was != from {
                 let [was, from, to] = [was, from, to].map(name);
                 self.tell(format!(
-                    "pfn {pfn:#x}, of {} from {:#x} on, passes from {from} to {to}, but {was} has it",
+                    "pfn {pfn:#x}, of {} from {:#x} on, passes from {from} to {to}; {was} has it",
                     chunk.frames, chunk.start
                 ));
             }

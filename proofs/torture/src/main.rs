@@ -10,8 +10,8 @@
 //! mark      mark.rs     how far below the min mark threads get together
 //! ```
 //!
-//! A frame that is handed out twice or freed while in use is seen at once (`ledger.rs`). `bounds.rs`
-//! has what each call may cost at most. Each case prints what it found as JSON.
+//! A frame that is handed out twice or freed while in use is seen at once (`ledger.rs`).
+//! `bounds.rs` has what each call may cost at most. Each case prints what it found as JSON.
 
 #![deny(unsafe_code)]
 

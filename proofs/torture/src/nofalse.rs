@@ -131,7 +131,8 @@ impl Thread {
     }
 
     fn alloc(&mut self) {
-        let kinds = if self.number % 3 == 0 { &Migratetype::PCP[1..2] } else { &Migratetype::PCP };
+        let kinds =
+            if self.number.is_multiple_of(3) { &Migratetype::PCP[1..2] } else { &Migratetype::PCP };
         let mut request = Request::new(self.case.order, self.random.pick(kinds));
         // Limits and flags that change nothing.
         request = match self.random.below(12) {
@@ -229,7 +230,7 @@ impl Thread {
 }
 
 fn start(case: &'static Case, number: u16, by: By) -> thread::JoinHandle<()> {
-    let own = by == By::Own || by == By::Mix && number % 2 == 0;
+    let own = by == By::Own || by == By::Mix && number.is_multiple_of(2);
     thread::spawn(move || {
         let cpu = CpuId::new(number);
         let handle = if own {

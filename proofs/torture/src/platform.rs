@@ -18,7 +18,7 @@ pub(crate) struct Threads {
     pressures: AtomicU64,
 }
 
-/// The allocator of every case. It lives as long as the program, as do threads that are stuck in it.
+/// The allocator of every case. It lives as long as the program, as do threads stuck in it.
 pub(crate) type Core = Freehold<'static, Threads>;
 
 /// A machine; `barrier` where owners of CPUs are to rely on membarrier(2), if the system has it.

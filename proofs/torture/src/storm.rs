@@ -1,7 +1,7 @@
 //! A storm from its beginning to its end, and the watchdog beside it.
 //!
 //! ```text
-//! alone   one thread makes every call, waiting for no other: shared writes are counted call by call
+//! alone   one thread makes every call, waiting for no other: shared writes are counted
 //! storm   all threads; CPUs, memory and ranges come and go; threads are stopped in mid-call
 //!         now and then all pause: every invariant is checked, and free and owned frames add up
 //! end     everything is freed, the CPUs are drained, and all memory must be where it was
@@ -134,7 +134,7 @@ fn wait(
     Vec::new()
 }
 
-/// One thread makes every call. The time says only when it ends: a seed always makes the same calls.
+/// One thread makes every call. Time says only when it ends: a seed always makes the same calls.
 fn alone(world: &'static World, until: Instant) -> Tally {
     let mut worker = Worker::new(world, 0, true);
     let mut plugger = Plugger::new(world, true);

@@ -57,7 +57,7 @@ impl Case {
         }
     }
 
-    /// Isolation lasts until it comes to this again; what is free there may be taken before it ends.
+    /// Isolation lasts until this is drawn again; what is free there may be taken before it ends.
     pub(super) fn isolate_or_restore(&mut self) -> Result<(), String> {
         let Some(isolated) = self.table.isolated() else {
             let part = self.some_blocks();
