@@ -1,8 +1,8 @@
 //! One thread on random machines: every answer is compared with a table of all frames.
 //!
 //! Machines have 1 to 1,024 CPUs, holes, several zones, CMA; memory and CPUs come and go, blocks
-//! are isolated. A request that fails is searched for in the table: it may fail only where no chunk is
-//! free that it may have.
+//! are isolated. A request that fails is searched for in the table: it may fail only where no chunk
+//! is free that it may have.
 //!
 //! ```text
 //! mod.rs      machines by seed, and what a run of one is
