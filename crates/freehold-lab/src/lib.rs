@@ -18,7 +18,6 @@
 
 #[cfg(feature = "bench")]
 pub mod bench;
-pub mod better;
 pub mod cli;
 pub mod commands;
 #[cfg(feature = "report")]

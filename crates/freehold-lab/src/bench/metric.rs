@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::better::Better;
+use crate::tables::better::Better;
 
 /// What a benchmark is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 use super::kind::Kind;
 use super::metric::{About, Metric};
 use super::sampler::ENOUGH;
-use crate::better::Better;
 use crate::one_line::one_line;
+use crate::tables::better::Better;
 use crate::trials::significance;
 
 /// Figures of the runs so far, of one thing, rising.

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use super::kind::Kind;
 use super::memory;
 use super::result::{Report, Row};
-use crate::better::Better;
+use crate::tables::better::Better;
 use crate::tables::number::{counted, thousands};
 use crate::tables::table::{Cell, Color, Room, Style, Table, right, wrap};
 use crate::tables::unique;

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Incomparable, incomparable};
-use crate::better::Better;
 use crate::report::html::{Kind, Source, documents};
+use crate::tables::better::Better;
 use crate::tables::decimal;
 use crate::tables::number::{counted, memory_of};
 use crate::trials::defaults::ALLOCATIONS;

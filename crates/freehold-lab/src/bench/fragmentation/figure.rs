@@ -3,7 +3,7 @@
 use freehold::Order;
 use serde::Serialize;
 
-use crate::better::Better;
+use crate::tables::better::Better;
 use crate::tables::{thousands, unique};
 
 /// A figure at three orders.

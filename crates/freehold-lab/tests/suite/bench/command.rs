@@ -440,7 +440,11 @@ fn peers_are_known_by_name() {
         );
     } else {
         let wanted = contains("engine bitmap-allocator needs a build with --features peers");
-        command.assert().code(2).stdout("").stderr(wanted.and(contains("--features peers -- bench -e")));
+        command
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(wanted.and(contains("--features peers -- bench -e")));
         assert!(text.contains("needs a build with --features peers"), "{text}");
     }
 }

@@ -142,18 +142,8 @@ fn what_bench_prints_has_its_runs() {
 
 #[test]
 fn cells_and_simulations_are_matched_by_machine_and_seed() {
-    let cell = [
-        "contiguity",
-        "-w",
-        "aging",
-        "--cpus",
-        "2",
-        "--memory",
-        "64M",
-        "--used",
-        "70",
-        "--json",
-    ];
+    let cell =
+        ["contiguity", "-w", "aging", "--cpus", "2", "--memory", "64M", "--used", "70", "--json"];
     let more = ["--allocations", "2000", "--engines", "freehold", "--no-progress", "--seeds"];
     let grid = |seeds: &str| result(&[&cell[..], &more, &[seeds]].concat());
     let before = grid("1,2");

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::tables::table::Color;
+use super::grid::Color;
 
 /// What more of a figure means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
