@@ -10,7 +10,7 @@
 //!  threads     several threads' loops      yardstick  what atomics and cache lines cost here
 //!  workloads/  the proposals' workloads    sampler    which samples count; probe: is the core ours
 //!  memory/     vmalloc, lazyfree, give-back, arena
-//!  fragmentation/, calibrate, validate     the commands of these names
+//!  contiguity/, calibrate, validate        the commands of these names
 //! ```
 //!
 //! # How far the figures can be trusted
@@ -50,9 +50,9 @@ pub mod calls;
 mod catalogue;
 mod cli;
 pub mod clock;
+pub mod contiguity;
 pub mod engines;
 pub mod figures;
-pub mod fragmentation;
 mod gathered;
 mod kind;
 pub mod listing;

@@ -1,14 +1,15 @@
-//! The command line of `freehold bench` and `freehold calibrate`.
+//! The command line of `freehold bench`, `freehold calibrate` and `freehold contiguity`.
 
 mod bench;
 mod calibrate;
-mod fragmentation;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use freehold_labkit::cli::exit_code;
+
+use crate::contiguity;
 
 /// Measure what allocations and frees cost, engines side by side.
 #[derive(Parser, Debug)]
@@ -31,7 +32,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Count what engines do to contiguity, over machines of many shapes.
-    Fragmentation(fragmentation::FragmentationArgs),
+    Contiguity(contiguity::cli::ContiguityArgs),
     /// Measure the constants of the simulation's cost model on this machine.
     Calibrate(calibrate::CalibrateArgs),
 }
@@ -48,7 +49,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = Cli::parse_from(arguments);
     exit_code(match &cli.command {
         None => bench::run(&cli.bench),
-        Some(Command::Fragmentation(args)) => fragmentation::run(args),
+        Some(Command::Contiguity(args)) => contiguity::cli::run(args),
         Some(Command::Calibrate(args)) => calibrate::run(args),
     })
 }

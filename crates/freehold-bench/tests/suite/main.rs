@@ -1,9 +1,9 @@
-//! Tests of `freehold bench` and of what is behind it. One program, since each takes seconds to
+//! Tests of `freehold bench` and `freehold contiguity` and of what is behind it. One program, since each takes seconds to
 //! link.
 
 mod command;
+mod contiguity;
+mod contiguity_random;
 mod counts;
-mod fragmentation;
-mod fragmentation_random;
 mod memory;
 mod workloads;

@@ -1,4 +1,4 @@
-//! `freehold bench fragmentation`: the names in its JSON, the same figures every time, and that
+//! `freehold contiguity`: the names in its JSON, the same figures every time, and that
 //! each figure shows what it is there to show: engines made for it hoard, scatter, give up too
 //! early, and lose frames.
 
@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 
 use assert_cmd::Command;
 use freehold::{AllocError, CpuId, FreeError, Order, PAGEBLOCK_FRAMES, Pfn};
-use freehold_bench::fragmentation::{Cell, Grid, MEMORY_MOST, Scenario, Workload, run};
+use freehold_bench::contiguity::{Cell, Grid, GridEngine, MEMORY_MOST, Scenario, Workload, run};
 use freehold_labkit::engine::{Counters, Engine, Memory, Request};
-use freehold_labkit::engines::{EngineSpec, MachineConfig};
+use freehold_labkit::engines::MachineConfig;
 use freehold_labkit::model::Family;
 use freehold_testkit::length::length;
 use freehold_trials::simulated::{Marks, Simulated};
@@ -20,7 +20,7 @@ use serde_json::Value;
 /// 32 MiB: 16 blocks. The toys have half of it.
 const FRAMES: u64 = 16 * PAGEBLOCK_FRAMES;
 
-fn spec(name: &str) -> EngineSpec {
+fn spec(name: &str) -> GridEngine {
     name.parse().unwrap()
 }
 
@@ -246,7 +246,7 @@ fn blocks_of_mixed_types_are_counted() {
 #[test]
 fn the_same_cell_is_the_same_and_another_seed_another() {
     for workload in Workload::ALL {
-        for engine in ["vanilla", "pcp-buddy-fixed", "freehold"] {
+        for engine in ["vanilla", "pcp-buddy-fixed", "freehold", "best-fit", "best-fit-runs"] {
             let one = scenario(workload, engine);
             let cell = one.run().unwrap();
             assert_eq!(cell, one.run().unwrap(), "{workload} {engine}");
@@ -255,6 +255,49 @@ fn the_same_cell_is_the_same_and_another_seed_another() {
                 assert_ne!(Cell { seed: 1, ..other }, cell, "{workload} {engine}");
             }
         }
+    }
+}
+
+/// The share of free memory that serves order 9 when such a share of the load is done.
+fn order9(cell: &Cell, at: f64) -> f64 {
+    cell.moments.iter().find(|moment| moment.at == at).expect("a moment").contiguity.order9
+}
+
+#[test]
+fn loads_that_fill_memory_show_it_as_they_go_on() {
+    for workload in Workload::ALL.into_iter().filter(|workload| workload.fills_memory()) {
+        let cell = scenario(workload, "vanilla").run().unwrap();
+        let times: Vec<f64> = cell.moments.iter().map(|moment| moment.at).collect();
+        assert!(times.is_sorted() && times.ends_with(&[1.5, 2.0]), "{workload}: {times:?}");
+        assert!(times.len() >= 10, "{workload}: {times:?}");
+        for moment in &cell.moments {
+            // What migration could make whole is no less than what is whole.
+            let [three, four, nine] = moment.contiguity.each().map(|(_, share)| share);
+            assert!(three >= four && four >= nine && moment.movable_share >= nine, "{workload}");
+            assert!(moment.compact_frames <= moment.compact_frames_by_address, "{workload}");
+            assert!(moment.unmovable_blocks > 0 || moment.unmovable_regions == 0, "{workload}");
+        }
+        let pressed = cell.moments.iter().filter(|moment| (0.45..=1.0).contains(&moment.at));
+        let (sum, n) = pressed.fold((0.0, 0.0), |(sum, n), moment| {
+            assert!((80.0..=97.5).contains(&moment.used_percent), "{workload}: {moment:?}");
+            (sum + moment.contiguity.order3, n + 1.0)
+        });
+        let unusable = cell.figures.unusable.expect("of a load").order3;
+        assert!((1.0 - unusable - sum / n).abs() < 1e-9, "{workload}");
+        assert!(order9(&cell, 2.0) >= order9(&cell, 1.5), "{workload}");
+        assert!(cell.moments.last().is_some_and(|last| last.reclaimed > 0), "{workload}");
+    }
+}
+
+/// The bounds are above what the kernel's design leaves, and fail where there is no memory.
+#[test]
+fn bounds_are_bounds() {
+    for bound in ["best-fit", "best-fit-runs"] {
+        let gone = |engine| order9(&scenario(Workload::Cache, engine).run().unwrap(), 2.0);
+        assert!(gone(bound) >= gone("vanilla"), "{bound}");
+        let full = scenario(Workload::Fill, bound).run().unwrap();
+        let wanted = (Some(100.0), Some(0));
+        assert_eq!((full.used_percent, full.figures.false_failures), wanted, "{bound}");
     }
 }
 
@@ -300,7 +343,7 @@ fn command(args: &[&str]) -> Command {
 
 fn allocating(allocations: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_freehold-bench"));
-    command.args(["fragmentation", "--allocations", allocations]).args(args);
+    command.args(["contiguity", "--allocations", allocations]).args(args);
     command
 }
 
@@ -340,8 +383,6 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
             "shared_writes",
             "zone_locks_per_1000",
             "shared_writes_per_1000",
-            "group_lock_acquisitions",
-            "group_locks_per_1000",
             "order9_share",
             "order9_failures",
             "mixed_blocks",
@@ -367,9 +408,6 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
             "{cell}"
         );
         assert!(is("zone_locks_per_1000"), "{cell}");
-        // No engine has groups; the names stay, so that results can be compared over time.
-        let groups = [&cell["group_lock_acquisitions"], &cell["group_locks_per_1000"]];
-        assert_eq!(groups, [&serde_json::json!(0), &serde_json::json!(0.0)], "{cell}");
         let takes_locks = cell["zone_lock_acquisitions"].as_u64() > Some(0);
         assert_eq!(takes_locks, cell["engine"] != "freehold", "{cell}");
         // Each acquisition of a shared lock is a write that all CPUs share.
@@ -422,6 +460,9 @@ fn mistakes_are_named() {
         (["--engines", "freehold,group=1"], "freehold has no switch 'group=1'"),
         (["--engines", "vanila"], "did you mean 'vanilla'"),
         (["--used", "100"], "100"),
+        (["--used", "97"], "95 is the most, 99 where page cache fills memory"),
+        (["--random", "0"], "0"),
+        (["--seed", "1"], "--random"),
         (["--memory-per-cpu", "1"], "has no unit"),
         (["--memory", "1T"], "1,024 GiB is more than 128 GiB, the largest machine of the grid"),
     ] {
