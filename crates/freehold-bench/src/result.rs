@@ -105,7 +105,7 @@ pub struct Row {
 
 impl Row {
     /// Whether so few samples were left that all of them count.
-    pub fn mostly_shared(&self) -> bool {
+    pub(super) fn mostly_shared(&self) -> bool {
         self.samples_shared.is_some_and(|shared| 1.0 - shared < ENOUGH)
     }
 

@@ -21,9 +21,9 @@ const ZONE: [&str; 3] = [
 ];
 
 /// Every benchmark of page allocators with its metrics but those of [`ZONE`], whether it has these
-/// too, and whether it takes two CPUs. Those of virtual memory, whose engines are their own, are in
-/// `bench_memory.rs`.
-const METRICS: [(&str, &[&str], bool, bool); 24] = [
+/// too, and whether it takes two CPUs. Those of memory, whose engines are their own, are in
+/// `memory.rs`.
+const METRICS: [(&str, &[&str], bool, bool); 14] = [
     ("pair", &["ns_per_pair_order0", "ns_per_pair_order9"], true, false),
     (
         "bulk",
@@ -38,8 +38,6 @@ const METRICS: [(&str, &[&str], bool, bool); 24] = [
         false,
     ),
     ("random-free", &["ns_per_free"], true, false),
-    ("order9-split", &["ns_per_group"], true, false),
-    ("contig", &["ns_per_group"], true, false),
     (
         "producer-consumer",
         &[
@@ -56,6 +54,11 @@ const METRICS: [(&str, &[&str], bool, bool); 24] = [
             "distinct_frames_depth_256",
             "distinct_frames_depth_1024",
             "distinct_frames_depth_4096",
+            "distinct_chunks_depth_1",
+            "distinct_chunks_depth_16",
+            "most_reused_depth_1",
+            "most_reused_depth_16",
+            "zone_lock_acquisitions_per_1000_frames_of_chunks",
         ],
         true,
         true,
@@ -64,24 +67,6 @@ const METRICS: [(&str, &[&str], bool, bool); 24] = [
         "remote-free",
         &["ns_per_free_sequential", "ns_per_free_scattered", "ns_per_free_scattered_bulk"],
         true,
-        true,
-    ),
-    (
-        "two-threads",
-        &["ns_per_pair_order0", "ns_per_pair_order0_alone", "ns_per_step_churn"],
-        false,
-        true,
-    ),
-    (
-        "sixteen-threads",
-        &[
-            "ns_per_pair_order0",
-            "ns_per_pair_order0_alone",
-            "ns_per_frame",
-            "ns_per_frame_one_freer",
-            "threads",
-        ],
-        false,
         true,
     ),
     (
@@ -109,70 +94,25 @@ const METRICS: [(&str, &[&str], bool, bool); 24] = [
     ),
     (
         "orders",
-        &[
-            "ns_per_pair_order0",
-            "ns_per_pair_order1",
-            "ns_per_pair_order2",
-            "ns_per_pair_order3",
-            "ns_per_pair_order4",
-            "ns_per_pair_order5",
-            "ns_per_pair_order6",
-            "ns_per_pair_order7",
-            "ns_per_pair_order8",
-            "ns_per_pair_order9",
-        ],
+        &["ns_per_pair_order0", "ns_per_pair_order9", "ns_per_step_order0", "ns_per_step_order9"],
         false,
         false,
     ),
+    ("used", &["ns_per_step_order0", "ns_per_step_order3", "ns_per_step_order8"], false, false),
     (
-        "doors",
-        &["ns_per_pair_owned", "ns_per_pair_owned_no_barrier", "ns_per_pair_on"],
+        "near-mark",
+        &["ns_per_step_900", "ns_per_step_970", "ns_per_step_975", "ns_per_step_995"],
         false,
         false,
     ),
+    ("near-mark-1024", &["ns_per_step_900", "ns_per_step_950", "ns_per_step_980"], false, false),
     ("tails", &["alloc_p99_ns", "alloc_p999_ns", "alloc_p9999_ns"], false, true),
-    ("start-up", &["ms_per_tib", "ms_64_tib"], false, false),
-    ("cma-range", &["ns_per_alloc", "ns_per_release"], true, false),
-    ("many-alloc-few-free", &["ns_per_frame", "threads"], true, true),
-    ("few-alloc-many-free", &["ns_per_frame", "threads"], true, true),
-    (
-        "netperf-like",
-        &[
-            "ns_per_chunk_depth_1",
-            "ns_per_chunk_depth_16",
-            "ns_per_chunk_depth_256",
-            "ns_per_chunk_depth_4096",
-            "distinct_chunks_depth_1",
-            "distinct_chunks_depth_16",
-            "distinct_chunks_depth_256",
-            "distinct_chunks_depth_4096",
-            "most_reused_depth_1",
-            "most_reused_depth_16",
-            "most_reused_depth_256",
-            "most_reused_depth_4096",
-        ],
-        true,
-        true,
-    ),
     (
         "exit-avalanche",
         &["ns_per_frame_freed", "bystander_p50_ns", "bystander_p999_ns", "threads"],
         true,
         true,
     ),
-    (
-        "page-fault1",
-        &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"],
-        true,
-        false,
-    ),
-    (
-        "page-fault2",
-        &["ns_per_page", "ns_per_page_alone", "ns_per_page_freed", "threads"],
-        true,
-        false,
-    ),
-    ("trunc", &["ns_per_page_read", "ns_per_page_truncated"], true, false),
 ];
 
 fn two_cpus() -> bool {
@@ -229,12 +169,7 @@ fn json_has_every_metric_of_every_engine() {
         "{document}"
     );
     assert!(document["yardstick"]["rmw_ns"].as_f64().expect("a number") > 0.0);
-    // Freehold has several ways in, the other one.
-    let unsuited = document["unsuited"].as_array().expect("an array");
-    assert_eq!(unsuited.len(), 1, "{unsuited:?}");
-    assert!(
-        unsuited.iter().all(|left| left["benchmark"] == "doors" && left["engine"] != "freehold")
-    );
+    assert_eq!(document["unsuited"], serde_json::json!([]));
 
     let rows = document["rows"].as_array().expect("an array");
     let text =
@@ -292,14 +227,9 @@ fn json_has_every_metric_of_every_engine() {
         let has = |metric: &str, engine: &str| {
             found.contains(&((*benchmark).to_owned(), metric.to_owned(), engine.to_owned()))
         };
-        for engine in
-            engines.iter().filter(|engine| *benchmark != "doors" || **engine == "freehold")
-        {
+        for engine in &engines {
             // An avalanche may be over before the bystander has allocated anything.
-            // Others write a record of every frame, of which 64 TiB have too many.
-            let large = |metric: &str| metric != "ms_64_tib" || *engine == "freehold";
-            let always =
-                metrics.iter().filter(|metric| !metric.starts_with("bystander_") && large(metric));
+            let always = metrics.iter().filter(|metric| !metric.starts_with("bystander_"));
             always.for_each(|metric| assert!(has(metric, engine), "{benchmark} {metric} {engine}"));
             ZONE.iter().for_each(|metric| {
                 assert!(!zone || has(metric, engine), "{benchmark} {metric} {engine}")
@@ -311,17 +241,8 @@ fn json_has_every_metric_of_every_engine() {
 /// Four runs of engines that differ by a factor: the star is given, and the rows say by which test.
 #[test]
 fn clear_differences_are_significant() {
-    let command = [
-        "--quick",
-        "--runs",
-        "4",
-        "--json",
-        "-e",
-        "vanilla,-contig-free",
-        "-e",
-        "freehold",
-        "contig",
-    ];
+    let command =
+        ["--quick", "--runs", "4", "--json", "-e", "vanilla", "-e", "freehold", "random-free"];
     let done = bench().args(command).assert().code(0);
     let document: serde_json::Value =
         serde_json::from_slice(&done.get_output().stdout).expect("JSON");
@@ -329,30 +250,15 @@ fn clear_differences_are_significant() {
     let rows = document["rows"].as_array().expect("an array");
     let row = rows
         .iter()
-        .find(|row| row["metric"] == "ns_per_group" && row["engine"] == "freehold")
+        .find(|row| row["metric"] == "ns_per_free" && row["engine"] == "freehold")
         .expect("a row");
     // All four below all four: 2 of 70 ways.
     assert!((row["p"].as_f64().expect("a number") - 2.0 / 70.0).abs() < 1e-12, "{row}");
     assert_eq!(
         (row["significant"].as_bool(), row["baseline"].as_str()),
-        (Some(true), Some("vanilla,-contig-free"))
+        (Some(true), Some("vanilla"))
     );
     assert!(row["percent"].as_f64().expect("a number") < -50.0, "{row}");
-}
-
-/// The expected time is said before the work, and what does not fit is left out: it is the number
-/// of runs that gives way.
-#[test]
-fn a_quick_run_says_what_it_will_take() {
-    let done = bench()
-        .args(["--quick", "--json", "-e", "freehold", "pair"])
-        .assert()
-        .code(0)
-        .stderr(contains("--quick: about 2 s: 1 benchmark, 2.1 s each"));
-    let document: serde_json::Value =
-        serde_json::from_slice(&done.get_output().stdout).expect("JSON");
-    let row = &document["rows"][0];
-    assert!((1..=7).contains(&row["runs"].as_u64().expect("a number")), "{row}");
 }
 
 /// A machine that a terminal is told of in lines that fit.
@@ -370,16 +276,8 @@ fn tables_fit_a_narrow_terminal() {
     fits(&String::from_utf8_lossy(&done.get_output().stdout), 80);
 }
 
-/// Engines that need the feature `peers`, and `mmap`.
-const PEERS: [&str; 7] = [
-    "bitmap-allocator",
-    "mimalloc",
-    "mimalloc-keeps",
-    "jemalloc",
-    "jemalloc-keeps",
-    "snmalloc",
-    "mmap",
-];
+/// Engines that need the feature `peers`.
+const PEERS: [&str; 4] = ["bitmap-allocator", "mimalloc", "jemalloc", "snmalloc"];
 
 #[test]
 fn peers_are_known_by_name() {
@@ -387,31 +285,12 @@ fn peers_are_known_by_name() {
     let text = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
     // However the lines are broken.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for engine in [
-        "freehold",
-        "buddy_system_allocator",
-        "mmap",
-        "bitmap-allocator",
-        "mimalloc",
-        "mimalloc-keeps",
-        "jemalloc",
-        "jemalloc-keeps",
-        "snmalloc",
-    ] {
+    let always = ["freehold", "buddy_system_allocator", "llfree", "dpdk"];
+    for engine in always.iter().chain(&PEERS) {
         assert!(text.contains(engine), "{engine}: {text}");
     }
     let mut command = bench();
-    command.args([
-        "--quick",
-        "--runs",
-        "1",
-        "--json",
-        "pair",
-        "order9-split",
-        "trunc",
-        "-e",
-        "freehold",
-    ]);
+    command.args(["--quick", "--runs", "1", "--json", "pair", "arena", "-e", "freehold"]);
     PEERS.iter().for_each(|engine| {
         command.args(["-e", engine]);
     });
@@ -420,24 +299,15 @@ fn peers_are_known_by_name() {
         let document: serde_json::Value =
             serde_json::from_slice(&done.get_output().stdout).expect("JSON");
         let rows = document["rows"].as_array().expect("an array");
-        let count = |engine: &str, metric: &str| {
-            rows.iter().filter(|row| row["engine"] == engine && row["metric"] == metric).count()
-        };
         for engine in PEERS {
-            assert_eq!(
-                (count(engine, "ns_per_pair_order0"), count(engine, "ns_per_page_read")),
-                (1, 1),
-                "{engine}"
-            );
+            let pair = |row: &&serde_json::Value| {
+                row["engine"] == engine && row["metric"] == "ns_per_pair_order0"
+            };
+            assert_eq!(rows.iter().filter(pair).count(), 1, "{engine}");
         }
         let unsuited = document["unsuited"].as_array().expect("an array");
-        // The malloc families.
-        assert_eq!(unsuited.len(), PEERS.len() - 2, "{unsuited:?}");
-        assert!(
-            unsuited
-                .iter()
-                .all(|left| left["benchmark"] == "order9-split" && left["reason"].is_string())
-        );
+        assert_eq!(unsuited.len(), 2, "{unsuited:?}");
+        assert!(unsuited.iter().all(|left| left["benchmark"] == "arena"), "{unsuited:?}");
     } else {
         let wanted = contains("engine bitmap-allocator needs a build with --features peers");
         command.assert().code(2).stdout("").stderr(wanted.and(contains("--features peers -- -e")));
@@ -449,7 +319,7 @@ fn peers_are_known_by_name() {
 #[test]
 fn peers_in_c_are_known_by_name() {
     for (engine, is_there, unsuited, before) in [
-        ("llfree", cfg!(feature = "llfree"), "doors", "git clone"),
+        ("llfree", cfg!(feature = "llfree"), "arena", "git clone"),
         ("dpdk", cfg!(feature = "dpdk"), "mixed", "apt-get install"),
     ] {
         let mut command = bench();
@@ -465,42 +335,27 @@ fn peers_in_c_are_known_by_name() {
     }
 }
 
-/// The system calls need no feature.
-#[test]
-fn mmap_is_an_engine() {
-    bench()
-        .args(["--quick", "--runs", "1", "-e", "mmap", "pair", "random-free"])
-        .assert()
-        .code(0)
-        .stdout(
-            contains("ns_per_pair_order9")
-                .and(contains("- random-free, mmap: "))
-                .and(contains("RANDOM-FREE").not()),
-        );
-}
-
 #[test]
 fn the_table_has_each_metric_and_engine() {
     let command =
         ["--quick", "--runs", "1", "-e", "freehold", "-e", "vanilla,-contig-free", "mixed"];
-    // Where the number of runs is given, nothing is said of how long they take.
     let done = bench().args(command).assert().code(0).stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
     fits(&text, 120);
-    for part in ["RMW", "in RMW", "MIXED", "ns_per_step_50", "vanilla,-contig-free"] {
+    for part in ["RMW", "MIXED", "ns_per_step_50", "vanilla,-contig-free"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
 
 /// However few CPUs there are, it says how many threads it had.
 #[test]
-fn sixteen_threads_says_how_many_there_were() {
+fn exit_avalanche_says_how_many_threads_there_were() {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let command = ["--quick", "--runs", "1", "-e", "freehold", "sixteen-threads"];
+    let command = ["--quick", "--runs", "1", "-e", "freehold", "exit-avalanche"];
     let done = bench().args(command).assert().code(0);
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
     if cpus == 1 {
-        assert!(!text.contains("SIXTEEN-THREADS"), "{text}");
+        assert!(!text.contains("EXIT-AVALANCHE"), "{text}");
         return;
     }
     let row = text
@@ -525,8 +380,7 @@ fn list_names_everything() {
         metrics.iter().for_each(|metric| assert!(text.contains(metric), "{metric}"));
         assert!(help.contains(&format!("  {benchmark}: ")), "{benchmark}: no source in the help");
     }
-    // Those that have a module of their own: virtual memory's three and the arena's.
-    let others = ["vmalloc", "lazyfree", "give-back", "arena"];
+    let others = ["lazyfree", "arena"];
     others.iter().for_each(|other| assert!(text.contains(&other.to_uppercase()), "{other}"));
     assert_eq!(text.matches("  Source: ").count(), METRICS.len() + others.len());
     let done = bench().args(["--list", "--json", "pair"]).assert().code(0);
