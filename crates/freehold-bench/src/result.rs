@@ -202,8 +202,6 @@ pub struct Report {
     /// What else was left out because the system does not offer it, and why.
     pub unavailable: Vec<String>,
     pub unsuited: Vec<Unsuited>,
-    #[serde(skip)]
-    pub engines: Vec<String>,
     /// What each benchmark is, as `--list` says it.
     pub benchmarks: BTreeMap<&'static str, &'static About>,
     /// The figures: by benchmark, then metric, then engine.

@@ -146,7 +146,6 @@ fn run_here(
         cpus: cpus.numbers().take(usize::from(most)).collect(),
         pinned: cpus.pin(0),
         barrier: host.has_barrier(),
-        engines: plan.engines.iter().map(|engine| engine.name().to_owned()).collect(),
         benchmarks: plan.benchmarks.iter().map(|kind| (kind.name(), kind.about())).collect(),
         ..Report::default()
     };

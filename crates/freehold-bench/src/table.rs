@@ -234,12 +234,14 @@ fn spread(median: f64, all: &super::Spread) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Comparison, Spread};
+    use crate::metric::{Metric, ZONE_WORK};
+    use crate::result::Spread;
+
+    const TIME: (&str, &str) = ("ns_per_pair_order0", "ns");
 
     fn row(
         engine: &str,
-        metric: &'static str,
-        unit: &'static str,
+        (metric, unit): (&'static str, &'static str),
         runs: &[f64],
         base: Option<&[f64]>,
     ) -> Row {
@@ -248,23 +250,9 @@ mod tests {
             runs.iter().for_each(|&run| spread.add(run));
             spread
         };
-        let of = spread(runs);
-        Row {
-            benchmark: "pair",
-            engine: engine.to_owned(),
-            metric,
-            unit,
-            median: of.median().unwrap(),
-            min: of.min().unwrap(),
-            max: of.max().unwrap(),
-            values: Vec::new(),
-            exact: false,
-            samples_shared: None,
-            runs: runs.len(),
-            better: Better::Less,
-            comparison: base.and_then(|base| Comparison::of(&of, "freehold", &spread(base))),
-            histogram: None,
-        }
+        let (base, metric) = (base.map(spread), Metric { name: metric, unit, what: "" });
+        let base = base.as_ref().map(|base| ("freehold", base));
+        Row::new(Kind::Pair, &metric, engine, &spread(runs), base).unwrap()
     }
 
     fn report() -> Report {
@@ -274,23 +262,16 @@ mod tests {
             "buddy_system_allocator",
             "pcp-buddy-fixed,-merge,-route,-claim",
         ];
-        let mut report =
-            Report { engines: engines.map(str::to_owned).to_vec(), ..Report::default() };
+        let mut report = Report::default();
         report.yardstick.rmw.add(2.0);
         let base = [4.0, 4.1, 4.2, 4.3];
         let times = [base, [60.0, 62.0, 64.0, 70.0], [4.0, 4.1, 4.2, 4.4], [2.0, 2.1, 2.2, 2.3]];
         for (at, (engine, runs)) in engines.iter().zip(&times).enumerate() {
             let base = (at > 0).then_some(&base[..]);
-            report.rows.push(row(engine, "ns_per_pair_order0", "ns", runs, base));
+            report.rows.push(row(engine, TIME, runs, base));
             if at < 2 {
-                let counts: Option<&[f64]> = (at > 0).then_some(&[0.0]);
-                report.rows.push(row(
-                    engine,
-                    "zone_lock_work_per_1000_frames",
-                    "steps",
-                    &[12_345.0],
-                    counts,
-                ));
+                let base = (at > 0).then_some(&[0.0][..]);
+                report.rows.push(row(engine, (ZONE_WORK, "steps"), &[12_345.0], base));
             }
         }
         report
@@ -345,7 +326,7 @@ mod tests {
         report.rows.retain(|row| row.unit == "ns");
         for row in &mut report.rows {
             let base = (row.engine != "freehold").then_some(&[4.0, 4.1, 4.2][..]);
-            *row = self::row(&row.engine.clone(), row.metric, "ns", &[60.0, 61.0, 62.0], base);
+            *row = self::row(&row.engine.clone(), TIME, &[60.0, 61.0, 62.0], base);
         }
         let text = render(&report, Style::plain(120));
         // However the lines are broken.

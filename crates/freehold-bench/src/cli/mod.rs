@@ -32,6 +32,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Count what engines do to contiguity, over machines of many shapes.
+    #[command(alias = "fragmentation")] // What it was called once.
     Contiguity(contiguity::cli::ContiguityArgs),
     /// Measure the constants of the simulation's cost model on this machine.
     Calibrate(calibrate::CalibrateArgs),

@@ -1,5 +1,4 @@
-//! `bench lazyfree`: reclaim of this process's own memory page by page (each page flushed, or
-//! flushes collected) and batched, in turns.
+//! `bench lazyfree`: reclaim of this process's own memory page by page and batched, in turns.
 
 use freehold_host::freehold_vm::UnmapPath;
 
@@ -12,18 +11,9 @@ use crate::runner::{Plan, Side};
 
 macro_rules! metrics {
     ($($suffix:literal),*) => { [$([
-        ns(concat!("ns_per_folio_page_by_page", $suffix), "a folio of 64 KiB, one flush a page"),
-        ns(
-            concat!("ns_per_folio_page_by_page_deferred", $suffix),
-            "a folio of 64 KiB page by page, flushes collected: Linux until 6.14",
-        ),
+        ns(concat!("ns_per_folio_page_by_page", $suffix), "a folio of 64 KiB, page by page"),
         ns(concat!("ns_per_folio_batched", $suffix), "a folio of 64 KiB at once, flushes collected"),
-        metric(concat!("batched_speedup", $suffix), "times", "the first by the third, in each run"),
-        metric(
-            concat!("batched_speedup_over_deferred", $suffix),
-            "times",
-            "the second by the third, in each run",
-        ),
+        metric(concat!("batched_speedup", $suffix), "times", "the first by the second, in each run"),
         metric(concat!("deferred_splits_page_by_page", $suffix), "folios", QUEUED),
         metric(concat!("deferred_splits_batched", $suffix), "folios", QUEUED),
         metric(concat!("flushes_page_by_page", $suffix), "calls", FLUSHES),
@@ -36,21 +26,19 @@ const QUEUED: &str = "put on the deferred-split queue";
 const FLUSHES: &str = "flushes of all folios";
 
 /// By one thread, and while a second one runs.
-const METRICS: [[Metric; 10]; 2] = metrics!("", "_second_thread");
+const METRICS: [[Metric; 8]; 2] = metrics!("", "_second_thread");
 
 pub(crate) const ABOUT: About = About {
     what: "128 MiB of this process's memory in 2,048 folios of 64 KiB: written to, made lazyfree, reclaimed. The \
-           reclaim is timed page by page (a flush a page; flushes collected, as Linux until 6.14) and batched, by one \
-           thread, and with a second one that runs on another CPU.",
+           reclaim is timed page by page and batched, by one thread, and with a second one that runs on another CPU.",
     source: "Barry Song's lazyfree micro-benchmark (February 2025, Linux 6.15)",
     threads: 2,
     fewest_threads: 1,
     metrics: METRICS.as_flattened(),
 };
 
-/// In turns, so that none of the three always follows the same one.
-const PATHS: [UnmapPath; 3] =
-    [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
+/// In turns, so that neither always comes first.
+const PATHS: [UnmapPath; 2] = [UnmapPath::PageByPage, UnmapPath::Batched];
 
 pub(super) fn sides<'a>(plan: &Plan, cpus: &'a Cpus, host: HostThreads) -> Vec<Side<'a>> {
     if !plan.has(FREEHOLD) {
@@ -79,20 +67,18 @@ pub(super) fn sides<'a>(plan: &Plan, cpus: &'a Cpus, host: HostThreads) -> Vec<S
     })]
 }
 
-/// All three ways, one after the other: a figure for each metric.
-fn all(folios: &Folios, second: bool, turn: usize, cpus: &Cpus) -> Result<[f64; 10], String> {
+/// Both ways, one after the other: a figure for each metric.
+fn all(folios: &Folios, second: bool, turn: usize, cpus: &Cpus) -> Result<[f64; 8], String> {
     let ns = |reclaim: &Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
-    let mut done = [Reclaim::default(); 3];
+    let mut done = [Reclaim::default(); 2];
     for at in (0..PATHS.len()).map(|n| (n + turn) % PATHS.len()) {
         done[at] = folios.run(PATHS[at], second, cpus)?;
     }
-    let [pages, deferred, batched] = done;
+    let [pages, batched] = done;
     Ok([
         ns(&pages),
-        ns(&deferred),
         ns(&batched),
         ns(&pages) / ns(&batched),
-        ns(&deferred) / ns(&batched),
         pages.deferred as f64,
         batched.deferred as f64,
         pages.flushes as f64,

@@ -2,7 +2,7 @@
 //! lazyfree folios.
 //!
 //! ```text
-//!  lazyfree    three ways of unmapping            folios     128 MiB on a HostMmu
+//!  lazyfree    two ways of unmapping              folios     128 MiB on a HostMmu
 //!  arena       an arena's frames as memory        heap       malloc families beside it
 //!  rss         what this process has
 //! ```

