@@ -22,6 +22,8 @@ pub mod cli;
 pub mod commands;
 #[cfg(feature = "report")]
 pub mod compare;
+#[cfg(feature = "contiguity")]
+pub mod contiguity;
 pub mod engine;
 pub mod engines;
 #[cfg(feature = "fidelity")]

@@ -36,8 +36,7 @@ impl Metric {
     pub fn better(&self) -> Better {
         match self.unit {
             THREADS => Better::Neither,
-            "uses" | "operations/s" => Better::More,
-            _ if self.name.ends_with("speedup") => Better::More,
+            "times" | "uses" => Better::More,
             _ => Better::Less,
         }
     }

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use freehold::Order;
 
 use super::cell::{Scenario, Workload};
+use super::engine::GridEngine;
 use super::figure::Cell;
-use crate::engines::EngineSpec;
 use crate::trials::pool;
 
 /// The largest machine, in frames: 128 GiB. What would be larger is as large as that.
@@ -23,7 +23,7 @@ pub struct Grid {
     /// Percentages of memory in use; where there are any, instead of the workload's own.
     pub used_percent: Vec<u8>,
     pub seeds: Vec<u64>,
-    pub engines: Vec<EngineSpec>,
+    pub engines: Vec<GridEngine>,
     /// See [`Scenario::allocations`].
     pub allocations: u64,
 }

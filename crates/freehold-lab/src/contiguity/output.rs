@@ -176,8 +176,7 @@ fn beside_first(comparison: &Comparison, engine: &str, style: Style) -> String {
     let table = rendered(style, header, rows.iter().map(|row| beside_row(row, wide)));
     let mut text = format!("{}\n\n{table}\n\n", wrap(&about, style, ""));
     if let Some(worst) = rows.first().filter(|row| is_below(row.worst())) {
-        let _ =
-            writeln!(text, "To run the worst cell again: freehold bench fragmentation {worst}\n");
+        let _ = writeln!(text, "To run the worst cell again: freehold contiguity {worst}\n");
     }
     for tally in tallies.iter().filter(|tally| tally.engine == engine) {
         let _ = writeln!(

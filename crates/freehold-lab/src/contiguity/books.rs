@@ -1,4 +1,4 @@
-//! Every chunk in use: which frames, of which type. Kept beside the engine, so that what is found
+//! Every frame in use, and its type. Kept beside the engine, so that what is found
 //! does not depend on what an engine says of itself.
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
@@ -13,8 +13,6 @@ pub(super) type Chunk = (Pfn, Order);
 
 /// Orders that a workload asks for, and those above up to the kernel's largest.
 const ORDERS: usize = Order::LINUX_MAX.get() as usize + 1;
-/// The types that a request can name.
-const TYPES: usize = Migratetype::PCP.len();
 
 /// Chunks in use and who has allocated each, to be freed in random order.
 #[derive(Default)]
@@ -52,10 +50,8 @@ pub(super) struct Books<'e> {
     /// What a workload draws its numbers from.
     pub(super) random: Random,
     start: u64,
-    /// For each frame at which a chunk in use begins: its type and 1; 0 elsewhere.
-    heads: Vec<u8>,
-    /// For each block the frames in use, by type.
-    blocks: Vec<[u16; TYPES]>,
+    /// For each frame in use its chunk's type and 1; 0 for one that is free.
+    frames: Vec<u8>,
     /// Frames in use, and allocated so far.
     pub(super) live: u64,
     pub(super) allocated: u64,
@@ -75,8 +71,7 @@ impl<'e> Books<'e> {
             cpus: machine.cpus,
             random: Random::split(seed, 1),
             start: machine.start_pfn.get(),
-            heads: vec![0; frames as usize],
-            blocks: vec![[0; TYPES]; frames.div_ceil(PAGEBLOCK_FRAMES) as usize],
+            frames: vec![0; frames as usize],
             live: 0,
             allocated: 0,
             failed: [0; ORDERS],
@@ -87,7 +82,7 @@ impl<'e> Books<'e> {
 
     /// Frames of the machine.
     pub(super) fn managed(&self) -> u64 {
-        self.heads.len() as u64
+        self.frames.len() as u64
     }
 
     pub(super) fn used_percent(&self) -> f64 {
@@ -106,20 +101,36 @@ impl<'e> Books<'e> {
         order: Order,
         migratetype: Migratetype,
     ) -> Option<Chunk> {
+        let chunk = self.attempt(cpu, order, migratetype);
+        if chunk.is_none() {
+            self.fail(order);
+        }
+        chunk
+    }
+
+    /// Counts a request as one that failed.
+    pub(super) fn fail(&mut self, order: Order) {
+        self.failed[order.index()] += 1;
+    }
+
+    /// A request that may be made again: it does not count as one that failed.
+    pub(super) fn attempt(
+        &mut self,
+        cpu: u16,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Option<Chunk> {
         let request = Request { order, migratetype, flags: AllocFlags::empty() };
-        let Ok(pfn) = self.engine.alloc(CpuId::new(cpu), request) else {
-            self.failed[order.index()] += 1;
-            return None;
-        };
+        let pfn = self.engine.alloc(CpuId::new(cpu), request).ok()?;
         let place = pfn.get().wrapping_sub(self.start) as usize;
-        match self.heads.get_mut(place) {
-            Some(head) if *head == 0 => *head = migratetype as u8 + 1,
+        let chunk = self.frames.get_mut(place..place.saturating_add(order.frames() as usize));
+        match chunk {
+            Some(frames) if frames.iter().all(|&used| used == 0) => {
+                frames.fill(migratetype as u8 + 1);
+            }
             _ => self.blame(|| {
                 format!("{pfn} was handed out and is in use, or is no frame of the machine")
             }),
-        }
-        if let Some(block) = self.blocks.get_mut(place / PAGEBLOCK_FRAMES as usize) {
-            block[migratetype as usize % TYPES] += order.frames() as u16;
         }
         self.live += order.frames();
         self.allocated += order.frames();
@@ -129,13 +140,23 @@ impl<'e> Books<'e> {
     /// Strikes a chunk out; whether it was in use.
     fn strike(&mut self, (pfn, order): Chunk) {
         let place = pfn.get().wrapping_sub(self.start) as usize;
-        let head = self.heads.get_mut(place).map_or(0, std::mem::take);
-        let Some(migratetype) = head.checked_sub(1) else {
-            return self.blame(|| format!("the workload frees {pfn}, which is not in use"));
-        };
-        self.blocks[place / PAGEBLOCK_FRAMES as usize][usize::from(migratetype)] -=
-            order.frames() as u16;
+        match self.frames.get_mut(place..place.saturating_add(order.frames() as usize)) {
+            Some(frames) if !frames.contains(&0) => frames.fill(0),
+            _ => return self.blame(|| format!("the workload frees {pfn}, which is not in use")),
+        }
         self.live -= order.frames();
+    }
+
+    /// Has the frames of a chunk freed one by one from now on.
+    pub(super) fn split(&mut self, (pfn, order): Chunk) {
+        if let Err(error) = self.engine.split(pfn, order, Order::ZERO) {
+            self.blame(|| format!("a split was refused: {error}"));
+        }
+    }
+
+    /// Says whether memory is being reclaimed.
+    pub(super) fn set_reclaim(&self, active: bool) {
+        self.engine.set_reclaim(active);
     }
 
     pub(super) fn free(&mut self, cpu: u16, chunk: Chunk) {
@@ -188,11 +209,18 @@ impl<'e> Books<'e> {
         self.engine.memory()
     }
 
+    /// Each block: a byte for each frame, 0 where it is free, else its type and 1.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &[u8]> {
+        self.frames.chunks(PAGEBLOCK_FRAMES as usize)
+    }
+
     /// Blocks in which chunks of more than one type are in use.
     fn mixed(&self) -> u64 {
-        let is_mixed =
-            |block: &&[u16; TYPES]| block.iter().filter(|&&frames| frames > 0).count() > 1;
-        self.blocks.iter().filter(is_mixed).count() as u64
+        let has = |block: &[u8], migratetype: Migratetype| block.contains(&(migratetype as u8 + 1));
+        let is_mixed = |block: &&[u8]| {
+            Migratetype::PCP.iter().filter(|&&migratetype| has(block, migratetype)).count() > 1
+        };
+        self.blocks().filter(is_mixed).count() as u64
     }
 
     /// What every workload has: since [`begin`](Self::begin), and of memory as it is.
@@ -210,8 +238,6 @@ impl<'e> Books<'e> {
             shared_writes: Some(shared_writes),
             zone_locks_per_1000: per_1000(zone_locks),
             shared_writes_per_1000: per_1000(shared_writes),
-            group_lock_acquisitions: Some(0),
-            group_locks_per_1000: Some(0.0),
             order9_share: Some(1.0 - memory.unusable_index(Order::PAGEBLOCK)),
             order9_failures: Some(self.failed[Order::PAGEBLOCK.index()]),
             mixed_blocks: Some(self.mixed()),

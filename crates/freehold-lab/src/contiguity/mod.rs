@@ -1,10 +1,12 @@
-//! What a design does to contiguity, over machines of many shapes: `freehold bench fragmentation`.
+//! What a design does to contiguity, over machines of many shapes: `freehold contiguity`.
 //!
 //! ```text
-//!  cell      one workload, machine, seed and engine; what came of it       books   every chunk in use, and its type
-//!  grid      which cells, on how many threads, in what order               output  tables and JSON
-//!  random    cells that nobody chose                                       beside  engines beside the first, worst first
-//!  kernel_build, aging, idle, fill, two_cpu_mix   the workloads
+//!  cell      one workload, machine, seed and engine      books   every frame in use, and its type
+//!  grid      which cells, on how many threads            output  tables and JSON
+//!  random    cells that nobody chose                     beside  engines beside the first, worst first
+//!  kernel_build, aging, idle, fill, two_cpu_mix          the workloads; full: those that fill memory
+//!  engine    what can be named; bound: best fit          moment  memory as such a load goes on; runs: of a block
+//!  cli       the command
 //! ```
 //!
 //! Only counts, no times: the same arguments give the same figures, byte for byte, on any machine.
@@ -18,18 +20,26 @@
 mod aging;
 mod beside;
 mod books;
+mod bound;
 mod cell;
+pub mod cli;
+mod engine;
 mod figure;
 mod fill;
+mod full;
 mod grid;
 mod idle;
 mod kernel_build;
+mod moment;
 pub mod output;
 mod random;
+mod runs;
 mod two_cpu_mix;
 
 pub use beside::{Comparison, Row, TOLERANCE, Tally};
+pub use bound::Bound;
 pub use cell::{Scenario, Workload};
-pub use figure::{ByOrder, Cell, Figures};
+pub use engine::GridEngine;
+pub use figure::{ByOrder, Cell, Figures, Moment};
 pub use grid::{Grid, MEMORY_MOST, Outcome, run};
 pub use random::{DRAWN, Draw, QUICK_ALLOCATIONS};

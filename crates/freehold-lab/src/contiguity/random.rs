@@ -12,8 +12,8 @@
 use freehold::{FRAME_SIZE, Order};
 
 use super::cell::{Scenario, Workload};
+use super::engine::GridEngine;
 use super::grid::MEMORY_MOST;
-use crate::engines::EngineSpec;
 use crate::trials::random::Random;
 
 /// The workloads that are drawn: those that say something of contiguity as memory ages.
@@ -54,7 +54,7 @@ pub struct Draw {
     /// What each cell's workload draws its numbers from: each cell runs once with each.
     pub seeds: Vec<u64>,
     /// Each cell runs once by each.
-    pub engines: Vec<EngineSpec>,
+    pub engines: Vec<GridEngine>,
     /// See [`Scenario::allocations`].
     pub allocations: u64,
 }
@@ -81,7 +81,7 @@ impl Draw {
                 places.push(place);
             }
         }
-        let scenario = |place: Drawn, seed, engine: &EngineSpec| Scenario {
+        let scenario = |place: Drawn, seed, engine: &GridEngine| Scenario {
             workload: place.workload,
             cpus: place.cpus,
             frames: place.frames,

@@ -79,11 +79,6 @@ pub struct Figures {
     pub zone_locks_per_1000: Option<f64>,
     /// Writes to lines that all CPUs share, for each 1,000 frames allocated.
     pub shared_writes_per_1000: Option<f64>,
-    /// Always 0: no design has a lock of a group of CPUs any more. The name stays so that results can
-    /// be compared with those of versions that had one.
-    pub group_lock_acquisitions: Option<u64>,
-    /// Always 0, for the same reason.
-    pub group_locks_per_1000: Option<f64>,
     /// The share of free memory that can serve requests of order 9, at the end.
     pub order9_share: Option<f64>,
     pub order9_failures: Option<u64>,
@@ -100,23 +95,74 @@ pub struct Figures {
     pub heavy_barriers: Option<u64>,
 }
 
+/// [`Moment::at`] when the page cache has been dropped, and when no process is left.
+pub(super) const DROPPED: f64 = 1.5;
+pub(super) const GONE: f64 = 2.0;
+/// From this [`Moment::at`] on memory has been full for a while.
+const PRESSED: f64 = 0.45;
+
+/// Memory while a load fills it, by the books: by frames free next to each other, whoever holds
+/// them.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Moment {
+    /// The share of the load that is done; 1.5 when it is over and the page cache has been dropped, 2
+    /// when no process is left either.
+    pub at: f64,
+    pub used_percent: f64,
+    /// The share of free memory that can serve requests, by order.
+    pub contiguity: ByOrder,
+    /// The share of free memory in blocks without an unmovable or reclaimable frame: what migration
+    /// could make whole.
+    pub movable_share: f64,
+    pub free_blocks: u64,
+    /// Blocks with an unmovable or reclaimable frame.
+    pub unmovable_blocks: u64,
+    /// Regions of 1 GiB that have such a block.
+    pub unmovable_regions: u64,
+    /// Frames reclaimed so far.
+    pub reclaimed: u64,
+    /// Blocks that compaction would have to empty so that 90 % of free memory is whole.
+    pub compact_blocks: u64,
+    /// Frames that it would migrate for them, the emptiest blocks first.
+    pub compact_frames: u64,
+    /// The same by rising address, as kcompactd goes.
+    pub compact_frames_by_address: u64,
+}
+
+impl Moment {
+    /// The mean of a figure over the moments at which memory has been full for a while.
+    pub(super) fn under_pressure(all: &[Self], figure: impl Fn(&Self) -> f64) -> Option<f64> {
+        let pressed = |moment: &&Self| (PRESSED..=1.0).contains(&moment.at);
+        let values: Vec<f64> = all.iter().filter(pressed).map(figure).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+}
+
+fn moment(cell: &Cell, at: f64) -> Option<&Moment> {
+    cell.moments.iter().find(|moment| moment.at == at)
+}
+
 /// A row of the output.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Cell {
     pub workload: &'static str,
     pub cpus: u16,
     pub memory_mib: u64,
-    /// The percentage of memory in use; with `fill`, when the first allocation failed.
+    /// The percentage of memory in use; with `fill`, when the first allocation failed; with a load
+    /// that fills memory, from where on page cache is reclaimed.
     pub used_percent: Option<f64>,
     /// Of `fill`.
     pub order: Option<u8>,
-    /// How many chunks were to be allocated, where that is given: `aging`, and `two-cpu-mix`, which
-    /// takes a tenth.
+    /// How many chunks were to be allocated, where that is given: `aging`, `two-cpu-mix`, which takes
+    /// a tenth, and the loads that fill memory.
     pub allocations: Option<u64>,
     pub seed: u64,
     pub engine: String,
     #[serde(flatten)]
     pub figures: Figures,
+    /// Of a load that fills memory: what memory is like as it goes on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moments: Vec<Moment>,
 }
 
 /// Cells of one workload, machine, level and order: what is compared.
@@ -203,5 +249,15 @@ pub(super) const IDLE: Figure = figure("held by idle CPUs", |c| c.figures.idle_s
 pub(super) const FREE: Figure =
     better(figure("free blocks", |c| number(c.figures.free_blocks), count));
 pub(super) const FULL: Figure = better(figure("full at, %", |c| c.used_percent, rate));
+pub(super) const DROPPED9: Figure = better(figure(
+    "order 9, cache dropped",
+    |c| moment(c, DROPPED).map(|moment| moment.contiguity.order9),
+    share,
+));
+pub(super) const MOVABLE: Figure = better(figure(
+    "free beside movable only",
+    |c| Moment::under_pressure(&c.moments, |moment| moment.movable_share),
+    share,
+));
 pub(super) const FALSE: Figure =
     figure("false failures", |c| number(c.figures.false_failures), count);

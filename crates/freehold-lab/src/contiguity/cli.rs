@@ -1,19 +1,18 @@
-//! `freehold bench fragmentation`: what designs do to contiguity, over machines of many shapes.
+//! `freehold contiguity`: its arguments.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
 use clap::Args;
 
-use crate::bench::fragmentation::output::{Document, Random, beside, table};
-use crate::bench::fragmentation::{
-    self, Comparison, DRAWN, Draw, Grid, MEMORY_MOST, QUICK_ALLOCATIONS, Scenario, Workload,
+use super::output::{Document, Random, beside, table};
+use super::{
+    Comparison, DRAWN, Draw, Grid, GridEngine, MEMORY_MOST, QUICK_ALLOCATIONS, Scenario, Workload,
 };
 use crate::cli::error::CliError;
 use crate::cli::given::{Shown, engines, jobs, or};
 use crate::cli::size::{Memory, parse_memory, whole};
 use crate::cli::{Outcome, output, stop};
-use crate::engines::EngineSpec;
 use crate::tables::thousands;
 use crate::trials::amounts::{parse_cpus, parse_frames};
 use crate::trials::defaults::ALLOCATIONS;
@@ -30,16 +29,22 @@ Workloads:
   idle                all CPUs at 50 %, then 2.5 %, then 16 ticks: what idle CPUs keep
   fill                orders 0, 3, 4 and 9 until the first failure
   two-cpu-mix         two CPUs, single frames and large chunks at 10 to 80 %; 1 GiB by default
+Page cache fills memory, and reclaim keeps some free; to be named, 8 CPUs and 2 GiB by default:
+  cache, slab, net, day, thp, big
+                      page cache; much slab; bursts of network buffers; days and nights; huge pages; large machines. Their \
+contiguity is the mean of the second half of the load
 
 Examples:
-  freehold bench fragmentation --workload aging --cpus 16 --memory 1G --used 70
+  freehold contiguity --workload aging --cpus 16 --memory 1G --used 70
                                                 one cell, three seeds, vanilla and freehold
-  freehold bench fragmentation --workload kernel-build-like --cpus 96 --memory 4G --seeds 1 --json
-  freehold bench fragmentation --engines freehold --engines pcp-buddy-fixed --engines vanilla
+  freehold contiguity --workload kernel-build-like --cpus 96 --memory 4G --seeds 1 --json
+  freehold contiguity --engines freehold --engines pcp-buddy-fixed --engines vanilla
                                                 three designs; the whole grid
-  freehold bench fragmentation --json > grid.json; freehold report grid.json
+  freehold contiguity --json > grid.json; freehold report grid.json
                                                 the whole grid, about an hour on one core, as a page with pictures
-  freehold bench fragmentation --random 12 --quick --gate
+  freehold contiguity -w cache --cpus 1,2,4 --memory 512M --used 92 --allocations 250000 -e vanilla -e freehold -e best-fit
+                                                small machines that page cache fills, and what is to be had
+  freehold contiguity --random 12 --quick --gate
                                                 12 cells drawn at random; fails where freehold is below vanilla
 
 --random draws kernel-build-like and aging (30 to 85 % in use) on 1 to 1,024 CPUs with 2 MiB to 1 GiB each, and \
@@ -47,9 +52,10 @@ two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. The seed is printed: the same seed,
 a larger --random begins with the cells of a smaller one.
 
 --json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
-\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"group_lock_acquisitions\" and \"group_locks_per_1000\": 0 since no design has such locks, \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
+\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
 \"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
-\"used_percent\" of fill is where the first allocation failed. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
+\"used_percent\" of fill is where the first allocation failed. Loads that fill memory also have \"moments\": \
+[{\"at\": share done, 1.5 cache dropped, 2 all gone, \"used_percent\", \"contiguity\", \"movable_share\", \"free_blocks\", ...}]. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
 with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": [{\"workload\", \"cpus\", \"memory_mib\", \
 \"used_percent\", \"engine\", \"seeds\", \"contiguity\", \"baseline_contiguity\", \"difference\": each {\"3\", \"4\", \"9\"}}], \
 \"tallies\": [{\"engine\", \"order\", \"not_below\", \"cells\"}]}.
@@ -63,11 +69,15 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 const ENGINES: [&str; 2] = ["vanilla", "freehold"];
 /// Memory of the mix of two CPUs: 1 GiB.
 const MIX_MEMORY: u64 = 1 << 18;
+/// The machine of loads that fill memory: 2 GiB.
+const FULL_MEMORY: u64 = 1 << 19;
+const FULL_CPUS: u16 = 8;
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP)]
-pub(crate) struct FragmentationArgs {
-    /// What the CPUs do. May be given several times. Default: all.
+pub struct ContiguityArgs {
+    /// What the CPUs do. May be given several times. Default: all that do not fill memory with page
+    /// cache.
     #[arg(short, long = "workload", value_name = "NAME", value_delimiter = ',')]
     workloads: Vec<Workload>,
 
@@ -85,22 +95,22 @@ pub(crate) struct FragmentationArgs {
           conflicts_with = "memory_per_cpu")]
     memory: Vec<Memory>,
 
-    /// Percentages of memory in use, 1 to 95, for workloads that take one. Default: the workload's
-    /// own.
-    #[arg(long, value_name = "P[,P]...", value_delimiter = ',', value_parser = whole(1..=95u8))]
+    /// Percentages of memory in use, 1 to 95, for workloads that take one; up to 99 where page cache
+    /// fills memory. Default: the workload's own.
+    #[arg(long, value_name = "P[,P]...", value_delimiter = ',', value_parser = whole(1..=99u8))]
     used: Vec<u8>,
 
     /// What random numbers are drawn from. Default: 1,2,3.
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
     seeds: Vec<u64>,
 
-    /// An engine: freehold, or a kernel's design with changes to switch on (+) or
-    /// off (-). May be given several times. Default: vanilla and freehold.
+    /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-); or a bound:
+    /// best-fit, best-fit-runs. May be given several times. Default: vanilla and freehold.
     #[arg(short, long = "engines", visible_alias = "engine", value_name = "NAME[,OPTION]...")]
-    engines: Vec<EngineSpec>,
+    engines: Vec<GridEngine>,
 
     /// Chunks that aging allocates once memory is filled, 100 or more; two-cpu-mix allocates a tenth
-    /// of them. Default: 3,000,000; with --quick 300,000.
+    /// of them, a load that fills memory as many in all. Default: 3,000,000; with --quick 300,000.
     #[arg(long, value_name = "N", value_parser = whole(100..=u64::MAX))]
     allocations: Option<u64>,
 
@@ -133,11 +143,11 @@ pub(crate) struct FragmentationArgs {
 }
 
 /// Chunks that aging allocates.
-fn allocations(args: &FragmentationArgs) -> u64 {
+fn allocations(args: &ContiguityArgs) -> u64 {
     args.allocations.unwrap_or(if args.quick { QUICK_ALLOCATIONS } else { ALLOCATIONS })
 }
 
-fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
+fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
     if let Some(memory) = args.memory.iter().find(|memory| memory.frames > MEMORY_MOST) {
         let [wanted, most] = [memory.frames, MEMORY_MOST].map(|frames| thousands(frames >> 18));
         return Err(CliError::new(format!(
@@ -145,8 +155,10 @@ fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
         ))
         .hint(format!("--memory {most}G is the most")));
     }
+    let own: Vec<Workload> =
+        Workload::ALL.into_iter().filter(|workload| !workload.fills_memory()).collect();
     let grid = Grid {
-        workloads: or(&args.workloads, &Workload::ALL),
+        workloads: or(&args.workloads, &own),
         cpus: or(&args.cpus, &CPUS),
         frames_a_cpu: or(&args.memory_per_cpu, &MEMORY),
         frames: args.memory.iter().map(|memory| memory.frames).collect(),
@@ -155,19 +167,31 @@ fn grids(args: &FragmentationArgs) -> Result<Vec<Grid>, CliError> {
         engines: engines(&args.engines, &ENGINES)?,
         allocations: allocations(args),
     };
-    // The mix of two CPUs is not one of many machines.
-    let is_mix = |workload: &Workload| *workload == Workload::TwoCpuMix;
-    let (mix, others) = grid.workloads.iter().partition(|workload| is_mix(workload));
+    let most = |workload: &Workload| if workload.fills_memory() { 99 } else { 95 };
+    if let Some(used) =
+        args.used.iter().find(|&&used| grid.workloads.iter().any(|of| used > most(of)))
+    {
+        return Err(CliError::new(format!("{used} % in use is more than that workload can have"))
+            .hint("95 is the most, 99 where page cache fills memory"));
+    }
+    // The mix of two CPUs is not one of many machines, and loads that fill memory take long.
     let told = !args.memory.is_empty() || !args.memory_per_cpu.is_empty();
-    let mix_frames = if told { grid.frames.clone() } else { vec![MIX_MEMORY] };
+    let of = |is: &dyn Fn(&Workload) -> bool, memory: u64| Grid {
+        workloads: grid.workloads.iter().copied().filter(is).collect(),
+        frames: if told { grid.frames.clone() } else { vec![memory] },
+        ..grid.clone()
+    };
+    let is_mix = |workload: &Workload| *workload == Workload::TwoCpuMix;
+    let others = |workload: &Workload| !is_mix(workload) && !workload.fills_memory();
     Ok(vec![
-        Grid { workloads: others, ..grid.clone() },
-        Grid { workloads: mix, frames: mix_frames, ..grid },
+        Grid { frames: grid.frames.clone(), ..of(&others, 0) },
+        of(&is_mix, MIX_MEMORY),
+        Grid { cpus: or(&args.cpus, &[FULL_CPUS]), ..of(&|of| of.fills_memory(), FULL_MEMORY) },
     ])
 }
 
 /// The cells to be drawn, where that is asked for.
-fn draw(args: &FragmentationArgs) -> Result<Option<Draw>, CliError> {
+fn draw(args: &ContiguityArgs) -> Result<Option<Draw>, CliError> {
     let Some(cells) = args.random else { return Ok(None) };
     let workloads = or(&args.workloads, &DRAWN);
     if let Some(other) = workloads.iter().find(|workload| !DRAWN.contains(workload)) {
@@ -186,7 +210,7 @@ fn draw(args: &FragmentationArgs) -> Result<Option<Draw>, CliError> {
 }
 
 /// The arguments that draw the same cells.
-fn again(args: &FragmentationArgs, draw: &Draw) -> String {
+fn again(args: &ContiguityArgs, draw: &Draw) -> String {
     let mut text = format!("--random {} --seed {}", draw.cells, draw.seed);
     if draw.quick {
         text.push_str(" --quick");
@@ -201,10 +225,7 @@ fn any_seed() -> u64 {
 }
 
 /// Runs the cells with a bar, and says on standard error what was left undone.
-fn cells(
-    args: &FragmentationArgs,
-    scenarios: &[Scenario],
-) -> Result<fragmentation::Outcome, CliError> {
+fn cells(args: &ContiguityArgs, scenarios: &[Scenario]) -> Result<super::Outcome, CliError> {
     let stop = stop::on_signals(true);
     let bar = progress::steps(
         "counting",
@@ -212,7 +233,7 @@ fn cells(
         progress::TURNS,
         args.shown.no_progress,
     );
-    let outcome = fragmentation::run(scenarios, jobs(args.jobs), &stop, |done, scenario| {
+    let outcome = super::run(scenarios, jobs(args.jobs), &stop, |done, scenario| {
         bar.set_position(done as u64);
         let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
         bar.set_message(format!(
@@ -229,7 +250,7 @@ fn cells(
     Ok(outcome)
 }
 
-pub(crate) fn run(args: &FragmentationArgs) -> Result<Outcome, CliError> {
+pub fn run(args: &ContiguityArgs) -> Result<Outcome, CliError> {
     let draw = draw(args)?;
     let scenarios = match &draw {
         Some(draw) => draw.scenarios(),
