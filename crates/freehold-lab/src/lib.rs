@@ -18,11 +18,12 @@
 
 #[cfg(feature = "bench")]
 pub mod bench;
-pub mod better;
 pub mod cli;
 pub mod commands;
 #[cfg(feature = "report")]
 pub mod compare;
+#[cfg(feature = "contiguity")]
+pub mod contiguity;
 pub mod engine;
 pub mod engines;
 #[cfg(feature = "fidelity")]

@@ -195,17 +195,12 @@ mod tests {
         entries.map(|entry| text(entry.unwrap().path())).collect()
     }
 
-    /// What notices it, or why nothing can.
     #[test]
-    fn the_page_on_the_model_has_each_mutant_once() {
+    fn the_page_on_the_model_has_each_mutant_that_nothing_notices() {
         let page = text_of(&root().join("docs/model.md")).unwrap();
-        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         for mutant in read(&root(), Package::Freehold).unwrap() {
-            let name = format!("`{}`", mutant.name);
-            let with_it = rows
-                .iter()
-                .filter(|row| row.split('|').nth(1).is_some_and(|names| names.contains(&name)));
-            assert_eq!(with_it.count(), 1, "{name} in docs/model.md");
+            let named = page.contains(&format!("`{}`", mutant.name));
+            assert!(named || mutant.survives.is_none(), "{} in docs/model.md", mutant.name);
         }
     }
 

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Incomparable, incomparable};
-use crate::better::Better;
 use crate::report::html::{Kind, Source, documents};
+use crate::tables::better::Better;
 use crate::tables::decimal;
 use crate::tables::number::{counted, memory_of};
 use crate::trials::defaults::ALLOCATIONS;
@@ -180,17 +180,8 @@ impl Found {
 
     fn replay(&mut self, data: &Value) {
         let what = of_trace(data);
-        let first = self.figures.len();
         for engine in list(data, "engines") {
             self.counted(Kind::Replay, what.clone(), engine, &REPLAY);
-        }
-        // What threads do at the same time is another thing in every run, whoever counts it; that
-        // nothing is lost is not.
-        if data.get("threads").is_some() {
-            let counts = self.figures[first..]
-                .iter_mut()
-                .filter(|figure| figure.place.metric != "lost_frames");
-            counts.for_each(|figure| figure.runs = Some(vec![figure.value]));
         }
     }
 
@@ -240,11 +231,7 @@ fn of_trace(data: &Value) -> String {
     if let Some(cma) = machine["cma_frames"].as_u64().filter(|&frames| frames > 0) {
         what = format!("{what}, {} of it CMA", memory_of(cma, 4096));
     }
-    let Some(threads) = data.get("threads") else { return what };
-    match threads["interrupts"].as_f64().filter(|&share| share > 0.0) {
-        Some(share) => format!("{what}, on threads, {share} of the frees inside a call"),
-        None => format!("{what}, on threads"),
-    }
+    what
 }
 
 /// A workload on so many CPUs with so much memory.

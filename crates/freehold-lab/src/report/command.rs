@@ -16,7 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   freehold replay --json --memory-map 48 > replay.json
   freehold bench --quick --json > bench.json
-  freehold bench fragmentation --json > grid.json
+  freehold contiguity --json > grid.json
   freehold report -o report.html replay.json bench.json grid.json
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
@@ -33,7 +33,7 @@ const DEFAULT_OUTPUT: &str = "freehold-report.html";
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReportArgs {
-    /// What `freehold replay --json`, `bench --json`, `simulate --json` or `bench fragmentation
+    /// What `freehold replay --json`, `bench --json`, `simulate --json` or `contiguity
     /// --json` wrote, in any number and order; '-' is standard input. A file
     /// may hold several documents one after the other. Without any, standard input.
     #[arg(value_name = "JSON")]

@@ -24,7 +24,7 @@ impl Kind {
         match self {
             Self::Replay => "replay",
             Self::Bench => "bench",
-            Self::Fragmentation => "bench fragmentation",
+            Self::Fragmentation => "contiguity",
             Self::Simulate => "simulate",
         }
     }
@@ -43,7 +43,7 @@ pub(super) struct Document {
 #[error(
     "this is not an output of replay, bench or simulate: {found}; expected \"trace\" and \"engines\" (replay), \
      \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), \
-     or \"cells\" with a \"workload\" (bench fragmentation)"
+     or \"cells\" with a \"workload\" (contiguity)"
 )]
 pub struct UnknownDocument {
     found: String,

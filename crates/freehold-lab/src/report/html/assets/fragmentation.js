@@ -1,4 +1,4 @@
-// `bench fragmentation`: what designs do to contiguity, over machines of many shapes. A picture for each workload, level
+// `contiguity`: what designs do to contiguity, over machines of many shapes. A picture for each workload, level
 // and figure, CPUs across and memory a CPU downwards.
 
 /** A rate over a wide range: what is not zero does not look like it. */

@@ -4,7 +4,7 @@
 const KINDS = {
   replay: ["Replay", replayDocument, (data) => data.trace?.name, "replay"],
   bench: ["Bench", benchDocument, () => null, "bench"],
-  fragmentation: ["Fragmentation", fragmentationDocument, (data) => unique(data.cells.map((cell) => cell.workload)).join(", "), "bench fragmentation"],
+  fragmentation: ["Fragmentation", fragmentationDocument, (data) => unique(data.cells.map((cell) => cell.workload)).join(", "), "contiguity"],
   simulate: ["Simulate", simulateDocument, (data) => unique((data.rows || []).map((row) => row.workload)).join(", "), "simulate"],
 };
 

@@ -132,39 +132,7 @@ function replayAnswer({ answer }) {
 const EVENTS = "Events are all that the kernel recorded here: allocations, frees, and what it said of its own refills, drains and fallbacks. Replayed events: the allocations and frees that each engine was asked for, including allocations of frames that were in use before recording began; “per 1,000 events” means those that it carried out.";
 
 /** Where a reader looks for latency over time. */
-const NO_LATENCY = "How long an allocation took is not known of a replay: its calls come one after the other, so that none finds a lock held. Replayed on threads (freehold replay threads) the waits for locks are counted, and freehold bench tails times every allocation by itself. freehold simulate --trace has the latency over time by the model’s constants.";
-
-/** What the threads met: [name, value of an engine, how to print it, what more of it means]. */
-const WAIT_ROWS = [
-  ["The same in every run", [["operations applied", (t) => t.applied]]],
-  ["Locks found held", [
-    ["waits for the zone lock (freehold: any lock)", (t) => t.shared_lock_waits, number, "less"],
-    ["time in them (noisy)", (t) => t.shared_lock_wait_ns, duration, "less"],
-    ["waits for a PCP lock", (t) => t.pcp_lock_waits, number, "less"],
-    ["time in them (noisy)", (t) => t.pcp_lock_wait_ns, duration, "less"],
-    ["of another CPU: order inversions", (t) => t.remote_pcp_lock_waits, number, "less"],
-    ["failed trylocks of a CPU's own lists", (t) => t.trylock_failures, number, "less"],
-    ["calls that went to the zone instead", (t) => t.bypasses, number, "less"],
-  ]],
-  ["Waits of the replay itself", [
-    ["for an allocation of another CPU", (t) => t.order_waits],
-    ["for a thread far behind", (t) => t.lead_waits],
-  ]],
-];
-
-/** Waits for locks, of a replay on threads. */
-function replayWaits({ threads, engines }) {
-  const told = engines.filter((engine) => engine.threads);
-  const rows = WAIT_ROWS.flatMap(([group, metrics]) => [{ group }, ...metrics.map(([name, of, format, better]) => {
-    const values = told.map((engine) => of(engine.threads));
-    return { head: [name, better && el("span", { class: "hint" }, "less is better")], cells: values.map((value) => ({ class: "number", content: figure(value, (format || number)(value)) })) };
-  })]);
-  return [
-    el("h3", { id: "waits" }, "Waits for locks"),
-    el("p", { class: "quiet" }, figure(threads.threads), " threads on ", figure(threads.processors), " processors, ", figure(threads.lead), " operations apart at most; ", figure(threads.interrupt_frees), " frees arrived inside another call, of a share of ", figure(threads.interrupts), " asked for. Sums over the whole run, different in every run: when a wait came, and how long each took, is not recorded."),
-    told.length > 0 && table("What the threads met", ["", ...told.map((engine) => engine.engine)], rows, { class: "comparison" }),
-  ];
-}
+const NO_LATENCY = "How long an allocation took is not known of a replay: its calls come one after the other, so that none finds a lock held. freehold bench tails times every allocation by itself. freehold simulate --trace has the latency over time by the model’s constants.";
 
 function replayBars(document) {
   const panels = [
@@ -264,9 +232,8 @@ function replayDocument(document) {
       distribution({ title: "Work per hold", what: "holds", unit: "steps", format: number, series: held.map((engine) => ({ name: engine.engine, index: engine.index, buckets: engine.zone_lock_work_histogram })) }),
     ],
     replayOrders(document),
-    document.threads && replayWaits(document),
     timed.length > 0 && [el("h3", { id: "fragmentation" }, "Over time"), replayTimeline(timed, start, clock)],
-    !document.threads && el("p", { class: "quiet" }, NO_LATENCY),
+    el("p", { class: "quiet" }, NO_LATENCY),
     el("h3", { id: "memory" }, "Physical memory"),
     mapped.length > 0
       ? memoryView(mapped.map((engine) => ({ name: engine.engine, map: engine.memory_map })), start, document.machine?.cpus || 1, clock)

@@ -1,4 +1,4 @@
-//! The pictures of `bench fragmentation` say what its cells said, to eyes and to keys.
+//! The pictures of `contiguity` say what its cells said, to eyes and to keys.
 
 use std::collections::BTreeMap;
 

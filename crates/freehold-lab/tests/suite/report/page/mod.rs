@@ -9,7 +9,7 @@
 //! | [`benchmarks`] | the tab of `bench`: contents, groups, columns |
 //! | [`orders`] | a replay by order and migratetype, and what it does not know of latency |
 //! | [`paper`] | what is printed |
-//! | [`grid`] | the pictures of `bench fragmentation` |
+//! | [`grid`] | the pictures of `contiguity` |
 //! | [`command`] | what the command takes, writes and refuses; no browser |
 //! | [`support`] | documents to report, and how a page is looked at |
 //!

@@ -64,36 +64,3 @@ fn refills_and_allocations_are_drawn_by_order() {
     assert_eq!(drawn[0][1][0], json!(["order 0", singles.to_string(), 3]));
     assert_eq!(page.complaints(), [] as [String; 0]);
 }
-
-#[test]
-fn a_replay_on_threads_shows_its_waits() {
-    let Some(mut page) = open("a_replay_on_threads_shows_its_waits") else { return };
-    let arguments = ["replay", "threads", "--json", "-e", "vanilla", "-e", "freehold"];
-    let threaded: Value = serde_json::from_slice(&freehold(&arguments)).unwrap();
-    for engine in threaded["engines"].as_array().unwrap() {
-        let orders = engine["by_order"]["allocs"].as_array().unwrap();
-        let sum: u64 = orders
-            .iter()
-            .flat_map(|types| types.as_array().unwrap())
-            .map(|n| n.as_u64().unwrap())
-            .sum();
-        assert_eq!(json!(sum), engine["allocs"], "threads count by order as one does");
-    }
-    let report = Report::of(std::slice::from_ref(&threaded));
-    page.open(&report.file(), "view=replay");
-    let waits = page.eval("document.getElementById('waits').parentElement.innerText");
-    let waits = waits.as_str().unwrap();
-    let applied = freehold_lab::tables::thousands(
-        threaded["engines"][0]["threads"]["applied"].as_u64().unwrap(),
-    );
-    for expected in [
-        "waits for a PCP lock",
-        "when a wait came, and how long each took, is not recorded",
-        &applied,
-    ] {
-        assert!(waits.contains(expected), "{expected} in {waits}");
-    }
-    assert!(!waits.contains("is not known of a replay"), "that is of a serial one");
-    assert_all_shown(&mut page, "#panel-replay", &threaded);
-    assert_eq!(page.complaints(), [] as [String; 0]);
-}

@@ -95,7 +95,7 @@ pub(crate) fn bench() -> Value {
 /// All workloads on these machines.
 fn grid(machines: &[&str]) -> Value {
     let rest = ["--allocations", "1000", "--json", "--no-progress", "--jobs", "1"];
-    let printed = freehold(&[&["bench", "fragmentation"], machines, &rest].concat());
+    let printed = freehold(&[&["contiguity"], machines, &rest].concat());
     serde_json::from_slice(&printed).unwrap()
 }
 
