@@ -21,10 +21,6 @@
 #define timer_delete_sync del_timer_sync
 #endif
 
-#if !FH_BEFORE(6, 14)
-#define alloc_pages_bulk_array alloc_pages_bulk
-#endif
-
 /* Where a page's flags are. */
 static inline unsigned long *fh_page_flags(struct page *page)
 {

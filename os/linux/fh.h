@@ -119,12 +119,11 @@ extern atomic64_t fh_shrinks, fh_shrunk, fh_shrink_asked;
 void fh_statistics_start(void);
 void fh_statistics_stop(void);
 
-/* selftest.c, bench.c, device.c */
+/* selftest.c, device.c */
 
 /* Whether that defect is to be there: whatever does not find it is no test. */
 bool fh_planted(const char *defect);
-extern const struct file_operations fh_selftest_operations, fh_bench_operations;
-void fh_bench_stop(void);
+extern const struct file_operations fh_selftest_operations;
 int fh_device_start(void);
 void fh_device_stop(void);
 /* Frames and blocks that were handed out at a first touch. */

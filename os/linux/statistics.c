@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* /sys/kernel/debug/freehold: what the allocator and the module have done; the self-test and the benchmark are run there. */
+/* /sys/kernel/debug/freehold: what the allocator and the module have done; the self-test is run there. */
 #include "fh.h"
 
 #include <linux/debugfs.h>
@@ -84,7 +84,6 @@ void fh_statistics_start(void)
 	debugfs_create_file("statistics", 0444, directory, NULL, &statistics_fops);
 	debugfs_create_file("validate", 0444, directory, NULL, &validate_fops);
 	debugfs_create_file("selftest", 0644, directory, NULL, &fh_selftest_operations);
-	debugfs_create_file("bench", 0644, directory, NULL, &fh_bench_operations);
 	if (fh_anonymous_wanted())
 		debugfs_create_file("anonymous", 0600, directory, NULL, &fh_anonymous_operations);
 }
@@ -92,5 +91,4 @@ void fh_statistics_start(void)
 void fh_statistics_stop(void)
 {
 	debugfs_remove(directory);
-	fh_bench_stop();
 }
