@@ -53,8 +53,6 @@ static int statistics_show(struct seq_file *file, void *unused)
 	seq_printf(file, "inside another call   %llu\n", fh_interrupted());
 	seq_printf(file, "late double frees     %lld\n", atomic64_read(&fh_late_double_frees));
 	seq_printf(file, "refused               %lld\n", atomic64_read(&fh_refused));
-	seq_printf(file, "faults                %llu\n", fh_faults());
-	seq_printf(file, "faults of 2 MiB       %llu\n", fh_huge_faults());
 	seq_printf(file, "blocks                %u\n", fh_memory_blocks());
 	seq_printf(file, "blocks taken          %lld\n", atomic64_read(&fh_taken));
 	seq_printf(file, "blocks given back     %lld\n", atomic64_read(&fh_given));

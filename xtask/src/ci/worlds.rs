@@ -197,15 +197,12 @@ fn linux(run: &Run) -> Result<(), String> {
     let _ = ask::standard_source(run);
     let runs = [
         (0, "selftest: passed", "--cpus 2 --ops 1000000"),
-        (0, "faults: passed", "--cpus 2 --faults 20000"),
         (0, "anonymous: passed", "--cpus 2 --anonymous 1000 --timeout 1200"),
         // What must not pass: else the above would mean nothing. A frame freed too often: whoever
         // asks next gets it as a second owner; if nobody asked since, the owner's own free is refused.
         (1, "was handed out twice|was not freed", "--ops 100000 --plant twice"),
         (1, "frames were never freed", "--ops 100000 --plant lose"),
         (1, "somebody wrote to frame", "--ops 100000 --plant scribble"),
-        (1, "a page was not cleared", "--faults 20000 --plant dirty"),
-        (1, "frames are still mapped", "--faults 20000 --plant keep"),
         // `--anonymous --plant dirty` is for a person who watches: a process whose memory is not
         // zero may also run for ever.
         (1, "blocks stay taken", "--anonymous 5000 --timeout 1200 --plant keep"),

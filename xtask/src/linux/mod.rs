@@ -1,6 +1,7 @@
 //! `cargo xtask linux`: Freehold as a module of a stock Linux kernel, in QEMU. What the module is:
 //! docs/linux.md.
 
+mod backports;
 mod built;
 mod compiler;
 mod cpio;
@@ -48,6 +49,9 @@ enum Which {
     HostRelease,
     /// The kernel of that release with PREEMPT_RT.
     Rt,
+    /// The newest there is: of the backports to Debian 13, built in a system of its own under
+    /// target/linux (for root; 700 MB).
+    Backports,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -58,9 +62,9 @@ enum Plant {
     Lose,
     /// Somebody writes to a frame that is another's.
     Scribble,
-    /// Pages are not cleared before a process gets them; for --faults and --anonymous.
+    /// Pages are not cleared before a process gets them; for --anonymous.
     Dirty,
-    /// A frame is kept when its mapping goes; for --faults and --anonymous.
+    /// A frame is kept when its mapping goes; for --anonymous.
     Keep,
 }
 
@@ -69,7 +73,6 @@ enum Plant {
 Examples:
   cargo xtask linux                             the self-test, a million operations on 2 CPUs
   cargo xtask linux --cpus 4 --ops 100000000    on 4 CPUs, for long
-  cargo xtask linux --faults 10000000           page faults by many threads
   cargo xtask linux --anonymous                 ordinary memory of processes and compilers, from the module
   cargo xtask linux --plant twice               a defect, on purpose: must fail
   cargo xtask linux --built all --instructions  of an allocation and its free, in each kernel
@@ -99,7 +102,7 @@ pub(crate) struct Arguments {
     /// Compile that kernel instead (170 MB to download once, some minutes), and count what its own
     /// page allocator does under some loads.
     #[arg(long, value_enum, value_name = "KERNEL",
-        conflicts_with_all = ["kernel", "ops", "faults", "anonymous"])]
+        conflicts_with_all = ["kernel", "ops", "anonymous"])]
     built: Option<built::Built>,
     /// What those kernels check of themselves: compiled anew for it, once, and several times as slow.
     #[arg(long, value_enum, value_name = "CHECK", value_delimiter = ',', requires = "built")]
@@ -126,11 +129,8 @@ pub(crate) struct Arguments {
     /// for.
     #[arg(long, value_name = "N")]
     ops: Option<u64>,
-    /// Fault pages of /dev/freehold in, at least that many by many threads.
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
-    faults: Option<u64>,
     /// Serve ordinary anonymous memory of a tree of processes, at least that many pages, and of
-    /// compilers.
+    /// compilers; 6.1 and 7.3.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
     anonymous: Option<u64>,
     /// Count instructions instead of time, on one CPU: the same every time, on any machine.
@@ -149,8 +149,8 @@ pub(crate) struct Arguments {
     /// On how many threads CPUs run where the hardware does not.
     #[arg(long, value_enum, default_value_t = Threads::Auto)]
     threads: Threads,
-    /// Seconds after which the machine is stopped; 300, and more for more operations, faults and
-    /// pages, and compilers.
+    /// Seconds after which the machine is stopped; 300, and more for more operations and pages,
+    /// and compilers.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// QEMU, where it is not the one in PATH.
@@ -163,12 +163,11 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     fn words(&self) -> Vec<String> {
-        let other = self.faults.is_some() || self.anonymous.is_some();
+        let other = self.anonymous.is_some();
         let ops = self.ops.unwrap_or(if other { 0 } else { 1_000_000 });
         let blocks = self.memory() / 8;
         let mut words = vec![format!("fh.blocks={blocks}"), format!("fh.ops={ops}")];
         words.extend((!other).then(|| guest::DEBUGGING.to_owned()));
-        words.extend(self.faults.map(|faults| format!("fh.faults={faults}")));
         words.extend(self.anonymous.map(|pages| format!("fh.anonymous={pages}")));
         words.extend(self.plant.as_ref().map(|plant| format!("fh.plant={plant}")));
         words
@@ -182,7 +181,7 @@ impl Arguments {
     /// 3,000 pages in.
     fn limit(&self) -> u64 {
         let more = self.ops.unwrap_or(0) / 10_000;
-        let pages = self.faults.unwrap_or(0).saturating_add(self.anonymous.unwrap_or(0)) / 1_000;
+        let pages = self.anonymous.unwrap_or(0) / 1_000;
         // Compilers take minutes where the machine is busy.
         let compilers = if self.anonymous.is_some() { 900 } else { 0 };
         self.timeout.unwrap_or(more.saturating_add(pages).saturating_add(300 + compilers))
@@ -235,6 +234,7 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     let kernel = match arguments.kernel {
         Which::HostRelease => packages::host_release(&folder, packages::CLOUD)?,
         Which::Rt => packages::host_release(&folder, packages::RT)?,
+        Which::Backports => backports::kernel(&folder)?,
     };
     let guest = guest::build(&folder, &kernel, arguments.anonymous.is_some())?;
     let mut machine = Machine {
@@ -309,7 +309,6 @@ mod tests {
             words(&["--ops", "5", "--memory", "512", "--plant", "lose"]),
             format!("fh.blocks=64 fh.ops=5 {debugging} fh.plant=lose")
         );
-        assert_eq!(words(&["--faults", "9"]), "fh.blocks=128 fh.ops=0 fh.faults=9");
         assert_eq!(words(&["--anonymous"]), "fh.blocks=128 fh.ops=0 fh.anonymous=100000");
         let limit = |words: &[&str]| {
             Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.limit()
@@ -317,7 +316,7 @@ mod tests {
         assert_eq!(limit(&[]), 300);
         assert_eq!(limit(&["--anonymous", "1000"]), 1201);
         assert_eq!(limit(&["--ops", "100000000"]), 10_300);
-        assert_eq!(limit(&["--faults", "10000000"]), 10_300);
+        assert_eq!(limit(&["--anonymous", "10000000"]), 11_200);
         assert_eq!(limit(&["--ops", "100000000", "--timeout", "7"]), 7);
         assert!(guest::command_line(&["fh.x=1".to_owned()]).ends_with(" init_on_alloc=0 fh.x=1"));
     }

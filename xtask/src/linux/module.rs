@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Trouble;
+use super::backports;
 use super::packages::Kernel;
 use super::tools::{output, run};
 use crate::build;
@@ -133,9 +134,15 @@ fn copy_newer(from: &Path, to: &Path) -> Result<(), Trouble> {
 ///
 /// Where a compiler or something else is missing, or the build fails.
 pub(crate) fn module(folder: &Path, kernel: &Kernel) -> Result<PathBuf, Trouble> {
-    have_what_it_takes(kernel)?;
+    if kernel.system.is_none() {
+        have_what_it_takes(kernel)?;
+    }
     let core = core_object(folder, Kind::Module)?;
-    let there = folder.join("module");
+    // Where the build sees itself, and where we see it.
+    let (inside, there) = match &kernel.system {
+        Some(system) => (PathBuf::from("/freehold"), system.join("freehold")),
+        None => (folder.join("module"), folder.join("module")),
+    };
     let sources = build::root().join("os/linux");
     fs::create_dir_all(there.join("include"))?;
     for part in [".", "include"] {
@@ -152,10 +159,13 @@ pub(crate) fn module(folder: &Path, kernel: &Kernel) -> Result<PathBuf, Trouble>
     fs::remove_file(&core)?;
     // The kernel's build notes here how an object was made; this one was not made by it.
     fs::write(there.join(".core.o.cmd"), "")?;
-    let mut make = Command::new("make");
+    let mut make = match &kernel.system {
+        Some(system) => backports::within(system, &["make"]),
+        None => Command::new("make"),
+    };
     make.args(["--silent", "-j2", "-C"])
         .arg(&kernel.headers)
-        .arg(format!("M={}", there.display()))
+        .arg(format!("M={}", inside.display()))
         .arg("modules");
     run(&mut make)?;
     let module = there.join("freehold.ko");

@@ -24,6 +24,9 @@ pub(crate) struct Kernel {
     pub(crate) headers: PathBuf,
     /// The shell of the guest.
     pub(crate) busybox: PathBuf,
+    /// The system that its modules are built in, where it is not this machine's; paths within it
+    /// start there.
+    pub(crate) system: Option<PathBuf>,
 }
 
 impl Kernel {
@@ -152,7 +155,7 @@ pub(super) fn files_ending_in(folder: &Path, ending: &str) -> Result<Vec<PathBuf
     Ok(files)
 }
 
-fn find(root: &Path, flavour: &str) -> Result<Kernel, Trouble> {
+pub(super) fn find(root: &Path, flavour: &str) -> Result<Kernel, Trouble> {
     let images = files_ending_in(&root.join("boot"), &format!("-{flavour}"))?;
     let image = images.into_iter().find(|file| file.to_string_lossy().contains("vmlinuz-"));
     let image =
@@ -160,7 +163,7 @@ fn find(root: &Path, flavour: &str) -> Result<Kernel, Trouble> {
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let release = name.trim_start_matches("vmlinuz-").to_owned();
     let headers = root.join("usr/src").join(format!("linux-headers-{release}"));
-    Ok(Kernel { release, image, headers, busybox: root.join("bin/busybox") })
+    Ok(Kernel { release, image, headers, busybox: root.join("bin/busybox"), system: None })
 }
 
 #[cfg(test)]
