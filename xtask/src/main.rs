@@ -22,7 +22,8 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Job {
-    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test and page faults.
+    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, and
+    /// ordinary memory of processes.
     Linux(linux::Arguments),
     /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and ours of page tables
     /// and interrupts.

@@ -72,7 +72,8 @@ fn read_msr(register: u32) -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: `APIC_BASE` exists on every x86-64, and reading has no effect.
     unsafe {
-        asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags));
+        asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high,
+            options(nomem, nostack, preserves_flags));
     }
     u64::from(high) << 32 | u64::from(low)
 }

@@ -3,8 +3,8 @@
 //! | the trait asks | here |
 //! |---|---|
 //! | map, unmap | entries of level 1: 4 KiB |
-//! | entries read and cleared in one step | `xchg`: the processor sets the accessed and dirty bits with a locked operation of its own, so none is lost |
-//! | a clean cached translation is not written through without looking | x86-64: the walk that sets the dirty bit fails where the entry is gone |
+//! | entries read and cleared in one step | `xchg`: no bit that the processor sets is lost |
+//! | no write through a clean cached translation | the walk for the dirty bit looks again |
 //! | flush | `invlpg` here and, by interrupt, on every CPU that has the address space loaded |
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};

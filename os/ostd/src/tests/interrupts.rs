@@ -61,7 +61,8 @@ fn allocator() -> Result<(), Failure> {
     let [allocated, refused, freed, wrong] =
         counters.map(|counter| counter.load(Ordering::Relaxed));
     say(format_args!(
-        "    in handlers: {allocated} frames allocated, {refused} requests refused rather than wait, {freed} freed"
+        "    in handlers: {allocated} frames allocated, {refused} requests refused rather \
+         than wait, {freed} freed"
     ));
     result?;
     same("frees in handlers that went wrong", wrong, 0)?;
