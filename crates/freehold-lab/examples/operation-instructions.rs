@@ -44,7 +44,7 @@ enum Row {
     Depth(u16, Freed),
     /// 100 chunks of that order held: one at random is freed, another allocated.
     Held(u8),
-    /// The same where half of the frames around them is in use.
+    /// As `Held`, where half of the frames around them is in use.
     Used(u8),
     /// A free and an allocation of single frames with so many thousandths in use, of so many CPUs.
     NearMark(u16, u64),

@@ -125,7 +125,7 @@ pub struct Moment {
     pub compact_blocks: u64,
     /// Frames that it would migrate for them, the emptiest blocks first.
     pub compact_frames: u64,
-    /// The same by rising address, as kcompactd goes.
+    /// Frames that it would migrate by rising address, as kcompactd goes.
     pub compact_frames_by_address: u64,
 }
 
