@@ -88,6 +88,8 @@ impl Tree {
         if folder.exists() {
             git(&["worktree", "remove", "--force", &path])?;
         }
+        // Of one whose folder somebody has deleted.
+        git(&["worktree", "prune"])?;
         git(&["worktree", "add", "--detach", &path, &commit])?;
         Ok(Self { folder, package })
     }
@@ -194,6 +196,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         };
         println!("{:<42} {word}", mutant.name);
     }
+    git(&["worktree", "remove", "--force", &tree.folder.display().to_string()])?;
     let survive = wanted.len() - noticed;
     let all = wanted.len();
     println!("{noticed} of {all} noticed; {survive} survive, {unexplained} of them unexplained");
